@@ -43,6 +43,18 @@ def take(lr: float) -> tuple[int, list[str]]:
         return batches.epoch, rows
 
 
+def validate(fold: tuple[int, int, int], epochs: int = 3) -> dict[str, Any]:
+    """Train on all but a fold, validate on that; return which samples each epoch had, and the order of the last."""
+    images, held = tsnb.attach(fold=fold), tsnb.attach(fold=fold, held_out=True)
+    taken = []
+    for _ in range(epochs):
+        taken.append([n for batch in images for n in batch["label"].tolist()])
+        tsnb.log(last=float(taken[-1][-1]))
+    validated = [n for batch in held for n in batch["label"].tolist()]
+    tsnb.log(mean=sum(validated) / len(validated))
+    return {"taken": taken, "validated": validated, "epochs": (images.epoch, held.epoch), **surroundings()}
+
+
 def spin() -> None:
     """Go on until somebody ends it."""
     print(BEGUN)

@@ -26,20 +26,20 @@ class Script:
         self.given: list[tuple[int, int]] = []
         self.polls: list[tuple[int, int, int, bool]] = []
 
-    def wanted(self) -> FeedOrder:
+    def wanted(self, _known: int = 0) -> FeedOrder:
         if len(self.wants) > 1:
             return self.wants.pop(0)
         time.sleep(0.1)
         return self.wants[0]
 
-    def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> FeedOrder:
-        self.given.append((run, int(np.frombuffer(ray.get(refs[0])[-1], np.int64)[0])))
+    def loaded(self, run: int, refs: list[Any], size: int, rows: int, _known: int) -> FeedOrder:
+        self.given.append((run, int(np.frombuffer(ray.get(refs[0])[4], np.int64)[0])))
         return self.wanted()
 
     def join(self) -> int:
         return 7
 
-    def poll(self, _key: int, ask: int, epoch: int, seq: int, exact: bool) -> list[Any]:
+    def poll(self, _key: int, ask: int, epoch: int, seq: int, exact: bool, _parts: Any) -> list[Any]:
         """Answer by what comes next; stand still where nothing does."""
         self.polls.append((ask, epoch, seq, exact))
         if not self.tells:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import threading
@@ -23,21 +24,24 @@ BATCHES = ROWS // BATCH
 class Images(Dataset[Any]):
     """Sample i is drawn from a generator seeded with i; half a megabyte a batch."""
 
-    def __init__(self, rows: int = ROWS, slow_s: float = 0.0) -> None:
-        self.rows, self.slow_s = rows, slow_s
+    def __init__(self, rows: int = ROWS, slow_s: float = 0.0, seen: str = "") -> None:
+        self.rows, self.slow_s, self.seen = rows, slow_s, seen
 
     def __len__(self) -> int:
         return self.rows
 
     def __getitem__(self, index: int) -> Any:
         time.sleep(self.slow_s)
+        if self.seen:
+            with open(self.seen, "ab", buffering=0) as file:
+                file.write(b".")
         image = torch.from_numpy(np.random.default_rng(index).random(WIDTH, np.float32))
         return {"image": image, "label": index, "file": f"{index}.png"}
 
 
-def loader(rows: int = ROWS, slow_s: float = 0.0, shuffle: bool = False) -> DataLoader[Any]:
-    """Return what the tests serve."""
-    return DataLoader(Images(rows, slow_s), BATCH, shuffle=shuffle, num_workers=1)
+def loader(rows: int = ROWS, slow_s: float = 0.0, shuffle: bool = False, seen: str = "") -> DataLoader[Any]:
+    """Return what the tests serve; into the file `seen` comes a byte for each sample that is prepared."""
+    return DataLoader(Images(rows, slow_s, seen), BATCH, shuffle=shuffle, num_workers=1)
 
 
 def digest(batch: Any) -> str:
@@ -52,6 +56,8 @@ class Taker:
     def __init__(self) -> None:
         torch.set_num_threads(1)
         self.taken: list[tuple[int, list[str]]] = []
+        self.labels: list[list[list[int]]] = []
+        self.length: int | None = None
         self.error = ""
         self.thread: threading.Thread | None = None
         self.hold = threading.Event()
@@ -70,11 +76,13 @@ class Taker:
         **options: Any,
     ) -> None:
         """Begin to take; stand still after `stop_at` batches until `go_on`."""
-        self.taken, self.error = [], ""
+        self.taken, self.labels, self.error = [], [], ""
         self.hold.clear()
         consumer = tsnb.attach(name, producer=stream, **options)
         if state is not None:
             consumer.load_state_dict(state)
+        with contextlib.suppress(TypeError):
+            self.length = len(consumer)
         arguments = (consumer, epochs, stop_at)
         self.thread = threading.Thread(target=self._take, args=arguments, daemon=True)
         self.thread.start()
@@ -85,9 +93,11 @@ class Taker:
             for _ in range(epochs):
                 rows: list[str] = []
                 self.taken.append((-1, rows))
+                self.labels.append([])
                 for batch in consumer:
                     self.taken[-1] = (consumer.epoch, rows)
                     rows.append(digest(batch))
+                    self.labels[-1].append(batch["label"].tolist())
                     count += 1
                     self.state = consumer.state_dict()
                     if count == stop_at:
@@ -96,6 +106,10 @@ class Taker:
             self.error = f"{type(error).__name__}: {error}"
         finally:
             consumer.close()
+
+    def expected(self) -> int | None:
+        """Return its length, as it attached."""
+        return self.length
 
     def go_on(self) -> None:
         self.hold.set()
@@ -114,6 +128,10 @@ class Taker:
         assert self.thread is not None
         self.thread.join(100.0)
         return self.taken, self.error if not self.thread.is_alive() else "it stands still"
+
+    def samples(self) -> list[list[list[int]]]:
+        """Return which samples each batch of each epoch held."""
+        return self.labels
 
     def served(self) -> list[tuple[str, int]]:
         """Return the streams of this machine, and who serves each."""

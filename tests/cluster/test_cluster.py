@@ -15,12 +15,13 @@ import torch
 
 import tsnb
 from tests.cluster.conftest import Machines, hub_of, status, until
-from tests.cluster.takers import BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
+from tests.cluster.takers import BATCH, BATCH_BYTES, BATCHES, ROWS, Taker, digest, loader
 from tests.ecosystem.apart import RAY_DATA
 from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.house.pages import blocks_of
 from tsnb import registry
 from tsnb.cluster import lookup, offer
+from tsnb.consumer.parts import Part
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
@@ -199,10 +200,8 @@ def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
         return {"rows": rows, "epoch": batches.epoch}
 
 
-def test_a_cache_serves_all_machines_and_parts_are_taken_beside_the_loader_only(
-    machines: Machines, takers: list[Place]
-) -> None:
-    """What is kept on the producer's machine is prepared for none again; elsewhere a fold is refused, with why."""
+def test_a_cache_serves_all_machines(machines: Machines, takers: list[Place]) -> None:
+    """What is kept on the producer's machine is prepared for none again."""
     alone = [digest(batch) for batch in loader(rows=80)]
     with tsnb.serve(
         loader(rows=80, slow_s=0.002), name="kept", seed=1, engine="ray", cache="64MiB"
@@ -214,11 +213,60 @@ def test_a_cache_serves_all_machines_and_parts_are_taken_beside_the_loader_only(
         assert cache is not None
         assert (cache.state, cache.kept) == ("serving", 80)
         assert cache.hits >= 80, "an epoch may have been prepared ahead"
-        with pytest.raises(tsnb.errors.JoinRefused, match="comes from a cluster"):
-            far("start", "fold", "kept", 1, fold=(0, 5))
-        near = tsnb.attach("near", producer="kept", fold=(0, 5))
-        assert sum(len(batch["label"]) for batch in near) == 64
-        near.close()
+
+
+PHOTOS = 80
+WANTED: list[dict[str, Any]] = [{"fold": (0, 4)}, {"fold": (0, 4), "held_out": True, "subset": range(40)}]
+WANTED.append({"subset": range(0, PHOTOS, 8), "batch_size": 4, "drop_last": True})
+
+
+def in_order(numbers: list[int], rows: int, wanted: dict[str, Any]) -> list[list[int]]:
+    """Return the batches that a consumer of a part is to get of an epoch in this order."""
+    given = {"fold": None, "subset": None, "held_out": False, **wanted}
+    mask = Part(given["subset"], given["fold"], held_out=given["held_out"]).mask(PHOTOS)
+    own = [number for number in numbers if mask[number]]
+    cut = [own[start : start + rows] for start in range(0, len(own), rows)]
+    return [batch for batch in cut if len(batch) == rows or "drop_last" not in wanted]
+
+
+def orders(seed: int, epochs: int) -> list[list[int]]:
+    """Return the order of a stream's samples in its first epochs, as it is without a cluster."""
+    with serve_here(loader(PHOTOS, shuffle=True), StreamOptions(seed=seed), name="alone") as producer:
+        batches = tsnb.attach("all", producer=producer.name)
+        with batches:
+            return [[n for batch in batches for n in batch["label"].tolist()] for _ in range(epochs)]
+
+
+def test_parts_of_the_samples_are_taken_on_every_machine_and_only_what_is_taken_is_prepared(
+    machines: Machines, takers: list[Place], tmp_path: Path
+) -> None:
+    """Two folds on one node, a subset in batches of its own on another: the union, each its own rows, in one order.
+
+    All begin with the stream's first epoch, which holds everything, whoever asked for it first.
+    """
+    order = orders(5, 3)
+    union = len({n for wanted in WANTED for batch in in_order(order[0], 1, wanted) for n in batch})
+    assert union < PHOTOS
+    seen = tmp_path / "seen"
+    served = tsnb.serve(loader(PHOTOS, shuffle=True, seen=str(seen)), name="parts", seed=5, engine="ray")
+    with served as producer:
+        begun = [
+            place.actor.start.remote(f"p{number}", "parts", 3, stop_at=1, **wanted)
+            for number, (place, wanted) in enumerate(zip(takers, WANTED, strict=True))
+        ]
+        ray.get(begun, timeout=ANSWER_S)
+        until(lambda: all(place("count") == 1 for place in takers))
+        until(lambda: status("parts")["samples"] == union)  # heard of all of them, so the next epoch has them
+        for place in takers:
+            place("go_on")
+        for place, wanted in zip(takers, WANTED, strict=True):
+            taken, error = place("result")
+            assert (error, [epoch for epoch, _ in taken]) == ("", [0, 1, 2])
+            rows = wanted.get("batch_size", BATCH)
+            assert place("samples") == [in_order(numbers, rows, wanted) for numbers in order]
+            assert place("expected") == len(in_order(order[0], rows, wanted))
+        assert seen.stat().st_size == PHOTOS + 2 * union
+        assert [c.name for c in producer.status().consumers] == ["cluster"]
 
 
 def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 
-from tsnb.cluster.hub_dispatch import IDLE_S, LEASE_S, ClusterDispatch, Offered, Told
+from tsnb.cluster.hub_dispatch import (
+    IDLE_S,
+    LEASE_S,
+    ClusterDispatch,
+    Covers,
+    Offered,
+    SampleParts,
+    Told,
+)
 from tsnb.wire import messages as ms
 
 BATCHES = 12
@@ -35,14 +43,19 @@ class SimRelay:
         self.epochs: dict[int, list[Any]] = {}
         self.complete: list[int] = []
         self.holds: list[Any] = []
+        self.expects: int | None = None
+        self.said = SampleParts(0, None, None)
+        self.covers: int | None = None
 
     def act(self, now: float) -> None:
         """Do the next thing."""
         self.dispatch.alive(self.key, now)
         if not self.asking:
             self.asking, self.epoch = True, None
+            self.take(self.expects)
             self.want((self.complete or [-1])[-1] + 1, 0, False)
         if not self.inbox:
+            self.dispatch.announce(self.key, self.said, now)
             self.dispatch.ask(self.key, self.asks, *self.wanted, now)
             self.inbox += [
                 told for told in self.dispatch.more(self.key, self.asks, now) if told.ask == self.asks
@@ -52,6 +65,8 @@ class SimRelay:
         told = self.inbox.pop(0).message
         if isinstance(told, ms.EpochStarted):
             self.epoch, self.seq = told.epoch, told.seq
+        elif isinstance(told, Covers):
+            self.take(told.cover)
         elif isinstance(told, Offered):
             lease, epoch, seq, ref = told
             assert (epoch, seq) == (self.epoch, self.seq), "out of order, twice, or with a hole"
@@ -67,6 +82,16 @@ class SimRelay:
             self.want(told.epoch, self.seq, True)
         else:
             self.asking = False
+
+    def take(self, cover: int | None) -> None:
+        """Have it said what this epoch is to hold for the consumers of this machine."""
+        self.said = SampleParts(self.said.number + 1, cover, self.expects)
+
+    def attach(self, expects: int | None, now: float) -> None:
+        """Consumers come and go there: with the next epoch others are taken."""
+        self.expects = expects
+        self.said = SampleParts(self.said.number + 1, self.said.cover, expects)
+        self.dispatch.announce(self.key, self.said, now)
 
     def want(self, epoch: int, seq: int, exact: bool) -> None:
         """Ask anew, at the next poll."""
@@ -276,3 +301,128 @@ def test_an_epoch_that_nobody_takes_is_let_go_of_and_begins_again_for_the_next_w
         two.act(3.0)
         feed.act(3.0)
     assert two.complete[0] == 1, "the first one was begun, and cannot be had from its start any more"
+
+
+class PartFeed(SimFeed):
+    """Tells in each batch which samples it holds: what is wanted, or all where the producer's own machine takes all.
+
+    Args:
+        dispatch: The hub's.
+        rng: Chooses in which epochs that is.
+    """
+
+    def __init__(self, dispatch: ClusterDispatch, rng: random.Random) -> None:
+        super().__init__(dispatch, lambda: 10)
+        self.rng = rng
+        self.parts = SampleParts(0, None, None)
+        self.prepared: list[tuple[int | None, int | None]] = []
+
+    def act(self, now: float) -> None:
+        self.parts = self.dispatch.parts(self.parts.number) or self.parts
+        wanted, begun = self.dispatch.wanted, self.run
+        if wanted is None:
+            return
+        if wanted.run != begun:
+            self.run, self.epoch, self.seq = wanted.run, wanted.epoch, wanted.first
+            self.holds = None if self.rng.random() < 0.3 else self.parts.cover
+            self.prepared.append((self.parts.cover, self.holds))
+            if self.holds != self.parts.cover:
+                self.dispatch.covered(self.run, self.holds, now)
+        if self.seq == BATCHES:
+            self.dispatch.ended(self.run, now)
+            return
+        self.dispatch.loaded(self.run, (self.epoch, self.seq, self.holds), 10, 4, now)
+        self.seq += 1
+
+
+def covers(held: int | None, part: int | None) -> bool:
+    return held is None or (part is not None and not part & ~held)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_every_machine_gets_the_samples_of_all_its_consumers_whatever_happens(seed: int) -> None:
+    """Parts that change while epochs are taken, machines that die and come, epochs that hold more than is wanted."""
+    rng = random.Random(seed)
+    dispatch = ClusterDispatch(4, 6, 5.0, 1000, repeatable=True, indexed=True)
+    feed = PartFeed(dispatch, rng)
+    relays = [SimRelay(dispatch, f"m{n}", 0.0) for n in range(3)]
+    for relay in relays:
+        relay.attach(1 << rng.randrange(8), 0.0)
+    now, complete = 0.0, 0
+    for step in range(3000):
+        now += rng.random() * 0.02
+        acting: list[Any] = [feed, *relays]
+        rng.choice(acting).act(now)
+        if step % 100 == 0:
+            dispatch.tick(now)
+        if rng.random() < 0.01:
+            rng.choice(relays).attach(rng.choice([1 << rng.randrange(8)] * 5 + [None]), now)
+        if rng.random() < 0.002:
+            gone = relays.pop(rng.randrange(len(relays)))
+            dispatch.left(gone.key, now)
+            relays.append(SimRelay(dispatch, f"m{step}", now))
+            relays[-1].attach(1 << rng.randrange(8), now)
+        if step % 7 == 0:
+            dispatch.decisions.check()
+        for relay in relays:
+            for epoch, taken in relay.epochs.items():
+                assert [batch[:2] for batch in taken] == [(epoch, n) for n in range(len(taken))]
+            if relay.epoch in relay.epochs:
+                held = relay.epochs[relay.epoch][-1][2]
+                assert not relay.asking or relay.seq == 0 or covers(held, relay.said.cover)
+        complete = max(complete, *(len(r.complete) for r in relays))
+    assert complete > 3
+    assert len({cover for cover, _ in feed.prepared}) > 3
+
+
+def test_an_epoch_is_prepared_for_what_the_machines_take_and_for_nothing_else() -> None:
+    """The union, exactly; a machine without consumers takes nothing; one that takes all has all prepared."""
+    dispatch = ClusterDispatch(4, 6, 5.0, 1000, repeatable=True, indexed=True)
+    feed = PartFeed(dispatch, random.Random(0))
+    feed.rng.random = lambda: 1.0  # type: ignore[method-assign]
+    one, two, idle = (SimRelay(dispatch, name, 0.0) for name in ("one", "two", "idle"))
+    one.attach(0b0011, 0.0)
+    two.attach(0b0110, 0.0)
+    idle.attach(0, 0.0)
+    assert dispatch.parts(0) is not None
+    assert feed.parts.number == 0
+
+    def epochs(more: int) -> None:
+        before = len(one.complete)
+        while len(one.complete) < before + more:
+            for each in (one, two, feed):
+                each.act(0.0)
+
+    epochs(2)
+    while dispatch.loading is None or feed.seq < 3:
+        for acting in (one, two, feed):
+            acting.act(0.0)
+    assert set(feed.prepared) == {(0b0111, 0b0111)}
+    number = feed.parts.number
+    assert dispatch.parts(number) is None, "the feed is told what is new, and that once"
+    idle.attach(0b1000, 0.0)
+    told = dispatch.parts(number)
+    assert told is not None
+    assert (told.cover, told.expects) == (0b0111, 0b1111), (
+        "with the next epoch, not with the one that goes on"
+    )
+    epochs(2)
+    assert feed.prepared[-1] == (0b1111, 0b1111)
+    idle.attach(None, 0.0)
+    epochs(2)
+    assert feed.prepared[-1][0] is None
+    idle.attach(0, 0.0)
+    two.attach(0b0100, 0.0)
+    epochs(3)
+    assert feed.prepared[-1] == (0b0111, 0b0111), "0b0110 was never asked for again"
+
+
+def test_a_loader_whose_samples_have_no_index_is_asked_for_no_parts() -> None:
+    """All is taken of it, as ever."""
+    dispatch = new_dispatch()
+    feed, one = PartFeed(dispatch, random.Random(1)), SimRelay(dispatch, "one", 0.0)
+    for step in range(60):
+        (feed if step % 2 else one).act(0.0)
+    assert dispatch.parts(0) is None
+    assert {cover for cover, _ in feed.prepared} == {None}
+    assert one.complete

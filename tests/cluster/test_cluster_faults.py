@@ -28,7 +28,14 @@ from tsnb.wire import messages as ms
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 
-FACTS = {"batch_size": 1, "batches": 9, "samples": 9, "order": "counted"}
+FACTS: dict[str, Any] = {
+    "batch_size": 1,
+    "batches": 9,
+    "samples": 9,
+    "order": "counted",
+    "batch_bytes": 1,
+    "indices": (None, False, ""),
+}
 
 
 def scripted(*arguments: Any) -> Any:
@@ -62,7 +69,7 @@ def test_the_feed_goes_on_where_it_is_when_nobody_took_anything_for_a_moment(mac
     more, idle, over = FeedOrder((0, 0, 0), 0, False), FeedOrder(None, 0, True), FeedOrder(None, None, False)
     hub = scripted([more, more, more, idle, idle, more, more, over])
     with serve_here([torch.tensor([n]) for n in range(9)], name="fed") as producer:
-        feed = Feed(hub, producer.entry)
+        feed = Feed(hub, producer)
         feed.start()
         members = producer.core.dispatch.members
         try:
@@ -107,7 +114,7 @@ def test_a_batch_that_never_arrives_and_a_hub_that_says_nothing_are_errors(
     """Whoever waits for them is told what to look at, once it has been long."""
     monkeypatch.setattr(remote_epochs, "BATCH_S", 0.5)
     silent = scripted()
-    never = silent.poll.remote(0, 0, 0, 0, False)
+    never = silent.poll.remote(0, 0, 0, 0, False, None)
     lost = scripted([], [[started(0, 0), batch(0, stored(1)), batch(1, never)]])
     with pytest.raises(LoaderFailed, match=r"batch 1 of epoch 0 has not come.*`ray memory`"):
         list(relayed(lost).epoch(0))
@@ -115,7 +122,7 @@ def test_a_batch_that_never_arrives_and_a_hub_that_says_nothing_are_errors(
     monkeypatch.setattr(remote_epochs, "SILENT_S", 0.5)
     with pytest.raises(LoaderFailed, match=r"has not answered for .*Iterate again"):
         list(relayed(silent).epoch(0))
-    unknown = RemoteEpochs(lost, FACTS, lambda: silent.poll.remote(0, 0, 0, 0, False))
+    unknown = RemoteEpochs(lost, FACTS, lambda: silent.poll.remote(0, 0, 0, 0, False, None))
     with pytest.raises(LoaderFailed, match="has not answered"):
         list(unknown.epoch(0))
 

@@ -98,6 +98,31 @@ def test_trials_of_a_sweep_share_the_clusters_stream_from_the_first_batch_on(mac
     assert all(run.report["samples"] for run in read_runs(project_directory()) if run.sweep == "take")
 
 
+def test_a_cross_validation_runs_its_folds_on_all_machines(machines: Machines, tmp_path: Path) -> None:
+    """Each trains on what it does not validate on, and each sample is prepared once an epoch for all of them."""
+    rows, seen = 80, tmp_path / "seen"
+    served = tsnb.serve(loader(rows, shuffle=True, seen=str(seen)), name="digits", seed=2, engine="ray")
+    with served:
+        found = tsnb.crossval(
+            jobs.validate, folds=3, engine="ray", producer="digits", threads=1, env={"FLAVOUR": "plum"}
+        )
+        found.wait(ENDS_S)
+        results = [trial.result(ENDS_S) for trial in found.sweep.values()]
+    everything = list(range(rows))
+    assert sorted(n for one in results for n in one["validated"]) == everything
+    for one in results:
+        assert one["epochs"] == (2, 3), "all folds were to share the stream's epochs"
+        assert all(sorted(epoch + one["validated"]) == everything for epoch in one["taken"])
+        assert len({tuple(epoch) for epoch in one["taken"]}) == 3, "each epoch has an order of its own"
+    places = {one["TSNB_RUNTIME_DIR"] for one in results}
+    assert len(places) > 1, "no machine has room for three"
+    assert found.score("mean").folds == 3
+    assert found.score("mean").mean == pytest.approx(
+        sum(sum(r["validated"]) / len(r["validated"]) for r in results) / 3
+    )
+    assert seen.stat().st_size == 4 * rows, "three epochs of training, and one to validate"
+
+
 def test_a_killed_process_is_told_one_with_restart_begins_again_and_what_raises_has_failed(
     machines: Machines,
 ) -> None:

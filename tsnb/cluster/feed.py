@@ -14,6 +14,7 @@ from typing import Any
 import ray
 from ray.exceptions import RayActorError
 
+from tsnb.cluster.hub_dispatch import SampleParts
 from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.consumer.line import Line
 from tsnb.consumer.options import Options
@@ -21,7 +22,7 @@ from tsnb.consumer.session import Place
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
-from tsnb.registry import Entry
+from tsnb.producer.stream import Producer
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 
@@ -58,14 +59,16 @@ class Feed(threading.Thread):
 
     Args:
         hub: The stream's hub.
-        entry: The producer's own stream.
+        producer: The producer's own stream, which is served by this process.
     """
 
-    def __init__(self, hub: Any, entry: Entry) -> None:
-        super().__init__(name=f"tsnb-feed-{entry.name}", daemon=True)
+    def __init__(self, hub: Any, producer: Producer) -> None:
+        super().__init__(name=f"tsnb-feed-{producer.name}", daemon=True)
         self._hub = hub
-        self._stream = entry.name
-        self._line = Line(entry, FEED_NAME, Options(reconnect_s=0.0), _ImageReader)
+        self._stream = producer.name
+        self._core = producer.core
+        self._parts = SampleParts(0, None, None)  # which samples the cluster takes
+        self._line = Line(producer.entry, FEED_NAME, Options(reconnect_s=0.0), _ImageReader)
         self._run: int | None = None  # the run that is being taken
         self._fresh = False  # nothing of it has come yet
         self._stopping = threading.Event()
@@ -114,7 +117,13 @@ class Feed(threading.Thread):
             ray.kill(self._hub)
 
     def _wants(self) -> FeedOrder:
-        wants: FeedOrder = self._ask(self._hub.wanted)
+        return self._heed(self._ask(self._hub.wanted, self._parts.number))
+
+    def _heed(self, wants: FeedOrder) -> FeedOrder:
+        """Have the producer prepare what the cluster takes."""
+        if wants.parts is not None:
+            self._parts = wants.parts
+            self._core.announce(FEED_NAME, wants.parts.cover, wants.parts.expects)
         return wants
 
     def _ask(self, method: Any, *arguments: Any) -> Any:
@@ -145,6 +154,8 @@ class Feed(threading.Thread):
             return None
         if self._fresh and self._line.session.epoch != epoch:
             self._ask(self._hub.renumbered, run, self._line.session.epoch)
+        if self._fresh and self._parts.number:
+            self._tell_cover(run)
         self._fresh = False
         if taken is None:
             self._leave()
@@ -152,13 +163,22 @@ class Feed(threading.Thread):
             return None
         return self._give(run, taken[1])
 
+    def _tell_cover(self, run: int) -> None:
+        """Say what the run's batches hold, if it is more than the cluster wants: then that is not to become less."""
+        cover = self._core.cover_of(FEED_NAME, self._parts.cover)
+        if cover != self._parts.cover:
+            self._parts = self._parts._replace(cover=cover)
+            self._core.announce(FEED_NAME, cover, self._parts.expects)
+            self._ask(self._hub.covered, run, cover)
+
     def _give(self, run: int, batch: Any) -> FeedOrder:
         memory = batch.leaves[0]
         if joined() is None:
             raise _LeftCluster
-        ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory))
-        wants: FeedOrder = self._ask(self._hub.loaded, run, [ref], memory.nbytes, batch.rows)
-        return wants
+        ref = ray.put((batch.layout.encode(), batch.rows, *batch.values, memory, batch.drawn))
+        return self._heed(
+            self._ask(self._hub.loaded, run, [ref], memory.nbytes, batch.rows, self._parts.number)
+        )
 
     def _leave(self) -> None:
         """Leave the epoch, if one is being taken."""

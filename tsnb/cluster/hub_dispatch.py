@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.decisions.members import Phase
 from tsnb.wire import messages as ms
 
-__all__ = ["LEASE_S", "ClusterDispatch", "Offered", "Told"]
+__all__ = ["LEASE_S", "ClusterDispatch", "Covers", "Offered", "SampleParts", "Told"]
 
 LEASE_S = 10.0
 """A relay that says nothing for so long is given up; one whose process has died is noticed sooner, by Ray."""
@@ -34,11 +35,29 @@ class Offered(NamedTuple):
     """References to the object that it is, in the object store."""
 
 
+class Covers(NamedTuple):
+    """The epoch that a relay takes holds more samples than it asked for."""
+
+    cover: int | None
+    """What it holds, a bit each; None: all."""
+
+
+class SampleParts(NamedTuple):
+    """Which samples are taken: on one machine, as its relay says; on all of them, as the hub says to the feed."""
+
+    number: int
+    """Counts what the relay, or the hub, says: a larger one is later."""
+    cover: int | None
+    """What is taken of the epoch that is asked for, a bit each; None: all."""
+    expects: int | None
+    """What will be taken of those that begin later: of what is attached now."""
+
+
 class Told(NamedTuple):
     """One message for a relay. `ask` is the number of its ask that it belongs to: older ones are out of date."""
 
     ask: int
-    message: ms.EpochStarted | Offered | ms.EpochEnded | ms.Failed | ms.Parked | ms.NotJoined
+    message: ms.EpochStarted | Covers | Offered | ms.EpochEnded | ms.Failed | ms.Parked | ms.NotJoined
 
 
 @dataclass
@@ -49,6 +68,8 @@ class _RelayState:
     messages: list[Told] = field(default_factory=list)
     given: list[int] = field(default_factory=list)
     """The leases that it was told of, and has not said that it has copied."""
+    parts: int = 0
+    """The number of what it has said last of the samples that it takes."""
     batches: int = 0
     size: int = 0
 
@@ -62,6 +83,7 @@ class ClusterDispatch:
         patience_s: Seconds that the others wait for a machine that stands still.
         budget_bytes: What may lie in an object store.
         repeatable: Whether the loader can give an epoch again in the same order.
+        indexed: Whether batches tell which samples they hold, so that a machine may take a part of them.
 
     Attributes:
         largest: Bytes of the largest batch so far.
@@ -70,7 +92,14 @@ class ClusterDispatch:
     """
 
     def __init__(
-        self, window: int, band: int, patience_s: float, budget_bytes: int, *, repeatable: bool
+        self,
+        window: int,
+        band: int,
+        patience_s: float,
+        budget_bytes: int,
+        *,
+        repeatable: bool,
+        indexed: bool = False,
     ) -> None:
         self.decisions = Dispatch(window, band, patience_s)
         self.decisions.note_repeatable(repeatable)
@@ -78,6 +107,8 @@ class ClusterDispatch:
         self.relays: dict[int, _RelayState] = {}
         self.largest = self.kept_bytes = self.most_bytes = 0
         self._budget_bytes = budget_bytes
+        self._indexed = indexed
+        self._parts = SampleParts(0, 0, 0)  # that the feed was told last
         self._refs: dict[int, tuple[Any, int]] = {}
         self._slots = self._keys = 0
         self._idle_since: float | None = None
@@ -126,6 +157,32 @@ class ClusterDispatch:
         if self.largest:
             self.decisions.narrow(max(1, self._budget_bytes // self.largest))
 
+    def parts(self, known: int) -> SampleParts | None:
+        """Return which samples the feed is to take; None: those that it knows.
+
+        Args:
+            known: The number of what it was told last.
+        """
+        loading, expects = self.decisions.epochs.loading, self.decisions.admission.wanted()
+        now = SampleParts(self._parts.number, expects if loading is None else loading.cover, expects)
+        if now != self._parts or not now.number:
+            self._parts = now._replace(number=now.number + 1)
+        return self._parts if self._indexed and known != self._parts.number else None
+
+    def covered(self, run: int, cover: int | None, now: float) -> None:
+        """The run's batches hold more samples than were wanted; said before the first of them.
+
+        Args:
+            run: As wanted.
+            cover: What they hold, a bit each; None: all.
+            now: Monotonic seconds.
+        """
+        self._step(ev.Covered(run, cover), now)
+        for key, relay in self.relays.items():
+            member = self.decisions.members[key]
+            if member.phase is Phase.STREAMING and member.run == run:
+                self._tell(relay, Covers(cover))
+
     def renumbered(self, run: int, epoch: int, now: float) -> None:
         """The run is of another epoch than was wanted."""
         self._step(ev.Renumbered(run, epoch), now)
@@ -145,6 +202,8 @@ class ClusterDispatch:
         self._keys += 1
         self.relays[self._keys] = _RelayState(name, now)
         self._step(ev.Heard(self._keys, ms.Hello("consumer", name, "")), now)
+        if self._indexed:
+            self._step(ev.Announced(self._keys, 0, 0), now)
         return self._keys
 
     def left(self, key: int, now: float) -> None:
@@ -158,6 +217,13 @@ class ClusterDispatch:
         if relay is not None:
             relay.seen_s = now
         return relay is not None
+
+    def announce(self, key: int | None, parts: SampleParts | None, now: float) -> None:
+        """A relay says which samples its consumers take; None: nothing new. What comes too late is not heard."""
+        relay = None if key is None else self.relays.get(key)
+        if key is not None and relay is not None and parts is not None and parts.number > relay.parts:
+            relay.parts = parts.number
+            self._step(ev.Announced(key, parts.cover, parts.expects), now)
 
     def ask(self, key: int, ask: int, epoch: int, seq: int, exact: bool, now: float) -> None:
         """A relay wants an epoch, and has let go of all it had: as `wire.messages.Ask`. Heard once, however often said.
@@ -256,6 +322,15 @@ class ClusterDispatch:
                 made.message, ms.HeldUp
             ):  # a relay has nobody to tell
                 self._tell(self.relays[made.member], made.message)
+                if isinstance(made.message, ms.EpochStarted) and self._indexed:
+                    self._tell_of_more(made.member)
+
+    def _tell_of_more(self, key: int) -> None:
+        """Tell a relay that begins an epoch what that holds, if it is more than it asked for."""
+        member = self.decisions.members[key]
+        cover = self.decisions.epochs.get(member.run).cover
+        if cover != member.part:
+            self._tell(self.relays[key], Covers(cover))
 
     def _tell(self, relay: _RelayState, message: Any) -> None:
         relay.messages.append(Told(relay.ask, message))

@@ -79,6 +79,7 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     source = producer.core.source
     assert source is not None
     facts = {name: getattr(source, name) for name in ("batch_size", "batches", "samples", "order")}
+    facts |= {"indices": tuple(source.indices), "batch_bytes": producer.core.batch_bytes}
     # beside the producer: its word is short to the feed, and one machine's death ends both or none
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
@@ -94,7 +95,7 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     )
     try:
         ray.get(hub.begin.remote(), timeout=lookup.OPEN_S)
-        feed = Feed(hub, producer.entry)
+        feed = Feed(hub, producer)
     except BaseException as error:
         ray.kill(hub)
         if isinstance(error, ray.exceptions.RayError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import ray
 from ray.exceptions import (
     ActorDiedError,
@@ -16,11 +18,11 @@ from ray.exceptions import (
     RayError,
 )
 
-from tsnb.cluster.hub_dispatch import Offered
+from tsnb.cluster.hub_dispatch import Covers, Offered, SampleParts
 from tsnb.errors import LoaderFailed
 from tsnb.producer.loader.dataloader import Indices
 from tsnb.producer.loader.packing import SlotImage
-from tsnb.producer.loader.repeating import EpochIs
+from tsnb.producer.loader.repeating import Covering, EpochIs
 from tsnb.wire import messages as ms
 
 __all__ = ["RemoteEpochs"]
@@ -50,7 +52,7 @@ class RemoteEpochs:
 
     Args:
         hub: The stream's hub.
-        facts: The loader's batch_size, batches, samples and order.
+        facts: The loader's batch_size, batches, samples, order, indices (as a tuple) and batch_bytes.
         join: Asks the hub to know this relay; returns the reference of its key.
 
     Attributes:
@@ -60,7 +62,6 @@ class RemoteEpochs:
     persistent = False
     workers = 0
     ahead = 0
-    indices = Indices(why_not="it comes from a cluster, whose batches do not tell which samples they hold")
     cover: int | None = None
     drawn: Sequence[Any] | None = None
 
@@ -69,12 +70,21 @@ class RemoteEpochs:
         self.batches: int | None = facts["batches"]
         self.samples: int | None = facts["samples"]
         self.order: str = facts["order"]
+        self.indices = Indices(*facts["indices"])
         self.hub_gone = False
+        self._batch_bytes: int = facts["batch_bytes"]
         self._hub = hub
         self._join = join
         self._key: int | None = None
         self._ask = 0
         self._wanted: tuple[int, int, bool] = (0, 0, False)  # by that ask
+        self._lock = threading.Lock()
+        self._parts = SampleParts(1, None, 0)  # which samples are taken here
+        self._parts_heard: tuple[int | None, int] = (
+            None,
+            0,
+        )  # that the hub knows: with which key, and their number
+        self._parts_polled = 0  # the number of those that went along with `_poll`
         self._poll: Any = None  # the question that waits for the hub's answer
         self._told: deque[Any] = deque()
         self._heard_s = 0.0  # when the hub last answered
@@ -105,24 +115,51 @@ class RemoteEpochs:
         if self._key is not None:
             self._hub.leave.remote(self._key, ask, True)
 
+    def expect(self, expects: int | None) -> bool:
+        """Note which samples consumers here take, a bit each; None: all. Return whether the hub has yet to hear it."""
+        with self._lock:
+            self._note(self._parts._replace(expects=expects))
+        return self._key is not None and self._untold(self._key) is not None
+
+    def _note(self, parts: SampleParts) -> None:
+        if parts != self._parts:
+            self._parts = parts._replace(number=self._parts.number + 1)
+
+    def _take(self, cover: int | None) -> None:
+        """Note which samples this epoch has, or is to have."""
+        with self._lock:
+            self._note(self._parts._replace(cover=cover))
+
+    def _untold(self, key: int | None) -> SampleParts | None:
+        """Return which samples are taken here, until the hub knows it."""
+        parts = self._parts
+        return None if self.indices.samples is None or self._parts_heard == (key, parts.number) else parts
+
     def beat(self) -> None:
-        """Tell the hub that this relay lives."""
+        """Tell the hub that this relay lives, and what its consumers take."""
         key = self._key
+        parts = self._untold(key)
         try:
-            known = ray.get(self._hub.beat.remote(key), timeout=ANSWER_S)
+            known = ray.get(self._hub.beat.remote(key, parts), timeout=ANSWER_S)
         except ActorDiedError:
             self.hub_gone = True
         except RayError:  # late, or out of reach: the next one may not be
             pass
         else:
             self._heard_s = time.monotonic()
+            if known and parts is not None:
+                self._parts_heard = (key, parts.number)
             if not known and self._key == key:  # not joined again meanwhile
                 self._key = None
 
     # -- called by the relay's loading thread --------------------------------------------------------------
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        """Give an epoch's batches as `SlotImage`; `EpochIs` while there is no batch, and where it is another epoch."""
+        """Give an epoch's batches as `SlotImage`; `EpochIs` while there is no batch, and where it is another epoch.
+
+        `Covering` where it holds more samples than were asked for.
+        """
+        self._take(self.cover)
         self._heard_s = time.monotonic()
         self._begin()
         epoch, seq = number, start
@@ -139,6 +176,9 @@ class RemoteEpochs:
                     if message.epoch != epoch:
                         epoch = message.epoch
                         yield EpochIs(epoch)
+                elif isinstance(message, Covers):
+                    self._take(message.cover)  # and no less, should it be asked for again
+                    yield Covering(message.cover)
                 elif isinstance(message, Offered):
                     seq = message.seq
                     yield from self._bring(message.lease, message.refs, epoch, seq)
@@ -206,7 +246,7 @@ class RemoteEpochs:
         """
         what = f"batch {seq} of epoch {epoch}"
         try:
-            image = SlotImage(*ray.get(refs.pop(), timeout=BATCH_S))
+            image = SlotImage(*ray.get(refs.pop(), timeout=BATCH_S))._replace(first_bytes=self._batch_bytes)
         except GetTimeoutError:
             raise LoaderFailed(
                 f"{what} has not come to this machine in {BATCH_S:.0f} s: the network is overloaded, or its object "
@@ -222,6 +262,7 @@ class RemoteEpochs:
                     ) from None
                 time.sleep(0.1)
             return
+        self.drawn = cast("Any", np.frombuffer(image.drawn, "<u4")) if image.drawn else None
         yield image
         del image
         self._hub.took.remote(self._key, self._ask, lease)
@@ -236,7 +277,9 @@ class RemoteEpochs:
             time.sleep(0.1)  # the watching thread ends this stream
             return None
         if self._poll is None:
-            self._poll = self._hub.poll.remote(self._key, self._ask, *self._wanted)
+            parts = self._untold(self._key)
+            self._parts_polled = 0 if parts is None else parts.number
+            self._poll = self._hub.poll.remote(self._key, self._ask, *self._wanted, parts)
         try:
             told = self._answer(self._poll)
         except _NoAnswer:
@@ -244,6 +287,8 @@ class RemoteEpochs:
         except ActorUnavailableError:
             return _Lost()  # the answer may have been, and its messages do not come again
         self._poll = None
+        if told is not None and self._parts_polled:
+            self._parts_heard = (self._key, self._parts_polled)
         if told is None:
             self._key = None
             raise LoaderFailed(

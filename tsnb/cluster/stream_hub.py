@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tsnb.cluster.hub_dispatch import ClusterDispatch
+from tsnb.cluster.hub_dispatch import ClusterDispatch, SampleParts
 from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import PROTOCOL
@@ -44,6 +44,8 @@ class FeedOrder(NamedTuple):
     """The run that may want more later; batches of any other run are not wanted."""
     idle: bool
     """Whether no machine takes anything, or is expected back."""
+    parts: SampleParts | None = None
+    """Which samples it should take; None: as it was told before."""
 
 
 class StreamHub:
@@ -54,7 +56,8 @@ class StreamHub:
         window: As `ClusterDispatch`.
         band: As `ClusterDispatch`.
         patience_s: As `ClusterDispatch`.
-        facts: What relays tell their consumers of the loader: batch_size, batches, samples, order.
+        facts: What relays tell their consumers of the loader: batch_size, batches, samples, order,
+            indices (as a tuple) and batch_bytes.
         relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes, guard.
     """
 
@@ -69,7 +72,12 @@ class StreamHub:
     ) -> None:
         self._name = name
         self._dispatch = ClusterDispatch(
-            window, band, patience_s, budget_bytes(), repeatable=bool(facts["order"])
+            window,
+            band,
+            patience_s,
+            budget_bytes(),
+            repeatable=bool(facts["order"]),
+            indexed=facts["indices"][0] is not None,
         )
         self._facts = facts
         self._relay_options = relay_options
@@ -87,19 +95,28 @@ class StreamHub:
         """Let time pass. Called once."""
         self._ticking = asyncio.create_task(self._tick())
 
-    async def wanted(self) -> FeedOrder:
-        """Return what to load next; waits a moment for something to load."""
-        if self._dispatch.wanted is None:
+    async def wanted(self, known: int) -> FeedOrder:
+        """Return what to load next; waits a moment for something to load, or for other parts.
+
+        Args:
+            known: The number of the parts that it was told last.
+        """
+        if self._dispatch.wanted is None and self._dispatch.parts(known) is None:
             self._feed.clear()
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._feed.wait(), POLL_S)
-        return self._answer()
+        return self._answer(known)
 
-    async def loaded(self, run: int, refs: list[Any], size: int, rows: int) -> FeedOrder:
+    async def loaded(self, run: int, refs: list[Any], size: int, rows: int, known: int) -> FeedOrder:
         """Take a batch; return as `wanted`, without waiting. `refs` has the one reference: it crosses unresolved."""
         self._dispatch.loaded(run, refs, size, rows, time.monotonic())
         self._wake()
-        return self._answer()
+        return self._answer(known)
+
+    async def covered(self, run: int, cover: int | None) -> None:
+        """As `ClusterDispatch.covered`."""
+        self._dispatch.covered(run, cover, time.monotonic())
+        self._wake()
 
     async def renumbered(self, run: int, epoch: int) -> None:
         """As `ClusterDispatch.renumbered`."""
@@ -122,12 +139,12 @@ class StreamHub:
         ends = [asyncio.wait_for(h.close.remote(), STOP_S) for h in handles]
         await asyncio.gather(*ends, return_exceptions=True)
 
-    def _answer(self) -> FeedOrder:
+    def _answer(self, known: int) -> FeedOrder:
         if self._ticking is not None and self._ticking.done():
             self._ticking.result()  # without a clock no relay would be given up: the feed has to end it all
         wanted = self._dispatch.wanted
         batch = None if wanted is None else (wanted.run, wanted.epoch, wanted.first)
-        return FeedOrder(batch, self._dispatch.loading, self._dispatch.idle)
+        return FeedOrder(batch, self._dispatch.loading, self._dispatch.idle, self._dispatch.parts(known))
 
     # -- for processes that attach -------------------------------------------------------------------------
 
@@ -226,13 +243,17 @@ class StreamHub:
         self._wake()
         return key
 
-    async def poll(self, key: int, ask: int, epoch: int, seq: int, exact: bool) -> list[Any] | None:
+    async def poll(
+        self, key: int, ask: int, epoch: int, seq: int, exact: bool, parts: SampleParts | None
+    ) -> list[Any] | None:
         """Return the messages for a relay on its ask, waiting a moment for them; None if the relay is no longer known.
 
-        The ask comes along with each poll for it, so it cannot get lost or be overtaken.
+        The ask comes along with each poll for it, so it cannot get lost or be overtaken; so do the samples that it
+        takes, until a poll with them was answered.
         """
         if not self._dispatch.alive(key, time.monotonic()):
             return None
+        self._dispatch.announce(key, parts, time.monotonic())
         self._dispatch.ask(key, ask, epoch, seq, exact, time.monotonic())
         told = self._dispatch.more(key, ask, time.monotonic())
         self._wake()
@@ -254,18 +275,24 @@ class StreamHub:
         self._dispatch.leave(key, ask, rest, time.monotonic())
         self._wake()
 
-    async def beat(self, key: int | None) -> bool:
-        """A relay lives; return whether it is known."""
-        return self._dispatch.alive(key, time.monotonic())
+    async def beat(self, key: int | None, parts: SampleParts | None) -> bool:
+        """A relay lives, and may take other samples than before; return whether it is known."""
+        known = self._dispatch.alive(key, time.monotonic())
+        if parts is not None:
+            self._dispatch.announce(key, parts, time.monotonic())
+            self._feed.set()
+            self._wake()
+        return known
 
     async def status(self) -> dict[str, Any]:
-        """Return the numbers of the stream's crossings by machine, the kept batches, and the hub's process."""
-        dispatch = self._dispatch
+        """Return the stream's crossings by machine, how many samples are taken, what is kept, and the hub's process."""
+        dispatch, wanted = self._dispatch, self._dispatch.decisions.admission.wanted()
         relays = {r.name: {"batches": r.batches, "bytes": r.size} for r in dispatch.relays.values()}
         states = {m.name: m.phase.value for m in dispatch.decisions.members.values()}
         return {
             "relays": relays,
             "states": states,
+            "samples": None if wanted is None else wanted.bit_count(),
             "window": dispatch.decisions.window,
             "largest_bytes": dispatch.largest,
             "kept": dispatch.decisions.epochs.kept,

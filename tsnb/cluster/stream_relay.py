@@ -102,9 +102,9 @@ class StreamRelay:
             while not (producer.wait(LOOK_S) or epochs.hub_gone):
                 now = time.monotonic()
                 long_idle = idle_since_s is not None and now - idle_since_s >= IDLE_S
-                idle, ask = _look(producer.core, epochs, long_idle)
+                idle, ask, takes = _look(producer.core, epochs, long_idle)
                 idle_since_s = (idle_since_s or now) if idle else None
-                if now >= next_beat_s:
+                if epochs.expect(takes) or now >= next_beat_s:
                     next_beat_s = now + BEAT_S
                     epochs.beat()
                     if idle:
@@ -114,13 +114,14 @@ class StreamRelay:
             self._ended.set()
 
 
-def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int]:
+def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int, int | None]:
     """Let go of an epoch that no consumer of this machine has taken for long.
 
     Returns:
-        Whether no consumer takes one now, and the number of the last ask to the hub that this holds for.
+        Whether no consumer takes one now, the number of the last ask to the hub that this holds for, and which samples
+        the consumers of this machine take, as `RemoteEpochs.expect`.
     """
     with core.lock:
         if long_idle:
             core.withdraw_if_idle()
-        return core.idle, epochs.ask
+        return core.idle, epochs.ask, core.dispatch.admission.wanted()

@@ -274,6 +274,41 @@ class Core:
         """Whether no consumer takes an epoch, waits for one or is expected back, and none is being loaded."""
         return self.dispatch.idle and self.dispatch.epochs.loading is None
 
+    def announce(self, consumer: str, part: int | None, expects: int | None) -> None:
+        """Say which samples a consumer of this process takes for others, who are to know which a batch holds.
+
+        Args:
+            consumer: Its name.
+            part: With the epoch that it takes or asks for next, a bit each; None: all.
+            expects: With the epochs after that.
+        """
+        with self.lock:
+            for session in self._named(consumer):
+                session.tells_rows = True
+                self.step(ev.Announced(session.key, part, expects))
+
+    def cover_of(self, consumer: str, asked: int | None) -> int | None:
+        """Return the samples that the batches of a consumer's epoch hold, a bit each; None: all.
+
+        More than were asked for where others take more, or where the epoch began before anybody said what is wanted.
+
+        Args:
+            consumer: Its name.
+            asked: What it asked for.
+        """
+        with self.lock:
+            runs = [self.dispatch.members[session.key].run for session in self._named(consumer)]
+            loading = self.dispatch.epochs.loading
+            return loading.cover if loading is not None and loading.run in runs else asked
+
+    def _named(self, consumer: str) -> list[Session]:
+        return [s for s in self.sessions.values() if s.role == "consumer" and s.name == consumer]
+
+    @property
+    def batch_bytes(self) -> int:
+        """What the first batch took in its slot; 0 before it came."""
+        return self._batch_bytes
+
     def withdraw_if_idle(self) -> None:
         """Let go of the epoch being loaded, if no consumer takes it. Called under the lock."""
         loading = self.dispatch.epochs.loading

@@ -21,7 +21,7 @@ from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
 from tsnb.producer.loader.packing import SlotWriter, batch_bytes
-from tsnb.producer.loader.repeating import EpochIs, Skipped
+from tsnb.producer.loader.repeating import Covering, EpochIs, Skipped
 from tsnb.producer.loader.sources import Source
 
 __all__ = ["Feeder", "slots_for"]
@@ -92,6 +92,9 @@ class Feeder(threading.Thread):
             if isinstance(batch, EpochIs):
                 self._epoch = batch.number
                 self._core.step(ev.Renumbered(wanted.run, batch.number))
+                return
+            if isinstance(batch, Covering):
+                self._core.step(ev.Covered(wanted.run, batch.cover))
                 return
             self._core.tell_length()
             in_place = batch is _END or isinstance(batch, ev.Placed)

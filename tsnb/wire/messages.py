@@ -70,7 +70,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 19
+PROTOCOL = 20
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 

@@ -246,19 +246,20 @@ class Admission:
             self._fresh = number + 1
             self.rounds = None if self.rounds is None else self.rounds - 1
         # within the window from an epoch's start: loaded from there, so that others can take all of it too
-        self._epochs.start(number, seq if seq > self.window else 0, cover=self._wanted())
+        self._epochs.start(number, seq if seq > self.window else 0, cover=self.wanted())
         resumed = any(m.resumed and (m.asked.epoch, m.asked.seq) == (number, seq) for m in waiting)
         # the others do not go back with one that was paused
         self._next = max(self._next, number + 1) if resumed else number + 1
         return True
 
-    def _wanted(self) -> int | None:
-        """Return the samples that somebody takes who is attached; None: all."""
+    def wanted(self) -> int | None:
+        """Return the samples that somebody takes who is attached, a bit each; None: all."""
         cover = 0
         for member in self._members.values():
-            if member.part is None:
+            part = member.wanted
+            if part is None:
                 return None
-            cover |= member.part
+            cover |= part
         return cover
 
     def _cannot_wait(self, member: Member) -> bool:

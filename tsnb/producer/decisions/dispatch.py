@@ -98,11 +98,13 @@ class Dispatch:
         self._note_wanted()
         self._steps: dict[type[Any], Callable[[Any], None]] = {
             ev.Left: self._left,
+            ev.Announced: self._announced,
             ev.Paused: self._paused,
             ev.BatchLoaded: self._batch_loaded,
             ev.LoaderEnded: lambda event: self.epochs.finish(event.run, None),
             ev.LoaderRaised: lambda event: self.epochs.finish(event.run, (event.message, event.traceback)),
             ev.Renumbered: self._renumbered,
+            ev.Covered: lambda event: self.epochs.widen(event.run, event.cover),
             ev.Withdrawn: self._withdrawn,
             ev.Tick: self._tick,
             ev.Balanced: self._balanced,
@@ -177,6 +179,11 @@ class Dispatch:
         member = self.members[key]
         before = member.part if wants.offset else 0
         member.part = (before or 0) | int.from_bytes(wants.mask, "little") << 8 * wants.offset
+
+    def _announced(self, event: ev.Announced) -> None:
+        member = self.members[event.member]
+        member.stands_for_others = True
+        member.part, member.expects = event.part, event.expects
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)

@@ -190,5 +190,5 @@ class Drift:
             return member.taken
         if member.resumed and (kept := self._kept_from(member)) is not None:
             return kept
-        expected = self._epochs.joinable_from(member.epoch + 1, member.part)
+        expected = self._epochs.joinable_from(member.epoch + 1, member.next_part)
         return self._epochs.end if expected is None else expected.start

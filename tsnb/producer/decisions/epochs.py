@@ -119,6 +119,11 @@ class Epochs:
         self._runs += 1
         return self.loading
 
+    def widen(self, run: int, cover: int | None) -> None:
+        """Note that the batches of the pass being loaded hold more samples than were wanted."""
+        if self.loading is not None and self.loading.run == run:
+            self.loading.cover = cover
+
     def publish(self, run: int, batch: Placed) -> bool:
         """Append a batch to the pass being loaded; False if that one is not being loaded (any more)."""
         if self.loading is None or self.loading.run != run:

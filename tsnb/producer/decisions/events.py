@@ -14,9 +14,11 @@ from tsnb.wire.messages import Message
 
 __all__ = [
     "Abandon",
+    "Announced",
     "Balanced",
     "BatchLoaded",
     "Contended",
+    "Covered",
     "Event",
     "FreeSlot",
     "Granted",
@@ -60,6 +62,19 @@ class Heard(NamedTuple):
 
     member: int
     message: Message
+
+
+class Announced(NamedTuple):
+    """A consumer that stands for others, those of a machine or of a cluster, says which samples they take.
+
+    Heard of before it asks, and whenever they have become others.
+    """
+
+    member: int
+    part: int | None
+    """With the epoch that it takes or asks for next, a bit each; None: all."""
+    expects: int | None
+    """With the epochs after that."""
 
 
 class Paused(NamedTuple):
@@ -122,6 +137,14 @@ class Renumbered(NamedTuple):
     epoch: int
 
 
+class Covered(NamedTuple):
+    """The batches of this run hold more samples than were wanted: of a loader that is a stream itself."""
+
+    run: int
+    cover: int | None
+    """What they hold, a bit each, all that was wanted among them; None: all."""
+
+
 class Withdrawn(NamedTuple):
     """No consumer takes this run, and the loader should not wait for one that might."""
 
@@ -162,12 +185,14 @@ class RoundDue(NamedTuple):
 
 Event = (
     Heard
+    | Announced
     | Paused
     | Left
     | BatchLoaded
     | LoaderEnded
     | LoaderRaised
     | Renumbered
+    | Covered
     | Withdrawn
     | Tick
     | Balanced

@@ -108,6 +108,10 @@ class Member:
     phase: Phase = Phase.JOINING
     part: int | None = None
     """The samples that it takes, a bit each; None: all."""
+    stands_for_others: bool = False
+    """Whether it is a machine of a cluster, or all others: what it takes may be other samples with each epoch."""
+    expects: int | None = 0
+    """The samples that one which stands for others takes with its next epoch, as far as it knows; as `part`."""
     asked: Ask = field(default_factory=lambda: Ask(0))
     """Where it said it stands, at its last ask."""
     moved_over: bool = False
@@ -178,6 +182,18 @@ class Member:
     def mates(self) -> list[Member]:
         """The other ranks of its group that are attached."""
         return [] if self.group is None else [m for m in self.group.ranks.values() if m is not self]
+
+    @property
+    def next_part(self) -> int | None:
+        """The samples that it takes with its next epoch, as `part`."""
+        return self.expects if self.stands_for_others else self.part
+
+    @property
+    def wanted(self) -> int | None:
+        """The samples that a pass which begins now has to hold for it, as `part`."""
+        if not self.stands_for_others or self.phase is not Phase.ASKED:
+            return self.next_part
+        return None if self.part is None or self.expects is None else self.part | self.expects
 
     @property
     def taken(self) -> int:

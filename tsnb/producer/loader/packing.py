@@ -39,6 +39,10 @@ class SlotImage(NamedTuple):
     values_bytes: int
     memory: np.ndarray[Any, Any]
     """uint8 [bytes]: from the slot's start to the end of what was written."""
+    drawn: bytes = b""
+    """The index of each row's sample, as `wire.messages.Drawn`; empty where that is not known."""
+    first_bytes: int = 0
+    """What the stream's first batch took: this one may hold fewer samples, and slots are as large as that needs."""
 
 
 class SlotWriter:
@@ -207,7 +211,7 @@ def _outside(leaf: torch.Tensor) -> torch.Tensor:
 def batch_bytes(tree: Any) -> int:
     """Return the bytes a batch needs in a slot."""
     if isinstance(tree, SlotImage):
-        return len(tree.memory)
+        return max(len(tree.memory), tree.first_bytes)
     leaves, _ = flatten(tree, classify)
     arrays = [x for x in leaves if isinstance(x, (torch.Tensor, np.ndarray, np.generic))]
     total = len(

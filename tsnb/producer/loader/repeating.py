@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 from tsnb.errors import LoaderFailed
 
 __all__ = [
+    "Covering",
     "EpochIs",
     "Skipped",
     "length",
@@ -159,6 +160,13 @@ class Skipped(NamedTuple):
     """A batch before the one with which the epoch should begin: no consumer gets it, and its slot is free."""
 
     batch: Any
+
+
+class Covering(NamedTuple):
+    """Comes before an epoch's batches where the source gives more samples than it was asked for."""
+
+    cover: int | None
+    """What it gives, a bit each; None: all."""
 
 
 class EpochIs(NamedTuple):
