@@ -181,6 +181,8 @@ def test_eight_trials_under_a_limit_are_lost_at_once_and_none_is_when_they_are_p
     code = f"""
 open("{group}/cgroup.procs", "w").write(str(os.getpid()))
 {TRIALS}
+from tsnb.experiments.expected_memory import expected_memory
+from tsnb.records.run import Run, RunStart
 state = torch.random.get_rng_state()
 found = tsnb.place(trials, loader=loader, seconds=0.5)
 assert torch.equal(torch.random.get_rng_state(), state)
@@ -191,6 +193,9 @@ for mib in sizes:
     assert rows[f"t{{mib}}"].peak_bytes[0] >= mib << 20, rows[f"t{{mib}}"]
 assert found.memory_bytes < {LIMIT} and "control group" in found.memory_where
 assert {{"queued", "now"}} == {{row.where for row in found.rows}}
+known = {{name: expected_memory(Run.begin(RunStart(name, "x = 1"))) for name in ("t320", "train-mib320")}}
+assert {{each.because for each in known.values()}} == {{"as tsnb.place measured"}}, known
+assert {{each.needs_bytes for each in known.values()}} == {{int(rows["t320"].peak_bytes[1])}}, known
 done = found.run()
 say("placed", *sorted(trial.state for trial in done.values()))
 assert [done[f"t{{mib}}"].result() for mib in sizes] == list(sizes)
