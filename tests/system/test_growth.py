@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.system.scripts import FAMILY, Script, scripts
+from tsnb.samples.inclusion import probabilities
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -110,6 +112,77 @@ say("over")
 )
 
 
+HARD = (
+    SCRIPT.split("def train(name):")[0].replace("window=4", "window=4, rubber_band=1.0")
+    + """
+import glob, struct
+import numpy as np
+
+def train(name, whole):
+    consumer = tsnb.attach(name, "g")
+    wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+    if whole:
+        for batch in consumer: consumer.report(1.0 + batch / 100)
+    wait_for(lambda: os.path.exists(folder + ".rounds"))
+    left = 2  # rounds, once nobody is killed any more
+    while left:
+        left -= os.path.exists(folder + ".enough")
+        taken, weights = [], []
+        for batch in consumer:
+            taken += batch.tolist()
+            weights += consumer.weights.tolist()
+            consumer.report(1.0 + batch / 100)
+            time.sleep(0.03)
+        if len(taken) < files:  # another epoch of all may have begun before there were rounds
+            say("round", name, consumer.epoch, *(f"{i}:{w:.7g}" for i, w in zip(taken, weights, strict=True)))
+    consumer.close()
+    say("done", name)
+"""
+    + SCRIPT[SCRIPT.index("def wait_for(fact):") : SCRIPT.index("add(0, files // 4)")]
+    + """
+def kept():
+    # how many losses lie in the file
+    for path in glob.glob(f"{folder}/.tsnb-index/*.losses"):
+        with open(path, "rb") as file: text = file.read()
+        return int(np.isfinite(np.frombuffer(text, "<f4", offset=12 + struct.unpack_from("<8sI", text)[1])).sum())
+    return 0
+
+def in_the_middle(after):
+    # wait until somebody is in the middle of a later round; return which
+    while True:
+        for one in tsnb.status("g").consumers:
+            if one.epoch > after and 3 <= one.position <= 9: return one.epoch
+        time.sleep(0.005)
+
+add(0, files)
+producer = forked(produce)
+served(0)
+trials = [forked(train, name, True) for name in "abc"]
+wait_for(lambda: kept() == 3 * files)
+tsnb.rounds("g", tsnb.after(0.2), "hard:0.3")
+open(folder + ".rounds", "w").close()
+epoch = 0
+for killed in ("producer", "consumer", "producer"):
+    epoch = in_the_middle(epoch)
+    say("kill", killed, epoch)
+    if killed == "consumer":
+        os.kill(trials[2], signal.SIGKILL)
+        os.waitpid(trials[2], 0)
+        trials[2] = forked(train, "c", False)
+        continue
+    os.kill(producer, signal.SIGKILL)
+    os.waitpid(producer, 0)
+    former, producer = producer, forked(produce)
+    served(former)
+open(folder + ".enough", "w").close()
+for trial in trials: os.waitpid(trial, 0)
+tsnb.stop("g")
+os.waitpid(producer, 0)
+say("over")
+"""
+)
+
+
 def test_files_appended_while_trials_train_and_producers_are_killed_are_lost_nowhere(tmp_path: Path) -> None:
     """Each epoch of each of three trials has each sample once, in the order that all have, and the last has all."""
     folder = tmp_path / "incoming"
@@ -147,3 +220,38 @@ def test_in_rounds_of_new_samples_each_comes_once_though_producers_are_killed(tm
     numbers = [int(number) for _, *taken in of_trial["a"] for number in taken]
     assert sorted(numbers) == list(range(FILES))
     assert [int(epoch) for epoch, *_ in of_trial["a"]] == list(range(len(of_trial["a"])))
+
+
+def test_rounds_of_hard_samples_are_whole_and_weighed_though_producers_and_a_trial_are_killed(
+    tmp_path: Path,
+) -> None:
+    """Each sample of a round once in each trial, all have the same, and the weights are those of the losses reported.
+
+    Those of rounds that a successor drew, too: to it nothing was reported but what rounds have, a third of all.
+    """
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+    with scripts() as running:
+        script = Script(HARD, str(folder), str(FILES))
+        running.append(script)
+        script.expect("over", 400)
+        assert script.end() == 0
+        said = [line.split() for line in script.lines]
+    assert not [line for line in said if line[:1] == ["failed"]]
+    kills = [line for line in said if line[:1] == ["kill"]]
+    assert [killed for _, killed, _ in kills] == ["producer", "consumer", "producer"]
+    wanted = round(0.3 * FILES)
+    likely = probabilities(1.0 + np.arange(FILES) / 100, wanted)
+    rounds: dict[str, list[int]] = {name: [] for name in "abc"}
+    orders: dict[int, set[tuple[int, ...]]] = {}
+    for _, name, epoch, *pairs in (line for line in said if line[:1] == ["round"]):
+        samples = tuple(int(pair.partition(":")[0]) for pair in pairs)
+        weights = [float(pair.partition(":")[2]) for pair in pairs]
+        assert len(set(samples)) == len(samples) == wanted, "lost, or twice in a round"
+        np.testing.assert_allclose(weights, wanted / (FILES * likely[list(samples)]), rtol=1e-4)
+        orders.setdefault(int(epoch), set()).add(samples)
+        rounds[name].append(int(epoch))
+    assert all(len(its) == 1 for its in orders.values()), "all trials have the same round"
+    assert all(len(set(its)) >= 2 for its in rounds.values())
+    assert {int(epoch) for *_, epoch in kills} <= orders.keys(), "killed in the middle of a round"
+    assert max(rounds["a"]) > int(kills[-1][2]), "rounds that the last producer drew"
