@@ -22,6 +22,7 @@ from tsnb.consumer.session import ConsumerSession, Loop, Place
 from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.decisions.members import Phase
 from tsnb.producer.session import indices_of
 from tsnb.transport.channel import ChannelClosed
@@ -566,6 +567,7 @@ class Simulation:
             self.poll()
         member = self.dispatch.members[key]
         streams, goes = member.phase is Phase.STREAMING, parent.session.loop is not None
+        due = {grant.seq for grant in member.granted if grant.seq >= parent.place.batch}
         number = self._next_key()
         self.ends[number], theirs = pair(512)
         twin = self.consumers[number] = parent.branch(f"c{number}", theirs)
@@ -580,6 +582,12 @@ class Simulation:
             # of the same batches; with a seed it may be another pass over them
             again = self.dispatch.admission.repeatable
             assert mine.epoch == member.epoch and (again or mine.run == member.run), (member, mine)
+            has, following = (
+                {grant.seq for grant in mine.granted},
+                self.dispatch.epochs.get(mine.run).seq(mine.cursor),
+            )
+            missing = [seq for seq in due if seq not in has and seq < following]
+            assert not missing or (mine.skips and len(has) == LOOKAHEAD), (member, mine)
         return twin
 
     def end_or_extend(self) -> None:
