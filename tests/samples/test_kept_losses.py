@@ -66,6 +66,24 @@ def test_what_is_kept_is_read_again_with_other_numbers_trials_and_samples(tmp_pa
     assert KeptLosses(path, "other").read() == {}, "of another data set"
 
 
+@pytest.mark.parametrize("name", ["a", "ab", "abc", "abcd"])
+def test_a_write_in_place_that_ends_at_a_page_leaves_each_loss_old_or_new(tmp_path: Path, name: str) -> None:
+    """A killed writer's last pages are missing: no loss may lie over the end of one, whatever trials are called."""
+    path = tmp_path / "s.losses"
+    kept = KeptLosses(path, "i")
+    old, new = (np.full(3000, value, np.float32) for value in (1.2345678, -8.7654321e20))
+    kept.save({name: old})
+    before = path.read_bytes()
+    kept.save({name: new})
+    after = path.read_bytes()
+    pages = range(4096, len(after), 4096)
+    assert len(before) == len(after) and len(pages) >= 2
+    for end in pages:
+        path.write_bytes(after[:end] + before[end:])
+        found = KeptLosses(path, "i").read()[name]
+        assert set(found.tolist()) == {float(old[0]), float(new[0])}
+
+
 @pytest.mark.parametrize(
     "damage",
     [

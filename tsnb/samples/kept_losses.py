@@ -4,7 +4,8 @@
 
 A file with other trials or more samples replaces the one before as a whole. Else the numbers are written over those
 that stand there: a producer that is killed meanwhile leaves some that are a second older than others, and all of them
-whole. What is not as it should be counts as nothing: rounds are drawn evenly then, until trials report anew.
+whole, as none lies over the end of a page. What is not as it should be counts as nothing: rounds are drawn evenly then,
+until trials report anew.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ EVERY_S = 1.0
 """At most this often."""
 SHARE = 0.05
 """At most this share of the time, however many losses there are."""
+NUMBER_BYTES = 4
+"""Numbers begin at multiples of these, so that none lies over the end of a page, where a killed writer may stop."""
 _HEAD = struct.Struct("<8sI")
 _MAGIC = b"tsnb-l1\0"
 
@@ -110,6 +113,7 @@ class KeptLosses:
     def _write(self, losses: Mapping[str, npt.NDArray[np.float32]]) -> None:
         told = {"identity": self._identity, "trials": [[name, len(its)] for name, its in losses.items()]}
         text = json.dumps(told).encode()
+        text += b" " * (-(_HEAD.size + len(text)) % NUMBER_BYTES)
         head = _HEAD.pack(_MAGIC, len(text)) + text
         body = b"".join(its.astype("<f4").tobytes() for its in losses.values())
         if head != self._head:
