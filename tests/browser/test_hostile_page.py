@@ -174,7 +174,7 @@ def test_payloads_in_every_text_of_reports_and_tables_stay_text(
 
     trial = SimpleNamespace(
         name=ALL, number=1, state=PAYLOADS[2], options={}, duration_s=1.0, params={PAYLOADS[0]: PAYLOADS[2]},
-        metrics={ALL: 0.5}, eta=NO_ETA, parent=None,
+        metrics={ALL: 0.5}, eta=NO_ETA, parent=None, waits_for=PAYLOADS[1],
     )  # fmt: skip
     monkeypatch.setattr(Board, "values", lambda self: [trial])
     page.set_content(Board()._repr_html_())
