@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import os
 import resource
@@ -307,6 +308,32 @@ def test_what_libraries_read_once_is_known() -> None:
         assert read_once({**own, name: "else"}, own) == [name]
     assert read_once({**own, "OMP_NUM_THREADS": "2,4"}, own) == ["OMP_NUM_THREADS"]
     assert read_once({"OMP_NUM_THREADS": "1", "TSNB_X": "1", "HOME": "/home/me"}, own) == ["PYTHONHASHSEED"]
+
+
+SETS_BY_ITSELF = """
+import json, os, sys
+import torch
+before = dict(os.environ)
+torch.optim.SGD([torch.nn.Parameter(torch.zeros(2))], lr=0.1)
+for package in sys.argv[1:]:
+    __import__(package)
+print(json.dumps({name: value for name, value in os.environ.items() if before.get(name) != value}))
+"""
+
+
+@pytest.mark.slow
+def test_what_a_library_sets_when_a_notebook_imports_it_does_not_end_forking(start: Start) -> None:
+    """An optimizer, scikit-learn and Lightning each set variables whose names look as if they were read once."""
+    words = [sys.executable, "-c", SETS_BY_ITSELF, "sklearn", "lightning", "transformers", "optuna"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    found = json.loads(done.stdout)
+    assert {"TORCHINDUCTOR_CACHE_DIR", "KMP_INIT_AT_FORK"} <= set(found), (
+        "they set nothing more: nothing is tested"
+    )
+    child = start(env=found)
+    assert is_forked(child)
+    for name, said in found.items():
+        assert value(child, f"__import__('os').environ[{name!r}]") == said
 
 
 def test_another_environment_is_a_start_of_its_own(start: Start) -> None:

@@ -195,11 +195,22 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 """Each is 1 in the fork server, so that nothing there starts a thread; a kernel sets its own (`in_kernel.forked`)."""
 
 _READ_ONCE = re.compile(
-    r"PYTHON(?!BREAKPOINT$).*|TORCH.*|(PYTORCH|ATEN|C10|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|DNNL|ONEDNN|NPY|NUMPY|NUMEXPR|TQDM|PYDEVD"
+    r"PYTHON.*|TORCH.*|(PYTORCH|ATEN|C10|OMP|GOMP|KMP|MKL|OPENBLAS|GOTO|BLIS|DNNL|ONEDNN|NPY|NUMPY|NUMEXPR|TQDM|PYDEVD"
     r"|LD|LC|MALLOC)_.*|LANG|LANGUAGE|GLIBC_TUNABLES|HOME"
 )
-"""Names of variables that count when Python starts or a library is imported, not later.
-PYTHONBREAKPOINT is read at each breakpoint; `ray.init` sets it in a notebook, and all its trials would be spawned."""
+"""Names of variables that count when Python starts or a library is imported, not later."""
+
+_READ_AT_USE = frozenset(
+    {
+        "PYTHONBREAKPOINT",  # by each breakpoint; `ray.init` sets it
+        "TORCHINDUCTOR_CACHE_DIR",  # by each compilation; torch sets it with the first optimizer that is made
+        "PYTORCH_NVML_BASED_CUDA_CHECK",  # by each torch.cuda.is_available(); lightning sets it
+        "KMP_DUPLICATE_LIB_OK",  # by the second OpenMP library of a process, as that is loaded; scikit-learn sets it
+        "KMP_INIT_AT_FORK",  # by OpenMP's first use, which no server has seen; scikit-learn sets it
+    }
+)
+"""Names like those that are read later. Libraries set them in a notebook that imports them, or makes an optimizer:
+all its trials would be spawned, four times as slow to start and each with a torch of its own in memory."""
 
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
@@ -215,7 +226,7 @@ def read_once(wanted: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
         wanted: The environment that a kernel is to have.
         own: That of the server.
     """
-    names = [name for name in {**wanted, **own} if _READ_ONCE.fullmatch(name)]
+    names = [name for name in {**wanted, **own} if _READ_ONCE.fullmatch(name) and name not in _READ_AT_USE]
     differ = sorted(name for name in names if wanted.get(name) != own.get(name))
     return [name for name in differ if name not in THREADS or not _is_a_number(wanted.get(name, "1"))]
 
