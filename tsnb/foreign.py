@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import threading
 from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
@@ -35,6 +36,8 @@ FEW = msgspec.Meta(max_length=4096)
 Logged = Annotated[dict[Text, float], FEW]
 """Numbers of the user's own, by name: of any size, nan and infinite too."""
 
+_building = threading.Lock()
+
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """Numbers that JSON has no words for."""
 
@@ -53,10 +56,11 @@ def read_json(cls: type[_Made], text: str | bytes, *, logged: frozenset[str] = f
         ValueError: It is not one; says which field is wrong.
     """
     try:
+        decoder = _decoder(cast("Any", cls))
         line = (text if isinstance(text, str) else text.decode()).strip()
         if line.isprintable() and "\\" not in line:
             try:
-                return cast("_Made", _decoder(cast("Any", cls)).decode(line))
+                return cast("_Made", decoder.decode(line))
             except msgspec.MsgspecError:
                 pass  # "nan", a text that is too long, or a fault: below
         return msgspec.convert(_cleaned(json.loads(line), logged), cls)
@@ -64,8 +68,15 @@ def read_json(cls: type[_Made], text: str | bytes, *, logged: frozenset[str] = f
         raise ValueError(one_line(error, 300)) from None
 
 
-@functools.cache
 def _decoder(cls: Any) -> msgspec.json.Decoder[Any]:
+    with _building:
+        return _built(cls)
+
+
+@functools.cache
+def _built(cls: Any) -> msgspec.json.Decoder[Any]:
+    # msgspec 0.22 leaves what it finds out of a dataclass on that class before it is all there: a second thread that
+    # reads its first line of that class meanwhile, or of one that holds it, ends the process with a segmentation fault
     return msgspec.json.Decoder(cls)
 
 

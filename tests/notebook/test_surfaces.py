@@ -134,7 +134,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
         until(lambda trial=trial: "final" in trial.metrics, LIMIT_S)  # type: ignore[misc]
     until(
         lambda: "interrupted" in (c.name for c in tsnb.status("numbers").consumers if "final" in c.metrics),
-        10,
+        LIMIT_S,
     )
     started["stops"].stop()
     started["interrupted"].interrupt()
