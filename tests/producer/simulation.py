@@ -446,7 +446,12 @@ class Simulation:
         """Step when the decisions ask for it, as the serving thread does."""
         if self.dispatch.due_s is not None and self.now >= self.dispatch.due_s:
             self.step(ev.Tick())
-        if self.rounds and self.dispatch.admission.rounds == 0 and self.rng.random() < 0.02:
+        if self.rounds and self.rng.random() < 0.02:
+            self.due_round()
+
+    def due_round(self) -> None:
+        """A round may begin, unless one may already."""
+        if self.dispatch.admission.rounds == 0:
             self.due += 1
             self.step(ev.RoundDue(1))
 
@@ -470,7 +475,8 @@ class Simulation:
             self.slots.add(made.slot)
         elif isinstance(made, ev.Granted):
             batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
-            if self.parts and self.consumers[made.member].part is not None:
+            one = self.consumers.get(made.member)  # killed, perhaps, and the producer has yet to hear of it
+            if self.parts and one is not None and one.part is not None:
                 self._send(made.member, ms.Drawn(made.lease, indices_of(made.batch.drawn)))
             self._send(made.member, batch)
         elif isinstance(made, ev.Tell):
@@ -634,6 +640,24 @@ class Simulation:
         self.step(self._joined(key, one))
         self._tell_part(key, one)
         return one
+
+    def check_samples(self) -> int:
+        """Verify that each has had every sample of its part once, in the common order; return in how many epochs.
+
+        One that skips has had the samples of its part in the batches that it has not missed.
+        """
+        checked = 0
+        for consumer in self.consumers.values():
+            if consumer.part is None:
+                continue
+            mine = consumer.part.mask(SAMPLES)
+            for epoch in consumer.complete:
+                order, taken = self.order(epoch), consumer.epochs.get(epoch, [])
+                assert consumer.skips or taken == list(range(self.batches))
+                wanted = [i for batch in taken for i in order[4 * batch : 4 * batch + 4] if mine[i]]
+                assert consumer.samples.get(epoch, []) == wanted, (consumer, epoch)
+                checked += 1
+        return checked
 
     def resume_all(self) -> None:
         """Let everybody go on."""

@@ -25,9 +25,10 @@ class Stream(RuleBasedStateMachine):
         band=st.sampled_from([1, 3, 9]),
         batches=st.sampled_from([1, 2, 5, 9]),
         turn=st.sampled_from([None, None, (1, 1), (2, 1), (4, 2)]),
+        kind=st.sampled_from(["plain", "plain", "rounds", "parts"]),
     )
-    def begin(self, window: int, band: int, batches: int, turn: tuple[int, int] | None) -> None:
-        self.simulation = Simulation(0)
+    def begin(self, window: int, band: int, batches: int, turn: tuple[int, int] | None, kind: str) -> None:
+        self.simulation = Simulation(0, rounds=kind == "rounds", parts=kind == "parts")
         self.simulation.turn = turn
         self.simulation.window, self.simulation.band, self.simulation.batches = window, band, batches
         self.simulation.start(0)
@@ -106,6 +107,27 @@ class Stream(RuleBasedStateMachine):
             self.simulation.poll()
 
     @rule(who=WHO)
+    def end(self, who: int) -> None:
+        """A trial whose loop is over is done."""
+        key, one = [*self.simulation.consumers.items()][who % len(self.simulation.consumers)]
+        if len(self.simulation.consumers) > 1 and not (one.iterating or one.broken or one.session.paused):
+            self.simulation.end(key)
+
+    @rule(who=WHO, later_s=st.sampled_from([0.0, 60.0]))
+    def be_extended(self, who: int, later_s: float) -> None:
+        """One that is done, or was killed, goes on from a place that was kept of it, and is never refused it."""
+        if self.simulation.gone and len(self.simulation.consumers) < 4:
+            self.time_passes(later_s, False)
+            self.simulation.extend(self.simulation.gone[who % len(self.simulation.gone)])
+            self.simulation.poll()
+
+    @rule()
+    def a_round_is_due(self) -> None:
+        """Once it has begun, it is given whole to all."""
+        if self.simulation.rounds:
+            self.simulation.due_round()
+
+    @rule(who=WHO)
     def rest(self, who: int) -> None:
         self.one(who).say(ms.Rest())
         self.simulation.poll()
@@ -149,6 +171,7 @@ class Stream(RuleBasedStateMachine):
         if not hasattr(self, "simulation"):
             return
         self.simulation.settle()
+        self.simulation.check_samples()
         for key, member in self.simulation.dispatch.members.items():
             held = self.simulation.consumers[key].leases()
             assert len(member.leases) == len(held) + len(member.granted), "a lease that nobody has"
