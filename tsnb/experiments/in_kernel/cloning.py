@@ -39,9 +39,8 @@ from tsnb.experiments.live_values import values_here
 from tsnb.experiments.news import BRANCH, FORGET_BRANCH, GO_ON, Branched, KeptForClone, NotBranched
 from tsnb.kernels.cargo import lane
 from tsnb.kernels.in_kernel.front import open_front, turn_output
-from tsnb.kernels.in_kernel.hazards import fork_under, obstacle, quiet, settle_openmp
+from tsnb.kernels.in_kernel.hazards import await_adoption, fork_twice, obstacle, quiet, settle_openmp
 from tsnb.kernels.in_kernel.output_channel import answer_requests
-from tsnb.native.ties import tie_to_parent
 
 __all__ = ["Cloning"]
 
@@ -76,6 +75,7 @@ class Cloning:
         self._wished: dict[str, Any] | None = None
         self._settings: dict[str, Any] = {}
         self._goes_on = threading.Event()
+        self._burying: threading.Thread | None = None
 
     def answer(self, others: _Handlers = {}) -> None:  # noqa: B006 (it is not changed)
         """Answer the notebook's requests in the middle of the code, in a clone by its own front.
@@ -132,6 +132,8 @@ class Cloning:
     def _branch(self, wished: dict[str, Any]) -> None:
         own_lane = lane.take(wished["lane"])
         try:
+            if self._burying is not None:  # of the clone before
+                self._burying.join()
             unsettled = settle_openmp()
             consumers = [consumer for consumer in _consumers() if not consumer.closed]
             why = (
@@ -144,14 +146,17 @@ class Cloning:
                 return
             place, (word, told) = position(), os.pipe()
             drawn = random.getstate()
-            if fork_under(wished["server"]):
+            between = fork_twice()
+            if not between:
                 os.close(word)
                 self._become(wished, own_lane, told, consumers)
                 random.setstate(drawn)  # Python has drawn anew in this process, and its front has drawn since
                 return
             os.close(told)
             answer = _answer(word)
-            tell(NotBranched(answer["why"]) if "why" in answer else Branched(answer["pid"], *place))
+            said = NotBranched(answer["why"]) if "why" in answer else Branched(answer["pid"], *place)
+            self._burying = threading.Thread(target=_bury, args=(between, said), name="tsnb-clone")
+            self._burying.start()
         finally:
             os.close(own_lane)
 
@@ -179,10 +184,9 @@ class Cloning:
         """Be the clone: stand where the trial stands, tell it so, be a kernel, and wait for the notebook's word."""
         name = wished["name"]
         try:
-            tie_to_parent(wished["server"])
             turn_output(wished["log"])
             lane.open_here(os.dup(own_lane))
-            self._deciding, self._goes_on = threading.Lock(), threading.Event()
+            self._deciding, self._goes_on, self._burying = threading.Lock(), threading.Event(), None
             from tsnb.consumer.attaching import branch_all
 
             try:
@@ -192,6 +196,7 @@ class Cloning:
                 os._exit(1)
             _say(told, pid=os.getpid())
             os.close(told)
+            await_adoption(wished["server"])
             attach_defaults.name = self._name = name
             open_front(wished["connection_file"], ("Trial", name), self.answer)
             while not self._goes_on.wait(LOOK_S):
@@ -213,6 +218,13 @@ def _consumers() -> list[Any]:
 def _say(told: int, **word: Any) -> None:
     with contextlib.suppress(OSError):  # the trial has gone
         os.write(told, json.dumps(word).encode())
+
+
+def _bury(between: int, said: Branched | NotBranched) -> None:
+    """Wait for the process between trial and clone, which the trial need not do; then tell what came of it."""
+    with contextlib.suppress(ChildProcessError):  # the code has waited for it
+        os.waitpid(between, 0)
+    tell(said)
 
 
 def _answer(word: int) -> dict[str, Any]:

@@ -39,8 +39,9 @@ from typing import Any
 from tsnb.kernels.in_kernel.forked import blas_threads
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, has_open
+from tsnb.native.ties import tie_to_parent
 
-__all__ = ["fork_under", "obstacle", "quiet", "settle_openmp"]
+__all__ = ["await_adoption", "fork_twice", "obstacle", "quiet", "settle_openmp"]
 
 _OURS = re.compile(
     r"IOPub|Heartbeat|Control|Shell channel|ParentPoller.*|Thread-\d+( \(_watch_pipe_fd\))?|IPythonHistorySavingThread"
@@ -51,6 +52,8 @@ _SETTLED = re.compile(r"ZMQbg/.*|jemalloc_bg_thd")
 """Threads by the system's name for them that a clone gets anew, or does without: jemalloc (pyarrow's) has handlers of
 its own for forks."""
 _WRITERS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
+_SQLITE = b"SQLite format 3\0"
+"""What a file of SQLite's begins with."""
 _HARD = 2
 """omp_pause_hard: end the threads, and forget what belongs to them."""
 ROOM = 1.1
@@ -131,7 +134,7 @@ def _threads() -> str:
         if time.monotonic() > deadline:
             words = ", ".join(dict.fromkeys(nameless))
             return f"a library has started threads in it that no fork can copy ({words})"
-        time.sleep(0.005)  # OpenMP's are on their way out
+        time.sleep(0.0005)  # OpenMP's are on their way out
 
 
 def _torch_threads() -> int:
@@ -201,8 +204,11 @@ def quiet() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
 
-def fork_under(server: int) -> bool:
-    """Fork; return whether this is the clone, which is a child of the fork server then and ends with it at the latest.
+def fork_twice() -> int:
+    """Fork; return the pid of a process between the two, which ends at once, and 0 in the clone.
+
+    The caller waits for that process, once the clone has said its word: it takes a while to end, as it gives a copy of
+    all page tables back. From then on the clone is the fork server's child.
 
     Called within `quiet`, where there is no `obstacle`.
 
@@ -210,22 +216,26 @@ def fork_under(server: int) -> bool:
         OSError: The system makes no process.
     """
     _flush_files()
-    pid = os.fork()
-    if pid:
-        os.waitpid(pid, 0)
-        return False
+    between = os.fork()
+    if between:
+        return between
     try:
         if os.fork():
             os._exit(0)
         os.setsid()
-        deadline = time.monotonic() + ADOPTED_S
-        while os.getppid() != server:
-            if time.monotonic() > deadline:
-                os._exit(1)
-            time.sleep(0.0005)
     except BaseException:  # noqa: BLE001 (whatever it is, this must not train on as a second trial)
         os._exit(1)
-    return True
+    return 0
+
+
+def await_adoption(server: int) -> None:
+    """Wait in a clone until it is the fork server's child, and end with that at the latest."""
+    deadline = time.monotonic() + ADOPTED_S
+    while os.getppid() != server:
+        if time.monotonic() > deadline:
+            os._exit(1)
+        time.sleep(0.0005)
+    tie_to_parent(server)
 
 
 def _flush_files() -> None:
@@ -238,12 +248,24 @@ def _flush_files() -> None:
 
 
 def _writes() -> bool:
-    """Whether a file is open for writing, other than the log: looking for its object takes 60 ms."""
-    logs = {os.fstat(1).st_ino, os.fstat(2).st_ino}
+    """Whether a file is open for writing, other than the log and databases: looking for its object takes 50 ms.
+
+    SQLite has no text of Python's in its buffers. None of its files is opened here: closing one would give up the
+    locks that this process has on it.
+    """
+    streams = sys.stdout, sys.stderr
+    copies = [
+        getattr(stream, "_original_stdstream_copy", None) for stream in streams
+    ]  # where ipykernel redirects
+    logs = {os.fstat(number).st_ino for number in (1, 2, *copies) if number is not None}
+    files, databases = [], set()
     for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 (see above)
         with contextlib.suppress(OSError):  # that of the listing itself
             found = os.fstat(descriptor)
             writable = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE != os.O_RDONLY
             if writable and stat.S_ISREG(found.st_mode) and found.st_nlink and found.st_ino not in logs:
-                return True
-    return False
+                files.append(os.readlink(f"/proc/self/fd/{descriptor}"))  # noqa: PTH115 (as it is)
+                if os.pread(descriptor, len(_SQLITE), 0) == _SQLITE:
+                    databases.add(files[-1])
+    beside = {f"{database}{suffix}" for database in databases for suffix in ("-wal", "-shm", "-journal")}
+    return not databases.union(beside).issuperset(files)
