@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tests.producer.preparing import GrowingSamples, KeptSamples
 from tsnb.consumer.options import Options
 from tsnb.consumer.parts import Part, own_rows
 from tsnb.consumer.session import ConsumerSession, Loop, Place
@@ -77,6 +78,8 @@ class SimConsumer:
     """Batches it has computed on, in all."""
     part: Part | None = None
     """Which samples it takes; None: all."""
+    told_rows: bool = False
+    """Whether it is told which samples each batch holds."""
     drawn: ms.Drawn | None = None
     """Which samples the batch holds that comes next."""
     own: dict[tuple[int, int], list[int]] = field(default_factory=dict)
@@ -204,11 +207,12 @@ class SimConsumer:
                 self.session.over()
 
     def _find_own(self, batch: ms.Batch) -> None:
-        if self.part is not None:
+        if self.told_rows:
             assert self.drawn is not None and self.drawn.lease == batch.lease, "a batch without its samples"
             drawn = np.frombuffer(self.drawn.indices, "<u4")
-            rows = own_rows(self.part.mask(SAMPLES), drawn)
-            self.own[batch.epoch, batch.seq] = drawn[rows].tolist()
+            if self.part is not None:
+                drawn = drawn[own_rows(self.part.mask(SAMPLES), drawn)]
+            self.own[batch.epoch, batch.seq] = drawn.tolist()
 
     def _give(self) -> None:
         assert self.loop is not None
@@ -354,6 +358,8 @@ class Simulation:
         rotates: Whether most consumers take turns.
         extends: Whether one whose loop is over ends now and then, and one that has ended or was killed goes on in
             another process, as `Trial.extend` has it.
+        growing: The data set, if it grows; not with parts, which it is refused with.
+        kept: The cache, if there is one: memory gets short now and then. An epoch is as with parts.
     """
 
     def __init__(
@@ -371,7 +377,10 @@ class Simulation:
         rounds: bool = False,
         rotates: bool = False,
         extends: bool = False,
+        growing: GrowingSamples | None = None,
+        kept: KeptSamples | None = None,
     ) -> None:
+        self.growing, self.kept = growing, kept
         self.turn: tuple[int, int] | None
         self.clones = clones
         self.extends = extends
@@ -390,7 +399,7 @@ class Simulation:
         self.batches = self.rng.choice([1, 3, 7, 20])
         self.window = self.rng.choice([1, 2, 4, 8])
         self.band = self.rng.choice([1, 2, 5, 20])
-        if parts:
+        if parts or kept is not None:
             self.batches = SAMPLES // 4
         self.turn = (self.rng.choice([1, 2, 5, 9]), self.rng.choice([1, 2])) if rotates else None
         self.now = 0.0
@@ -402,6 +411,8 @@ class Simulation:
 
     def start(self, first_epoch: int) -> None:
         """Begin with a new producer; who was attached to the one before comes back, one after the other."""
+        if self.growing is not None:
+            first_epoch = self.growing.start()
         self.dispatch = Dispatch(self.window, self.band, 50.0, first_epoch)
         self.dispatch.note_repeatable(True)
         if self.rounds:
@@ -410,8 +421,9 @@ class Simulation:
         self.slots = set(range(400))
         self.loaded = 0  # batches of the epoch that were loaded, or skipped at its beginning
         self.loading = -1
-        self.prepared: dict[int, list[int]] = {}  # by run
         self.ends = {}
+        if self.kept is not None:
+            self.kept.start()
         for key, consumer in self.consumers.items():
             ours, theirs = pair(512)
             self.ends[key] = ours
@@ -446,11 +458,20 @@ class Simulation:
         """Step when the decisions ask for it, as the serving thread does."""
         if self.dispatch.due_s is not None and self.now >= self.dispatch.due_s:
             self.step(ev.Tick())
+        if self.growing is not None and self.rng.random() < 0.05:
+            self.growing.arrive()
+        if self.kept is not None and self.rng.random() < 0.03:
+            self.kept.press()
         if self.rounds and self.rng.random() < 0.02:
             self.due_round()
 
     def due_round(self) -> None:
-        """A round may begin, unless one may already."""
+        """A round may begin, unless one may already, or there is nothing to choose for it."""
+        loading = self.dispatch.epochs.loading
+        if self.growing is not None and (
+            (loading is not None and loading.number not in self.logged) or not self.growing.round_due
+        ):
+            return  # as `look_at_rounds` of the producer's core: one is just beginning, or nothing is new enough
         if self.dispatch.admission.rounds == 0:
             self.due += 1
             self.step(ev.RoundDue(1))
@@ -476,7 +497,7 @@ class Simulation:
         elif isinstance(made, ev.Granted):
             batch = ms.Batch(0, made.batch.slot, made.epoch, made.seq, 4, made.lease, 0, 0)
             one = self.consumers.get(made.member)  # killed, perhaps, and the producer has yet to hear of it
-            if self.parts and one is not None and one.part is not None:
+            if one is not None and one.told_rows:
                 self._send(made.member, ms.Drawn(made.lease, indices_of(made.batch.drawn)))
             self._send(made.member, batch)
         elif isinstance(made, ev.Tell):
@@ -501,10 +522,15 @@ class Simulation:
         if turns is None:
             turns = self.turn is not None and self.rng.random() < 0.9
         turn = self.turn if turns and not skips else None
-        consumer = self.consumers[key] = SimConsumer(f"c{key}", theirs, skips, turn, prefetch, part=part)
+        consumer = self.consumers[key] = SimConsumer(
+            f"c{key}", theirs, skips, turn, prefetch, part=part, told_rows=self._tells_rows(part)
+        )
         self.step(self._joined(key, consumer))
         self._tell_part(key, consumer)
         return consumer
+
+    def _tells_rows(self, part: Part | None) -> bool:
+        return part is not None or self.growing is not None
 
     def _next_key(self) -> int:
         return len(self.consumers) + len(self.gone) + self.extended
@@ -622,10 +648,18 @@ class Simulation:
         ours, theirs = pair(512)
         self.ends[key] = ours
         one = self.consumers[key] = SimConsumer(
-            gone.name, theirs, gone.skips, gone.rotates, gone.prefetch, part=gone.part
+            gone.name,
+            theirs,
+            gone.skips,
+            gone.rotates,
+            gone.prefetch,
+            part=gone.part,
+            told_rows=gone.told_rows,
         )
         place = gone.session.given
-        if place.begun and not self.parts and self.rng.random() < 0.5:  # the last state is of a while ago
+        if (
+            place.begun and not self._tells_rows(gone.part) and self.rng.random() < 0.5
+        ):  # the last state is of a while ago
             place = place._replace(batch=self.rng.randrange(place.batch + 1))
         one.goes_on = True
         one.complete, one.steps = {*gone.complete}, gone.steps
@@ -648,6 +682,11 @@ class Simulation:
         """
         checked = 0
         for consumer in self.consumers.values():
+            if self.growing is not None:
+                for epoch in consumer.complete:
+                    taken, samples = consumer.epochs.get(epoch, []), consumer.samples.get(epoch, [])
+                    self.growing.check(epoch, taken, samples, skips=consumer.skips)
+                    checked += 1
             if consumer.part is None:
                 continue
             mine = consumer.part.mask(SAMPLES)
@@ -687,18 +726,35 @@ class Simulation:
         if wanted.run != self.loading:
             self.loading, self.loaded = wanted.run, wanted.first
             self.logged.add(wanted.epoch)
+            if self.growing is not None:
+                self.growing.begin(wanted.epoch, wanted.first)
+            if self.kept is not None:
+                self.kept.begin(wanted.first)
         if self.failures and self.rng.random() < 0.1 and (self.loaded or wanted.epoch):
             self.step(ev.LoaderRaised(wanted.run, "boom", "Traceback"))
-        elif self.loaded == self.batches:
+            return
+        drawn = self._prepared(wanted)
+        if drawn is None:
+            if self.kept is not None:
+                self.kept.end()
             self.step(ev.LoaderEnded(wanted.run))
-        else:
-            drawn = None
-            if self.parts:
-                drawn = self.order(wanted.epoch)[4 * self.loaded : 4 * self.loaded + 4]
-                drawn = [i for i in drawn if wanted.cover is None or wanted.cover >> i & 1]
-                self.prepared[wanted.run] = [*self.prepared.get(wanted.run, ()), *drawn]
-            self.loaded += 1
-            self.step(ev.BatchLoaded(wanted.run, ev.Placed(self.slots.pop(), b"", 4, 0, 0, drawn)))
+            return
+        self.loaded += 1
+        self.step(ev.BatchLoaded(wanted.run, ev.Placed(self.slots.pop(), b"", 4, 0, 0, drawn or None)))
+
+    def _prepared(self, wanted: ev.Wanted) -> list[int] | None:
+        """Prepare the next batch; return its samples, empty where they have no numbers. None: the epoch has ended."""
+        if self.growing is not None:
+            return self.growing.batch() or None
+        if self.loaded == self.batches:
+            return None
+        drawn: list[int] = []
+        if self.parts or self.kept is not None:
+            drawn = self.order(wanted.epoch)[4 * self.loaded : 4 * self.loaded + 4]
+            drawn = [i for i in drawn if wanted.cover is None or wanted.cover >> i & 1]
+        if self.kept is not None:
+            self.kept.prepare(drawn)
+        return drawn
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.producer.simulation import Simulation, asked, joined, released, tells, took
@@ -141,7 +143,8 @@ def test_one_that_skips_is_given_the_rest_of_what_it_was_granted_in_an_epoch_tha
 )
 def test_clones_that_were_turned_away(seed: int, steps: int, flags: tuple[str, ...]) -> None:
     """Each history was found among many: its clone had no place (`Simulation.clone` looks)."""
-    simulation = Simulation(seed, **dict.fromkeys(flags, True))
+    switched_on: dict[str, Any] = dict.fromkeys(flags, True)
+    simulation = Simulation(seed, **switched_on)
     simulation.run(steps)
     simulation.failures = False
     simulation.settle()
