@@ -1,10 +1,20 @@
 """Does `tsnb.plan` foretell how long several unequal trials take, and does it choose well?
 
-What is isolated: mixes of trials that burn known CPU time on one loader that does; each mix is planned once, and then
-every way of the table is really run, in the order and with the number at once that the plan names. `off` is foretold
-over measured; `regret` is how much longer the chosen way took than the one that turned out best.
+What is isolated: mixes of two to four unequal trials, networks of one thread each, on four kinds of loader with one
+worker. Each mix is planned once, and then every way of the table is really run.
 
-    python -m benchmarks.planning [--mix NAME ...] [--quick]
+    jpeg     decodes a photo: the loader sets the pace of small trials
+    large    600 kB a sample: copying counts
+    tiny     a few numbers a sample: nearly all is the loops' own time
+    read     waits for a disk that serves one read at a time, so a second loader slows the first
+
+`off` is foretold over measured; `regret` is how much longer the chosen way took than the one that turned out best.
+`left` is how far off `trial.eta` was when a quarter of a trial was done, of the time that it took from there.
+
+With `--twelve` instead: twelve unequal trials on the photos, three ways: one after the other with a loader each and all
+cores (`in turn`), a sweep as it is without a plan, and a planned one. Which comes first changes with each round.
+
+    python -m benchmarks.planning [--mix NAME ...] [--twelve] [--rounds 3] [--json FILE] [--quick]
 
 The figures stand in docs/before.md.
 """
@@ -12,65 +22,111 @@ The figures stand in docs/before.md.
 from __future__ import annotations
 
 import argparse
+import fcntl
+import io
+import json
 import os
 import statistics
 import sys
+import tempfile
+import threading
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from PIL import Image
+from torch import nn
+from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.planning.conducting import conduct
-from tsnb.planning.ways import Foretold
+from tsnb.words import text_table
 
-BATCH = 8
-SAMPLES = 1600
+FEATURES = 1024
+"""So many numbers of a sample are trained on."""
+WIDTHS = {"small": 64, "middle": 768, "wide": 2048}
+READ_S = 0.002
+LOOK_S = 0.1
+_numbers = iter(range(1_000_000))
 
 
-class Costly(Dataset[Any]):
-    """Each sample takes CPU time."""
+class Samples(Dataset[Any]):
+    """One of the four kinds."""
 
-    def __init__(self, ms: float, samples: int) -> None:
-        self.ms, self.samples = ms, samples
+    def __init__(self, kind: str, samples: int, gate: Path) -> None:
+        self.kind, self.samples, self.gate = kind, samples, gate
+        self.photo = _photo() if kind == "jpeg" else b""
+        self.picture = torch.rand(3, 224, 224) if kind == "large" else torch.rand(FEATURES)
 
     def __len__(self) -> int:
         return self.samples
 
-    def __getitem__(self, index: int) -> torch.Tensor:
-        end = time.thread_time() + self.ms / 1000
-        while time.thread_time() < end:
-            pass
-        return torch.zeros(3, 32, 32)
+    def __getitem__(self, index: int) -> Any:
+        if self.kind == "jpeg":
+            made = Image.open(io.BytesIO(self.photo)).convert("RGB").resize((32, 32))
+            return torch.from_numpy(np.asarray(made, np.float32) / 255).flatten()[:FEATURES], index % 10
+        if self.kind == "read":
+            with self.gate.open("w") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                time.sleep(READ_S)
+        return self.picture.roll(index) if self.kind == "large" else self.picture + index, index % 10
 
 
-def train(ms: float, epochs: int) -> None:
-    """Take every batch, and burn CPU time on it."""
+def _photo() -> bytes:
+    draws = np.random.default_rng(0)
+    coarse = Image.fromarray(draws.integers(0, 255, (24, 32, 3), np.uint8)).resize(
+        (512, 384), Image.Resampling.BICUBIC
+    )
+    noisy = np.asarray(coarse, np.int16) + draws.integers(-12, 13, (384, 512, 3))
+    file = io.BytesIO()
+    Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8)).save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def train(width: int, epochs: int) -> None:
+    """Train a network of two hidden layers."""
+    net = nn.Sequential(
+        nn.Linear(FEATURES, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10)
+    )
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
     for _ in range(epochs):
-        for batch in tsnb.attach():
-            end = time.thread_time() + ms / 1000 * len(batch)
-            while time.thread_time() < end:
-                pass
+        for samples, labels in tsnb.attach():
+            loss = cross_entropy(net(samples.flatten(1)[:, :FEATURES]), labels)
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
 
 
 @dataclass(frozen=True)
 class Mix:
     """A loader and its trials."""
 
-    loader_ms: float
-    """CPU milliseconds that a sample takes to prepare."""
-    trials: tuple[tuple[float, int], ...]
-    """CPU milliseconds a sample, and epochs, of each."""
+    kind: str
+    samples: int
+    batch: int
+    trials: tuple[tuple[str, int], ...]
+    """Width and epochs of each."""
+
+    def loader(self, gate: Path, share: int = 1) -> DataLoader[Any]:
+        """Return its loader, with one sample in `share`."""
+        return DataLoader(
+            Samples(self.kind, self.samples // share, gate), self.batch, shuffle=True, num_workers=1
+        )
 
 
 MIXES = {
-    "loader-bound": Mix(4.0, ((0.5, 1), (0.5, 1), (1.0, 1))),
-    "model-bound": Mix(0.5, ((2.0, 1), (3.0, 1))),
-    "one-slow": Mix(1.0, ((0.3, 2), (0.3, 2), (4.0, 1))),
-    "long-and-short": Mix(2.0, ((0.5, 3), (1.0, 1), (2.0, 1), (0.5, 1))),
+    "jpeg, three": Mix("jpeg", 1600, 16, (("small", 1), ("middle", 1), ("wide", 1))),
+    "jpeg, long and short": Mix("jpeg", 1000, 16, (("small", 3), ("wide", 1), ("middle", 2), ("small", 1))),
+    "large, two": Mix("large", 2400, 16, (("middle", 1), ("wide", 1))),
+    "large, long and short": Mix("large", 1600, 16, (("small", 2), ("small", 1), ("wide", 1), ("middle", 2))),
+    "tiny, two": Mix("tiny", 24_000, 64, (("small", 2), ("middle", 1))),
+    "tiny, long and short": Mix("tiny", 16_000, 64, (("small", 4), ("middle", 2), ("small", 1))),
+    "read, three": Mix("read", 2000, 16, (("small", 1), ("middle", 1), ("wide", 1))),
+    "read, two": Mix("read", 1500, 16, (("small", 2), ("wide", 1))),
 }
 
 
@@ -85,6 +141,8 @@ class Row:
     high_s: float
     measured_s: float
     chosen: bool
+    left_off: tuple[float, ...] = ()
+    """How far off what was left was at a quarter of each trial, as a share."""
 
     @property
     def off(self) -> float:
@@ -92,26 +150,55 @@ class Row:
         return self.foretold_s / self.measured_s - 1
 
 
-def rows_of(name: str, mix: Mix, samples: int, seconds: float) -> list[Row]:
+class _Watch:
+    """Notes what each trial says is left, until it is closed."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, list[tuple[float, float]]] = {}
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(LOOK_S):
+            for trial in list(tsnb.trials.values()):
+                eta = trial.eta
+                if trial.state == "running" and eta.whole:
+                    self._said.setdefault(trial.name, []).append((time.time(), eta.left_s))
+
+    def close(self, trials: Sequence[Any]) -> tuple[float, ...]:
+        """Return how far off each was when a quarter of it was done."""
+        self._over.set()
+        self._thread.join()
+        found = []
+        for trial in trials:
+            began_s, end_s = trial.started_s, trial.started_s + trial.duration_s
+            for at_s, left_s in self._said.get(trial.name, ()):
+                if at_s >= began_s + 0.25 * (end_s - began_s):
+                    found.append(left_s / (end_s - at_s) - 1)
+                    break
+        return tuple(found)
+
+
+def rows_of(name: str, mix: Mix, gate: Path, share: int, seconds: float) -> list[Row]:
     """Plan a mix, and then really run every way of it."""
-    loader = DataLoader(Costly(mix.loader_ms, samples), BATCH, shuffle=True, num_workers=1)
-    trials = {f"t{i}": (train, {"ms": ms, "epochs": epochs}) for i, (ms, epochs) in enumerate(mix.trials)}
-    told = tsnb.plan(trials, loader=loader, seconds=seconds)
+    trials = {
+        f"{width}{epochs}-{number}": (train, {"width": WIDTHS[width], "epochs": epochs})
+        for number, (width, epochs) in enumerate(mix.trials)
+    }
+    told = tsnb.plan(trials, loader=mix.loader(gate, share), seconds=seconds)
     print(told, file=sys.stderr, flush=True)
     rows = []
     for way in told.ways:
-        began = time.perf_counter()
-        _run(told, way)
+        watch, began = _Watch(), time.perf_counter()
+        done = replace(told, choice=way).run(name=f"planned{next(_numbers)}")
         took_s = time.perf_counter() - began
-        rows.append(Row(name, way.way, way.makespan_s, *way.interval_s, took_s, way is told.choice))
+        if failed := [trial for trial in done.values() if trial.state != "done"]:
+            raise SystemExit(f"{failed[0].name} {failed[0].state}: {failed[0].logs()}")
+        off = watch.close(list(done.values()))
+        rows.append(Row(name, way.way, way.makespan_s, *way.interval_s, took_s, way is told.choice, off))
+        tsnb.trials.clear()
     return rows
-
-
-def _run(told: tsnb.Plan, way: Foretold) -> None:
-    sizes = {name: cost.memory_bytes for name, cost in told.costs.items()}
-    done = conduct(way, told.wanted, told.loader, "benchmark", 1, sizes, float("inf"))
-    if failed := [trial.name for trial in done.values() if trial.state != "done"]:
-        raise SystemExit(f"{failed[0]} {done[failed[0]].state}: {done[failed[0]].logs()}")
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -138,11 +225,70 @@ def verdict(rows: Sequence[Row]) -> str:
         own = [row for row in rows if row.mix == mix]
         took_s = next(row.measured_s for row in own if row.chosen)
         regrets.append(took_s / min(row.measured_s for row in own) - 1)
-    return (
+    left = [abs(each) for row in rows for each in row.left_off]
+    said = (
         f"Median {statistics.median(off):.0%} off, most {max(off):.0%} (the aim: 8% and 15%); {inside} of {len(rows)} "
         f"within their interval; regret of the choice: median {statistics.median(regrets):.0%}, most "
         f"{max(regrets):.0%} (the aim: 5%)."
     )
+    if left:
+        said += (
+            f" What was left at a quarter of {len(left)} trials: median {statistics.median(left):.0%} off, "
+            f"{sum(each <= 0.1 for each in left)} within 10% (the aim: all)."
+        )
+    return said
+
+
+def twelve(gate: Path, rounds: int, share: int) -> dict[str, list[float]]:
+    """Run twelve unequal trials in three ways; return the seconds of each round, by way."""
+    mix = Mix("jpeg", 600, 16, ())
+    grid = {"width": list(WIDTHS.values()), "epochs": [1, 2, 3, 4]}
+    trials: dict[str, dict[str, Any]] = {
+        f"w{width}e{epochs}": {"width": width, "epochs": epochs}
+        for width in grid["width"]
+        for epochs in grid["epochs"]
+    }
+    cores = len(os.sched_getaffinity(0))
+
+    def in_turn() -> None:
+        for name, params in trials.items():
+            with tsnb.serve(mix.loader(gate, share), name=f"own{next(_numbers)}") as own:
+                tsnb.run(train, name=name, producer=own.name, threads=cores, **params).wait()
+
+    def swept(**how: Any) -> None:
+        with tsnb.serve(mix.loader(gate, share), name=f"swept{next(_numbers)}") as stream:
+            sweep = tsnb.sweep(train, grid=grid, producer=stream.name, **how)
+            sweep.wait()
+            assert all(trial.state == "done" for trial in sweep.values()), sweep
+
+    ways: dict[str, Callable[[], None]] = {
+        "in turn": in_turn,
+        "a sweep": swept,
+        "a planned sweep": lambda: swept(plan=True),
+    }
+    took: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(rounds):
+        names = list(ways)
+        for way in [*names[number % 3 :], *names[: number % 3]]:
+            began = time.perf_counter()
+            ways[way]()
+            took[way].append(time.perf_counter() - began)
+            print(f"{way}: {took[way][-1]:.1f} s", file=sys.stderr, flush=True)
+            tsnb.trials.clear()
+    return took
+
+
+def twelve_table(took: dict[str, list[float]]) -> list[list[str]]:
+    """Return a head and a row for each way: its median, lowest and highest, and what it saves."""
+    middle = {way: statistics.median(seconds) for way, seconds in took.items()}
+    rows = [["way", "s", "lowest to highest", "less than in turn", "less than a sweep"]]
+    for way, seconds in took.items():
+        less = [
+            f"{1 - middle[way] / middle[other]:.0%}" if other != way else ""
+            for other in ("in turn", "a sweep")
+        ]
+        rows.append([way, f"{middle[way]:.1f}", f"{min(seconds):.1f} to {max(seconds):.1f}", *less])
+    return rows
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -151,13 +297,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "benchmarks.planning", description="Planned trials, and really run ones."
     )
     parser.add_argument("--mix", nargs="+", choices=list(MIXES), default=list(MIXES))
+    parser.add_argument("--twelve", action="store_true", help="twelve unequal trials in three ways, instead")
+    parser.add_argument("--rounds", type=int, default=3, help="of the twelve (3)")
+    parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--quick", action="store_true", help="one mix, short: only to see that it works")
     given = parser.parse_args(arguments)
-    mixes, samples, seconds = given.mix, SAMPLES, 1.5
-    if given.quick:
-        mixes, samples, seconds = ["model-bound"], 400, 0.2
-    rows = [row for name in mixes for row in rows_of(name, MIXES[name], samples, seconds)]
-    print(f"{len(os.sched_getaffinity(0))} cores\n\n{table(rows)}\n\n{verdict(rows)}")
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory(prefix="tsnb-planning-") as folder:
+        gate = Path(folder) / "gate"
+        gate.touch()
+        if given.twelve:
+            took = twelve(gate, 1 if given.quick else given.rounds, 10 if given.quick else 1)
+            print(
+                f"{cores} cores, medians of {len(took['in turn'])}\n\n"
+                + "\n".join(text_table(twelve_table(took)))
+            )
+            kept: Any = took
+        else:
+            mixes, share, seconds = (["tiny, two"], 20, 0.2) if given.quick else (given.mix, 1, 1.5)
+            rows = [row for name in mixes for row in rows_of(name, MIXES[name], gate, share, seconds)]
+            print(f"{cores} cores\n\n{table(rows)}\n\n{verdict(rows)}")
+            kept = [asdict(row) for row in rows]
+    if given.json:
+        given.json.write_text(json.dumps(kept))
     return 0
 
 

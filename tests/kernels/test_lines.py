@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -110,6 +111,28 @@ def test_the_hubs_end_of_a_lane_takes_what_it_waits_for_and_nothing_else(
         assert not raised
 
     asyncio.run(run())
+
+
+def test_what_nobody_waits_for_is_not_reported_when_a_kernel_ends() -> None:
+    """A cell that was started is not asked for what it kept; asyncio would print a traceback into the notebook."""
+
+    async def ends() -> list[Any]:
+        loop = asyncio.get_running_loop()
+        raised: list[Any] = []
+        loop.set_exception_handler(lambda _, context: raised.append(context))
+        line = FileLane(loop)
+        number = line.expect()
+        line.handed_over()
+        with pytest.raises(TsnbError, match="its kernel has ended"):
+            await line.receive(number)
+        line.expect()
+        line.close()
+        del line
+        gc.collect()
+        await asyncio.sleep(0)
+        return raised
+
+    assert asyncio.run(ends()) == []
 
 
 @pytest.mark.parametrize("packet", [b"x", b"12345", b"1234"], ids=["short", "long", "without a file"])

@@ -118,6 +118,7 @@ class FileLane:
         for waiting in self._coming.values():
             if not waiting.done():
                 waiting.set_exception(TsnbError("its kernel has ended"))
+                waiting.exception()  # asyncio tells of those that nobody has asked for; nobody need be waiting
 
     def close(self) -> None:
         """Close it. The kernel has gone; all that it sent is taken."""
