@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
-from tsnb.planners.scheduling import Job, LoaderCost, annealed, apart, in_turn, listed
+from tsnb.planners.scheduling import Job, LoaderCost, annealed, apart, in_turn, left_after, listed
 
 FREE = LoaderCost(0.0, 0.0, 0.0)
 
@@ -61,6 +62,21 @@ def test_places_memory_and_starts_are_kept() -> None:
             here = [j for j in jobs if found.starts_s[j.name] <= now_s < found.ends_s[j.name]]
             assert len(here) <= 3 and sum(j.memory_bytes for j in here) <= 5.0
         assert found.ends_s.keys() == {j.name for j in jobs}
+
+
+def test_trials_that_start_together_share_the_cores() -> None:
+    """Four starts of a second of CPU time take two on two cores; a start takes from those that train."""
+    four = [job(f"t{i}", 1000, 1.0, start_s=1.0, start_cpu_s=1.0) for i in range(4)]
+    assert listed(four, FREE, 64).makespan_s == pytest.approx(2.0)
+    assert listed(four, FREE, 2).makespan_s == pytest.approx(2.0 + 2.0)
+    waits = [job(f"t{i}", 1000, 1.0, start_s=1.0, start_cpu_s=0.25) for i in range(4)]
+    assert listed(waits, FREE, 2).makespan_s == pytest.approx(1.0 + 2.0), "four quarters of a core"
+    # one core: half of it each, until 500 of 1000 samples are taken and the other has begun; then half each again
+    trains = replace(job("trains", 1000, 1.0), start_s=0.0)
+    begins = job("begins", 1000, 1.0, start_s=0.5, start_cpu_s=0.5)
+    ends = listed([trains, begins], FREE, 1).ends_s
+    assert ends == pytest.approx({"trains": 1.0 + 1.0, "begins": 1.0 + 1.5})
+    assert left_after([trains, begins], FREE, 1, 1.0) == pytest.approx({"trains": 500.0, "begins": 1000.0})
 
 
 def test_work_is_neither_lost_nor_invented() -> None:

@@ -1,6 +1,7 @@
 """How long several unequal trials take, together or one after the other, and in which order they end soonest. Pure.
 
-A fluid model: between two events (a trial starts or ends) each trial goes at a constant pace, in samples a second.
+A fluid model: between two events (a trial starts, has its first batch, or ends) each goes at a constant pace, in
+samples a second. Starts share the cores too: each has a second or more of imports.
 With m the seconds of a trial's step, c its CPU seconds, t those of taking a sample, and of the loader l its seconds a
 sample when nothing else limits it and p its CPU seconds:
 
@@ -58,7 +59,9 @@ class Job:
     memory_bytes: float = 0.0
     """Its largest use of memory."""
     start_s: float = 0.0
-    """Seconds from its start to its first batch."""
+    """Seconds from its start to its first batch, where it has a core when it needs one."""
+    start_cpu_s: float = 0.0
+    """CPU seconds of that: several that start together share the cores, and take them from those that train."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +111,40 @@ class _Going:
 
     job: Job
     left: float
-    begins_s: float
+    """Samples."""
+    starting_s: float
+    """What is left of its start, in seconds as if it had a core when it needs one."""
+
+
+def _begun(job: Job) -> _Going:
+    return _Going(job, job.samples, job.start_s)
+
+
+def _speeds(going: Sequence[_Going], feed: LoaderCost, cores: float, *, shared: bool) -> list[float]:
+    """Return how fast each goes: samples/s of those that take batches, seconds of its start in a second of others."""
+    starts = [each for each in going if each.starting_s > 0]
+    trains = [each for each in going if each.starting_s <= 0]
+    wanted = sum(min(1.0, each.job.start_cpu_s / each.job.start_s) for each in starts)
+    given = min(wanted, cores * len(starts) / max(1, len(going)))
+    start = given / wanted if wanted else 1.0
+    paces = iter(_paces(trains, feed, cores - given if trains else cores, shared=shared))
+    return [start if each.starting_s > 0 else next(paces) for each in going]
+
+
+def _next_s(going: Sequence[_Going], speeds: Sequence[float]) -> float:
+    """Return in how many seconds the first has started, or has taken all its samples."""
+    return min((each.starting_s or each.left) / speed for each, speed in zip(going, speeds, strict=True))
+
+
+def _pass(going: Sequence[_Going], speeds: Sequence[float], seconds: float) -> None:
+    """Let so much time pass, in which none of them comes further than to the end of what it does."""
+    for each, speed in zip(going, speeds, strict=True):
+        if each.starting_s > 0:
+            left = each.starting_s - speed * seconds
+            each.starting_s = left if left > 1e-9 * each.job.start_s else 0.0
+        else:
+            left = each.left - speed * seconds
+            each.left = left if left > 1e-9 * each.job.samples + 1e-12 else 0.0
 
 
 def _paces(going: Sequence[_Going], feed: LoaderCost, cores: float, *, shared: bool) -> list[float]:
@@ -158,7 +194,7 @@ def listed(
         shared: Whether all are on one stream.
         running: Trials that have started before, with the samples that are left to them; they take places and memory.
     """
-    waiting, going = list(jobs), [_Going(job, job.samples, job.start_s) for job in running]
+    waiting, going = list(jobs), [_begun(job) for job in running]
     places = at_once or max(1, len(jobs) + len(running))
     starts: dict[str, float] = {job.name: 0.0 for job in running}
     ends: dict[str, float] = {}
@@ -167,16 +203,12 @@ def listed(
         while waiting and len(going) < places and _fits(waiting[0], going, feed, memory_bytes, shared=shared):
             job = waiting.pop(0)
             starts[job.name] = now_s
-            going.append(_Going(job, job.samples, now_s + job.start_s))
-        active = [each for each in going if each.begins_s <= now_s]
-        paces = _paces(active, feed, cores, shared=shared)
-        events = [each.begins_s for each in going if each.begins_s > now_s]
-        events += [now_s + each.left / pace for each, pace in zip(active, paces, strict=True)]
-        then_s = min(events)
-        for each, pace in zip(active, paces, strict=True):
-            each.left -= pace * (then_s - now_s)
-        now_s = then_s
-        for each in [each for each in active if each.left <= 1e-9 * each.job.samples + 1e-12]:
+            going.append(_begun(job))
+        speeds = _speeds(going, feed, cores, shared=shared)
+        took_s = _next_s(going, speeds)
+        _pass(going, speeds, took_s)
+        now_s += took_s
+        for each in [each for each in going if not each.starting_s and not each.left]:
             ends[each.job.name] = now_s
             going.remove(each)
     return Schedule(starts, ends)
@@ -269,18 +301,13 @@ def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: 
         cores: For all of it.
         seconds: From now.
     """
-    going = [_Going(job, job.samples, job.start_s) for job in running]
+    going = [_begun(job) for job in running]
     now_s = 0.0
-    while now_s < seconds:
-        active = [each for each in going if each.begins_s <= now_s and each.left > 0]
-        paces = _paces(active, feed, cores, shared=True)
-        events = [seconds, *(each.begins_s for each in going if each.begins_s > now_s)]
-        events += [now_s + each.left / pace for each, pace in zip(active, paces, strict=True)]
-        then_s = min(events)
-        for each, pace in zip(active, paces, strict=True):
-            gone = pace * (then_s - now_s)
-            each.left = each.left - gone if each.left - gone > 1e-9 * each.job.samples else 0.0
-        now_s = then_s
+    while now_s < seconds and (there := [each for each in going if each.starting_s or each.left]):
+        speeds = _speeds(there, feed, cores, shared=True)
+        took_s = min(seconds - now_s, _next_s(there, speeds))
+        _pass(there, speeds, took_s)
+        now_s += took_s
     return {each.job.name: each.left for each in going}
 
 

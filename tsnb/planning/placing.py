@@ -309,7 +309,7 @@ def _batches(loader: Any) -> int:
 
 
 def _job(each: TrialWish, cost: Cost, samples: float, peak_bytes: float) -> Job:
-    return Job(each.name, samples, cost.step_s, cost.cpu_s, peak_bytes, cost.start_s)
+    return Job(each.name, samples, cost.step_s, cost.cpu_s, peak_bytes, cost.start_s, cost.start_cpu_s)
 
 
 class _Room:

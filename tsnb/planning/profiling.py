@@ -99,11 +99,13 @@ class Cost:
     memory_bytes: float
     """The largest that was its own."""
     start_s: float
-    """From its start to its first batch."""
+    """From its start to its first batch, less the waits for a core."""
     batches: int
     """So many were counted."""
     off: float
     """How far apart the first half and the second were, as a share."""
+    start_cpu_s: float = 0.0
+    """CPU seconds of its start."""
 
 
 def wanted(given: Any, epochs: float | None) -> list[TrialWish]:
@@ -185,6 +187,10 @@ class Profiled:
     """When its process was there, by the monotonic clock."""
     first_s: float | None = None
     """When it had its first batch, likewise."""
+    start_cpu_s: float = 0.0
+    """CPU seconds until then."""
+    no_core_s: float = 0.0
+    """How long it waited for a core until then."""
     marks: list[_TrialClocks] = field(default_factory=list)
     """Its clocks whenever it had taken more batches."""
     memory_bytes: float = 0.0
@@ -212,8 +218,10 @@ class Profiled:
         if reading is None or not reading.batches:
             return
         self.last = reading
-        self.first_s = self.first_s or time.monotonic()
         cpu_s = clocks.cpu_s(pid)
+        if self.first_s is None:
+            self.first_s = now_s
+            self.start_cpu_s, self.no_core_s = cpu_s or 0.0, clocks.waited_s(pid)
         late = not self.marks or reading.batches > self.marks[-1].batches
         if cpu_s is not None and reading.batches > SKIP and late:
             no_core_s = clocks.waited_s(pid)
@@ -277,8 +285,9 @@ class Profiled:
             off = abs(middle.since(first, self.threads)[0] - last.since(middle, self.threads)[0]) / (
                 2 * step_s
             )
-        start_s = (self.first_s or 0.0) - (self.began_s or 0.0)
-        return Cost(step_s, cpu_s, self.memory_bytes, start_s, last.batches - first.batches, min(1.0, off))
+        start_s = max(0.0, (self.first_s or 0.0) - (self.began_s or 0.0) - self.no_core_s)
+        counted = last.batches - first.batches
+        return Cost(step_s, cpu_s, self.memory_bytes, start_s, counted, min(1.0, off), self.start_cpu_s)
 
 
 def next_wave(left: int, largest_bytes: float, memory_bytes: float) -> int:

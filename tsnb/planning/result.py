@@ -278,6 +278,7 @@ def plan(
             max(0.0, costs[each.name].cpu_s - taking_s),
             costs[each.name].memory_bytes,
             costs[each.name].start_s,
+            costs[each.name].start_cpu_s,
         )
         for each in several
     ]

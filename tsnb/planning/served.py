@@ -98,7 +98,6 @@ def costs_on(stream: str | None, starts: Mapping[str, Callable[[], Trial]], *, t
     if not costs:
         next(iter(found.values())).cost()  # raises: it says why
     typical = _middle(list(costs.values()))
-    start_s = typical.start_s  # of all: the first one's is longer, as it waits for the fork server too
     known = [number for number in epochs.values() if number] or [1]
     jobs = []
     for each in starts:
@@ -111,7 +110,9 @@ def costs_on(stream: str | None, starts: Mapping[str, Callable[[], Trial]], *, t
                 cost.step_s,
                 cost.cpu_s,
                 cost.memory_bytes,
-                start_s if cost.batches else 0.0,
+                # of all: the first one's is longer, as it waits for the fork server too
+                typical.start_s if cost.batches else 0.0,
+                typical.start_cpu_s if cost.batches else 0.0,
             )
         )
     off = max(LEAST_OFF, *(cost.off for cost in costs.values()))
@@ -159,6 +160,7 @@ def _middle(costs: list[Cost]) -> Cost:
         statistics.median(cost.start_s for cost in costs),
         1,
         1.0,
+        statistics.median(cost.start_cpu_s for cost in costs),
     )
 
 
