@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import zmq
 from jupyter_client.asynchronous.client import AsyncKernelClient
 
 from tsnb.kernels.processes.death import Death, KernelDied
@@ -23,6 +24,9 @@ REQUEST_S = 30.0
 
 ASK_AGAIN_S = 0.5
 """A kernel we are not subscribed to yet answers without our seeing its output: ask again."""
+
+KNOCK_MS = 10
+"""How often to look for a kernel that is not there yet, or a clone's. By default zmq waits for 100 to 200 ms."""
 
 Output = Callable[[str, dict[str, Any]], None]
 """Takes a message's type and content, on the hub's thread."""
@@ -51,6 +55,7 @@ class Channels:
         self._published = asyncio.Event()
         self._client = AsyncKernelClient()
         self._client.load_connection_file(connection_file)
+        self._client.context.setsockopt(zmq.RECONNECT_IVL, KNOCK_MS)
         self._client.start_channels(stdin=False, hb=False)
         self._tasks = [asyncio.create_task(self._pump_output()), asyncio.create_task(self._pump_replies())]
 
