@@ -469,13 +469,11 @@ class Dispatch:
         self.turns.check()
         far = self.drift.ahead > self.drift.window
         self._wider = self._wider if far else 0
-        # the sum in docs/architecture.md, with what is really held for N x (hold + lookahead)
-        bound = max(self.drift.window, self._wider, self.epochs.band) + 1 + len(pins)
-        if (
-            far
-        ):  # one that came back is let in where others' leases alone kept batches, and those may go before it
-            bound = max(
-                bound, self._kept
-            )  # nothing is loaded then: what is kept gets less, and was within the sum
-        assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, {bound} can be needed"
+        # the sum in docs/architecture.md: beside what consumers hold, what is kept for those that are to have it
+        span = self.epochs.span(self.drift.needed_from())
+        most = max(self.drift.window, self._wider, self.epochs.band) + 1
+        assert span <= most or far, f"{span} batches kept for those that are to have them, and not {most}"
+        # one that came back is let in where only others' leases kept batches, which may go before it: less is kept then
+        bound = max(most + len(pins), self._kept if far else 0)
+        assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, and not {bound}"
         self._kept = self.epochs.kept

@@ -310,6 +310,14 @@ class Epochs:
                 if epoch.run not in used and not any(epoch.start <= i < epoch.end for i in self._kept):
                     del self._epochs[epoch.run]
 
+    def span(self, needed_from: int) -> int:
+        """Return how many batches there are from the first one on that is kept though nobody might hold it.
+
+        Args:
+            needed_from: As `collect`.
+        """
+        return self.end - min(needed_from, self._band_start())
+
     def check(self, pins: dict[int, int], needed_from: int) -> None:
         """Verify the invariants (tests only).
 
