@@ -269,3 +269,14 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
         assert f"Left: slow {remaining(told.etas['slow'])}" in plain(told)
     trial.stop()
     assert not trial.eta.known
+
+
+def test_what_is_left_is_known_where_nothing_else_watches(numbers: tsnb.Producer) -> None:
+    """In a script without a panel; it was never known."""
+    import __main__
+
+    exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
+    trial = tsnb.run(vars(__main__)["slow"], name="alone")
+    until(lambda: trial.eta.whole, LIMIT_S)
+    assert trial.eta.epochs == 400
+    trial.stop()

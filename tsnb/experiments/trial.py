@@ -199,7 +199,7 @@ class Trial(Bound):
     def eta(self) -> Eta:
         """How long it still takes, with an interval, as the panel says it: estimated from its stream's readings.
 
-        `known` is False where nothing is: its process watches no stream of it, it has ended, or has just begun.
+        `known` is False where nothing is: it has ended, has just begun, or nobody watched its stream until now.
         """
         if self.state in ENDED:
             return NO_ETA

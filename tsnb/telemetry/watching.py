@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
+from tsnb.registry import entries
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
@@ -358,6 +359,9 @@ def watched() -> dict[str, Watch]:
 def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
     """Return how long a consumer still takes, as the watches of this process say.
 
+    A stream that nobody here watches yet, as in a script without a panel, is watched from now on: the next question is
+    answered.
+
     Args:
         consumer: Its name.
         streams: Those that it takes; of several estimates the longest counts.
@@ -365,8 +369,11 @@ def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
     """
     found = []
     for name in streams:
-        view = there.view if (there := watched().get(name)) is not None and not there.over else None
-        if view is not None:
+        there = watched().get(name)
+        if there is None or (there.over and any(entry.name == name for entry in entries())):
+            there = watch(name)
+        if not there.over:
+            view = there.view
             with view.lock:
                 row = view.rows.get(consumer)
             if row is not None and row.here and row.reading.pid == pid and row.eta.known:
