@@ -358,6 +358,7 @@ class Simulation:
         rotates: Whether most consumers take turns.
         extends: Whether one whose loop is over ends now and then, and one that has ended or was killed goes on in
             another process, as `Trial.extend` has it.
+        seeded: Whether the loader can give an epoch again; without, neither restarts nor extends can be.
         growing: The data set, if it grows; not with parts, which it is refused with.
         kept: The cache, if there is one: memory gets short now and then. An epoch is as with parts.
     """
@@ -377,9 +378,11 @@ class Simulation:
         rounds: bool = False,
         rotates: bool = False,
         extends: bool = False,
+        seeded: bool = True,
         growing: GrowingSamples | None = None,
         kept: KeptSamples | None = None,
     ) -> None:
+        self.seeded = seeded
         self.growing, self.kept = growing, kept
         self.turn: tuple[int, int] | None
         self.clones = clones
@@ -414,7 +417,7 @@ class Simulation:
         if self.growing is not None:
             first_epoch = self.growing.start()
         self.dispatch = Dispatch(self.window, self.band, 50.0, first_epoch)
-        self.dispatch.note_repeatable(True)
+        self.dispatch.note_repeatable(self.seeded)
         if self.rounds:
             self.dispatch.step(ev.RoundDue(0), self.now)
             self.dispatch.step(ev.Withdrawn(0), self.now)

@@ -25,10 +25,12 @@ class Stream(RuleBasedStateMachine):
         band=st.sampled_from([1, 3, 9]),
         batches=st.sampled_from([1, 2, 5, 9]),
         turn=st.sampled_from([None, None, (1, 1), (2, 1), (4, 2)]),
-        kind=st.sampled_from(["plain", "plain", "rounds", "parts"]),
+        kind=st.sampled_from(["plain", "plain", "rounds", "parts", "without a seed"]),
     )
     def begin(self, window: int, band: int, batches: int, turn: tuple[int, int] | None, kind: str) -> None:
-        self.simulation = Simulation(0, rounds=kind == "rounds", parts=kind == "parts")
+        self.simulation = Simulation(
+            0, rounds=kind == "rounds", parts=kind == "parts", seeded=kind != "without a seed"
+        )
         self.simulation.turn = turn
         self.simulation.window, self.simulation.band, self.simulation.batches = window, band, batches
         self.simulation.start(0)
@@ -116,7 +118,7 @@ class Stream(RuleBasedStateMachine):
     @rule(who=WHO, later_s=st.sampled_from([0.0, 60.0]))
     def be_extended(self, who: int, later_s: float) -> None:
         """One that is done, or was killed, goes on from a place that was kept of it, and is never refused it."""
-        if self.simulation.gone and len(self.simulation.consumers) < 4:
+        if self.simulation.seeded and self.simulation.gone and len(self.simulation.consumers) < 4:
             self.time_passes(later_s, False)
             self.simulation.extend(self.simulation.gone[who % len(self.simulation.gone)])
             self.simulation.poll()
@@ -150,8 +152,9 @@ class Stream(RuleBasedStateMachine):
 
     @rule()
     def producer_is_killed(self) -> None:
-        self.simulation.kill_producer()
-        self.simulation.poll()
+        if self.simulation.seeded:
+            self.simulation.kill_producer()
+            self.simulation.poll()
 
     @rule(mode=st.sampled_from(["pace", "weights", "free"]))
     def divide(self, mode: str) -> None:
