@@ -7,10 +7,9 @@ What is isolated, part by part (`--part NAME`, any number of times; all of them 
   live value, the first of a clone. `stands still` is the longest gap between two of the parent's batches around the
   fork, less its usual one. Once with a small net; once with `--state` MiB of parameters, which a fork shares until they
   are written.
-- `decision`: twelve learning rates on MNIST digits. One after another, each with a loader of its own, as a script does
-  it: the best is known when the last has ended. Side by side on one stream, raced (`prune=tsnb.race`): the best is
-  known when the last loser was ended. Same seeds, nets and augmentation. Compared are those times, the time to the best
-  final loss of the full comparison, and whether both name the same winner.
+- `decision`: twelve learning rates, one after another with private loaders, and raced side by side on one stream
+  (`deciding`); on digits in memory, and on digits as JPEG files that are decoded. Same seeds, nets and augmentation.
+- `agreement`: the same trainings in one process, without a clock: is the best one among those that the race leaves?
 - `turns`: many small trials on two places of one stream, from the start of the sweep to the end of its last trial: two
   at a time until all have been (`at_once=2`), and all side by side by turns (`at_once=2, rotate=50`). Which comes first
   changes from one repetition to the next. `prepared` are the batches that the loader gave in all.
@@ -33,14 +32,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
-from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from benchmarks.halving import BATCH, data, network
+from benchmarks.deciding import QUICK, RATES, TASKS, digits, one_seed, replayed
+from benchmarks.halving import BATCH, data
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial
 
@@ -58,6 +57,8 @@ class Given:
     quick: bool
     repeats: int
     state_mib: int
+    tasks: tuple[str, ...] = ()
+    """Those of `decision` and `agreement`; none: all."""
 
 
 @dataclass(frozen=True)
@@ -219,97 +220,54 @@ def latency(given: Given) -> Iterator[Row]:
 
 # -- decision ----------------------------------------------------------------------------------------------------
 
-RATES = [0.3, 0.2, 0.1, 0.06, 0.03, 0.02, 0.01, 0.006, 0.003, 0.002, 0.001, 0.0006]
-
-
-def digits(lr: float, epochs: int, batches: Any = None) -> list[tuple[float, float]]:
-    """Train an MLP; return when each batch was done, in seconds since 1970, and its loss."""
-    torch.manual_seed(0)
-    net = network("mlp")
-    optimizer = torch.optim.SGD(net.parameters(), lr=lr, momentum=0.9)
-    batches = tsnb.attach() if batches is None else batches
-    done: list[tuple[float, float]] = []
-    for _ in range(epochs):
-        for images, labels in batches:
-            loss = cross_entropy(net(images), labels)
-            optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]  # torch's own
-            optimizer.step()
-            done.append((time.time(), loss.item()))
-            tsnb.log(loss=loss)
-    return done
-
-
-def final(losses: Sequence[float], batches: int) -> float:
-    """Return the mean loss of the last epoch."""
-    return statistics.fmean(losses[-batches:])
-
-
-def reached(done: Sequence[tuple[float, float]], batches: int, loss: float) -> float | None:
-    """Return when the mean loss over an epoch's batches first was no more than a value; None: never."""
-    values = [value for _, value in done]
-    return next(
-        (
-            done[at - 1][0]
-            for at in range(batches, len(done) + 1)
-            if statistics.fmean(values[at - batches : at]) <= loss
-        ),
-        None,
-    )
-
-
-def one_seed(seed: int, rates: Sequence[float], epochs: int, train_on: int) -> dict[str, Any]:
-    """Compare both ways for one seed."""
-    dataset, _, _ = data(train_on)
-    batches = -(-train_on // BATCH)
-    torch.manual_seed(seed)
-    began = time.time()
-    alone: dict[str, list[tuple[float, float]]] = {}
-    for lr in rates:
-        own = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=1)
-        alone[str(lr)] = digits(lr, epochs, own)
-    alone_s = time.time() - began
-    finals = {lr: final([loss for _, loss in done], batches) for lr, done in alone.items()}
-    best = min(finals, key=lambda lr: finals[lr])
-    shared = DataLoader(dataset, batch_size=BATCH, shuffle=True, num_workers=1)
-    with tsnb.serve(shared, name="raced", seed=seed):
-        began = time.time()
-        sweep = tsnb.sweep(
-            digits, grid={"lr": list(rates)}, epochs=epochs, seed=seed, at_once=len(rates), producer="raced",
-            prune=tsnb.race("loss", error=0.05), name="raced",
-        )  # fmt: skip
-        sweep.wait()
-    pruned = [trial for trial in sweep.values() if trial.state == "pruned"]
-    left = {str(trial.params["lr"]): trial for trial in sweep.values() if trial.state == "done"}
-    rows = {
-        lr: [(row.time_s, row.numbers["loss"]) for row in trial.metrics.rows] for lr, trial in left.items()
-    }
-    ends = {lr: final([loss for _, loss in done], batches) for lr, done in rows.items()}
-    winner = min(ends, key=lambda lr: ends[lr]) if ends else ""
-    there = reached(rows[winner], batches, finals[best]) if winner else None
-    decided = max((trial.life.ended_s for trial in pruned), default=None) if len(left) == 1 else None
-    sweep.stop()
-    return {
-        "seed": seed, "alone_s": alone_s, "best": best, "winner": winner, "left": len(left),
-        "decided_s": None if decided is None else decided - began,
-        "same_loss_s": None if there is None else there - began,
-    }  # fmt: skip
-
 
 def decision(given: Given) -> Iterator[Row]:
-    """Compare twelve configurations one after another and side by side."""
-    rates, epochs, train_on = ([0.1, 0.0006], 2, 640) if given.quick else (RATES, 4, 4000)
-    runs = [one_seed(seed, rates, epochs, train_on) for seed in range(1 if given.quick else given.repeats)]
-    agreed = sum(run["best"] == run["winner"] for run in runs)
-    counted = [run for run in runs if run["best"] == run["winner"]]
-    note = f"the same winner in {agreed} of {len(runs)} seeds; only those count"
-    yield figure("decision", "one after another, private loaders: all", "s", [r["alone_s"] for r in runs])
-    for word, what in (("decided_s", "the decision"), ("same_loss_s", "the same best final loss")):
-        found = [run for run in counted if run[word] is not None]
-        missing = len(counted) - len(found)
-        said = note + (f"; {missing} did not come to it" if missing else "")
-        yield figure("decision", f"raced side by side: {what}", "s", [run[word] for run in found], said)
-        yield figure("decision", f"{what}: sooner", "times", [r["alone_s"] / r[word] for r in found], said)
+    """Compare twelve learning rates one after another and side by side, task by task."""
+    tasks = {"digits": QUICK} if given.quick else TASKS
+    for name in given.tasks or tasks:
+        rates = [0.1, 0.0006] if given.quick else RATES
+        runs = []
+        for seed in range(1 if given.quick else given.repeats):
+            runs.append(one_seed(tasks[name], seed, rates))
+            print(runs[-1], file=sys.stderr, flush=True)
+        kept = sum(run["kept"] for run in runs)
+        note = f"the best of the full training was among those left in {kept} of {len(runs)} seeds"
+        yield figure(
+            "decision", f"{name}: one after another, private loaders", "s", [r["alone_s"] for r in runs]
+        )
+        started = [run["starting_s"] for run in runs]
+        yield figure("decision", f"{name}: raced, until all trials have their first batch", "s", started)
+        for word, what in MOMENTS.items():
+            found = [run for run in runs if run[word] is not None]
+            missing = len(runs) - len(found)
+            said = note + (f"; {missing} did not come to it" if missing else "")
+            yield figure("decision", f"{name}: raced, {what}", "s", [run[word] for run in found], said)
+            sooner = [run["alone_s"] / run[word] for run in found]
+            yield figure("decision", f"{name}: {what}, sooner", "times", sooner, said)
+
+
+MOMENTS = {
+    "field_s": "the field is decided",
+    "few_left_s": "two are left",
+    "one_left_s": "one is left",
+    "same_loss_s": "the best final loss is reached",
+}
+"""What is waited for in a race, as `one_seed` calls it, and in words."""
+
+
+def agreement(given: Given) -> Iterator[Row]:
+    """Show the losses of full trainings to the race: is the best among those that it leaves?"""
+    for name in given.tasks or TASKS:
+        task, rates = (QUICK, [0.1, 0.0006]) if given.quick else (TASKS[name], RATES)
+        runs = [replayed(task, seed, rates) for seed in range(1 if given.quick else given.repeats)]
+        kept = sum(run["kept"] for run in runs)
+        alone = sum(run["left"] == [run["best"]] for run in runs)
+        fields = [run["field"] for run in runs if run["field"] is not None]
+        note = (
+            f"of {task.epochs * task.batches}; the best was among those left in {kept} of {len(runs)} seeds, the only "
+            f"one in {alone}; the field was decided in {len(fields)}"
+        )
+        yield figure("agreement", f"{name}: the field is decided after", "batches", fields, note)
 
 
 # -- turns -------------------------------------------------------------------------------------------------------
@@ -354,6 +312,7 @@ def turns(given: Given) -> Iterator[Row]:
 PARTS: dict[str, Callable[[Given], Iterator[Row]]] = {
     "latency": latency,
     "decision": decision,
+    "agreement": agreement,
     "turns": turns,
 }
 """What is measured, by the name that `--part` takes. A part yields its rows as they come."""
@@ -380,10 +339,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--state", type=int, default=1024, metavar="MIB", help="of the larger clone (default 1024)"
     )
+    parser.add_argument("--task", action="append", choices=list(TASKS), help="only this one of `decision`")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all rows there")
     parser.add_argument("--quick", action="store_true", help="small and few: only to see that it works")
     asked = parser.parse_args(arguments)
-    given = Given(asked.quick, asked.repeats, asked.state)
+    given = Given(asked.quick, asked.repeats, asked.state, tuple(asked.task or ()))
     rows: list[Row] = []
     with tempfile.TemporaryDirectory() as project:
         os.environ["TSNB_PROJECT_DIR"] = project

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.steering import figure, final, reached, table
+from benchmarks.deciding import decided, final, reached
+from benchmarks.steering import figure, table
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,6 +21,15 @@ def test_a_loss_is_reached_where_the_mean_over_an_epoch_is_no_more() -> None:
     assert reached(done, 2, 4.0) == 2.0, "when the batches 1 and 2 have 3.0 on average"
     assert reached(done, 2, 1.5) is None
     assert final([loss for _, loss in done], 2) == 2.0
+
+
+def test_a_field_is_decided_when_the_last_that_is_worse_was_ended() -> None:
+    """A rate that is nearly as good may stay, or be ended later; where the best was ended, nothing was decided."""
+    finals = {0.3: float("nan"), 0.1: 1.0, 0.03: 1.1, 0.01: 2.0}
+    assert decided({0.3: 5.0, 0.01: 7.0}, finals) == 7.0
+    assert decided({0.3: 5.0, 0.01: 7.0, 0.03: 9.0}, finals) == 7.0
+    assert decided({0.3: 5.0}, finals) is None
+    assert decided({0.3: 5.0, 0.01: 7.0, 0.1: 8.0}, finals) is None
 
 
 def test_what_could_not_be_measured_is_said_and_is_no_figure() -> None:
