@@ -70,6 +70,7 @@ the_hub().call(await_server(the_hub(), 120))
 trial = run_cell("one", sys.argv[2], {}, producer="numbers")
 while len(trial.metrics.rows) < 20: time.sleep(0.01)
 say("trains")
+while not os.path.exists("go"): time.sleep(0.01)
 two = trial.clone("two")
 while not two.metrics.rows: time.sleep(0.01)
 die()
@@ -111,6 +112,7 @@ def test_a_notebook_that_is_killed_while_it_clones_leaves_neither_trial_nor_clon
         running.append(notebook)
         notebook.expect("trains")
         assert len(those_in(home)) >= 2, "the notebook, and its trial at least"
+        (home / "go").touch()
         assert notebook.end() == -signal.SIGKILL
         promptly(lambda: not those_in(home), promised_s=5.0)
         promptly(lambda: not [c for c in tsnb.status("numbers").consumers if c.state != "gone"])
