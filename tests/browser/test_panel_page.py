@@ -211,7 +211,7 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
             "loss",
             "accuracy",
         ),
-        *("cnn-small", "resnet10", "resnet18-wide", "resnet18-wide-sgd"),
+        *("cnn-small", "resnet10", "resnet18-wide", "…wide-sgd"),
         *("2 min", "10 min", "all"),
         "details",
     ]
@@ -268,6 +268,31 @@ def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) ->
     footer = host.page.inner_text(".tsnb-footer")
     assert re.search(r"CPU\s*[\d.]+ of 4 cores \(loader 0\.\d\d, trials \d\.\d\d\)", footer)
     assert "3.1 of 16 GiB" in footer
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors
+
+
+SWATCH_ALONE = """() => [...document.querySelectorAll('.tsnb-machine tbody .tsnb-p-name')]
+  .filter(cell => cell.children[0].offsetTop + 20 < cell.children[1].offsetTop + cell.children[1].offsetHeight / 2
+    && cell.children[1].offsetTop > cell.children[0].offsetTop + 10)
+  .map(cell => cell.innerText)"""
+
+
+@pytest.mark.parametrize("width", [360, 420, 620, 1000, 1100])
+def test_names_and_numbers_are_whole_with_the_details_open(browser: Browser, width: int) -> None:
+    """Names of a family, one of them as long as its column's letters; times, memory and swatches in the tables."""
+    host = Host(browser, width)
+    stream = rebalanced(gpus=1)
+    for trial, name in zip(
+        stream.trials, ("mlp", "resnet18-wide-sgd", "resnet18-wide-adam", "vit"), strict=True
+    ):
+        trial.name = name
+    host.open(rebalance(stream))
+    host.page.get_by_role("button", name="details").click()
+    host.settle()
+    host.shot(ARTIFACTS / f"panel-whole-{width}.png")
+    assert host.page.evaluate(CUT) == []
+    assert host.page.evaluate(SWATCH_ALONE) == []
     assert host.page.evaluate(OVERFLOW) == [0, 0]
     assert not host.errors
 
