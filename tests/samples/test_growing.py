@@ -281,6 +281,31 @@ class Stage:
         self.over.add(epoch)
 
 
+def test_a_listing_that_takes_long_is_asked_for_rarely_and_triggers_are_not(tmp_path: Path) -> None:
+    """A listing of 0.3 s once in six seconds; who waits for a round is asked four times a second all the same."""
+    listed, looks, enough = 0, 0, threading.Event()
+
+    def listing() -> list[str]:
+        nonlocal listed
+        listed += 1
+        time.sleep(0.3)
+        return ["1", "2"]
+
+    def looked() -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 8:
+            enough.set()
+
+    growth = growth_of(DataLoader(tsnb.grow(listing, int, index=tmp_path), 2), "s", 5)
+    assert growth is not None
+    before = listed
+    growth.start(looked)
+    assert enough.wait(HANG_S)
+    assert 1 <= listed - before <= 2
+    growth.close()
+
+
 @given(
     st.integers(1, 30),
     st.lists(
