@@ -53,6 +53,28 @@ def test_what_cannot_be_shared_is_said_with_what_happens_instead() -> None:
     assert "No direct access between GPU 0 and 1" in peers and "copied from the CPU to each" in peers
 
 
+def test_how_trials_share_a_gpu_is_said_with_the_other_ways(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Turns without MPS, at once with it, apart on MIG instances; each with what it costs. Nothing without a GPU."""
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    (turns,) = seen(FIRST).advice
+    assert "take turns" in turns and "nvidia-cuda-mps-control -d" in turns and "MIG" in turns
+    (tmp_path / "control").touch()
+    (together,) = seen(FIRST, SECOND).advice
+    assert (
+        "at the same time, by MPS" in together
+        and "--mps-percent" in together
+        and "-d" not in together.split()
+    )
+    (apart,) = seen({**FIRST, "instances": [SLICE]}).advice
+    assert "safe from each other" in apart
+    both = seen(FIRST, {**FIRST, "instances": [SLICE]})
+    assert both.advice == (apart, together) and all(line in repr(both) for line in both.advice)
+    assert look(Gpus(FakeNvml(starts=False), host_pids=True), Machine()).advice == ()
+
+
 def test_our_loaders_and_trials_are_called_by_their_names() -> None:
     """Whoever else is there by its program's name; nobody by another's inside a container."""
     parent = os.getppid()

@@ -22,7 +22,7 @@ from tsnb.errors import TsnbError
 from tsnb.machine.cores import Machine, usable_cores
 from tsnb.machine.energy import EnergyMeter, words_on_energy
 from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps, under_wsl
-from tsnb.machine.inventory import Cores, Gpu, Inventory, notes_on
+from tsnb.machine.inventory import Cores, Gpu, Inventory, advice_on, notes_on
 from tsnb.machine.owners import alive
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
@@ -125,14 +125,16 @@ def look(gpus: Gpus, machine: Machine) -> Devices:
     ours = our_processes() if gpus.opened() else {}
     found = list_gpus(gpus, lambda pid: name_of_process(pid, ours))
     obstacle = "" if found else gpus.obstacle or "NVML lists none"
+    mps = look_for_mps() if found else None
     return Devices(
         gpus=found,
         cores=Cores(os.cpu_count() or 1, usable_cores(), machine.quota, machine.cores()),
-        mps=look_for_mps() if found else None,
+        mps=mps,
         torch=_torch(),
         obstacle=obstacle,
         notes=notes_on(found, wsl=under_wsl()),
         energy=words_on_energy(EnergyMeter(gpus).sources),
+        advice=advice_on(found, mps),
     )
 
 
@@ -229,4 +231,4 @@ def _rest(devices: Inventory) -> list[str]:
         share = "" if mps.percent is None else f", {mps.percent:g} % of the threads for each process"
         lines.append(f"MPS runs{share} ({mps.directory})" if mps.running else "MPS does not run")
     lines.append(f"torch {devices.torch}" if devices.torch else "torch is not installed")
-    return [*lines, f"energy: {devices.energy}", *devices.notes]
+    return [*lines, f"energy: {devices.energy}", *devices.notes, *devices.advice]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tsnb.foreign import Number, Text, Whole
 
-__all__ = ["INSTEAD", "Cores", "Gpu", "GpuReading", "GpuUser", "Inventory", "Mps", "notes_on"]
+__all__ = ["INSTEAD", "Cores", "Gpu", "GpuReading", "GpuUser", "Inventory", "Mps", "advice_on", "notes_on"]
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,8 @@ class Inventory:
     """What cannot be done here, and what happens instead."""
     energy: str = "not measurable here"
     """What can be measured of the energy spent."""
+    advice: tuple[str, ...] = ()
+    """How several trials on one GPU share it, and what else there is."""
 
 
 INSTEAD = "each trial copies its batches from the shared memory of the CPU to the GPU"
@@ -142,5 +144,34 @@ def notes_on(gpus: Sequence[Gpu], *, wsl: bool = False) -> tuple[str, ...]:
         pairs = ", ".join(f"{a} and {b}" for a, b in apart)
         found.append(
             f"No direct access between GPU {pairs}: a batch that is wanted on both is copied from the CPU to each."
+        )
+    return tuple(found)
+
+
+def advice_on(gpus: Sequence[Gpu], mps: Mps | None) -> tuple[str, ...]:
+    """Return how several trials on one GPU share it as it is, and when to take which other way: turns, MPS, MIG.
+
+    As NVIDIA's guides to its Multi-Process Service and to MIG have it; not measured here.
+
+    Args:
+        gpus: What is there.
+        mps: Whether it runs.
+    """
+    found = []
+    if any(gpu.mig for gpu in gpus):
+        found.append(
+            "Trials on different MIG instances are safe from each other: each has memory and computing units of its "
+            "own, and a CUDA error in one ends none beside it. That is the way for several people. A trial cannot use "
+            "what another's instance leaves idle."
+        )
+    if any(not gpu.mig for gpu in gpus):
+        fault = "A CUDA error in one ends the others on that GPU, too"
+        people = "For several people take MIG instead: MPS serves one user at a time."
+        found.append(
+            f"Several trials on one GPU run at the same time, by MPS. {fault}. A share of it: --mps-percent. {people}"
+            if mps is not None and mps.running
+            else "Several trials on one GPU take turns on it, and what one leaves idle stays so. To run them at the "
+            "same time start NVIDIA's MPS once, as the user who trains: nvidia-cuda-mps-control -d. "
+            f"{fault}, then. {people}"
         )
     return tuple(found)
