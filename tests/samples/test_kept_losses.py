@@ -16,11 +16,12 @@ import pytest
 from torch.utils.data import DataLoader
 
 import tsnb
-from tsnb.producer.loader.growth import growth_of
+from tsnb.producer.loader.growth import BACK_S, Growth, growth_of
 from tsnb.samples import kept_losses
 from tsnb.samples.inclusion import probabilities
 from tsnb.samples.kept_losses import KeptLosses
 from tsnb.samples.losses import SampleLosses
+from tsnb.samples.selection import after
 
 HANG_S = 60.0
 
@@ -246,3 +247,35 @@ def test_a_killed_producer_s_successor_draws_with_the_losses_that_were_reported(
     likely = probabilities(np.arange(40.0), 10)
     np.testing.assert_allclose(weights, 10 / (40 * likely[taken]), rtol=1e-5)
     after.log.close()
+
+
+def test_a_round_drawn_before_a_trial_is_back_forgets_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A successor's first round may begin when one of two trials has attached again; later, who has left has left."""
+    now_s = 0.0
+    monkeypatch.setattr("tsnb.producer.loader.growth.time.monotonic", lambda: now_s)
+
+    def producer() -> Growth:
+        grown = tsnb.grow(lambda: [str(i) for i in range(40)], int, index=tmp_path / "index")
+        growth = growth_of(DataLoader(grown, 4, shuffle=True), "g", 5)
+        assert growth is not None
+        return growth
+
+    def round_with(growth: Growth, attached: list[str]) -> None:
+        assert growth.round_due({}, attached)
+        growth.begin(growth.first_epoch)
+
+    growth = producer()
+    growth.set_rounds(after(1), "hard:0.3")
+    for name in "ab":
+        growth.losses.note(name, np.arange(40), np.ones(40, np.float32))
+    growth.close()
+    growth = producer()
+    now_s += 2
+    round_with(growth, ["a"])
+    assert growth.losses.trials == ("a", "b")
+    now_s += BACK_S
+    round_with(growth, ["a"])
+    assert growth.losses.trials == ("a",)
+    growth.close()

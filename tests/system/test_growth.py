@@ -14,6 +14,7 @@ from tsnb.samples.inclusion import probabilities
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
 FILES = 400
+MANY = 10_000
 
 SCRIPT = (
     FAMILY
@@ -32,12 +33,16 @@ def produce():
     loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 8, shuffle=True, num_workers=1)
     tsnb.serve(loader, name="g", reconnect_s=60, patience_s=60, window=4).wait()
 
+def note(*words):
+    # in a file of each process: ten thousand numbers are more than a pipe takes at once
+    with open(f"{folder}.{os.getpid()}", "a") as file: print(*words, file=file)
+
 def train(name):
     consumer = tsnb.attach(name, "g")
     while True:
         taken = []
         for batch in consumer: taken += batch.tolist()
-        say("epoch", name, consumer.epoch, *taken)
+        note("epoch", name, consumer.epoch, *taken)
         if len(taken) == files: break
     consumer.close()
     say("done", name)
@@ -83,9 +88,9 @@ def train(name):
         taken = []
         for batch in consumer:
             taken += batch.tolist()
-            time.sleep(0.01)
+            time.sleep(4 / files)
         found += len(taken)
-        say("round", name, consumer.epoch, *taken)
+        note("round", name, consumer.epoch, *taken)
     consumer.close()
 """
     + SCRIPT[SCRIPT.index("def wait_for(fact):") : SCRIPT.index("add(0, files // 4)")]
@@ -184,19 +189,28 @@ say("over")
 )
 
 
-def test_files_appended_while_trials_train_and_producers_are_killed_are_lost_nowhere(tmp_path: Path) -> None:
-    """Each epoch of each of three trials has each sample once, in the order that all have, and the last has all."""
-    folder = tmp_path / "incoming"
+def noted(script: str, folder: Path, files: int) -> list[list[str]]:
+    """Run a script to its end; return what its trials noted, a line an epoch."""
     folder.mkdir()
     with scripts() as running:
-        script = Script(SCRIPT, str(folder), str(FILES))
-        running.append(script)
-        script.expect("over")
-        assert script.end() == 0
-        said = [line.split() for line in script.lines if line.startswith("epoch")]
+        running.append(process := Script(script, str(folder), str(files)))
+        process.expect("over", 400)
+        assert process.end() == 0
+        assert not [line for line in process.lines if line.startswith("failed")]
+    notes = folder.parent.glob(f"{folder.name}.*")
+    return [line.split() for note in notes for line in note.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("files", [FILES, MANY])
+def test_files_appended_while_trials_train_and_producers_are_killed_are_lost_nowhere(
+    tmp_path: Path, files: int
+) -> None:
+    """Each epoch of each of three trials has each sample once, in the order that all have, and the last has all."""
+    folder = tmp_path / "incoming"
+    said = noted(SCRIPT, folder, files)
     # files of one tick of the clock are found in the order of their names, not in that in which they came
-    found = [int(name) for name in GrowthIndex(str(folder / ".tsnb-index")).keys(0, FILES)]
-    assert sorted(found) == list(range(FILES))
+    found = [int(name) for name in GrowthIndex(str(folder / ".tsnb-index")).keys(0, files)]
+    assert sorted(found) == list(range(files))
     epochs: dict[int, set[tuple[int, ...]]] = {}
     for _, _name, epoch, *taken in said:
         numbers = tuple(map(int, taken))
@@ -204,23 +218,19 @@ def test_files_appended_while_trials_train_and_producers_are_killed_are_lost_now
         assert set(numbers) == set(found[: len(numbers)]), "lost, or given before one that was found sooner"
         epochs.setdefault(int(epoch), set()).add(numbers)
     assert all(len(orders) == 1 for orders in epochs.values()), "all trials have the same order"
-    assert len(next(iter(epochs[max(epochs)]))) == FILES
+    assert len(next(iter(epochs[max(epochs)]))) == files
 
 
-def test_in_rounds_of_new_samples_each_comes_once_though_producers_are_killed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("files", [FILES, MANY])
+def test_in_rounds_of_new_samples_each_comes_once_though_producers_are_killed(
+    tmp_path: Path, files: int
+) -> None:
     """Over all rounds of each of three trials, in the order that all have; a round that was broken off goes on."""
-    folder = tmp_path / "incoming"
-    folder.mkdir()
-    with scripts() as running:
-        script = Script(ROUNDS, str(folder), str(FILES))
-        running.append(script)
-        script.expect("over")
-        assert script.end() == 0
-        said = [line.split() for line in script.lines if line.startswith("round")]
+    said = noted(ROUNDS, tmp_path / "incoming", files)
     of_trial = {name: [line[2:] for line in said if line[1] == name] for name in "abc"}
     assert of_trial["a"] == of_trial["b"] == of_trial["c"]
     numbers = [int(number) for _, *taken in of_trial["a"] for number in taken]
-    assert sorted(numbers) == list(range(FILES))
+    assert sorted(numbers) == list(range(files))
     assert [int(epoch) for epoch, *_ in of_trial["a"]] == list(range(len(of_trial["a"])))
 
 

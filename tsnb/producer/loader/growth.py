@@ -38,6 +38,9 @@ LOOK_S = 0.25
 SHARE = 0.05
 """Of the time that looks may take: a folder is listed whole each time, 28 ms with 10,000 files."""
 
+BACK_S = 10.0
+"""So long after a producer's start, trials that reported to the one before count as attached: they are on their way."""
+
 
 def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
     """Return what lets new samples into the epochs of a loader; None if its data set does not grow.
@@ -108,7 +111,9 @@ class Growth:
         self._attached: Collection[str] = ()
         self.log = log
         self._kept = KeptLosses(log.losses, dataset.identity)
-        self.losses = SampleLosses(dataset.__len__, self._kept.read())
+        known = self._kept.read()
+        self._back = (frozenset(known), time.monotonic() + BACK_S)
+        self.losses = SampleLosses(dataset.__len__, known)
         self.news = GrowthNews()
 
     @property
@@ -259,7 +264,8 @@ class Growth:
                 raise TsnbError(f"{self.why_not(selection.word)}; or choose other rounds with tsnb.rounds.")
             labels = self._dataset.labels.of(samples)
             return balanced(labels, int(selection.number) or None, self.log.seed, epoch)
-        self.losses.keep({*self._attached, selection.trial})
+        former, until_s = self._back
+        self.losses.keep({*self._attached, selection.trial, *(former if time.monotonic() < until_s else ())})
         losses = self.losses.mean(samples, selection.trial)
         return hard(losses, selection.size(samples, self.log.given), self.log.seed, epoch)
 
