@@ -105,6 +105,7 @@ class Played:
     Attributes:
         entry: Its entry in the registry.
         answers: What the next newcomers are told instead of a welcome, one each; None: nothing at all.
+        answer_s: How long an answer takes.
     """
 
     def __init__(self, name: str = "s", **welcome: Any) -> None:
@@ -114,6 +115,7 @@ class Played:
             **welcome
         )
         self.answers: list[ms.Message | None] = []
+        self.answer_s = 0.0
         self._ends: queue.Queue[End] = queue.Queue()
         self._all: list[LocalChannel] = []
         address = new_address(name)
@@ -159,6 +161,7 @@ class Played:
         answer = self.answers.pop(0) if self.answers else self.welcome
         if answer is None:
             return
+        time.sleep(self.answer_s)
         channel.send(encode(answer), self.arena.fd if isinstance(answer, ms.Welcome) else None)
         if isinstance(answer, ms.Welcome):
             self._ends.put(End(channel, hello, self.arena))

@@ -93,10 +93,24 @@ def test_a_producer_that_does_not_answer_is_an_error_not_a_hang(
     producer: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be stopped; the message says where to look."""
-    monkeypatch.setattr(connections, "WELCOME_S", 0.1)
+    monkeypatch.setattr(connections, "BUSY_S", 0.1)
     producer.answers = [None]
     with pytest.raises(ProducerGone, match=r"did not answer within.*`tsnb status s`"):
         connect(producer.entry)
+
+
+def test_a_producer_that_is_busy_is_waited_for_and_one_that_is_stopped_is_not(
+    producer: Played, elsewhere: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Busy with garbage, say: torch lets each worker of a loop that raised keep the collector for five seconds."""
+    monkeypatch.setattr(connections, "WELCOME_S", 0.1)
+    producer.answer_s = 0.5
+    entry = replace(producer.entry, pid=elsewhere.pid)
+    nothing_of(connect(entry), producer.end())
+    producer.answers = [None]
+    elsewhere.send_signal(signal.SIGSTOP)
+    with pytest.raises(ProducerGone, match=r"did not answer within.*debugger"):
+        connect(entry)
 
 
 def test_a_producer_that_nobody_listens_for_any_more_has_just_gone(producer: Played) -> None:

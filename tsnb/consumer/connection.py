@@ -46,7 +46,10 @@ from tsnb.wire.table import LayoutReader
 __all__ = ["Connection", "Standstill", "connect_to_successor"]
 
 WELCOME_S = 10.0
-"""How long a producer may take to answer a Hello: it answers from a thread of its own, so this is generous."""
+"""How long a producer that is stopped is waited for to answer a Hello."""
+BUSY_S = 60.0
+"""How long one that is not. It answers from a thread of its own; but if a DataLoader's loop raised in that process, the
+collector of cycles waits 5 s for each of its workers (torch 2.13), in whichever thread it happens to run."""
 ENDING_S = 0.5
 """How long to wait for the end of a process that has closed its socket, where the system does not announce it."""
 RETRY_S = 0.5
@@ -136,9 +139,11 @@ class Connection:
         self.unpacker.foreign = not self._own
 
     def _receive_welcome(self) -> tuple[ms.Welcome, Arena]:
-        deadline = time.monotonic() + WELCOME_S
-        while time.monotonic() < deadline:
-            self.channel.wait(deadline - time.monotonic())
+        began_s = time.monotonic()
+        while (waited_s := time.monotonic() - began_s) < BUSY_S:
+            if waited_s >= WELCOME_S and is_stopped(self._served_by):
+                break
+            self.channel.wait(min(WELCOME_S, BUSY_S - waited_s))
             try:
                 packet, fd = self.channel.receive_with_fd()
             except ChannelClosed:
@@ -157,8 +162,8 @@ class Connection:
                 raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
             raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")
         raise ProducerGone(
-            f"the producer {self.entry} did not answer within {WELCOME_S:.0f} s: it may be stopped in a debugger. "
-            f"Look at it with `tsnb status {self.entry.name}`."
+            f"the producer {self.entry} did not answer within {waited_s:.0f} s: it may be stopped in a debugger, or "
+            f"busy. Look at it with `tsnb status {self.entry.name}`."
         )
 
     def post(self, message: ms.Message) -> None:
