@@ -28,6 +28,7 @@ from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
 from tsnb.samples.growth_index import GrowthIndex
+from tsnb.samples.growth_log import GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
 from tsnb.samples.selection import Standing, Trigger, after, every, read_select, worse
 
@@ -342,6 +343,23 @@ def test_epochs_of_killed_producers_are_given_again_as_they_were_and_each_sample
         assert len(taken) == len(stage.listed), "found in the end"
         assert stage.growth is not None
         stage.growth.close()
+
+
+def test_a_stream_of_weeks_holds_what_entered_its_last_epochs_and_reads_the_rest(tmp_path: Path) -> None:
+    """A hundred entries in each of fifty epochs are in the file; a consumer that goes back gets them from there."""
+    log = GrowthLog(str(tmp_path), "s", "", 5)
+    for epoch in range(50):
+        log.begin(epoch, 10)
+        for place in range(100):
+            log.enter(epoch, Arrivals(place, 10 + place, 1))
+    assert [len(entries) for entries in log._entered.values()] == [100]
+    log.close()
+    log = GrowthLog(str(tmp_path), "s", "", 5)
+    assert [len(entries) for entries in log._entered.values()] == [100]
+    assert log.entries(3) == log.entries(49) == [Arrivals(place, 10 + place, 1) for place in range(100)]
+    log.enter(3, Arrivals(100, 110, 2))  # a successor lets more into an epoch that was broken off
+    assert log.entries(3)[100:] == [Arrivals(100, 110, 2)] and log.given == 112
+    log.close()
 
 
 # -- served ---------------------------------------------------------------------------------------------------

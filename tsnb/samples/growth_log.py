@@ -85,7 +85,7 @@ class GrowthLog:
         self._map = self._mapped()
         self.seed = int(self._map[0, 1])
         self._begun: dict[int, int] = {}  # epoch -> its row
-        self._entered: dict[int, list[Arrivals]] = {}
+        self._entered: dict[int, list[Arrivals]] = {}  # of the epoch begun last, and those asked for since
         self.next_epoch = 0
         self.given = 0
         self._read(1)
@@ -115,11 +115,12 @@ class GrowthLog:
             kind, epoch, place, start, count, _ = (int(number) for number in self._map[row])
             if kind == BEGUN:
                 self._begun[epoch] = row
-                self._entered[epoch] = []
+                self._entered = {epoch: []}  # a stream of weeks has more of them than memory should hold
                 self.next_epoch = max(self.next_epoch, epoch + 1)
                 self.given = max(self.given, start)
-            elif kind == ENTERED and epoch in self._entered:
-                self._entered[epoch].append(Arrivals(place, start, count))
+            elif kind == ENTERED and epoch in self._begun:
+                if epoch in self._entered:
+                    self._entered[epoch].append(Arrivals(place, start, count))
                 self.given = max(self.given, start + count)
 
     def _append(self, *numbers: int) -> None:
@@ -235,6 +236,10 @@ class GrowthLog:
 
     def entries(self, epoch: int) -> list[Arrivals]:
         """Return what has entered an epoch, in order."""
+        if epoch not in self._entered:
+            rows = self._map[self._begun[epoch] :]
+            rows = rows[(rows[:, 0] == ENTERED) & (rows[:, 1] == epoch), 2:5]
+            self._entered[epoch] = [Arrivals(*row) for row in rows.tolist()]
         return list(self._entered[epoch])
 
     def enter(self, epoch: int, entry: Arrivals) -> None:
