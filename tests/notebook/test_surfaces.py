@@ -81,7 +81,9 @@ def train() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def nothing_goes_on() -> Iterator[None]:
+def nothing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Records of its own: a notebook of another test may have had a trial of the same name."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path / "project"))
     yield
     trials.clear()
 
