@@ -270,6 +270,29 @@ def test_of_two_that_ended_or_one_that_did_nobody_is_stopped(monkeypatch: pytest
     assert trials["poor"].state == "running"
 
 
+@pytest.mark.parametrize("at_first", ["", "train"])
+def test_a_stream_that_is_told_after_the_first_rows_is_no_other_stream(
+    monkeypatch: pytest.MonkeyPatch, at_first: str
+) -> None:
+    """A look may come before the report that names it, or before a trial has attached to a second one, too."""
+    rng = random.Random(3)
+    trials = {name: Trained(name, {"lr": name, "seed": 0}, [row(0, 2.3)]) for name in ("good", "poor")}
+    trials["good"].report, trials["poor"].report = {"stream": at_first}, {"stream": "train, val"}
+    monkeypatch.setattr(racing_module, "board", trials)
+    race = tsnb.race("loss")
+    [verdict] = race.look()
+    assert not verdict.reason
+    trials["good"].report = {"stream": "train, val"}
+    for batch in range(1, 300):
+        for name, trial in trials.items():
+            trial.rows.append(row(batch, (name == "poor") + rng.gauss(0, 0.1)))
+    [verdict] = race.look()
+    assert verdict.decided
+    trials["good"].report = {"stream": "other"}
+    race.look()
+    assert "two streams" in race.look()[0].reason
+
+
 def test_what_is_kept_does_not_grow_with_the_race() -> None:
     """A value is forgotten once everybody has come to its batch, and windows that have been judged go."""
     rng = random.Random(2)

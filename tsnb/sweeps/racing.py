@@ -133,7 +133,7 @@ class Racing(Pruner):
             name: Its name.
             params: Its parameters.
             seed: What its random numbers began with; None: nothing in particular.
-            stream: The stream that it trains on.
+            stream: The stream that it trains on, or several with ", " between them; empty: not known yet.
         """
         if name in self._runners:
             del self._runners[name]
@@ -146,6 +146,10 @@ class Racing(Pruner):
             if runner.configuration != configuration and runner.seed == mine.seed is not None:
                 self._pairs[other, name] = Difference(self._error_of(runner.configuration, configuration))
         self._runners[name] = mine
+
+    def trains_on(self, name: str, stream: str) -> None:
+        """Note which stream a trial trains on, where that was not known when it was taken in."""
+        self._runners[name].stream = stream
 
     def _error_of(self, one: str, other: str) -> float:
         later = max(self._configurations.index(one), self._configurations.index(other)) + 1
@@ -280,7 +284,7 @@ class Racing(Pruner):
         if len(mine) > 1 or len(others) > 1:
             return f"{len(pairs)} seeds in common; {SEEDS} of each are needed where there is more than one"
         a, b = self._runners[mine[0]], self._runners[others[0]]
-        if a.stream != b.stream:
+        if a.stream and b.stream and set(a.stream.split(", ")).isdisjoint(b.stream.split(", ")):
             return f"they train on two streams, {a.stream!r} and {b.stream!r}: no batch is the same"
         if a.seed is None or b.seed is None:
             return "they begin with different weights: give all of them the same seed"
@@ -375,10 +379,14 @@ class Race:
         return sorted(self._racing.verdicts(), key=lambda verdict: not verdict.decided)
 
     def _enter(self, trial: Trial, logs: bool) -> None:
+        stream = str(trial.report.get("stream", ""))
         if logs and self._taken.get(trial.name, (0, 0))[0] != trial.number:
-            stream = str(trial.report.get("stream", ""))
             self._racing.enter(trial.name, trial.params, trial.options.get("seed"), stream)
             self._taken[trial.name] = trial.number, 0
+        elif (
+            trial.name in self._taken and stream
+        ):  # a trial's first rows may come before the report that says it
+            self._racing.trains_on(trial.name, stream)
 
     def _read(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         if trial.name not in self._taken:
