@@ -274,8 +274,8 @@ def test_a_round_drawn_before_a_trial_is_back_forgets_nothing_of_it(
     growth = producer()
     now_s += 2
     round_with(growth, ["a"])
-    assert growth.losses.trials == ("a", "b")
+    assert set(growth.losses.trials) == {"a", "b"}
     now_s += BACK_S
     round_with(growth, ["a"])
-    assert growth.losses.trials == ("a",)
+    assert set(growth.losses.trials) == {"a"}
     growth.close()
