@@ -48,8 +48,11 @@ MODELS = {"mlp": "mlp()", "small-cnn": "cnn(8)", "wide-cnn": "cnn(100)"}
 SWEEP = """
 for trial in list(tsnb.trials.values()):
     trial.stop()
+def learn(width, lr):
+    train(cnn(width), lr)
+
 made = tsnb.sweep(
-    lambda width, lr: train(cnn(width), lr), grid={"width": [1, 2, 4, 8], "lr": [0.0003, 0.003, 0.03]}, at_once=12
+    learn, grid={"width": [1, 2, 4, 8], "lr": [0.0003, 0.003, 0.03]}, at_once=12
 )
 """
 
