@@ -173,6 +173,13 @@ def _add_plan(commands: Any) -> None:
     )
     _add_measured(planning)
     planning.add_argument(
+        "--threads",
+        type=lambda words: tuple(int(word) for word in words.split(",")),
+        default=(1,),
+        metavar="N[,N]",
+        help="torch threads of each (1); 1,2: those of them with which all are done soonest",
+    )
+    planning.add_argument(
         "--epochs", type=float, metavar="N", help="of each; by default its parameter epochs"
     )
     planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
@@ -188,6 +195,7 @@ def _add_place(commands: Any) -> None:
         "place", help="measure which trials fit together in memory, and which have to wait (docs/before.md)"
     )
     _add_measured(placing)
+    placing.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
     placing.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="each trial, and each group, is watched (2)"
     )
@@ -207,7 +215,6 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
         help="a function that trains on tsnb.attach(), and its parameters; may be repeated",
     )
     parser.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
-    parser.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

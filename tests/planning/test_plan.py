@@ -97,6 +97,31 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert not tsnb.producers()
 
 
+@pytest.mark.slow
+def test_trials_run_with_the_threads_that_were_planned() -> None:
+    """Each is profiled with one and with two; the table, the JSON and the processes say the same."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(
+        "import torch, tsnb\n"
+        "def train(width, epochs=2):\n"
+        "    net = torch.randn(width, width)\n"
+        "    for _ in range(epochs):\n"
+        "        for batch in tsnb.attach(): net @ net\n"
+        "    return torch.get_num_threads()\n",
+        made,
+    )
+    trials = {"wide": (made["train"], {"width": 1500}), "narrow": (made["train"], {"width": 8})}
+    loader = DataLoader(Numbers(), BATCH, shuffle=True)
+    found = tsnb.plan(trials, loader=loader, seconds=0.2, threads=(1, 2), cores=2)
+    planned = found.choice.threads
+    assert planned["narrow"] == 1 and planned["wide"] in (1, 2)
+    chosen = next(way for way in found.to_dict()["ways"] if way["way"] == found.choice.way)
+    assert chosen["threads"] == dict(planned)
+    assert ("threads" in found.table[0]) == any(2 in way.threads.values() for way in found.ways)
+    done = found.run(name="numbers")
+    assert {name: trial.result() for name, trial in done.items()} == dict(planned)
+
+
 @pytest.mark.parametrize(
     ("state", "eta", "said"),
     [
@@ -140,5 +165,8 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     assert not tsnb.producers() and not list(tsnb.trials)
     with pytest.raises(ValueError, match="more than 0 cores"):
         tsnb.plan(train, loader=loader, cores=0)
+    for threads in (0, (), (1, 0), ("2",), 1.5):
+        with pytest.raises(ValueError, match=r"threads=\(1, 2\)"):
+            tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="8GiB"):
         tsnb.plan(train, loader=loader, memory="plenty")

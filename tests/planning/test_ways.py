@@ -8,7 +8,7 @@ import pytest
 
 from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planning.profiling import wanted
-from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, why
+from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, in_threads, why
 from tsnb.words import duration
 
 PLAIN, SERVED = LoaderCost(0.002, 0.002, 0.0002), LoaderCost(0.001, 0.001, 0.0001)
@@ -21,7 +21,7 @@ def job(name: str, ms: float, samples: float = 10_000, memory: float = 1.0) -> J
 def test_equal_trials_go_on_one_stream() -> None:
     """One loader is paid for once; the simplest of equally good ways is taken."""
     jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
-    ways = foretold(jobs, PLAIN, SERVED, 2, math.inf, 0.1)
+    ways = foretold({1: jobs}, PLAIN, SERVED, 2, math.inf, 0.1)
     found = chosen(ways)
     assert found.way == TOGETHER and [way.way for way in ways] == [IN_TURN, APART, TOGETHER, LISTED]
     low, high = found.interval_s
@@ -34,7 +34,7 @@ def test_equal_trials_go_on_one_stream() -> None:
 def test_what_does_not_fit_is_not_chosen_and_that_is_said() -> None:
     """Memory for two of three: a list, two at once."""
     jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
-    ways = foretold(jobs, PLAIN, SERVED, 2, 2.0, 0.1)
+    ways = foretold({1: jobs}, PLAIN, SERVED, 2, 2.0, 0.1)
     found = chosen(ways)
     assert found.way == LISTED and "not enough memory" in why(ways, found, "cores")
     for now_s in found.schedule.starts_s.values():
@@ -46,11 +46,28 @@ def test_a_slow_trial_that_would_hold_the_others_up_is_kept_apart() -> None:
     """With cores to spare and a cheap loader, a loader each or a list beats one stream; the best way is taken."""
     cheap = LoaderCost(0.0001, 0.0001, 0.0)
     jobs = [job("fast", 0.2, 50_000), job("slow", 5.0, 1_000)]
-    ways = foretold(jobs, cheap, cheap, 16, math.inf, 0.05)
+    ways = foretold({1: jobs}, cheap, cheap, 16, math.inf, 0.05)
     found = chosen(ways)
     assert found.makespan_s <= 1.03 * min(way.makespan_s for way in ways)
     together = next(way for way in ways if way.way == TOGETHER)
     assert found.makespan_s < together.makespan_s
+
+
+def test_a_trial_has_more_threads_where_that_ends_all_of_them_sooner() -> None:
+    """Cores to spare: the slow one gets two; in turn each that gains by them; where nothing gains, all have one."""
+    feed = LoaderCost(0.0001, 0.0001, 0.0)
+    one = [job("fast", 0.2), job("slow", 2.0)]
+    two = [Job("fast", 10_000, 0.2e-3, 0.3e-3, 1.0), Job("slow", 10_000, 1.1e-3, 2.2e-3, 1.0)]
+    found = {way.way: way for way in foretold({1: one, 2: two}, feed, feed, 16, math.inf, 0.05)}
+    for what in (TOGETHER, IN_TURN, LISTED, APART):
+        assert found[what].threads == {"fast": 1, "slow": 2}
+    few = {way.way: way for way in foretold({1: one}, feed, feed, 16, math.inf, 0.05)}
+    assert found[TOGETHER].makespan_s < 0.6 * few[TOGETHER].makespan_s
+    said = why(list(found.values()), found[TOGETHER], "cores")
+    assert "all at once on one stream (1 thread, slow 2)" in said
+    crowded = {way.way: way for way in foretold({1: one, 2: two}, feed, feed, 1, math.inf, 0.05)}
+    assert all(set(way.threads.values()) == {1} for way in crowded.values())
+    assert in_threads({"a": 2, "b": 2}) == "2 threads each" and in_threads({"a": 1}) == "1 thread each"
 
 
 def test_what_is_to_be_planned_is_read_in_every_form() -> None:

@@ -46,7 +46,7 @@ def conduct(
         wanted: The trials.
         loader: What they train on.
         name: Of the stream.
-        threads: Torch threads of each.
+        threads: Torch threads of each of which the way says nothing.
         sizes: Bytes of memory of each, by name.
         memory_bytes: For all that run at once.
         started: Is told each trial that has been started, and its stream.
@@ -140,7 +140,13 @@ class _Run:
     def start(self, name: str, stream: str) -> Trial:
         """Start a trial on a stream; return it."""
         each = self._wanted[name]
-        told = plan_function(each.fn, each.params, name=name, producer=stream, threads=self._threads)
+        told = plan_function(
+            each.fn,
+            each.params,
+            name=name,
+            producer=stream,
+            threads=self._way.threads.get(name, self._threads),
+        )
         if name in self.gates:
             told = replace(told, options=replace(told.options, gate=self.gates[name].path))
         trial = self.running[name] = launch(told, outlet_here(name))

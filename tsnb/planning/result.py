@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
-from tsnb.planning.ways import Foretold, chosen, foretold, why
+from tsnb.planning.ways import Foretold, chosen, foretold, in_threads, why
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Loading, Stalls, stalls
 from tsnb.words import bytes_of, duration, html_table, text_table
@@ -87,8 +87,6 @@ class Plan:
     """The trials."""
     loader: Any = field(default=None, compare=False)
     """What they train on."""
-    threads: int = 1
-    """Torch threads of each."""
     memory_bytes: float = float("inf")
     """For all that run at once."""
     _ran: _Ran = field(default_factory=_Ran, repr=False, compare=False)
@@ -109,6 +107,10 @@ class Plan:
             fits = "fits" if way.fits else "does not fit"
             span = f"{duration(low)} to {duration(high)}"
             rows.append([way.way, duration(way.makespan_s), span, fits, mark])
+        if any(set(way.threads.values()) - {1} for way in self.ways):
+            rows[0].insert(3, "threads")
+            for row, way in zip(rows[1:], self.ways, strict=True):
+                row.insert(3, in_threads(way.threads))
         return rows
 
     @property
@@ -154,6 +156,7 @@ class Plan:
                 "interval_s": list(way.interval_s),
                 "fits": way.fits,
                 "at_once": way.at_once,
+                "threads": dict(way.threads),
                 "order": list(way.order),
             }
             for way in self.ways
@@ -201,7 +204,7 @@ class Plan:
             self.wanted,
             self.loader,
             name,
-            self.threads,
+            1,
             sizes,
             self.memory_bytes,
             started=self._ran.started,
@@ -232,7 +235,7 @@ def plan(
     samples: int | None = None,
     cores: float | None = None,
     memory: str | float | None = None,
-    threads: int = 1,
+    threads: int | Sequence[int] = 1,
     seconds: float = 1.0,
 ) -> Plan:
     """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
@@ -248,7 +251,8 @@ def plan(
         samples: Samples in an epoch, if the loader does not say.
         cores: CPU cores for all of them; by default those of this process.
         memory: Memory for all of them: "12GiB"; by default all that is free.
-        threads: Torch threads of each.
+        threads: Torch threads of each; several numbers, `(1, 2)`: each trial is profiled with each of them, and a way
+            has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
         seconds: How long each measurement of the loader takes.
 
     Returns:
@@ -263,31 +267,46 @@ def plan(
     several = wanted(trials, epochs)
     if cores is not None and not cores > 0:
         raise ValueError(f"cores={cores!r}: give more than 0 cores.")
+    numbers = tuple(dict.fromkeys(threads if isinstance(threads, Sequence) else [threads]))
+    if not numbers or not all(isinstance(number, int) and number >= 1 for number in numbers):
+        raise ValueError(f"threads={threads!r}: give a number from 1 on, or several: threads=(1, 2).")
     memory_bytes = _free_bytes() if memory is None else bytes_of(memory)
-    told = stalls(loader, seconds=seconds, threads=threads)
+    told = stalls(loader, seconds=seconds, threads=min(numbers))
     each_epoch = samples or told.epoch_samples
     if each_epoch is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
-    costs = profile(several, loader, threads=threads, memory_bytes=memory_bytes)
+    costs = {
+        number: profile(several, loader, threads=number, memory_bytes=memory_bytes) for number in numbers
+    }
     taking_s = told.served.taking_s
-    jobs = [
-        Job(
-            each.name,
-            each.epochs * each_epoch,
-            costs[each.name].step_s,
-            max(0.0, costs[each.name].cpu_s - taking_s),
-            costs[each.name].memory_bytes,
-            costs[each.name].start_s,
-            costs[each.name].start_cpu_s,
-        )
-        for each in several
-    ]
+    jobs = {
+        number: [
+            Job(
+                each.name,
+                each.epochs * each_epoch,
+                found[each.name].step_s,
+                max(0.0, found[each.name].cpu_s - taking_s),
+                found[each.name].memory_bytes,
+                found[each.name].start_s,
+                found[each.name].start_cpu_s,
+            )
+            for each in several
+        ]
+        for number, found in costs.items()
+    }
     has = told.cores if cores is None else cores
-    off = max(LEAST_OFF, (told.off**2 + max(cost.off for cost in costs.values()) ** 2) ** 0.5)
+    widest = max(cost.off for found in costs.values() for cost in found.values())
+    off = max(LEAST_OFF, (told.off**2 + widest**2) ** 0.5)
     ways = foretold(jobs, _feed(told.plain), _feed(told.served), has, memory_bytes, off)
     choice = chosen(ways)
-    text = why(ways, choice, _limit(jobs, _feed(told.served), has))
-    made = Plan(tuple(ways), choice, costs, told, text, tuple(several), loader, threads, memory_bytes)
+    taken = {name: costs[number][name] for name, number in choice.threads.items()}
+    limit = _limit(
+        [job for number, found in jobs.items() for job in found if choice.threads[job.name] == number],
+        _feed(told.served),
+        has,
+    )
+    text = why(ways, choice, limit)
+    made = Plan(tuple(ways), choice, taken, told, text, tuple(several), loader, memory_bytes)
     show(lambda: made.timeline)
     return made
 
