@@ -92,10 +92,12 @@ class Task:
         """Batches in an epoch."""
         return -(-self.samples // self.batch)
 
-    def loader(self) -> DataLoader[Any]:
+    def loader(self, seed: int) -> DataLoader[Any]:
         """Return a loader of its own, as a script has it: with a worker for each of two cores, kept over epochs."""
-        made = self.dataset(self.samples)
-        return DataLoader(made, batch_size=self.batch, shuffle=True, num_workers=2, persistent_workers=True)
+        made, order = self.dataset(self.samples), torch.Generator().manual_seed(seed)
+        return DataLoader(
+            made, batch_size=self.batch, shuffle=True, num_workers=2, persistent_workers=True, generator=order
+        )
 
 
 TASKS = {
@@ -159,13 +161,12 @@ def _worst_last(loss: float) -> float:
 
 def one_seed(task: Task, seed: int, rates: Sequence[float]) -> dict[str, Any]:
     """Compare both ways for one seed; moments are in seconds from the beginning of a way."""
-    torch.manual_seed(seed)
     began = time.time()
-    alone = {lr: digits(lr, task.epochs, task.loader()) for lr in rates}
+    alone = {lr: digits(lr, task.epochs, task.loader(seed)) for lr in rates}
     alone_s = time.time() - began
     finals = {lr: final([loss for _, loss in done], task.batches) for lr, done in alone.items()}
     best = min(finals, key=lambda lr: _worst_last(finals[lr]))
-    with tsnb.serve(task.loader(), name="raced", seed=seed):
+    with tsnb.serve(task.loader(seed), name="raced", seed=seed):
         began = time.time()
         sweep = tsnb.sweep(
             digits, grid={"lr": list(rates)}, epochs=task.epochs, seed=seed, at_once=len(rates), producer="raced",
@@ -194,8 +195,7 @@ def one_seed(task: Task, seed: int, rates: Sequence[float]) -> dict[str, Any]:
 
 def replayed(task: Task, seed: int, rates: Sequence[float]) -> dict[str, Any]:
     """Train all rates in this process on the same batches; return what a race says of them, in batches."""
-    torch.manual_seed(seed)
-    loader = task.loader()
+    loader = task.loader(seed)
     torch.manual_seed(0)
     nets = [network("mlp") for _ in rates]
     for net in nets:
