@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -64,9 +65,7 @@ def test_how_trials_share_a_gpu_is_said_with_the_other_ways(
     (tmp_path / "control").touch()
     (together,) = seen(FIRST, SECOND).advice
     assert (
-        "at the same time, by MPS" in together
-        and "--mps-percent" in together
-        and "-d" not in together.split()
+        "at the same time, by MPS" in together and "--mps-percent" in together and "tsnb mps" not in together
     )
     (apart,) = seen({**FIRST, "instances": [SLICE]}).advice
     assert "safe from each other" in apart
@@ -138,11 +137,18 @@ def test_mps_is_there_when_its_daemon_is(tmp_path: Path) -> None:
 
 
 def test_mps_is_known_by_its_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the usual place nobody has set anything: there the pipe alone proves nothing."""
+    """At the usual place nobody has set anything: there a dead daemon's pipe proves nothing."""
     from tsnb.machine import gpus
 
     monkeypatch.setattr(gpus, "_USUAL", str(tmp_path))
     (tmp_path / "control").touch()
+    assert not look_for_mps({}).running
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+        (tmp_path / "socket").replace(tmp_path / "control")
+        assert not look_for_mps({"PATH": ""}).running
+        listening.listen()
+        assert look_for_mps({"PATH": ""}).running
     assert not look_for_mps({}).running
     program = tmp_path / "nvidia-cuda-mps-control"
     program.symlink_to("/bin/sleep")

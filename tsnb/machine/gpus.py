@@ -14,8 +14,8 @@ on a GPU by its UUID (`placement`).
 
 `look_for_mps` looks for the control daemon of NVIDIA's Multi-Process Service, and for what it gives each process. The
 daemon keeps its pipes in one directory (CUDA_MPS_PIPE_DIRECTORY, else /tmp/nvidia-mps), with its process number in
-`nvidia-cuda-mps-control.pid`. Inside a container that process cannot be seen: there it counts as running where
-somebody has set the directory on purpose, and the control pipe lies in it.
+`nvidia-cuda-mps-control.pid`; where that tells nothing, its socket does. A container may see neither: there it counts
+as running where somebody has set the directory on purpose, and the control pipe lies in it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -31,7 +32,7 @@ from typing import Any
 from tsnb.machine.inventory import Gpu, GpuReading, GpuUser, Mps
 from tsnb.machine.processes import program_name
 
-__all__ = ["MPS_DIRECTORY", "Gpus", "gpu_energy_j", "list_gpus", "look_for_mps", "under_wsl"]
+__all__ = ["MPS_DIRECTORY", "Gpus", "gpu_energy_j", "list_gpus", "look_for_mps", "mps_answers", "under_wsl"]
 
 _HOST_PIDS = 0xEFFFFFFC
 """The inode of the machine's first process-number namespace; Linux gives it this number everywhere."""
@@ -277,11 +278,20 @@ def _runs(directory: Path, *, on_purpose: bool) -> bool:
             return True
     except (OSError, ValueError):
         pass  # an older daemon, or not for us to read
-    import psutil  # seldom asked
+    return on_purpose or mps_answers(directory)
 
-    if any((process.info["name"] or "")[:15] == _SEEN_AS for process in psutil.process_iter(["name"])):
-        return True
-    return on_purpose
+
+def mps_answers(directory: Path) -> bool:
+    """Tell whether a control daemon listens in a directory of pipes: a dead one leaves its socket there."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(_ANSWER_S)
+        try:
+            probe.connect(str(directory / "control"))
+        except (FileNotFoundError, NotADirectoryError, PermissionError, ConnectionRefusedError):
+            return False
+        except OSError:  # it is busy, or its socket is of another kind
+            return True
+    return True
 
 
 def _percent(environ: Mapping[str, str]) -> float | None:
