@@ -136,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
     listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
     listing.set_defaults(run=_devices)
+    _add_mps(commands)
     stalling = commands.add_parser(
         "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"
     )
@@ -165,6 +166,17 @@ def _parser() -> argparse.ArgumentParser:
     recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
     recording.set_defaults(run=_record)
     return parser
+
+
+def _add_mps(commands: Any) -> None:
+    mps = commands.add_parser(
+        "mps", help="run trials on one GPU at the same time, by an MPS daemon of yours (docs/devices.md)"
+    )
+    mps.add_argument(
+        "verb", choices=("start", "stop", "status"), help="status tells which trials are attached"
+    )
+    mps.add_argument("--json", action="store_true", help="print the answer as JSON")
+    mps.set_defaults(run=_mps)
 
 
 def _add_plan(commands: Any) -> None:
@@ -446,6 +458,26 @@ def _devices(_options: argparse.Namespace) -> None:
     from tsnb.checks.devices import devices
 
     print(devices())
+
+
+def _mps(options: argparse.Namespace) -> None:
+    from tsnb.checks.devices import name_of_process, our_processes
+    from tsnb.device_sharing import mps
+
+    if options.verb == "status":
+        found = mps.status(our_processes())
+        answer(options, found.to_dict(), str(found))
+    elif options.verb == "stop":
+        ran = mps.stop(lambda pid: name_of_process(pid, our_processes()))
+        answer(options, {"stopped": ran}, "stopped your MPS daemon" if ran else "no MPS daemon of yours runs")
+    else:
+        daemon, new = mps.start()
+        text = f"your MPS daemon runs {'' if new else 'already '}(pid {daemon.pid})"
+        answer(
+            options,
+            {"started": new, "pid": daemon.pid},
+            f"{text}: trials that start from now on are attached to it; `tsnb mps status` tells which are",
+        )
 
 
 def _status(options: argparse.Namespace) -> None:

@@ -61,7 +61,7 @@ def test_how_trials_share_a_gpu_is_said_with_the_other_ways(
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
     monkeypatch.setenv("PATH", "")
     (turns,) = seen(FIRST).advice
-    assert "take turns" in turns and "nvidia-cuda-mps-control -d" in turns and "MIG" in turns
+    assert "take turns" in turns and "tsnb mps start" in turns and "MIG" in turns
     (tmp_path / "control").touch()
     (together,) = seen(FIRST, SECOND).advice
     assert (

@@ -15,6 +15,7 @@ NOT_RUN = {
     ("docs/cluster.md", "producer's machine"): "a picture of what goes where",
     ("docs/devices.md", "2 of 2 cores"): "output",
     ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
+    ("docs/devices.md", "tsnb mps start"): "needs a GPU",
     (
         "docs/macos.md",
         "TSNB_PORTABLE=1 tsnb doctor",

@@ -92,7 +92,7 @@ def test_two_ways_to_say_one_thing_are_refused() -> None:
 def test_a_share_of_a_gpu_needs_mps(tmp_path: Path) -> None:
     """Without its daemon the variable would do nothing, and nobody would know."""
     pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
-    with pytest.raises(ValueError, match=r"MPS does not run here.*nvidia-cuda-mps-control -d"):
+    with pytest.raises(ValueError, match=r"MPS does not run here.*tsnb mps start"):
         place("cuda:0", 25, pipes, nvml(FIRST))
     (tmp_path / "control").touch()
     assert place("cuda:0", 25, pipes, nvml(FIRST)).environment == {VISIBLE: "GPU-aa", MPS_PERCENT: "25"}

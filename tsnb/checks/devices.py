@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from tsnb import registry
+from tsnb.device_sharing.mps import with_mps
 from tsnb.errors import TsnbError
 from tsnb.machine.cores import Machine, usable_cores
 from tsnb.machine.energy import EnergyMeter, words_on_energy
@@ -125,7 +126,7 @@ def look(gpus: Gpus, machine: Machine) -> Devices:
     ours = our_processes() if gpus.opened() else {}
     found = list_gpus(gpus, lambda pid: name_of_process(pid, ours))
     obstacle = "" if found else gpus.obstacle or "NVML lists none"
-    mps = look_for_mps() if found else None
+    mps = look_for_mps({**os.environ, **with_mps({})}) if found else None
     return Devices(
         gpus=found,
         cores=Cores(os.cpu_count() or 1, usable_cores(), machine.quota, machine.cores()),

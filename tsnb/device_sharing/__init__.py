@@ -1,4 +1,4 @@
-"""Batches that are shared on a GPU, once for all trials there. Not yet run on one.
+"""What trials on one GPU share: batches, once for all of them, and the GPU itself. Not yet run on one.
 
 | module | what it owns |
 |---|---|
@@ -6,4 +6,5 @@
 | `kinds` | the kinds of device, how a consumer names its own, and where nothing can be shared |
 | `cuda`, `driver` | the contract on a CUDA device, and the driver's functions that it needs |
 | `gpu_slots` | which batch lies where on the device |
+| `mps` | this user's MPS daemon: its start, its end, who computes through it |
 """

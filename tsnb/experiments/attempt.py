@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from tsnb.device_sharing.mps import with_mps
 from tsnb.errors import TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.news import (
@@ -185,7 +186,7 @@ class Attempt:
 
     def _new_child(self, log: Path | None) -> Kernel:
         options = self._plan.options
-        placed = place(options.device, options.mps_percent, options.env)
+        placed = place(options.device, options.mps_percent, with_mps(options.env))
         threads = orders.thread_variables(options.threads or 1)
         env = {**threads, **placed.environment, **options.env}
         return Child(self._hub, self._plan.name, self._take, env, detached_log=log)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import check_name
+from tsnb.device_sharing.mps import with_mps
 from tsnb.experiments.memory_queue import too_large
 from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
@@ -180,7 +181,7 @@ class TrialOptions:
             raise ValueError(f"trial {name!r} {why}. Nothing was started.")
         if runs_here(self.engine):
             check_bridges(self.log_to)
-            place(self.device, self.mps_percent, self.env)
+            place(self.device, self.mps_percent, with_mps(self.env))
         else:
             self._check_for_cluster(name)
 

@@ -171,7 +171,7 @@ def advice_on(gpus: Sequence[Gpu], mps: Mps | None) -> tuple[str, ...]:
             f"Several trials on one GPU run at the same time, by MPS. {fault}. A share of it: --mps-percent. {people}"
             if mps is not None and mps.running
             else "Several trials on one GPU take turns on it, and what one leaves idle stays so. To run them at the "
-            "same time start NVIDIA's MPS once, as the user who trains: nvidia-cuda-mps-control -d. "
+            "same time start NVIDIA's MPS once, before the trials: tsnb mps start. "
             f"{fault}, then. {people}"
         )
     return tuple(found)

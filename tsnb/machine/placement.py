@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps
 from tsnb.machine.inventory import Gpu
 
-__all__ = ["ANY_GPU", "Placement", "inside_name", "place"]
+__all__ = ["ANY_GPU", "VISIBLE", "Placement", "inside_name", "place", "visible_gpus"]
 
 ANY_GPU = ("gpu", "cuda")
 """Words for any GPU: here the first one, on a cluster one that Ray chooses."""
@@ -96,7 +96,7 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
             f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'. One that torch "
             "sees all the same is reached from inside, by tsnb.attach(device='cuda:0')."
         )
-    here = _visible(gpus, visible)
+    here = visible_gpus(gpus, visible)
     if device.startswith("mig:"):
         found = [gpu for gpu in here if gpu.mig and gpu.device == device]
     else:
@@ -115,7 +115,7 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
     raise ValueError(f"no device {device!r} here. Available: {names or 'no GPU'}{left}, and cpu.")
 
 
-def _visible(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
+def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
     """Return the GPUs that CUDA shows to a process, in its order; CUDA stops at the first that there is not."""
     if visible is None:
         return list(gpus)
@@ -137,6 +137,6 @@ def _checked_percent(percent: int, device: str | None, environment: Mapping[str,
     if not mps.running:
         raise ValueError(
             f"mps_percent={percent}: MPS does not run here (no control daemon at {mps.directory}). Start it with "
-            "`nvidia-cuda-mps-control -d`, or leave mps_percent out."
+            "`tsnb mps start`, or leave mps_percent out."
         )
     return str(percent)

@@ -4,7 +4,8 @@ There are three ways to one. It is *forked* from a server that has imported torc
 *spawned* as a Python of its own, or *adopted*: another process started it, and it goes on without us. To
 its user they differ only in `ProcessEnd.code`, which is unknown of an adopted process.
 
-Its environment is this process's own and the added variables; for some of those a fork comes too late (`read_once`).
+Its environment is this process's own, the added variables, and the MPS daemon's while one of this user's runs
+(`device_sharing.mps`); for some of those a fork comes too late (`read_once`).
 
 All of it runs on the hub's thread.
 """
@@ -23,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from tsnb.device_sharing.mps import with_mps
 from tsnb.files import open_private
 from tsnb.kernels.processes.death import KernelDied, when_gone
 from tsnb.kernels.processes.launch import DETACHED
@@ -214,9 +216,9 @@ all its trials would be spawned, four times as slow to start and each with a tor
 
 
 def environment(added: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a child: this process's own, and the added variables."""
+    """Return the environment of a child: this process's own, what attaches it to MPS, and the added variables."""
     kept = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    return {**kept, **ADDED, OWNER: this_owner(), **added}
+    return {**kept, **ADDED, OWNER: this_owner(), **with_mps(added)}
 
 
 def read_once(wanted: Mapping[str, str], own: Mapping[str, str]) -> list[str]:
