@@ -380,7 +380,7 @@ def _ours_above(pid: int, ours: Mapping[int, str]) -> int:
 def _why_not(pid: int, daemon: Owner) -> str:
     if started(pid) < daemon.started:
         return "it started before the daemon; stop it and start it again"
-    return "it has not used CUDA yet, or has variables of its own (CUDA_MPS_PIPE_DIRECTORY, CUDA_VISIBLE_DEVICES)"
+    return f"it has not used CUDA yet, or was started without {MPS_DIRECTORY}={_home() / 'pipe'}"
 
 
 def _end(home: Path) -> None:
