@@ -9,12 +9,22 @@ agree to the last digit.
     python -m benchmarks.spilling [--layers 24] [--width 1024] [--steps 8] [--json FILE] [--quick]
 
 The figures stand in docs/spilling.md.
+
+    python -m benchmarks.spilling --gpu [--layers 24] [--width 1024] [--batch 2048] [--steps 8] [--json FILE]
+
+**Not yet run on a GPU**: there are no figures. On one GPU the same net has 0.4 of what it needs there, the rest is in
+pinned host memory. "plain" has all of it on the GPU. Then two trials, each spilled and in a process of its own, one
+after the other and both at once: while one waits for a copy, the other one may compute. Starting, compiling and the
+first two steps are left out. Without a GPU the program ends at once and says so; `--on-cpu` runs it on the CPU,
+where copies are done at once, to see that it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import math
 import os
 import resource
 import statistics
@@ -23,7 +33,7 @@ import sys
 import tempfile
 import time
 import warnings
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -31,6 +41,9 @@ from torch import nn
 
 import tsnb
 from tsnb.machine.memory import control_groups
+from tsnb.spilling.offloaded import Offloaded
+from tsnb.spilling.spilled import Spilled
+from tsnb.spilling.transfers import Transfers
 
 SHARE = 0.4
 BATCH = 32
@@ -85,6 +98,133 @@ def train(way: str, layers: int, width: int, steps: int, limit: int, directory: 
     return Row(way, limit if "limited" in way else 0, statistics.median(times[2:]), tuple(losses))
 
 
+@dataclass(frozen=True)
+class Pace:
+    """Trials on a GPU."""
+
+    way: str
+    """ "plain", "spilled", "one after the other" or "at once"."""
+    trials: int
+    """How many."""
+    seconds: float
+    """Until all had done their steps."""
+    losses: tuple[float, ...]
+    """Of each step of each trial."""
+
+
+def trial(way: str, layers: int, width: int, steps: int, batch: int, device: torch.device) -> None:
+    """Train on a GPU, in this process: say "ready", wait for a line, and say losses when all steps are done."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[m for _ in range(layers) for m in (nn.Linear(width, width), nn.ReLU())])
+    if way == "plain":
+        model.to(device)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-4)
+    limit = int(SHARE * need_bytes(layers, width))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if way != "plain" and device.type == "cuda":
+            tsnb.spill(model, optimizer, limit, device=device)
+        elif way != "plain":
+            Spilled(model, optimizer, limit, Offloaded(limit, Transfers(device)))
+    draws = torch.Generator(device).manual_seed(0)
+    losses: list[torch.Tensor] = []
+    for step in range(2 + steps):
+        if step == 2:
+            losses.clear()
+            _finish(device)
+            print("ready", flush=True)
+            sys.stdin.readline()
+        loss = model(torch.randn(batch, width, generator=draws, device=device)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.detach())  # nothing waits for the GPU in a step
+    _finish(device)
+    print(json.dumps([loss.item() for loss in losses]), flush=True)
+
+
+def _finish(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def at_once(way: str, trials: int, given: argparse.Namespace) -> Pace:
+    """Run trials at once, in processes of their own.
+
+    Raises:
+        SystemExit: One of them ended early.
+    """
+    sizes = [str(value) for value in (given.layers, given.width, given.steps, given.batch)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.spilling",
+        "--trial",
+        way,
+        *sizes,
+        "cpu" if given.on_cpu else "cuda",
+    ]
+    with contextlib.ExitStack() as ends:
+        started = [
+            ends.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            )
+            for _ in range(trials)
+        ]
+        for process in started:
+            ends.callback(process.kill)
+
+        def hears(process: subprocess.Popen[str]) -> str:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            if not line:
+                raise SystemExit(f"a trial ({way}) ended early: its error stands above")
+            return line
+
+        for process in started:
+            hears(process)
+        began = time.perf_counter()
+        for process in started:
+            assert process.stdin is not None
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        said = [json.loads(hears(process)) for process in started]
+        return Pace(
+            way, trials, time.perf_counter() - began, tuple(loss for losses in said for loss in losses)
+        )
+
+
+def on_gpu(given: argparse.Namespace) -> list[Pace]:
+    """Measure trials on a GPU.
+
+    Raises:
+        SystemExit: Their losses are not the same.
+    """
+    plain, first, second = (at_once(way, 1, given) for way in ("plain", "spilled", "spilled"))
+    after = Pace("one after the other", 2, first.seconds + second.seconds, (*first.losses, *second.losses))
+    both = replace(at_once("spilled", 2, given), way="at once")
+    rows = [plain, first, after, both]
+    for row in rows:
+        wanted = plain.losses * row.trials
+        if not all(math.isclose(a, b, rel_tol=1e-3) for a, b in zip(row.losses, wanted, strict=True)):
+            raise SystemExit(f"{row.way} has other losses: {row.losses} and {wanted}")
+    need = need_bytes(given.layers, given.width)
+    print(
+        f"model, gradients and Adam's states: {need / 2**20:,.0f} MiB, {SHARE * need / 2**20:,.0f} on the GPU"
+    )
+    print("| way | trials | seconds | trial steps/s | |\n|---|--:|--:|--:|---|")
+    for row in rows:
+        gain = (
+            f"{after.seconds / both.seconds:.2f}x of one after the other"
+            if row is both
+            else "the same losses"
+        )
+        print(
+            f"| {row.way} | {row.trials} | {row.seconds:.2f} | {row.trials * given.steps / row.seconds:.2f} | {gain} |"
+        )
+    return rows
+
+
 def apart(way: str, given: argparse.Namespace, limit: int) -> Row:
     """Train in a process of its own, in a control group of its own where it is limited."""
     sizes = [str(value) for value in (given.layers, given.width, given.steps, limit)]
@@ -132,6 +272,18 @@ def _group(limit: int) -> Path | None:
     return None
 
 
+def _main_on_gpu(given: argparse.Namespace) -> None:
+    if not given.on_cpu and not torch.cuda.is_available():
+        print(
+            "benchmarks.spilling --gpu needs a GPU, and torch sees none here. Nothing was measured.",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
+    paces = on_gpu(given)
+    if given.json:
+        given.json.write_text(json.dumps([asdict(pace) for pace in paces], indent=1) + "\n")
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -141,8 +293,20 @@ def main() -> None:
     parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="a small net: does it run")
+    parser.add_argument("--gpu", action="store_true", help="two trials on one GPU, spilled to host memory")
+    parser.add_argument("--batch", type=int, default=2048, help="samples of a batch, with --gpu")
+    parser.add_argument("--on-cpu", action="store_true", help="with --gpu: see on the CPU that it runs")
     parser.add_argument("--inside", nargs=6, help=argparse.SUPPRESS)
+    parser.add_argument("--trial", nargs=6, help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.trial:
+        way, *sizes, device = given.trial
+        layers, width, steps, batch = map(int, sizes)
+        trial(way, layers, width, steps, batch, torch.device(device))
+        return
+    if given.gpu:
+        _main_on_gpu(given)
+        return
     if given.inside:
         way, *sizes, directory = given.inside
         layers, width, steps, limit = map(int, sizes)

@@ -89,10 +89,12 @@ def train(
     model: nn.Module, optimizer: torch.optim.Optimizer, steps: range, scheduler: Any = None
 ) -> list[float]:
     losses = []
+    device = next(model.parameters()).device
     for step in steps:
         draws = torch.Generator().manual_seed(step)
         inputs = torch.randn(8, WIDTH, generator=draws)
-        loss = cross_entropy(model(inputs), torch.randint(10, (8,), generator=draws))
+        labels = torch.randint(10, (8,), generator=draws)
+        loss = cross_entropy(model(inputs.to(device)), labels.to(device))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
@@ -206,6 +208,19 @@ def test_the_file_goes_with_the_last_tensor() -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) <= before + 2, "a model has thousands of tensors"
     held.close()
     del held
+    gc.collect()
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_the_file_goes_with_a_model_that_is_never_closed() -> None:
+    """A cell of a notebook is run again, and makes another model."""
+    model = net()
+    optimizer = OPTIMIZERS["Adam"](model.parameters())
+    gc.collect()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    spilled(model, optimizer)
+    train(model, optimizer, range(2))
+    del model, optimizer
     gc.collect()
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 

@@ -29,7 +29,10 @@ from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.machine.memory import free_memory
 
-__all__ = ["Pages", "free_at_once"]
+__all__ = ["SMALL_BYTES", "Pages", "bytes_of", "free_at_once"]
+
+SMALL_BYTES = 1 << 16
+"""States below this stay in memory; on a GPU, where a copy of one takes longer to begin than to do, parameters too."""
 
 _WILLNEED: int | None = getattr(mmap, "MADV_WILLNEED", None)
 _PAGEOUT = 21
@@ -190,9 +193,18 @@ class Pages:
         """How much of the file is in memory, as far as its tensors were used."""
         return self._present_bytes
 
-    def use(self, tensor: torch.Tensor) -> None:
-        """Note that a tensor is used now, and let go of those that make room for it."""
-        key = tensor.data_ptr()
+    def use(self, *tensors: torch.Tensor, writes: bool = False, room: int = 0) -> None:
+        """Note that tensors are used now, and let go of those that make room for them.
+
+        Args:
+            tensors: Those that are not in the file are left as they are.
+            writes: Whether they will be written to: the system notices.
+            room: Bytes of new tensors beside them: they come on top.
+        """
+        for tensor in tensors:
+            self._use(tensor.data_ptr())
+
+    def _use(self, key: int) -> None:
         if key not in self._places:
             return
         if key in self._present:
@@ -204,14 +216,25 @@ class Pages:
         self._present[key] = None
         self._present_bytes += size
 
-    def read_ahead(self, tensor: torch.Tensor) -> None:
-        """Have the system read a tensor that will be used next, while others are computed with."""
-        key = tensor.data_ptr()
-        if key in self._places and key not in self._present:
-            self.use(tensor)
-            self.read_bytes += self._places[key].size
-            if _WILLNEED is not None:
-                self._places[key].advise(_WILLNEED)
+    def read_ahead(self, *tensors: torch.Tensor) -> None:
+        """Have the system read tensors that will be used next, while others are computed with."""
+        for tensor in tensors:
+            key = tensor.data_ptr()
+            if key in self._places and key not in self._present:
+                self._use(key)
+                self.read_bytes += self._places[key].size
+                if _WILLNEED is not None:
+                    self._places[key].advise(_WILLNEED)
+
+    def changed(self, *tensors: torch.Tensor) -> None:
+        """Note that tensors were written to: the system writes them back."""
+
+    def done(self, *tensors: torch.Tensor) -> None:
+        """Note that tensors were stepped: they stay until others need the room."""
+
+    def alone(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor with the same values that has memory of its own."""
+        return tensor.clone()
 
     def _drop(self, key: int) -> None:
         del self._present[key]

@@ -9,16 +9,20 @@ The step of a parameter needs nothing of the others for every optimizer of torch
 the same. It is taken by the user's own optimizer, with its own groups, learning rates and states, when the gradient
 is whole (`register_post_accumulate_grad_hook`); `optimizer.step()` then finds no gradient and does nothing.
 
+On the CPU parameters and states lie in a file (`pages`), on a GPU in pinned host memory (`offloaded`): the steps
+are the same, and `Pages` and `Offloaded` have one interface.
+
 Whatever needs all gradients at once does not work: clipping by their common norm, several `backward` for one step, a
 `GradScaler`. The second is noticed and refused; the others find gradients of None.
 """
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +31,17 @@ from torch import nn
 
 from tsnb.errors import TsnbError
 from tsnb.machine.memory import free_memory
-from tsnb.spilling.pages import Pages, bytes_of, free_at_once
+from tsnb.spilling.checkpoints import checkpoint_hooks
+from tsnb.spilling.offloaded import Offloaded, plain, reserve_bytes
+from tsnb.spilling.operations import Operations
+from tsnb.spilling.pages import SMALL_BYTES, Pages, bytes_of, free_at_once
+from tsnb.spilling.transfers import CudaTransfers
 from tsnb.words import bytes_of as size_of
 
-__all__ = ["Spilled", "spill"]
+__all__ = ["Spilled", "device_of", "spill"]
 
 STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "ASGD": 1, "Adagrad": 1}
 """Tensors of a parameter's size that an optimizer keeps beside it, to foretell what it will take; others: 1."""
-SMALL_BYTES = 1 << 16
-"""States below this stay where they are: counters and such."""
 
 _spilled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
 
@@ -46,32 +52,39 @@ def spill(
     limit: str | float,
     *,
     directory: str | Path | None = None,
+    device: str | torch.device | None = None,
 ) -> Spilled:
     """Keep a model's parameters and its optimizer's states in a file, and at most `limit` of them in memory.
+
+    On a GPU they are kept in pinned host memory, and at most `limit` on the GPU: the next layer is copied there while
+    one computes, and what was stepped is copied back meanwhile.
 
     The loop stays as it is: `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`. Each parameter takes
     its step during `backward`, as soon as its gradient is there, and the gradient goes; losses are the same as
     without. Saving and loading of `state_dict` works as usual (load with `torch.load(..., mmap=True)`, or it is in
     memory first). A model that does not even fit once is made on the device "meta": its modules' `reset_parameters`
-    then fill it.
+    then fill it. With `device="cuda"` a model that is made on the CPU goes to the GPU in parts.
 
     Gradients are gone after `backward`: no clipping by their common norm, no accumulation over several `backward`, no
     `GradScaler`. Until `close()`, memory blocks of 128 KiB or more that the process frees go back to the system at once
     (glibc's `M_MMAP_THRESHOLD`), or holes in the heap would take as much memory as the file saves.
 
     Args:
-        model: On the CPU, or on "meta".
+        model: On the CPU or a GPU, all of it, or on "meta".
         optimizer: Over its parameters; any of torch.optim except LBFGS.
-        limit: Memory for parameters and states, "700MB"; activations and one gradient come on top.
-        directory: Where the file is, on a disk. By default that of temporary files.
+        limit: Memory for parameters and states, "700MB"; activations and one gradient come on top. On a GPU its memory
+            for parameters, gradients and states; activations and what the optimizer needs for one step come on top.
+        directory: Where the file is, on a disk. By default that of temporary files. Not for a GPU.
+        device: The GPU to train on, "cuda" or "cuda:1". By default a model is trained where it is.
 
     Returns:
         The spilled model; `close()` undoes it.
 
     Raises:
-        ValueError: The limit is not a size, or below what the largest parameter needs.
+        ValueError: The limit is not a size, or below what the largest parameter needs; or a directory for a GPU.
         TypeError: The optimizer does not step parameter by parameter.
-        TsnbError: The model is on another device, is spilled already, or the directory cannot be used.
+        TsnbError: The model is on several devices or one of another kind, is spilled already, or the directory cannot
+            be used.
     """
     most = int(size_of(limit))
     if isinstance(optimizer, torch.optim.LBFGS):
@@ -80,10 +93,58 @@ def spill(
         )
     if model in _spilled:
         raise TsnbError("this model is spilled already: close() what tsnb.spill has returned first.")
-    spilled = Spilled(model, optimizer, most, Path(directory or tempfile.gettempdir()).resolve())
-    _spilled.add(model)
-    weakref.finalize(model, _ended).atexit = False  # it may go without close()
-    return spilled
+    on = device_of(
+        {name: p.device for name, p in model.named_parameters()},
+        None if device is None else torch.device(device),
+    )
+    if on.type == "cpu":
+        pages: Pages | Offloaded = Pages(most, Path(directory or tempfile.gettempdir()).resolve())
+    elif directory is not None:
+        raise ValueError(
+            "directory= is for models on the CPU: on a GPU parameters and states are kept in host memory. Leave it out."
+        )
+    else:
+        pages = Offloaded(most, CudaTransfers(on))
+    return Spilled(model, optimizer, most, pages)
+
+
+def device_of(places: Mapping[str, torch.device], asked: torch.device | None = None) -> torch.device:
+    """Return where a spilled model is trained.
+
+    Args:
+        places: Where its parameters are, by name.
+        asked: Where the user wants it.
+
+    Raises:
+        TsnbError: It is on several devices, on one of another kind, or on another one than the user wants.
+    """
+    first: dict[torch.device, str] = {}
+    for name, place in places.items():
+        if place.type != "meta":
+            first.setdefault(place, name)
+    for place, name in first.items():
+        if place.type not in ("cpu", "cuda"):
+            raise TsnbError(
+                f"tsnb.spill is for models on the CPU or a CUDA GPU, and {name!r} is on {place}. Leave it out there."
+            )
+    if asked is not None and asked.type not in ("cpu", "cuda"):
+        raise TsnbError(f"tsnb.spill trains on the CPU or a CUDA GPU: device={str(asked)!r} is neither.")
+    if len(first) > 1:
+        (one, name), (other, another), *_ = first.items()
+        raise TsnbError(
+            f"this model is on several devices, {name!r} on {one} and {another!r} on {other}: tsnb.spill needs all of "
+            "it on one. Move it to the CPU, and give device= for the GPU to train on."
+        )
+    where = next(iter(first), None)
+    if asked is None or where is None:
+        return asked or where or torch.device("cpu")
+    if where.type == "cpu":
+        return asked
+    if asked.type == "cpu" or asked.index not in (None, where.index):
+        raise TsnbError(
+            f"this model is on {where}, and device={str(asked)!r} was asked for: leave device= out."
+        )
+    return where
 
 
 def _ended() -> None:
@@ -93,53 +154,62 @@ def _ended() -> None:
 
 
 class Spilled:
-    """A model and its optimizer whose tensors lie in a file; made by `tsnb.spill`.
+    """A model and its optimizer whose tensors lie in a file, or in host memory; made by `tsnb.spill`.
 
     Attributes:
         need_bytes: What parameters, gradients and states would take in memory.
-        limit_bytes: What parameters and states may take.
+        limit_bytes: What parameters and states may take; on a GPU gradients, too.
+
+    Args:
+        model: The model.
+        optimizer: Over its parameters.
+        limit_bytes: As above.
+        pages: Where tensors go; closed with this one, or if it cannot be made.
     """
 
     def __init__(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer, limit_bytes: int, directory: Path
+        self, model: nn.Module, optimizer: torch.optim.Optimizer, limit_bytes: int, pages: Pages | Offloaded
     ) -> None:
         self.limit_bytes = limit_bytes
         self._model = model
         self._optimizer = optimizer
         self._groups = {id(p): group for group in optimizer.param_groups for p in group["params"]}
         self._parameters = list(dict.fromkeys(model.parameters()))
-        states = STATES.get(type(optimizer).__name__, 1)
-        sizes = [bytes_of(p) for p in self._parameters]
-        self.need_bytes = sum(sizes) + sum(
-            (1 + states) * bytes_of(p) for p in self._parameters if id(p) in self._groups and p.requires_grad
+        self._states_each = STATES.get(type(optimizer).__name__, 1)
+        self.need_bytes = sum(map(bytes_of, self._parameters)) + sum(
+            (1 + self._states_each) * bytes_of(p) for p in self._stepped_ones()
         )
-        self._check(max(sizes, default=0), states)
-        self._pages = Pages(limit_bytes, directory)
+        self._pages = pages
+        self._operations = Operations(pages, self._states) if isinstance(pages, Offloaded) else None
         self._stepped: set[int] = set()
         self._stepping = False
         self._handles: list[Any] = []
-        free_at_once(True)
         try:
+            self._check()
+            if isinstance(pages, Pages):
+                free_at_once(True)
             self._move()
         except BaseException:
+            if self._operations is not None:  # those in a file can be used where they are
+                self._bring_back()
             self._pages.close()
             _ended()
             raise
         self._hook()
+        _spilled.add(model)
+        weakref.finalize(model, _ended).atexit = False  # it may go without close()
 
-    def _check(self, largest: int, states: int) -> None:
+    def _stepped_ones(self) -> list[nn.Parameter]:
+        """Return the parameters that take steps."""
+        return [p for p in self._parameters if id(p) in self._groups and p.requires_grad]
+
+    def _check(self) -> None:
         """Refuse what cannot go, and advise against what need not be.
 
         Raises:
             ValueError: The limit is too low.
-            TsnbError: The model is elsewhere, or the optimizer is another model's.
+            TsnbError: The optimizer is another model's, or a parameter is of a class of its own.
         """
-        for name, parameter in self._model.named_parameters():
-            if parameter.device.type not in ("cpu", "meta"):
-                raise TsnbError(
-                    f"tsnb.spill is for models on the CPU, and {name!r} is on {parameter.device}. Call it before "
-                    "model.to(...), or leave it out."
-                )
         known = {id(p) for p in self._parameters}
         if strangers := [
             p for group in self._optimizer.param_groups for p in group["params"] if id(p) not in known
@@ -148,15 +218,28 @@ class Spilled:
                 f"{len(strangers)} of the optimizer's parameters are not the model's: give the model it was "
                 "made for."
             )
-        least = (1 + states) * largest
+        largest = max(map(bytes_of, self._parameters), default=0)
+        least = (1 + self._states_each) * largest
+        also = ""
+        if isinstance(self._pages, Offloaded):
+            for name, parameter in self._model.named_parameters():
+                if type(parameter) is not nn.Parameter:
+                    raise TsnbError(
+                        f"{name!r} is a {type(parameter).__name__}: on a GPU tsnb.spill is for models whose parameters "
+                        "are torch.nn.Parameter."
+                    )
+            reserve = reserve_bytes(self._model, self._stepped_ones(), self._states_each)
+            least += reserve
+            also = ", gradients and what stays on the GPU"
+            self._pages.limit_bytes = self.limit_bytes - reserve
         if self.limit_bytes < least:
             raise ValueError(
                 f"limit={self.limit_bytes:,} bytes is too low: the largest parameter takes {largest:,} bytes, and "
-                f"{least:,} with its optimizer's states. Give at least that."
+                f"{least:,} with its optimizer's states{also}. Give at least that."
             )
-        free = free_memory()
-        if self.need_bytes <= self.limit_bytes or (free is not None and self.need_bytes < free.size // 2):
-            room = f"{_human(free.size)} are free" if free is not None else "the limit is higher"
+        free = self._free_bytes()
+        if self.need_bytes <= self.limit_bytes or (free is not None and self.need_bytes < free // 2):
+            room = f"{_human(free)} are free" if free is not None else "the limit is higher"
             warnings.warn(
                 f"this model and its optimizer take {_human(self.need_bytes)}, and {room}: they fit, and spilling only "
                 "makes each step slower. Leave tsnb.spill out.",
@@ -164,10 +247,19 @@ class Spilled:
                 stacklevel=4,
             )
 
+    def _free_bytes(self) -> int | None:
+        """Return the memory that the model could have where it trains, and what it has there on a GPU."""
+        if isinstance(self._pages, Pages):
+            free = free_memory()
+            return None if free is None else free.size
+        there = self._pages.transfers.free_bytes()
+        own = sum(bytes_of(p) for p in self._parameters if p.is_cuda)
+        return None if there is None else there + own
+
     # -- moving ------------------------------------------------------------------------------------------
 
     def _move(self) -> None:
-        """Put parameters, and states that are there, into the file; one after the other."""
+        """Put parameters, and states that are there, where they are kept; one after the other."""
         empty = [
             module
             for module in self._model.modules()
@@ -193,10 +285,21 @@ class Spilled:
                     f"a {type(module).__name__} made on the device 'meta' has no reset_parameters to fill it: "
                     "make that part on the CPU, or give it one."
                 )
-            for parameter in module.parameters(recurse=False):
-                self._pages.use(parameter)
+            parameters = list(module.parameters(recurse=False))
+            self._pages.use(*parameters, writes=True)
             reset()
+            self._pages.changed(*parameters)
         self._parameters = list(dict.fromkeys(self._model.parameters()))
+        if isinstance(self._pages, Offloaded):
+            self._move_buffers(self._pages.transfers.device)
+            self._pages.transfers.trim()
+
+    def _move_buffers(self, device: torch.device) -> None:
+        """Put buffers where the model is trained, where they stay."""
+        for module in self._model.modules():
+            for name, buffer in module.named_buffers(recurse=False):
+                if not buffer.is_meta:
+                    setattr(module, name, buffer.to(device))
 
     def _exchange(self, old: nn.Parameter, new: nn.Parameter) -> None:
         """Have the optimizer know a parameter that took another's place."""
@@ -211,11 +314,10 @@ class Spilled:
         if not state:
             return
         for name, value in state.items():
-            if (
-                isinstance(value, torch.Tensor)
-                and bytes_of(value) >= SMALL_BYTES
-                and not self._pages.has(value)
-            ):
+            if not isinstance(value, torch.Tensor) or self._pages.has(value):
+                continue
+            # small ones, counters and such, stay where they are; beside a parameter on a GPU they are there, too
+            if bytes_of(value) >= SMALL_BYTES or (self._operations is not None and value.dim()):
                 state[name] = self._pages.tensor(value)
 
     def _states(self, parameter: nn.Parameter) -> Iterator[torch.Tensor]:
@@ -227,24 +329,35 @@ class Spilled:
 
     def _hook(self) -> None:
         """Have each module's parameters read ahead, and each parameter take its step in `backward`."""
-        modules = [m for m in self._model.modules() if any(True for _ in m.parameters(recurse=False))]
-        order = [list(m.parameters(recurse=False)) for m in modules]
-        for number, module in enumerate(modules):
-            following = order[number + 1] if number + 1 < len(order) else []
-            self._handles.append(
-                module.register_forward_pre_hook(_Forward(self._pages, order[number], following))
-            )
+        if isinstance(self._pages, Pages):
+            modules = [m for m in self._model.modules() if any(True for _ in m.parameters(recurse=False))]
+            order = [list(m.parameters(recurse=False)) for m in modules]
+            for number, module in enumerate(modules):
+                following = order[number + 1] if number + 1 < len(order) else []
+                self._handles.append(
+                    module.register_forward_pre_hook(_Forward(self._pages, order[number], following))
+                )
+        elif self._operations is not None:
+            self._handles += self._operations.watch(self._model)
+            self._handles += checkpoint_hooks(self._model, self._optimizer, self._pages)
         for number, parameter in enumerate(self._parameters):
             if id(parameter) in self._groups and parameter.requires_grad:
-                before = self._parameters[number - 1] if number else None
+                # on a GPU it is read when backward comes to its operation, which is sooner
+                before = self._parameters[number - 1] if number and self._operations is None else None
                 register: Any = parameter.register_post_accumulate_grad_hook
                 self._handles.append(register(self._step_of(before)))
         self._handles.append(self._optimizer.register_step_post_hook(self._step_over))
 
     def _step_of(self, before: nn.Parameter | None) -> Callable[[torch.Tensor], None]:
+        known = weakref.ref(
+            self
+        )  # torch keeps the hook where Python finds no circles; the optimizer's keeps this
+
         def step(parameter: torch.Tensor) -> None:
+            spilled = known()
             assert isinstance(parameter, nn.Parameter)
-            self._step(parameter, before)
+            if spilled is not None:
+                spilled._step(parameter, before)
 
         return step
 
@@ -257,11 +370,10 @@ class Spilled:
             )
         if before is not None:  # read while this one is computed
             self._pages.read_ahead(before)
-            for state in self._states(before):
-                self._pages.read_ahead(state)
-        self._pages.use(parameter)
-        for state in self._states(parameter):
-            self._pages.use(state)
+            self._pages.read_ahead(*self._states(before))
+        states = list(self._states(parameter))
+        room = 0 if states else self._states_each * bytes_of(parameter)
+        self._pages.use(parameter, *states, writes=True, room=room)
         groups = self._optimizer.param_groups  # others after a load_state_dict
         kept = [group["params"] for group in groups]
         mine = next((group for group in groups if any(p is parameter for p in group["params"])), None)
@@ -269,7 +381,7 @@ class Spilled:
         try:
             for group in groups:
                 group["params"] = [parameter] if group is mine else []
-            with torch.no_grad():
+            with torch.no_grad(), self._as_usual():
                 type(self._optimizer).step(self._optimizer)  # not the instance's: a scheduler counts that
         finally:
             self._stepping = False
@@ -277,17 +389,24 @@ class Spilled:
                 group["params"] = parameters
         parameter.grad = None
         self._stepped.add(id(parameter))
+        self._pages.done(parameter, *states)
         self._take_states(parameter)
+
+    def _as_usual(self) -> contextlib.AbstractContextManager[Any]:
+        """Return a context in which the optimizer steps what was brought in for it."""
+        return plain() if self._operations is not None else contextlib.nullcontext()
 
     def _step_over(self, *_: Any) -> None:
         if not self._stepping:
             self._stepped.clear()
+            if isinstance(self._pages, Offloaded):
+                self._pages.hold()  # backward is over
 
     # -- about it ------------------------------------------------------------------------------------------
 
     @property
     def present_bytes(self) -> int:
-        """What of parameters and states is in memory now, at most `limit_bytes`."""
+        """What of parameters and states is in memory now, or on the GPU, at most `limit_bytes`."""
         return self._pages.present_bytes
 
     @property
@@ -296,20 +415,32 @@ class Spilled:
         return self._pages.dropped_bytes
 
     def close(self) -> None:
-        """Bring parameters and states back into memory; from then on the optimizer steps as ever."""
+        """Bring parameters and states back into memory, or to the GPU; from then on the optimizer steps as ever.
+
+        Raises:
+            TsnbError: They do not fit on the GPU; nothing was changed.
+        """
+        if isinstance(self._pages, Offloaded):
+            self._pages.check_room()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
-        for parameter in self._parameters:
-            if self._pages.has(parameter.data):
-                parameter.data = parameter.data.clone()
-            state = self._optimizer.state.get(parameter) or {}
-            for name, value in state.items():
-                if isinstance(value, torch.Tensor) and self._pages.has(value):
-                    state[name] = value.clone()
+        self._bring_back()
         self._pages.close()
         _spilled.discard(self._model)
         _ended()
+
+    def _bring_back(self) -> None:
+        """Give parameters and states memory of their own again."""
+        if self._operations is not None:
+            self._operations.release()
+        for parameter in self._parameters:
+            if self._pages.has(parameter.data):
+                parameter.data = self._pages.alone(parameter.data)
+            state = self._optimizer.state.get(parameter) or {}
+            for name, value in state.items():
+                if isinstance(value, torch.Tensor) and self._pages.has(value):
+                    state[name] = self._pages.alone(value)
 
     def __repr__(self) -> str:
         return (
