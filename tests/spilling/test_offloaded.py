@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,9 @@ from torch.utils.checkpoint import checkpoint
 
 import tsnb
 from tests.spilling.test_spilled import OPTIMIZERS, WIDTH, Tied, net, train
+from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.experiments.in_kernel.device_memory import DeviceMemory, _tensors
 from tsnb.spilling.offloaded import Offloaded
 from tsnb.spilling.spilled import Spilled, device_of
 from tsnb.spilling.transfers import CudaTransfers, Transfers
@@ -283,8 +286,9 @@ def test_a_saved_run_goes_on_with_the_same_losses(make: Make, tmp_path: Path) ->
     wanted = train(model, optimizer, range(8))
     model = net().to(make().device)
     optimizer = OPTIMIZERS["AdamW"](model.parameters())
-    held, _ = offloaded(model, optimizer, make=make)
+    held, memory = offloaded(model, optimizer, make=make)
     train(model, optimizer, range(4))
+    entries = len(memory._entries)
     state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     assert {v.device.type for v in state["model"].values() if v.numel() >= WIDTH**2} == {"cpu"}
     torch.save(state, tmp_path / "saved.pt")
@@ -293,14 +297,18 @@ def test_a_saved_run_goes_on_with_the_same_losses(make: Make, tmp_path: Path) ->
     with torch.device("meta"):
         other = Tied()
     another = OPTIMIZERS["AdamW"](other.parameters())
-    beside, _ = offloaded(other, another, make=make)
+    beside, theirs = offloaded(other, another, make=make)
     assert other.first.weight is other.again.weight
     train(other, another, range(1))
-    for one, used, spilled in ((model, optimizer, held), (other, another, beside)):
+    for one, used, spilled, pages in ((model, optimizer, held, memory), (other, another, beside, theirs)):
         saved = torch.load(tmp_path / "saved.pt", mmap=True)
         one.load_state_dict(saved["model"])
         used.load_state_dict(saved["optimizer"])
         del saved
+        assert all(
+            pages.has(used.state[p]["exp_avg"]) for p in one.parameters() if pages.has(p) and p in used.state
+        )
+        assert len(pages._entries) == entries, "the old states have gone"
         assert spilled.present_bytes <= spilled.limit_bytes
         same(train(one, used, range(4, 8)), wanted[4:], make)
 
@@ -448,6 +456,48 @@ def test_what_cannot_be_had_is_refused_by_name() -> None:
     odd.first.weight.__class__ = type("Own", (nn.Parameter,), {})
     with pytest.raises(TsnbError, match=r"'first.weight' is a Own: on a GPU"):
         offloaded(odd, OPTIMIZERS["Adam"](odd.parameters()))
+
+
+def test_a_spilled_model_is_neither_copied_nor_pickled_as_a_whole() -> None:
+    """Most of its tensors have no memory just now."""
+    model = net()
+    optimizer = OPTIMIZERS["Adam"](model.parameters())
+    held, _ = offloaded(model, optimizer)
+    train(model, optimizer, range(1))
+    for whole in (model, optimizer, model.first.weight):
+        with pytest.raises(
+            TsnbError, match=r"neither copied nor pickled as a whole: take model.state_dict\(\)"
+        ):
+            pickle.dumps(whole)
+    with pytest.raises(TsnbError, match="neither copied nor pickled"):
+        copy.deepcopy(model)
+    held.close()
+    same(list(copy.deepcopy(model).parameters()), list(model.parameters()), _now)
+
+
+def test_a_trial_that_gives_its_gpu_memory_back_leaves_out_what_is_in_host_memory_anyway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`trial.pause(release=True)`: what is there of it is dropped, and comes in again."""
+    model = net()
+    optimizer = OPTIMIZERS["Adam"](model.parameters())
+    wanted = net()
+    theirs = OPTIMIZERS["Adam"](wanted.parameters())
+    losses = train(wanted, theirs, range(4))
+    held, memory = offloaded(model, optimizer)
+    assert train(model, optimizer, range(2)) == losses[:2]
+    assert memory.present_bytes
+    moved = list(_tensors([model, optimizer]))
+    assert moved and all(t.numel() < WIDTH**2 for t in moved)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(attach_defaults, "boundary", None)
+    DeviceMemory("cnn", lambda: {"net": model}, lambda: True).request({"wanted": True})
+    assert attach_defaults.boundary is not None
+    attach_defaults.boundary()
+    assert memory.present_bytes == 0
+    assert train(model, optimizer, range(2, 4)) == losses[2:]
+    held.close()
 
 
 def test_no_host_memory_is_an_error_and_the_model_is_as_it_was() -> None:

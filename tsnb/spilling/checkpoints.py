@@ -27,24 +27,18 @@ def checkpoint_hooks(model: nn.Module, optimizer: torch.optim.Optimizer, memory:
         optimizer: Its states have, or get them.
         memory: Where homes are.
     """
-
-    def saved(module: nn.Module, state_dict: dict[str, Any], prefix: str, _metadata: Any) -> None:
-        for name, parameter in module.named_parameters(recurse=False):
-            if prefix + name in state_dict and memory.has(parameter):
-                state_dict[prefix + name] = memory.whole(parameter)
-
-    states = _States(optimizer, memory)
+    whole = _Checkpoints(optimizer, memory)
     return [
         # the public name of it is of torch 2.5
-        *(module._register_state_dict_hook(saved) for module in model.modules()),  # type: ignore[no-untyped-call]
-        optimizer.register_state_dict_post_hook(states.saved),
-        optimizer.register_load_state_dict_pre_hook(states.kept_back),
-        optimizer.register_load_state_dict_post_hook(states.loaded),
+        *(module._register_state_dict_hook(whole.model_saved) for module in model.modules()),  # type: ignore[no-untyped-call]
+        optimizer.register_state_dict_post_hook(whole.saved),
+        optimizer.register_load_state_dict_pre_hook(whole.kept_back),
+        optimizer.register_load_state_dict_post_hook(whole.loaded),
     ]
 
 
-class _States:
-    """An optimizer's states in checkpoints."""
+class _Checkpoints:
+    """A model's parameters and its optimizer's states in checkpoints."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, memory: Offloaded) -> None:
         self._optimizer = optimizer
@@ -52,6 +46,12 @@ class _States:
         self._saved: dict[int, dict[str, torch.Tensor]] = {}
         self._old: list[torch.Tensor] = []
         self._numbers: list[int] = []
+
+    def model_saved(self, module: nn.Module, state_dict: dict[str, Any], prefix: str, _metadata: Any) -> None:
+        """Put homes into a module's state dict."""
+        for name, parameter in module.named_parameters(recurse=False):
+            if prefix + name in state_dict and self._memory.has(parameter):
+                state_dict[prefix + name] = self._memory.whole(parameter)
 
     def saved(self, _optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
         """Return the state dict with homes."""
@@ -65,7 +65,7 @@ class _States:
         return {**state_dict, "state": state}
 
     def kept_back(self, _optimizer: Any, state_dict: dict[str, Any]) -> dict[str, Any]:
-        """Return a state dict without large states."""
+        """Return a state dict without large whole."""
         self._saved = {
             number: {name: value for name, value in values.items() if bytes_of(value) >= SMALL_BYTES}
             for number, values in state_dict["state"].items()

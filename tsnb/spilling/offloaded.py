@@ -17,6 +17,7 @@ layer, which is needed last, and backwards the one that was stepped first, for t
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from tsnb.errors import TsnbError
 from tsnb.spilling.pages import SMALL_BYTES, bytes_of
 from tsnb.spilling.transfers import Transfers
 
-__all__ = ["Offloaded", "plain", "reserve_bytes"]
+__all__ = ["Offloaded", "drop_all", "is_offloaded", "plain", "reserve_bytes"]
 
 CHUNK_BYTES = 1 << 26
 """Host memory is taken by such pieces, since pinning one takes about as long as pinning thousands."""
@@ -42,6 +43,20 @@ ALIGNED_BYTES = 256
 def plain() -> Any:
     """Return a context in which spilled parameters are as any others: nothing is brought in for an operation."""
     return torch._C.DisableTorchFunctionSubclass()
+
+
+_all: weakref.WeakSet[Offloaded] = weakref.WeakSet()
+
+
+def is_offloaded(tensor: torch.Tensor) -> bool:
+    """Whether a tensor's values are in host memory, as a spilled model has them, and it may have no memory now."""
+    return any(memory.has(tensor) for memory in _all)
+
+
+def drop_all() -> None:
+    """Drop all tensors of all spilled models, between two steps: they come in again as they are used."""
+    for memory in _all:
+        memory.drop_all()
 
 
 @dataclass
@@ -89,6 +104,18 @@ class Offloaded:
         self._in_use: list[frozenset[int]] = []
         self._held: frozenset[int] = frozenset()
         self._chunks: list[_Chunk] = []
+        _all.add(self)
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        """Refuse copies and pickles: of most tensors there would be nothing in them.
+
+        Raises:
+            TsnbError: Always.
+        """
+        raise TsnbError(
+            "a spilled model can be neither copied nor pickled as a whole: take model.state_dict(), or close() what "
+            "tsnb.spill has returned first."
+        )
 
     # -- tensors -------------------------------------------------------------------------------------------
 
@@ -242,6 +269,12 @@ class Offloaded:
             if key in self._present:
                 del self._present[key]
                 self._done[key] = None
+
+    def drop_all(self) -> None:
+        """Drop all that is not in use: where they are, they are written already."""
+        for key in [*self._done, *self._present]:
+            if key not in self._kept:
+                self._drop(key)
 
     def check_room(self) -> None:
         """Refuse to bring all tensors back to the device where they do not fit.

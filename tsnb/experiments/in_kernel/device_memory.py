@@ -93,6 +93,8 @@ class DeviceMemory:
             return
         import torch
 
+        from tsnb.spilling.offloaded import drop_all
+
         self._wished = False
         there = [tensor for tensor in _tensors(self._objects().values()) if tensor.is_cuda]
         moving = [(tensor, tensor.device) for tensor in there]
@@ -103,6 +105,7 @@ class DeviceMemory:
             _log.warning("trial %r keeps its GPU memory while it is paused: %s", self._name, first)
             return
         self._moved = moving
+        drop_all()
         gc.collect()
         torch.cuda.empty_cache()
 
@@ -125,17 +128,20 @@ class DeviceMemory:
 
 
 def _tensors(objects: Any) -> Iterator[Any]:
-    """Yield the tensors that modules and optimizers hold, gradients too."""
+    """Yield the tensors that modules and optimizers hold, gradients too, but those that are in host memory anyway."""
     import torch
+
+    from tsnb.spilling.offloaded import is_offloaded
 
     for each in objects:
         if isinstance(each, torch.nn.Module):
             for tensor in (*each.parameters(), *each.buffers()):
-                yield tensor
+                if not is_offloaded(tensor):
+                    yield tensor
                 if tensor.grad is not None:
                     yield tensor.grad
         elif isinstance(each, torch.optim.Optimizer):
-            yield from _held_by(each.state.values())
+            yield from (tensor for tensor in _held_by(each.state.values()) if not is_offloaded(tensor))
 
 
 def _held_by(values: Any) -> Iterator[Any]:
