@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import pickle
 import weakref
 from collections.abc import Callable, Iterator
@@ -288,6 +289,30 @@ def test_the_users_own_lines_see_whole_parameters(make: Make) -> None:
 
 
 @pytest.mark.parametrize("make", EVERYWHERE)
+def test_hooks_in_backward_see_whole_parameters_and_take_none_from_the_layer_that_computes(
+    make: Make,
+) -> None:
+    """A user's hook that looks at all parameters just before a layer's node runs."""
+    plain, model = net().to(make().device), net().to(make().device)
+    theirs, ours = (OPTIMIZERS["SGD"](one.parameters()) for one in (plain, model))
+    wanted = train(plain, theirs, range(3))
+    offloaded(model, ours, make=make)
+    looked: list[float] = []
+
+    def look(_module: nn.Module, _inputs: Any, output: torch.Tensor) -> None:
+        def norms(_gradients: Any) -> None:
+            looked.extend(p.detach().norm().item() for p in model.parameters())
+
+        assert output.grad_fn is not None
+        output.grad_fn.register_prehook(norms)
+
+    for layer in model.deep:
+        layer.register_forward_hook(look)
+    same(train(model, ours, range(3)), wanted, make)
+    assert len(looked) == 3 * 6 * len(list(model.parameters())) and all(map(math.isfinite, looked))
+
+
+@pytest.mark.parametrize("make", EVERYWHERE)
 def test_a_saved_run_goes_on_with_the_same_losses(make: Make, tmp_path: Path) -> None:
     """Saved from host memory, one tensor each; loaded into a model that has no values yet, or had others."""
     model = net().to(make().device)
@@ -345,6 +370,7 @@ def test_the_next_layer_comes_in_before_one_computes() -> None:
     assert all(forward.index(("bring", n)) < forward.index(("compute", n - 1)) for n in brought if n), forward
     backward = [(what, layer_of.get(n, "state")) for what, n in told[middle + 1 :]]
     for n in range(7, 0, -1):  # a step is seen by what it writes
+        assert backward.count(("write", n)) == 1, "once, when all of the step is done"
         step = backward.index(("write", n))
         assert [what for what, which in backward[:step] if which == "state"].count("bring") >= 2 * (8 - n)
         if ("bring", n - 1) in backward:
