@@ -898,6 +898,50 @@ def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Bro
     assert not host.errors + again.errors
 
 
+@pytest.mark.parametrize("width", [1200, 700, 500])
+def test_a_trial_that_is_queued_has_a_row_that_says_for_what(browser: Browser, width: int) -> None:
+    """In its state, below it, in its tooltip and its drawer; it can be stopped, not paused. Then it is as others."""
+    host, stream, why = (
+        Host(browser, width),
+        three_models(),
+        "it needs 2.1 GiB, and 1.2 GiB are free (this machine)",
+    )
+    *before, last = stream.run(30)
+    host.open([*before, replace(last, pending={"big": f"queued: {why}"})])
+    page = host.page
+    row = page.locator("tbody", has_text="big").first
+    assert f"queued: {why}" in row.inner_text(), "in full, at any width"
+    state = row.locator(".tsnb-c-state")
+    assert state.get_attribute("title") == f"queued: {why}" and state.text_content() == "queued"
+    assert state.locator(".tsnb-icon").get_attribute("data-state") == "queued"
+    assert "tsnb-off" not in (row.get_attribute("class") or "")
+    pause = row.get_by_role("button", name="Pause big")
+    assert pause.get_attribute("aria-disabled") == "true"
+    assert pause.get_attribute("title") == f"Pause big: not now, it is queued: {why}"
+    row.get_by_role("button", name="Stop big").click()
+    row.get_by_role("button", name="Stop big").click()
+    assert page.evaluate("() => window.sent.at(-1)") == {"op": "stop", "name": "big"}
+    row.get_by_role("button", name="big", exact=True).click()
+    host.settle()
+    assert page.locator(".tsnb-drawer-waits").inner_text() == f"queued: {why}"
+    page.keyboard.press("Escape")
+    page.mouse.move(0, 0)  # the row below it is light
+    host.settle()
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    assert page.evaluate(CONTRAST) == []
+    host.shot(ARTIFACTS / f"panel-queued-{width}.png")
+    now = replace(last, time_s=last.time_s + 1)
+    host.feed(now)
+    host.settle()
+    assert page.locator("tbody", has_text="big").count() == 0, "nobody tells of it"
+    host.feed(
+        replace(now, time_s=now.time_s + 1, consumers=(*now.consumers, replace(now.consumers[0], name="big")))
+    )
+    host.settle()
+    row = page.locator("tbody", has_text="big").first
+    assert "queued" not in row.inner_text() and not host.errors
+
+
 @pytest.mark.parametrize(
     ("width", "shown"), [(1200, ["lr", "opt", "width"]), (1050, ["lr", "opt"]), (620, [])]
 )

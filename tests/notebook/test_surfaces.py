@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import html
 import io
+import json
 import os
 import signal
 import time
@@ -17,13 +19,18 @@ from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.experiments import trials
+from tsnb.cli import main
+from tsnb.experiments import own_life, trials
+from tsnb.experiments.memory_queue import MemoryQueue
+from tsnb.machine.memory import Free
+from tsnb.notebook.panels import TrialLogs
 from tsnb.panel import Panel
 from tsnb.records.notices import Notice
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
+from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.view import StreamView, as_text
 from tsnb.telemetry.watching import watch
 from tsnb.telemetry.words import remaining
@@ -271,6 +278,124 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
         assert f"Left: slow {remaining(told.etas['slow'])}" in plain(told)
     trial.stop()
     assert not trial.eta.known
+
+
+HOLDS = """
+def hold(path):
+    import os, time, tsnb
+    stream = tsnb.attach()
+    for (batch,) in stream:
+        break
+    while not os.path.exists(path):
+        time.sleep(0.02)
+"""
+
+
+def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
+    numbers: tsnb.Producer,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Memory, or another trial: in tables, panel, `tsnb top`, `status`, report, results; until it is attached."""
+    import __main__
+
+    exec(compile(HOLDS, "<cell>", "exec"), vars(__main__))
+    free = [1 << 30]
+    monkeypatch.setattr(own_life, "_memory", MemoryQueue(lambda: Free(free[0], "this machine")))
+    panel, heard = Panel("numbers"), _Heard()
+    panel.follow()
+    follower = Follower("numbers", heard.take, heard.note)
+    follower.start()
+    hold, path = vars(__main__)["hold"], tmp_path / "go"
+    first = tsnb.run(hold, path=str(path), name="first")
+    until(lambda: first.attached, LIMIT_S)
+    assert tsnb.status("numbers").pending == {} and "waits_for" not in tsnb.results()
+    tsnb.run(hold, path=str(path), name="large", needs="3GiB")
+    tsnb.run(hold, path=str(path), name="later", after="first")
+    whys = {
+        "large": "it needs 3.0 GiB, and 1.0 GiB are free (this machine)",
+        "later": "it starts when 'first' is done",
+    }
+    until(lambda: {*tsnb.status("numbers").pending} == {*whys}, LIMIT_S)
+    until(lambda: {*whys} <= {*heard.view.rows} and {*whys} <= {*panel._tape.view.rows}, LIMIT_S)
+    capsys.readouterr()
+    main(["results", "--json"])
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    told = story(streamed("numbers").readings)
+    lanes = {lane["name"]: lane for lane in panel._tape.scene()["lanes"]}
+    texts = {
+        "trials": repr(tsnb.trials),
+        "html": html.unescape(tsnb.trials._repr_html_()),
+        "panel": as_text(panel._tape.view, "numbers"),
+        "status": as_text(look("numbers", 0.5)[1], "numbers"),
+        "report": plain(told),
+        "top": printed(heard.draw(200)),
+    }
+    for name, why in whys.items():
+        trial, said = tsnb.trials[name], f"queued: {why}"
+        here = (
+            trial.state_text,
+            tsnb.status("numbers").pending[name],
+            told.pending[name],
+            lanes[name]["pending"],
+            heard.view.rows[name].pending,
+            dict(TrialLogs().trials())[name],
+            f"{rows[name]['state']}: {rows[name]['waits_for']}",
+        )
+        assert {*here} == {said}, name
+        assert not [surface for surface, text in texts.items() if said not in text], name
+        assert heard.view.rows[name].state == panel._tape.view.rows[name].state == trial.state == "queued"
+    assert rows["first"]["waits_for"] is None and "pending" not in lanes["first"]
+
+    free[0] = 4 << 30
+    path.touch()
+    for name in whys:
+        until(lambda name=name: tsnb.trials[name].state == "done", LIMIT_S)  # type: ignore[misc]
+        assert not tsnb.trials[name].waits_for
+    until(lambda: tsnb.status("numbers").pending == {}, LIMIT_S)
+    until(lambda: {row.state for row in heard.view.rows.values()} == {"done"}, LIMIT_S)
+    assert "waits_for" not in tsnb.results()
+    follower.close()
+    panel.close()
+
+
+def test_what_a_notebook_told_of_its_queued_trials_goes_with_it(numbers: tsnb.Producer) -> None:
+    """A notebook that is killed leaves no row of a trial that will never start."""
+    notebook = Observer("numbers")
+    notebook.tell_pending({"next": "queued: it starts when 'first' is done"})
+    until(lambda: "next" in tsnb.status("numbers").pending, LIMIT_S)
+    view = look("numbers", 0.5)[1]
+    assert "next                 queued: it starts when 'first' is done" in as_text(view, "it")
+    notebook.close()
+    until(lambda: not tsnb.status("numbers").pending, LIMIT_S)
+    view.feed(tsnb.status("numbers"))
+    assert "next" not in as_text(view, "it") + printed(screen(view, 200))
+
+
+def test_a_trial_that_waits_for_its_turn_says_so_everywhere(numbers: tsnb.Producer) -> None:
+    """Of a sweep whose trials take turns: in its table too, which said that it was running."""
+    import __main__
+
+    exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
+    panel, heard = Panel("numbers"), _Heard()
+    panel.follow()
+    sweep = tsnb.sweep(vars(__main__)["slow"], grid={"epochs": [300, 400]}, at_once=1, rotate=2, name="s")
+    words = "waits for its turn"
+
+    def told() -> set[tuple[bool, ...]]:
+        with watch("numbers").view.lock:
+            view = watch("numbers").view
+            heard.view = view
+            name = next((row.name for row in view.rows.values() if row.waits == words), "")
+            if not name:
+                return set()
+            texts = (as_text(view, "it"), printed(screen(view, 200)), repr(tsnb.trials), repr(sweep))
+            return {tuple(words in lines(name, text) for text in texts)}
+
+    until(lambda: told() == {(True,) * 4}, LIMIT_S)
+    sweep.stop()
+    panel.close()
 
 
 def test_what_is_left_is_known_where_nothing_else_watches(numbers: tsnb.Producer) -> None:

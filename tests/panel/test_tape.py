@@ -269,6 +269,39 @@ def test_whom_a_rank_waits_for_is_sent_when_that_changes() -> None:
     assert sent == ["rank 1 of 2", None, ""]
 
 
+def test_a_trial_that_is_not_attached_yet_is_a_lane_and_costs_nothing_while_there_is_none() -> None:
+    """With state and reason, in no frame; hidden once nobody tells of it, until it is attached or has ended."""
+    readings = [r for r in three_models().run(3) if r.consumers]
+    tape, plain = Tape(), Tape()
+    rank = replace(readings[-1].consumers[0], name="big")
+    why, sent, sizes = "queued: it starts when 'a' is done", [], []
+    consumers = readings[-1].consumers
+    for k, pending in enumerate(
+        [{}, {"big": why}, {"big": why}, {"big": "starting"}, {}, {"big": why}, None]
+    ):
+        reading = replace(readings[-1], time_s=readings[-1].time_s + k, pending=pending or {})
+        if pending is None:
+            reading = replace(reading, consumers=(*consumers, rank), pending={"big": why})
+        message, without = tape.feed(reading), plain.feed(replace(reading, pending={}))
+        sizes.append((len(message.frame), len(without.frame)))
+        sent.append(message.content.get("lanes", {}).get(str(len(consumers))))
+        if k == 0:
+            assert message == without and "pending" not in str(message.content)
+        if k == 1:
+            assert [row.name for row in tape.view.shown(9)][-1] == "big"
+            assert as_text(tape.view, "it").splitlines()[-2].split(None, 1) == ["big", why]
+    assert all(size == same for size, same in sizes), "its numbers are in no frame"
+    told = [lane and (lane["here"], lane.get("pending"), lane.get("unknown")) for lane in sent]
+    assert told == [
+        None, (False, why, None), None, (False, "starting", None), (False, None, True), (False, why, None),
+        (True, None, None),
+    ]  # fmt: skip
+    tape.feed(replace(readings[-1], time_s=readings[-1].time_s + 9, pending={"small": why}))
+    assert tape.view.rows["small"].state == "queued"
+    tape.note("gone", "The stream has ended.")
+    assert tape.view.rows["small"].unknown, "it waits, but not for this stream"
+
+
 def test_all_metrics_are_kept_and_cost_nothing_while_they_rest() -> None:
     """A trial may log a hundred numbers: each can be drawn, and a tick in which none was logged is as small as ever."""
     tape, reading = Tape(), three_models().reading()

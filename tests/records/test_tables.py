@@ -50,6 +50,19 @@ def test_results_are_a_row_a_run_with_parameters_and_last_numbers(project: Path)
     assert list(tsnb.results("s", all_runs=True)["name"]) == ["a"], "a sweep's name chooses its runs"
 
 
+def test_why_a_trial_is_queued_is_a_column_while_one_is(project: Path) -> None:
+    """In the words of `tsnb.trials`; one that has started, or ended, waits no more."""
+    run, other = begun("large"), begun("small")
+    assert "waits_for" not in tsnb.results()
+    run.state("queued", "it starts when 'small' is done")
+    table = tsnb.results()
+    assert list(table.columns)[2:4] == ["state", "waits_for"]
+    assert table["waits_for"].fillna("").tolist() == ["it starts when 'small' is done", ""]
+    other.end("done")
+    run.state("starting")
+    assert "waits_for" not in tsnb.results()
+
+
 def test_a_trial_of_another_notebook_is_not_hidden_by_one_of_the_same_name(project: Path) -> None:
     """The last run of each name in each notebook; a run is told from others by name and number."""
     trained("cnn", [3.0], origin="notebook a.ipynb")

@@ -51,7 +51,10 @@ LOGGED = [
     ["accuracy", 0], ["accuracy", 2.5], ["val_Acc", 1], ["loss", -0.02], ["loss", 0], ["loss", 9.9996],
 ]  # fmt: skip
 STATES = [
-    [state, seconds, live] for state in CONSUMER_STATES for seconds in (0, 72.4) for live in (True, False)
+    [state, seconds, live]
+    for state in (*CONSUMER_STATES, "queued", "starting")
+    for seconds in (0, 72.4)
+    for live in (True, False)
 ]
 
 ETAS: list[tuple[float, int]] = [(750, 3), (70.4, 0), (4e6, 2), (3700, 1), (0, 5)]

@@ -69,6 +69,18 @@ def test_it_says_what_the_panel_says() -> None:
     assert "GPU 1 2.0 of 16 GiB" in text, "how busy a MIG instance is, nobody knows"
 
 
+def test_what_a_trial_waits_for_stands_below() -> None:
+    """Of one that is not attached yet, with its state in its row; of a rank, which others."""
+    view, imagined = told(three_models(), 30), three_models()
+    latest = list(imagined.run(31))[-1]
+    first, *rest = latest.consumers
+    rank = replace(first, state="awaits ranks", awaits="ranks 2 and 3 of 4")
+    view.feed(replace(latest, consumers=(rank, *rest), pending={"big": "queued: it starts when 'a' is done"}))
+    text = drawn(view)
+    assert "queued" in row(text, "big") and "\nbig queued: it starts when 'a' is done" in text
+    assert f"\n{first.name} waits for ranks 2 and 3 of 4" in text
+
+
 def test_samples_that_a_trial_takes_have_a_column_where_one_does_not_take_all() -> None:
     """And the cache stands at the bottom."""
     view, cache = StreamView(), CacheReading("serving", "", 50, 40, 3 << 20, 4 << 20, 0, 300, 100, 1.5)

@@ -83,6 +83,7 @@ class ClusterAttempt(Attempt):
     def _wait_for_room(self, why: str) -> None:
         """Show that the trial waits for room in the cluster, or that it has some."""
         self._host.become("queued" if why else "starting")
+        self._host.wait_for(why)
         if why:
             self._host.say(f"trial {self._plan.name!r} queued: {why}\n")
 

@@ -31,6 +31,7 @@ from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.plan import LONGEST, TrialPlan, shown_value, trial_name
 from tsnb.experiments.replanning import cloned
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
+from tsnb.experiments.trial_life import stream_for
 from tsnb.kernels.door import Door
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
@@ -39,6 +40,7 @@ from tsnb.records.project import project_directory
 from tsnb.records.scores import leaders
 from tsnb.records.writes import LoggedRow, Parent
 from tsnb.registry import describe_origin
+from tsnb.telemetry.watching import sources
 from tsnb.telemetry.words import remaining
 from tsnb.words import did_you_mean, html_table, text_table
 
@@ -113,6 +115,17 @@ class Board(Mapping[str, Trial]):
     def live(self) -> list[Trial]:
         """Those that have not ended."""
         return [trial for trial in self.values() if trial.state not in ENDED]
+
+    def pending(self, stream: str) -> dict[str, str]:
+        """Return which of this process's own were queued for a stream and are not attached yet: state and reason."""
+        there = [
+            trial
+            for trial in self.own
+            if trial.life.was_queued
+            and (trial.state in ("queued", "starting") or (trial.state == "running" and not trial.attached))
+        ]
+        streams = {producer: stream_for(producer) for producer in {t.options.get("producer") for t in there}}
+        return {t.name: t.state_text for t in there if streams[t.options.get("producer")] == stream}
 
     def tidy(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         """Have the processes of trials go that ended before the last few. A listener, called on the hub's thread."""
@@ -255,6 +268,8 @@ def _short(value: Any) -> str:
 
 trials = Board()
 """The trials of this process."""
+
+sources.append(trials.pending)
 
 
 def launch(plan: TrialPlan, outlet: Outlet | None = None, wish: CloneWish | None = None) -> Trial:

@@ -181,7 +181,9 @@ class OwnLife(TrialLife):
 
     async def _turn(self, after: TrialLife) -> Outcome | None:
         """Wait for the trial before this one; return how this one ends if it is not to run."""
-        self.say(f"trial {self.name!r} queued: it starts when {self.plan.options.after!r} is done\n")
+        why = f"it starts when {self.plan.options.after!r} is done"
+        self.say(f"trial {self.name!r} queued: {why}\n")
+        self.wait_for(why)
         over = asyncio.ensure_future(after.over())
         unwanted = asyncio.ensure_future(self._unwanted.wait())
         both: set[asyncio.Future[Any]] = {over, unwanted}
@@ -205,13 +207,12 @@ class OwnLife(TrialLife):
         try:
             if why := await _memory.why_not(claim):
                 self.become("queued")
-                await written(self._run.state, "queued")
                 self.say(
                     f"trial {self.name!r} queued: {why}; it starts when there is enough. %trials clear gives back what "
                     f"trials keep that have ended; tsnb.trials[{self.name!r}].rerun(needs=0) starts it anyway\n"
                 )
-                self._wait_for(why)
-                let_in = asyncio.ensure_future(_memory.wait(claim, self._wait_for))
+                self.wait_for(why)
+                let_in = asyncio.ensure_future(_memory.wait(claim, self.wait_for))
                 unwanted = asyncio.ensure_future(self._unwanted.wait())
                 await asyncio.wait({let_in, unwanted}, return_when=asyncio.FIRST_COMPLETED)
                 for waiting in (let_in, unwanted):
@@ -219,9 +220,6 @@ class OwnLife(TrialLife):
             return Outcome("stopped") if self._unwanted.is_set() else await self._once()
         finally:
             _memory.leave(claim)
-
-    def _wait_for(self, why: str) -> None:
-        self.waits_for = why
 
     async def _needed(self) -> ExpectedMemory | None:
         """Return what it said that it needs, else what it was seen to take; None: it starts whatever is free.

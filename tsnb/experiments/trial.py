@@ -53,7 +53,7 @@ from tsnb.native.endings import Bound
 from tsnb.printable import block
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.watching import eta_of
+from tsnb.telemetry.watching import awaits_of, eta_of
 from tsnb.words import did_you_mean
 
 __all__ = [
@@ -146,8 +146,20 @@ class Trial(Bound):
 
     @property
     def waits_for(self) -> str:
-        """Why it is queued for memory: "it needs 2.1 GiB, as its run 3 took, and 1.2 GiB are free ..."; else empty."""
-        return self.life.waits_for if self.state == "queued" else ""
+        """What it waits for, in words: "it needs 2.1 GiB, as its run 3 took, and 1.2 GiB are free ..."; else empty.
+
+        Of one that is queued: memory, another trial, room in a cluster. Of one that runs: "waits for its turn" in its
+        sweep, or "waits for ranks 2 and 3 of 4", where its stream is watched from here.
+        """
+        if self.state == "queued":
+            return self.life.waits_for
+        awaits = awaits_of(self.name, self.pid) if self.state == "running" else ""
+        return f"waits for {awaits}" if awaits else ""
+
+    @property
+    def state_text(self) -> str:
+        """Its state, and what it waits for: "queued: it starts when 'a' is done". The same words on every screen."""
+        return f"{self.state}: {why}" if (why := self.waits_for) else self.state
 
     @property
     def params(self) -> dict[str, Any]:

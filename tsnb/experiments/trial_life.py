@@ -22,7 +22,7 @@ from typing import Any
 from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Branch, Delivery, KeptStart, Outcome
-from tsnb.experiments.bookkeeping import LoggedNumbers, asked, written
+from tsnb.experiments.bookkeeping import LoggedNumbers, asked, noted, written
 from tsnb.experiments.news import (
     Attaching,
     Changed,
@@ -49,7 +49,7 @@ from tsnb.records.scores import direction
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
 from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading
-from tsnb.telemetry.watching import watched
+from tsnb.telemetry.watching import watch, watched
 
 __all__ = [
     "ENDED",
@@ -91,7 +91,8 @@ class TrialLife(ABC):
     Attributes:
         trial: What its user has, and what listeners are given.
         restarts: How often its process was started again.
-        waits_for: What it waits for while it is queued for memory, in words.
+        waits_for: What it waits for while it is queued, in words.
+        was_queued: Whether its stream is told of it until it is attached: it has waited for something.
         paused: Whether it was asked to pause, while it runs.
         why_not_released: Why its process cannot give GPU memory back while it is paused; empty: it can.
         parent: Which trial it is a clone of, and from where on; None: it is none.
@@ -115,6 +116,7 @@ class TrialLife(ABC):
         self.trial: Any = None
         self.restarts = 0
         self.waits_for = ""
+        self.was_queued = False
         self.name = plan.name
         self.number = run.number
         self.params = masked(plan.params)
@@ -330,6 +332,19 @@ class TrialLife(ABC):
         self._pid = self.pid or self._pid
         self._tell([])
 
+    def wait_for(self, why: str) -> None:
+        """Wait for what is said in words, where it is queued; empty: for nothing any more.
+
+        Its board, its records and all screens of its stream show that.
+        """
+        if why == self.waits_for:
+            return
+        self.waits_for = why
+        noted(self._run.state, self.state, why)
+        if not self.was_queued:
+            self.was_queued = True
+            self.hub.post(asyncio.to_thread(_have_told, self.options.get("producer")))
+
     def say(self, text: str, stream: str = "stdout") -> None:
         """Show text under its cell."""
         self._relay.say(text, stream)
@@ -454,6 +469,19 @@ def end_reading(
         metrics: The last numbers that it logged.
     """
     return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], dict(metrics))
+
+
+def stream_for(producer: str | None) -> str:
+    """Return the stream that a trial is for: the named one, else the one that is served; empty if there are others."""
+    with contextlib.suppress(TsnbError, OSError):
+        return producer or registry.find(None).name
+    return ""
+
+
+def _have_told(producer: str | None) -> None:
+    """See to it that a trial's stream is followed here, and so told of trials that are not attached yet."""
+    if name := stream_for(producer):
+        watch(name)
 
 
 def tell_end(end: EndReading, streams: str, producer: str | None) -> None:

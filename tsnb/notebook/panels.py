@@ -218,8 +218,8 @@ class TrialLogs:
     """Gives the panel the logs and the facts of the trials on this notebook's board."""
 
     def trials(self) -> list[tuple[str, str]]:
-        """Return name and state of each trial, in the order of their first start."""
-        return [(trial.name, trial.state) for trial in trials.values()]
+        """Return name and state of each trial, and what it waits for, in the order of their first start."""
+        return [(trial.name, trial.state_text) for trial in trials.values()]
 
     def read(self, name: str, run: str, position: int, most: int) -> LogPart | None:
         """Return what a trial's log has from a position on, from its start if that was another run's."""
@@ -383,7 +383,7 @@ def _lineage(trial: Trial) -> list[list[Any]]:
     waiting = [(root, 0)]
     while waiting and len(found) < MOST:
         one, depth = waiting.pop()
-        found.append([one.name, depth, one.parent.place if one.parent is not None else "", one.state])
+        found.append([one.name, depth, one.parent.place if one.parent is not None else "", one.state_text])
         waiting += [(clone, depth + 1) for clone in reversed(clones.get(one.name, []))]
     return found if len(found) > 1 or trial.parent is not None else []
 

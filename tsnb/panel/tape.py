@@ -16,7 +16,9 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                                                                   whose shares it tells, null where it tells none
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
                        "run", "awaits", "end", "error", "last",   which run, how it ended, of what, its last numbers
-                       "part"}}                                   which samples it takes, empty: all
+                       "part",                                    which samples it takes, empty: all
+                       "pending", "unknown"}}                     of one that is not attached yet, and only then: state
+                                                                  and reason; that it is not known any more
        "ways": {"loss": -1}                                       which way a metric is good: 1 high, -1 low
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
@@ -254,6 +256,8 @@ def _made_of(row: Row) -> tuple[Any, ...]:
         row.error,
         row.last,
         row.reading.part,
+        row.pending,
+        row.unknown,
     )
 
 
@@ -272,6 +276,8 @@ def _lane(row: Row, begin_s: float) -> dict[str, Any]:
             name: number if math.isfinite(number) else repr(number) for name, number in row.last.items()
         },
         "part": row.reading.part,
+        **({"pending": row.pending} if row.pending else {}),
+        **({"unknown": True} if row.unknown else {}),
     }
 
 

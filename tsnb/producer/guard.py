@@ -58,7 +58,9 @@ MAX_POSITION = 1 << 31
 """Epochs are numbered on from the one asked for: past what a message can carry, no consumer could be served again."""
 MAX_ORIGIN = 200
 MAX_ERROR = 300
-"""Letters of the line that says what a trial failed of."""
+"""Letters of the line that says what a trial failed of, or waits for."""
+MAX_PENDING = 32
+"""Trials that are not attached yet, of one notebook: readings stay within a packet."""
 
 
 @dataclass
@@ -195,6 +197,20 @@ class Guard:
         logged = taken_in({}, message.numbers)
         return EndReading(message.name, message.state, time_s, message.pid, said, logged)
 
+    def pending(self, message: ms.TrialsPending) -> dict[str, str]:
+        """Return state and reason of trials that are not attached yet, as an observer tells them, fit to be shown.
+
+        Raises:
+            RemoteProtocolError: They are invalid; our observer checks them before it sends them.
+        """
+        try:
+            for name in message.states:
+                check_name(name, "trial")
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)[:200]) from None
+        told = list(message.states.items())[:MAX_PENDING]
+        return {name: one_line(str(said), MAX_ERROR) for name, said in told}
+
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
         if hello.protocol != ms.PROTOCOL:
@@ -279,6 +295,9 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
                 session.send(ms.Refused("unknown", why))
     elif isinstance(message, ms.TrialEnded):
         core.note_end(guard.ended(message))
+    elif isinstance(message, ms.TrialsPending):
+        with core.lock:
+            session.pending = guard.pending(message)
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
 

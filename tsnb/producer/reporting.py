@@ -88,6 +88,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         rebalancing=core.controller.state if core.controller else "off",
         moves=core.controller.moves if core.controller else (),
         ends=tuple(core.ends)[len(core.ends) - news :],
+        pending={name: said for session in core.sessions.values() for name, said in session.pending.items()},
     )
 
 
@@ -102,7 +103,8 @@ def reading_in_letters(found: StreamReading) -> str:
         if len(text) <= READING_LETTERS:
             break
         shorter = [replace(c, live={}, metrics=dict([*c.metrics.items()][:most])) for c in found.consumers]
-        text = replace(found, consumers=tuple(shorter)).to_json(brief=True)
+        rest = found.pending if most else {}
+        text = replace(found, consumers=tuple(shorter), pending=rest).to_json(brief=True)
     return text
 
 

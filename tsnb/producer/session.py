@@ -47,6 +47,8 @@ class Session:
     metrics: dict[str, float] = field(default_factory=dict)
     knows_ends: int = 0
     """How many ends of consumers and trials an observer has been told of."""
+    pending: dict[str, str] = field(default_factory=dict)
+    """Trials of an observer's notebook that are not attached yet: state and reason by name."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
     planned: int = 0

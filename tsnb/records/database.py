@@ -71,6 +71,7 @@ MIGRATIONS = (
     ("ALTER TABLE runs ADD COLUMN changes TEXT NOT NULL DEFAULT '[]'",),
     ("ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT ''",),
     ("ALTER TABLE runs ADD COLUMN peak_bytes INTEGER",),
+    ("ALTER TABLE runs ADD COLUMN waits_for TEXT NOT NULL DEFAULT ''",),
 )
 """What makes the file of one version the next one; `PRAGMA user_version` says how many were applied."""
 

@@ -95,6 +95,8 @@ class RunRecord:
     """Changes of its live values, in their order."""
     parent: Parent | None
     """Which trial it is a clone of, and from where on."""
+    waits_for: str
+    """Why it is queued, in words; empty: it is not, or that is not known."""
     peak_bytes: int | None
     """The largest memory that was its process's own; None: not known, as on a cluster."""
     metrics: dict[str, MetricRecord]
@@ -229,10 +231,12 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
         "changes": "[]",
         "parent": "",
         "peak_bytes": None,
+        "waits_for": "",
     }  # what a file that can only be read may not have yet
     later |= {column: row[column] for column in later if column in row.keys()}  # noqa: SIM118 (a Row has values)
     own |= {"tags": tuple(map(one_line, json.loads(later["tags"]))), "git": one_line(later["git"])}
     own["peak_bytes"] = later["peak_bytes"]
+    own["waits_for"] = one_line(later["waits_for"]) if own["state"] == "queued" else ""
     parent = json.loads(later["parent"]) if later["parent"] else None
     own["parent"] = parent and Parent(one_line(parent[0]), *parent[1:])
     own["changes"] = [LiveChange(one_line(name), *rest) for name, *rest in json.loads(later["changes"])]

@@ -185,10 +185,15 @@ class Run:
         return self.directory / "artifacts" / self.label
 
     @_never_raises
-    def state(self, state: str) -> None:
-        """Note that it is "starting", "running" or "paused". One that has ended stays ended."""
+    def state(self, state: str, waits_for: str = "") -> None:
+        """Note that it is "queued", "starting", "running" or "paused". One that has ended stays ended.
+
+        Args:
+            state: That.
+            waits_for: Why it is queued, in words.
+        """
         with writing(self.directory) as connection:
-            self._update(connection, {"state": state})
+            self._update(connection, {"state": state, "waits_for": waits_for})
 
     @_never_raises
     def reopen(self) -> None:

@@ -19,9 +19,11 @@ Table = tuple[list[str], list[list[Any]]]
 """Columns, and rows with a value for each."""
 
 OWN = (
-    "name", "run", "state", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s", "peak_bytes",
-    "sweep", "seed", "notebook", "git", "tags", "parent",
+    "name", "run", "state", "waits_for", "started", "duration_s", "stream", "epochs", "samples", "samples_per_s",
+    "peak_bytes", "sweep", "seed", "notebook", "git", "tags", "parent",
 )  # fmt: skip
+SELDOM = ("waits_for", "parent")
+"""Columns that are left out where no run has any of it."""
 REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
 
@@ -61,7 +63,7 @@ def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag
         runs = sorted(runs, key=lambda run: _place(run, sort, mode))
     params = dict.fromkeys(param for run in runs for param in run.params)
     metrics = dict.fromkeys(metric for run in runs for metric in run.metrics)
-    own = [column for column in OWN if column != "parent" or any(run.parent for run in runs)]
+    own = [column for column in OWN if column not in SELDOM or any(getattr(run, column) for run in runs)]
     columns = list(own)
     columns += [f"{param} (param)" if param in own else param for param in params]
     columns += [f"{metric} (logged)" if metric in columns else metric for metric in metrics]
@@ -114,6 +116,7 @@ def _own(run: RunRecord, columns: Sequence[str]) -> list[Any]:
         "name": run.name,
         "run": run.number,
         "state": run.state,
+        "waits_for": run.waits_for or None,
         "started": started.astimezone().replace(tzinfo=None),
         "duration_s": round(run.duration_s, 3),
         "peak_bytes": run.peak_bytes,

@@ -112,6 +112,7 @@ def plain(story: Story) -> str:
     lefts = [f"{name} {remaining(eta)}" for name, eta in story.etas.items() if eta.known]
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
+    lines += [f"{name} {said}." for name, said in story.pending.items()]
     lines += [f"Energy: {story.energy}."]
     lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:

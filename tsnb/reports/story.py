@@ -77,6 +77,8 @@ class Story:
     """How compute was divided at the end."""
     etas: Mapping[str, Eta] = field(default_factory=dict)
     """How long the trials that are there still take, by name; empty once the stream has ended."""
+    pending: Mapping[str, str] = field(default_factory=dict)
+    """State and reason of the trials that are not attached yet, by name; empty once the stream has ended."""
     costs: tuple[TrialCost, ...] = ()
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
     plan: Timeline | None = None
@@ -141,6 +143,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         failure=last.failure,
         mode=mode_text(last),
         etas={} if ended else _etas(readings),
+        pending={} if ended else last.pending,
     )
 
 

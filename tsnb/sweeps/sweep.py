@@ -28,6 +28,9 @@ from tsnb.words import html_table, text_table
 
 __all__ = ["Sweep", "enter", "find", "live"]
 
+_FOR_A_PLACE = "it waits for a place"
+"""What a trial of a sweep waits for that has not been started."""
+
 STOPPING_S = 60.0
 """How long stopping all trials of a sweep may take."""
 
@@ -110,7 +113,7 @@ class Sweep(Bound, Mapping[str, Trial]):
     def _unstarted(self, name: str) -> str:
         if name in self._conductor.refused:
             return f"was not started: {self._conductor.refused[name]}"
-        return "was not started" if self._over.is_set() else "has not been started yet: it waits for a place"
+        return "was not started" if self._over.is_set() else f"has not been started yet: {_FOR_A_PLACE}"
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._conductor.trials))
@@ -278,7 +281,9 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     def _cells(self, name: str, leading: Mapping[str, str]) -> list[str]:
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
-        state = self._state_of(name)
+        state = self._state_of(name) if trial is None else trial.state_text
+        if state == "queued" and trial is None:
+            state += f": {_FOR_A_PLACE}"
         if cut is not None:
             state += f" at step {cut.step}: {cut.why}"
         if name in self._conductor.unpaired:

@@ -19,7 +19,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
@@ -76,6 +76,8 @@ class Follower:
         self._closing = threading.Event()
         self._looking = threading.Event()
         self._connection: Observer | None = None
+        self._told: Mapping[str, str] = {}
+        """Which trials that connection was told of."""
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
 
     def start(self) -> None:
@@ -109,6 +111,19 @@ class Follower:
         """
         self._connected().request_consumer_stop(consumer)
 
+    def tell_pending(self, states: Mapping[str, str]) -> None:
+        """Tell the producer which trials of this process are not attached yet, where that is news.
+
+        Args:
+            states: State and reason of each by name, as `Observer.tell_pending`.
+
+        Raises:
+            ProducerGone: The producer is not there.
+        """
+        if states != self._told:
+            self._connected().tell_pending(states)
+            self._told = states
+
     def _connected(self) -> Observer:
         if self._connection is None:
             raise ProducerGone(f"the stream {self._name or ''!r} is not served any more")
@@ -133,7 +148,7 @@ class Follower:
             self._follow(connection)
 
     def _follow(self, connection: Observer) -> None:
-        self._connection = connection
+        self._connection, self._told = connection, {}
         sampler: HostSampler | None = None
         looks = True
         last: StreamReading | None = None

@@ -170,6 +170,14 @@ class Observer:
                 return True
         return False
 
+    def tell_pending(self, states: Mapping[str, str]) -> None:
+        """Tell which trials of this process are not attached yet; it takes the place of what was told before.
+
+        Args:
+            states: State and reason of each, as `tsnb.trials` shows them, by name.
+        """
+        self._send(ms.TrialsPending(dict(states)))
+
     def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""
         self._send(ms.Balance(mode, dict(weights)))

@@ -352,6 +352,8 @@ class StreamReading:
     """Whether cores are moved: "off", "on", or "stands back: " and why."""
     moves: Annotated[tuple[MoveReading, ...], FEW] = ()
     """The last times that cores or threads were moved, oldest first."""
+    pending: Annotated[dict[Text, Text], FEW] = field(default_factory=dict)
+    """Trials that are not attached yet, as their notebooks tell: state and reason by name, "queued: it needs ..."."""
     ends: Annotated[tuple[EndReading, ...], FEW] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     found: Whole | None = None

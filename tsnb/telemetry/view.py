@@ -49,6 +49,8 @@ _PACES_EVERY = 8
 
 _URGENT = frozenset({"failed", "gone", "starting", ABSENT})
 
+_NOT_SERVED = frozenset({"gone", ABSENT})
+
 _STANDING = frozenset({"parked", "paused"})
 """States of those that hold nobody and are held by nobody."""
 
@@ -75,13 +77,15 @@ class Row:
     """Its pace when the sentence was said last: the shares of its time that are shown beside it, so that both say the
     same."""
     state: str = "joining"
-    """What to show: one of `CONSUMER_STATES`, or of `END_STATES`."""
+    """What to show: one of `CONSUMER_STATES`, of `END_STATES`, or that of a trial that is not attached yet."""
     since_s: float = 0.0
     """Since when it is in that state; wall clock."""
     came_s: float = 0.0
     """When it came, or left; wall clock."""
     end: str = ""
     """How it ended, one of `END_STATES`; empty while it is here, or if that is unknown."""
+    pending: str = ""
+    """State and reason of a trial that is not attached yet, as its notebook says: "queued: it needs 2.1 GiB ..."."""
     error: str = ""
     """What it failed of, one line."""
     last: dict[str, float] = field(default_factory=dict)
@@ -110,6 +114,19 @@ class Row:
     def name(self) -> str:
         """Its consumer's name."""
         return self.reading.name
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is to be told of it: it was pending, and is not attached yet."""
+        never = self.reading.state == "gone" and not self.reading.pid
+        return never and not (self.here or self.end or self.pending)
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words: "queued: it needs ...", "waits for its turn"; empty: for batches at most."""
+        if self.here:
+            return f"waits for {self.reading.awaits}" if self.reading.awaits else ""
+        return self.pending
 
 
 class StreamNews(NamedTuple):
@@ -209,7 +226,9 @@ class StreamView:
                 logged += self._log(row, end.metrics, reading.time_s)
                 if row not in drawn:
                     drawn.append(row)
-        self._leave(here, reading.time_s)
+        for name in reading.pending.keys() - self.rows.keys():
+            self._row(never_attached(EndReading(name, "", reading.time_s)), reading.time_s)
+        self._leave(here, reading)
         if not (here and self._lately_said(reading)):
             self._speak(self._found(), reading.time_s)
         self._best = None
@@ -233,6 +252,9 @@ class StreamView:
         """Take in a state that no reading carries: the stream is not served, or has ended."""
         with self.lock:
             self.state = state
+            if state in _NOT_SERVED:
+                for row in self.rows.values():
+                    row.pending = ""
             self.say = Diagnosis(state, text, None, text)
             self._said_s = -math.inf
 
@@ -251,7 +273,7 @@ class StreamView:
     def shown(self, most: int) -> list[Row]:
         """Return the trials for a screen of so many rows: the current ones, and those that left last."""
         with self.lock:
-            rows = list(self.rows.values())
+            rows = [row for row in self.rows.values() if not row.unknown]
         here = [row for row in rows if row.here]
         left = sorted((row for row in rows if not row.here), key=lambda row: row.came_s)
         room = max(0, most - len(here))
@@ -326,17 +348,19 @@ class StreamView:
         row.last = dict(end.metrics)
         return row
 
-    def _leave(self, here: set[str], now_s: float) -> None:
+    def _leave(self, here: set[str], reading: StreamReading) -> None:
+        now_s = reading.time_s
         for name, row in self.rows.items():
+            row.pending = reading.pending.get(name, "") if name not in here else ""
             if name in here:
                 continue
             if row.here:
                 row.here, row.came_s, row.pace, row.told = False, now_s, UNKNOWN, UNKNOWN
-            end = self._ends.by_name.get(name)
+            end = None if row.pending else self._ends.by_name.get(name)
             row.end, row.error, row.last = (
                 ("", "", {}) if end is None else (end.state, end.error, end.metrics)
             )
-            row.state = row.end or "gone"
+            row.state = row.pending.partition(":")[0] or row.end or "gone"
 
     def _log(self, row: Row, metrics: Mapping[str, float], now_s: float) -> list[tuple[int, int, float]]:
         """Keep the new ones of a trial's logged numbers; return them as a frame has them."""
@@ -420,8 +444,9 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     if rows:
         lines += ["", _TEXT_COLUMNS, *map(_text_row, rows), ""]
         lines.append("; ".join(f"{title.lower()} {said}" for title, said in view.flow.items()))
-    if ended := [_text_end(row) for row in known if row.end and not row.here]:
-        lines += ["", *ended]
+    waiting = [f"{row.name:<20} {row.pending}" for row in known if row.pending]
+    if rest := waiting + [_text_end(row) for row in known if row.end and not row.here]:
+        lines += ["", *rest]
     could = view.rates.loader_alone_per_s() if rows else math.nan
     if not math.isnan(could):
         lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
@@ -455,5 +480,4 @@ def _text_row(row: Row) -> str:
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
     numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
-    state = f"waits for {reading.awaits}" if reading.awaits else row.state
-    return f"{row.name:<20} {state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()
+    return f"{row.name:<20} {row.waits or row.state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -35,8 +35,10 @@ __all__ = [
     "Known",
     "Viewer",
     "Watch",
+    "awaits_of",
     "eta_of",
     "listen",
+    "sources",
     "unlisten",
     "watch",
     "watched",
@@ -47,6 +49,10 @@ AWAIT_S = 75.0
 
 ENDED_KEPT = 8
 """Ended streams that keep their history; the oldest are forgotten first."""
+
+sources: list[Callable[[str], Mapping[str, str]]] = []
+"""Each returns which trials of this process a stream, by its name, is to be told of: those that are not attached yet,
+with state and reason. Called on the thread that follows the stream, four times a second."""
 
 _watches: dict[str, Watch] = {}
 _lock = threading.Lock()
@@ -222,6 +228,9 @@ class Watch:
         for listener in listeners:
             for tick in ticks:
                 listener.tell(tick)
+        self._follower.tell_pending(
+            {name: said for found in sources for name, said in found(self.name).items()}
+        )
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
@@ -380,6 +389,21 @@ def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
                 found.append(row.eta)
     # a validation stream ends with the training: of two that are as sure the longer
     return max(found, key=lambda eta: (eta.whole, eta.left_s), default=NO_ETA)
+
+
+def awaits_of(consumer: str, pid: int | None) -> str:
+    """Return what a consumer waits for beside batches, as the watches of this process say: "its turn"; empty: nothing.
+
+    Args:
+        consumer: Its name; that of a group for any of its ranks.
+        pid: Its process.
+    """
+    for there in watched().values():
+        latest = None if there.over else there.view.latest
+        for one in () if latest is None else latest.consumers:
+            if one.awaits and one.pid == pid and one.name.partition("[")[0] == consumer:
+                return one.awaits
+    return ""
 
 
 def _forget() -> None:

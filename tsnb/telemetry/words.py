@@ -62,7 +62,13 @@ _TONES = {
     "stopping": "warn",
 }
 _END_TONES = {"done": "ok", "failed": "bad", "lost": "bad", "interrupted": "warn"}
-_CONSUMER_TONES = {"sets the pace": "ok", "waiting": "bad", "skipping": "warn"}
+_CONSUMER_TONES = {
+    "sets the pace": "ok",
+    "waiting": "bad",
+    "skipping": "warn",
+    "queued": "warn",
+    "starting": "warn",
+}
 _STREAM_WORDS = {"absent": "not served", "gone": "ended", "serving": "", "blocked": ""}
 
 
@@ -80,7 +86,7 @@ def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
     """Return a consumer's state as shown, and its tone.
 
     Args:
-        state: One of `CONSUMER_STATES` or `END_STATES`.
+        state: One of `CONSUMER_STATES` or `END_STATES`, or that of a trial that is not attached yet.
         for_s: Seconds in that state.
         live: Whether the stream is served.
     """

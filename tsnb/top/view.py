@@ -71,6 +71,7 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
         )
     lines = [Text(line, "yellow") for line in (incidents(view.latest) if view.latest else [])]
     lines += [Text(f"{row.name} {row.state}: {row.error}", "red") for row in rows if row.error]
+    lines += [Text(f"{row.name} {row.waits}", "yellow") for row in rows if row.waits]
     lines += [_packed(recent, width)] if (recent := _recent(view)) else []
     if lines:
         parts += [Text(), *lines]

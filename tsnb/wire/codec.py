@@ -59,6 +59,7 @@ from tsnb.wire.messages import (
     Take,
     Threads,
     TrialEnded,
+    TrialsPending,
     Tune,
     Waiting,
     Wants,
@@ -136,6 +137,7 @@ _JSON: dict[int, type[Any]] = {
     82: Tune,
     83: LiveNow,
     84: RoundsAsked,
+    85: TrialsPending,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
@@ -306,6 +308,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "int | None": (int, type(None)),
     "dict[str, float]": (dict,),
     "dict[str, bool]": (dict,),
+    "dict[str, str]": (dict,),
 }
 
 

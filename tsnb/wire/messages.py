@@ -6,7 +6,7 @@ producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoi
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  LiveAsked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
-                       TrialEnded  RoundsAsked
+                       TrialEnded  TrialsPending  RoundsAsked
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
@@ -63,6 +63,7 @@ __all__ = [
     "Take",
     "Threads",
     "TrialEnded",
+    "TrialsPending",
     "Tune",
     "Waiting",
     "Wants",
@@ -70,7 +71,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 20
+PROTOCOL = 21
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -318,6 +319,16 @@ class TrialEnded(NamedTuple):
     """The last numbers that it logged."""
 
 
+class TrialsPending(NamedTuple):
+    """An observer, a notebook say, tells which trials it has for the stream that are not attached yet.
+
+    It takes the place of the one before. What an observer told goes with its connection.
+    """
+
+    states: dict[str, str]
+    """State and reason of each, as `tsnb.trials` shows them, by name: "queued: it starts when 'a' is done"."""
+
+
 class Welcome(NamedTuple):
     """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers."""
 
@@ -550,6 +561,7 @@ Message = (
     | Tune
     | RoundsAsked
     | TrialEnded
+    | TrialsPending
     | Welcome
     | Refused
     | LayoutTold

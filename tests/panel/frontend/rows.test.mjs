@@ -25,6 +25,11 @@ test("with many, those that ended fold by kind but for the latest; failures neve
   assert.deepEqual(opened.folds.map(({ lanes, open }) => [lanes.length, open]), [[27, true]]);
 });
 
+test("those that are not attached yet are never folded", () => {
+  const waiting = { ...lane("next", "", 1), here: false, pending: "queued: it starts when 'a' is done" };
+  assert.ok(arranged([...many, waiting], { sort: null }).rows.includes(many.length));
+});
+
 test("a filter finds names by any of their words", () => {
   const found = arranged(many, { sort: null, filter: "OUT 2", open: ["pruned"] });
   assert.deepEqual(names(many, found.rows), ["out-2", "out-12", ...Array.from({ length: 10 }, (_, k) => `out-2${k}`)]);

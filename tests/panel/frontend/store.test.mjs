@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SOURCES, bytes, filled as fill, frame, lane } from "./sources.mjs";
 
-const { Store } = await import(`${SOURCES}/store.js`);
+const { Store, waitsFor } = await import(`${SOURCES}/store.js`);
 const filled = (...given) => fill(Store, ...given);
 
 test("a tick that follows is taken in; one that was missed is noticed", () => {
@@ -37,6 +37,17 @@ test("what is saved opens as a recording, with all that was known", () => {
   assert.deepEqual(again.marks, [{ t: 0.5, kind: "joined", name: "a", text: "a joined" }]);
   assert.deepEqual(again.can, {});
   assert.equal(again.gpus[0], "A100");
+});
+
+test("a trial that is not attached yet has its state and reason; where nobody tells of it, it is not there", () => {
+  const store = filled([frame(0, {})], []), why = "queued: it needs 2.1 GiB: no more";
+  store.put(0, { ...lane("big"), here: false, pending: why });
+  assert.deepEqual([store.stateOf(0).state, waitsFor(store.lanes[0])], ["queued", why]);
+  store.put(0, { ...lane("big"), here: false, unknown: true });
+  assert.equal(store.lanes[0], null);
+  store.put(0, { ...lane("big"), awaits: "its turn" });
+  assert.equal(waitsFor(store.lanes[0]), "waits for its turn");
+  assert.equal(waitsFor({ ...lane("big"), here: false, awaits: "", end: "done" }), "");
 });
 
 test("the machine is as it was last seen, which not every tick tells", () => {

@@ -105,11 +105,12 @@ export function idleStream(store, state) {
   return state === "stopping" ? "the stream is stopping" : "";
 }
 
-/** Why nothing can be asked of a trial now; empty: it can. */
-export function idle(store, state, lane) {
+/** Why nothing can be asked of a trial now; empty: it can. `toStop`: what also one can be asked that has not begun. */
+export function idle(store, state, lane, toStop = false) {
   const why = state === "stopping" ? "" : idleStream(store, state);
   if (why) return why;
-  const { here, end } = store.lanes[lane];
+  const { here, end, pending } = store.lanes[lane];
+  if (pending) return toStop ? "" : `it is ${pending}`;
   return here ? "" : end ? `it has ended: ${end}` : "it has left";
 }
 

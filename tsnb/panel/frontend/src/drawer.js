@@ -8,6 +8,7 @@ import { Further } from "./further.js";
 import { icon, showIcon } from "./icons.js";
 import { matching } from "./log.js";
 import { shape } from "./shapes.js";
+import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
 import { OVER, clock, consumerState, cores, count, mebibytes, metric, milliseconds, percent } from "./words.js";
 
@@ -37,6 +38,7 @@ export class Drawer {
     this.head = make("div", "tsnb-drawer-head", back, this.mark, this.title, state, make("span", "tsnb-drawer-acts", this.interrupt.element, this.pause.element, this.stop.element, away));
     this.refusal = refusal();
     this.error = make("p", "tsnb-drawer-error");
+    this.waits = make("p", "tsnb-drawer-waits");
     this.live = make("div", "tsnb-live");
     this.changes = make("ul", "tsnb-changes tsnb-soft");
     this.further = new Further(send, () => [...this.live.children].map((row) => row.changed()).filter(Boolean));
@@ -72,7 +74,7 @@ export class Drawer {
       files: part("Artifacts", "", this.figures, this.files),
       cost: part("Cost", "over the last seconds", this.cost),
     };
-    const inner = make("div", "tsnb-drawer-inner", this.head, this.refusal.element, this.error, ...Object.values(this.parts));
+    const inner = make("div", "tsnb-drawer-inner", this.head, this.refusal.element, this.error, this.waits, ...Object.values(this.parts));
     this.element = make("aside", "tsnb-drawer", inner);
     this.element.id = this.id;
     this.element.hidden = true;
@@ -125,10 +127,11 @@ export class Drawer {
     showIcon(this.icon, now.state);
     this.state.parentElement.dataset.tone = words.tone;
     const why = lane < 0 ? "it is not on this stream" : idle(store, state, lane);
-    this.stop.draw(why);
+    this.stop.draw(lane < 0 ? why : idle(store, state, lane, true));
     this.interrupt.draw(why);
     this.pause.drawFor(now.state === "paused", why);
     this.interrupt.element.hidden = !store.can.interrupt;
+    put(this.waits, lane >= 0 ? waitsFor(store.lanes[lane]) : "");
     put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");
     this.drawLog(false, store.log);
     if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) return;

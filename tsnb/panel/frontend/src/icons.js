@@ -14,6 +14,8 @@ const ICONS = {
   "between epochs": [FULL, "M1 5H3.4V7.4H1ZM4.8 5H7.2V7.4H4.8ZM8.6 5H11V7.4H8.6Z"],
   "awaits ranks": [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM6 3.5V6L7.8 7.2"],
   "awaits turn": [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM6 3.5V6L7.8 7.2"],
+  queued: [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM6 3.5V6L7.8 7.2"],
+  starting: [FULL, "M1 5H3.4V7.4H1ZM4.8 5H7.2V7.4H4.8ZM8.6 5H11V7.4H8.6Z"],
   parked: [FULL, "M2.5 1.5H5V10.5H2.5ZM7 1.5H9.5V10.5H7Z"],
   paused: [FULL, "M2.5 1.5H5V10.5H2.5ZM7 1.5H9.5V10.5H7Z"],
   done: [LINE, "M1.5 6.5L4.8 9.8L10.5 2.5"],

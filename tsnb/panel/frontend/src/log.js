@@ -93,7 +93,7 @@ export class Log {
     }
   }
 
-  /** How the chosen trial is, as far as it is known. */
+  /** How the chosen trial is, and what it waits for, as far as it is known: "queued: it needs 2.1 GiB ...". */
   get state() {
     const found = this.trials.find(([name]) => name === this.name);
     return found ? found[1] : "";

@@ -65,9 +65,10 @@ export class LogPane {
     const lane = lanes.findIndex((each) => each && each.name === log.name);
     style(this.swatch, "background", lane < 0 ? "var(--tsnb-held)" : colour(lane));
     put(this.state, log.state);
-    this.state.dataset.tone = TONES[log.state] || "soft";
+    const word = log.state.replace(/:.*/s, "");
+    this.state.dataset.tone = TONES[word] || "soft";
     if (this.stop.name !== log.name) this.stop.of(log.name);
-    this.stop.draw(!log.name ? "no trial is chosen" : !log.can ? "this is a recording" : GOES_ON.has(log.state) ? "" : log.missing ? "it was started elsewhere" : log.state ? `it has ended: ${log.state}` : "nothing is known of it yet");
+    this.stop.draw(!log.name ? "no trial is chosen" : !log.can ? "this is a recording" : GOES_ON.has(word) ? "" : log.missing ? "it was started elsewhere" : log.state ? `it has ended: ${log.state}` : "nothing is known of it yet");
     attribute(this.lines, "aria-label", `Log of ${log.name}`);
     put(this.note, this.stop.why ? `could not stop: ${this.stop.why}` : log.cut ? "the end of it; the full log is on disk" : "");
   }

@@ -15,7 +15,7 @@ export function arranged(lanes, { sort, filter = "", open = [], params = new Map
   const wanted = filter.toLowerCase().replace(/\s*([<>]=?|=)\s*/g, "$1").split(/\s+/).filter(Boolean);
   const fits = (lane) => wanted.every((word) => matches(word, lanes[lane].name, params.get(lanes[lane].name) || []));
   const all = lanes.map((_, lane) => lane).filter((lane) => lanes[lane] && fits(lane));
-  const kind = (lane) => (lanes[lane].here ? "" : FOLDED[lanes[lane].end || "gone"] || "");
+  const kind = (lane) => (lanes[lane].here || lanes[lane].pending ? "" : FOLDED[lanes[lane].end || "gone"] || "");
   const ended = all.filter(kind).sort((a, b) => lanes[b].since_s - lanes[a].since_s);
   const room = Math.max(KEPT, FOLD_FROM - 1 - (all.length - ended.length));
   const old = all.length < FOLD_FROM ? [] : ended.slice(room), away = new Set(old.filter((lane) => !open.includes(kind(lane))));

@@ -5,6 +5,7 @@ import { attribute, button, make, put, style } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
 import { shape } from "./shapes.js";
+import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
 import { OVER, consumerState, count, metric, parameter, percent, progress, remaining } from "./words.js";
 
@@ -100,7 +101,7 @@ export class Row {
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
     this.drawn = true;
     const why = idle(store, state, this.lane);
-    this.stop.draw(why);
+    this.stop.draw(idle(store, state, this.lane, true));
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
@@ -108,19 +109,20 @@ export class Row {
 
   /** What it does now; of a stream that is over, what it did in all. */
   drawNow(store, state, row, over) {
-    const { lanes } = store, here = lanes[this.lane].here, now = store.stateOf(this.lane);
+    const { lanes } = store, { here, pending } = lanes[this.lane], now = store.stateOf(this.lane);
     const words = consumerState(now.state, now.forS, !over || state === "recording");
-    this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here);
+    this.element.classList.toggle("tsnb-off", over ? state !== "recording" : !here && !pending);
     put(this.state, words.label);
     showIcon(this.icon, words.label === "ended" ? "left" : now.state === "gone" ? "left" : now.state);
-    const { awaits, error, part } = lanes[this.lane], failed = !here && error ? `${words.label}: ${error}` : "";
+    const { error, part } = lanes[this.lane], waits = waitsFor(lanes[this.lane]), failed = !here && error ? `${words.label}: ${error}` : "";
     const verdict = !here && store.verdicts[this.name] ? `${words.label}: ${store.verdicts[this.name]}` : "";
-    attribute(this.cells[1], "title", failed || verdict || (awaits ? `waits for ${awaits}` : words.label));
+    attribute(this.cells[1], "title", failed || verdict || waits || words.label);
     put(this.part, part || "");
     this.part.hidden = !part;
     attribute(this.cells[0], "title", part ? `${this.name}: ${part}` : this.name);
-    put(this.detailState, failed ? error : `${words.label}   `);
+    put(this.detailState, failed ? error : pending || `${words.label}   `);
     this.element.classList.toggle("tsnb-failed", Boolean(failed));
+    this.element.classList.toggle("tsnb-pending", Boolean(pending));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;

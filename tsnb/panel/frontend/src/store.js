@@ -108,7 +108,7 @@ export class Store extends Numbers {
     }
     const at = this.placeAt(number);
     if (this.curves && this.lanes[at] && lane.run !== this.lanes[at].run) this.curves.forget(at);
-    this.lanes[at] = lane;
+    this.lanes[at] = lane && lane.unknown ? null : lane;
   }
 
   /** Where the panel has a lane of the stream. */
@@ -206,7 +206,7 @@ export class Store extends Numbers {
 
   /** A lane's state now, and for how many seconds it has been in it. */
   stateOf(lane) {
-    if (!this.lanes[lane].here) return { state: this.lanes[lane].end || "gone", forS: 0 };
+    if (!this.lanes[lane].here) return { state: pendingState(this.lanes[lane]) || this.lanes[lane].end || "gone", forS: 0 };
     const now = this.lastRow(lane);
     if (!now) return { state: "joining", forS: 0 };
     if (PASSING.has(this.states[now.state])) return { state: this.mostly(lane), forS: 0 };
@@ -245,6 +245,12 @@ export class Store extends Numbers {
     return undefined;
   }
 }
+
+/** The state of a trial that is not attached yet: "queued"; empty: it is, or was. */
+export const pendingState = ({ pending }) => (pending || "").replace(/:.*/s, "");
+
+/** What a trial waits for, in words: "queued: it needs 2.1 GiB ...", "waits for its turn"; empty: for batches only. */
+export const waitsFor = ({ here, awaits, pending }) => (here ? awaits && `waits for ${awaits}` : pending) || "";
 
 /** A lane's life in so many bars of equal time, over the streams that it is on: [[reel, how much later its time begins], ...]. */
 export function timesOf(reels, lane, bars) {

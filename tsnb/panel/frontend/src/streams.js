@@ -2,7 +2,7 @@
 // streams it is on. Knows no DOM.
 
 import { Log } from "./log.js";
-import { FLOWING, Numbers, Store, timesOf } from "./store.js";
+import { FLOWING, Numbers, Store, pendingState, timesOf } from "./store.js";
 import { LIVE, NO_ETA } from "./words.js";
 
 export class Streams {
@@ -186,6 +186,7 @@ export class Joint extends Numbers {
         metrics: [...new Set(own.flatMap((lane) => lane.metrics))],
         run: own.reduce((sum, lane) => sum + (lane.run || 0), 0),
         awaits: own.map((lane) => lane.awaits).find(Boolean) || "",
+        pending: here ? "" : own.map((lane) => lane.pending).find(Boolean) || "",
         end: here ? "" : ended.end,
         error: here ? "" : ended.error,
         part: [...new Set(own.map((lane) => lane.part).filter(Boolean))].join("; "),
@@ -237,7 +238,7 @@ export class Joint extends Numbers {
 
   stateOf(lane) {
     if (this.lanes[lane].here) return this.flowOf(lane).stateOf(lane);
-    return { state: this.lanes[lane].end || "gone", forS: 0 };
+    return { state: pendingState(this.lanes[lane]) || this.lanes[lane].end || "gone", forS: 0 };
   }
 
   told(lane) {
