@@ -401,6 +401,13 @@ def test_few_streams_are_all_shown(browser: Browser, count: int) -> None:
     page = host.page
     expect(page.locator(".tsnb-name:visible")).to_have_text([f"part-{k}" for k in range(count)])
     assert page.locator(".tsnb-chooser").is_hidden()
-    assert page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") <= 1500
+    high = "() => document.querySelector('.tsnb-panel').offsetHeight"
+    closed = page.evaluate(high)
+    assert closed <= 1500
     host.shot(ARTIFACTS / f"panel-few-{count}.png")
+    page.locator(".tsnb-cell").first.click()
+    host.settle()
+    assert page.locator(".tsnb-cell-curve:visible").count() == 0, "the large chart has it"
+    assert page.evaluate(high) - closed <= 120 * count, "a row of charts for each stream, and no more"
+    host.shot(ARTIFACTS / f"panel-few-{count}-large.png")
     assert not host.errors
