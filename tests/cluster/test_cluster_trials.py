@@ -169,6 +169,8 @@ def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machin
     huge = start(jobs.surroundings, "huge", threads=64)
     until(lambda: "No machine of the cluster has that much now" in huge.logs(), ENDS_S)
     assert (second.state, huge.state) == ("queued", "queued")
+    assert second.state_text == "queued: it waits for room in the cluster, 1 CPU and 1 GPU on one machine"
+    assert f"queued: {huge.waits_for}" in repr(tsnb.trials) and "No machine of the cluster" in huge.waits_for
     huge.stop()
     assert huge.state == "stopped"
     first.interrupt()
@@ -176,7 +178,7 @@ def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machin
     assert jobs.ENDED in first.logs()
     result = second.result(ENDS_S)
     assert result["CUDA_VISIBLE_DEVICES"] == "0"
-    assert second.pid is None
+    assert second.pid is None and not second.waits_for
     assert second.result() == result
     second.stop()
     with pytest.raises(TsnbError, match="has ended"):
