@@ -22,7 +22,7 @@ import contextlib
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,10 @@ from tsnb.spilling.checkpoints import checkpoint_hooks
 from tsnb.spilling.offloaded import Offloaded, plain, reserve_bytes
 from tsnb.spilling.operations import Operations
 from tsnb.spilling.pages import SMALL_BYTES, Pages, bytes_of, free_at_once
-from tsnb.spilling.transfers import CudaTransfers
+from tsnb.spilling.transfers import CudaTransfers, device_of
 from tsnb.words import bytes_of as size_of
 
-__all__ = ["Spilled", "device_of", "spill"]
+__all__ = ["Spilled", "spill"]
 
 STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "ASGD": 1, "Adagrad": 1}
 """Tensors of a parameter's size that an optimizer keeps beside it, to foretell what it will take; others: 1."""
@@ -106,45 +106,6 @@ def spill(
     else:
         pages = Offloaded(most, CudaTransfers(on))
     return Spilled(model, optimizer, most, pages)
-
-
-def device_of(places: Mapping[str, torch.device], asked: torch.device | None = None) -> torch.device:
-    """Return where a spilled model is trained.
-
-    Args:
-        places: Where its parameters are, by name.
-        asked: Where the user wants it.
-
-    Raises:
-        TsnbError: It is on several devices, on one of another kind, or on another one than the user wants.
-    """
-    first: dict[torch.device, str] = {}
-    for name, place in places.items():
-        if place.type != "meta":
-            first.setdefault(place, name)
-    for place, name in first.items():
-        if place.type not in ("cpu", "cuda"):
-            raise TsnbError(
-                f"tsnb.spill is for models on the CPU or a CUDA GPU, and {name!r} is on {place}. Leave it out there."
-            )
-    if asked is not None and asked.type not in ("cpu", "cuda"):
-        raise TsnbError(f"tsnb.spill trains on the CPU or a CUDA GPU: device={str(asked)!r} is neither.")
-    if len(first) > 1:
-        (one, name), (other, another), *_ = first.items()
-        raise TsnbError(
-            f"this model is on several devices, {name!r} on {one} and {another!r} on {other}: tsnb.spill needs all of "
-            "it on one. Move it to the CPU, and give device= for the GPU to train on."
-        )
-    where = next(iter(first), None)
-    if asked is None or where is None:
-        return asked or where or torch.device("cpu")
-    if where.type == "cpu":
-        return asked
-    if asked.type == "cpu" or asked.index not in (None, where.index):
-        raise TsnbError(
-            f"this model is on {where}, and device={str(asked)!r} was asked for: leave device= out."
-        )
-    return where
 
 
 def _ended() -> None:

@@ -15,6 +15,7 @@ run on a GPU yet.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,50 @@ from tsnb.errors import TsnbError
 from tsnb.machine.memory import free_memory
 from tsnb.spilling.pages import bytes_of
 
-__all__ = ["CudaTransfers", "Transfers"]
+__all__ = ["CudaTransfers", "Transfers", "device_of"]
 
 _cuda: Any = torch.cuda  # annotated in part only
 _PORTABLE = 1
 """cudaHostRegisterPortable: pinned for every device's context."""
+
+
+def device_of(places: Mapping[str, torch.device], asked: torch.device | None = None) -> torch.device:
+    """Return where a spilled model is trained.
+
+    Args:
+        places: Where its parameters are, by name.
+        asked: Where the user wants it.
+
+    Raises:
+        TsnbError: It is on several devices, on one of another kind, or on another one than the user wants.
+    """
+    first: dict[torch.device, str] = {}
+    for name, place in places.items():
+        if place.type != "meta":
+            first.setdefault(place, name)
+    for place, name in first.items():
+        if place.type not in ("cpu", "cuda"):
+            raise TsnbError(
+                f"tsnb.spill is for models on the CPU or a CUDA GPU, and {name!r} is on {place}. Leave it out there."
+            )
+    if asked is not None and asked.type not in ("cpu", "cuda"):
+        raise TsnbError(f"tsnb.spill trains on the CPU or a CUDA GPU: device={str(asked)!r} is neither.")
+    if len(first) > 1:
+        (one, name), (other, another), *_ = first.items()
+        raise TsnbError(
+            f"this model is on several devices, {name!r} on {one} and {another!r} on {other}: tsnb.spill needs all of "
+            "it on one. Move it to the CPU, and give device= for the GPU to train on."
+        )
+    where = next(iter(first), None)
+    if asked is None or where is None:
+        return asked or where or torch.device("cpu")
+    if where.type == "cpu":
+        return asked
+    if asked.type == "cpu" or asked.index not in (None, where.index):
+        raise TsnbError(
+            f"this model is on {where}, and device={str(asked)!r} was asked for: leave device= out."
+        )
+    return where
 
 
 class Transfers:
