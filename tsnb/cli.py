@@ -186,7 +186,7 @@ def _add_plan(commands: Any) -> None:
     _add_measured(planning)
     planning.add_argument(
         "--threads",
-        type=lambda words: tuple(int(word) for word in words.split(",")),
+        type=_numbers,
         default=(1,),
         metavar="N[,N]",
         help="torch threads of each (1); 1,2: those of them with which all are done soonest",
@@ -200,6 +200,13 @@ def _add_plan(commands: Any) -> None:
     )
     planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
     planning.set_defaults(run=_plan)
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in words.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{words!r}: give a number, or several: 1,2") from None
 
 
 def _add_place(commands: Any) -> None:
