@@ -149,6 +149,7 @@ class Lab:
             "--LabApp.news_url=None",
             "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
             "--LabApp.expose_app_in_browser=True",
+            "--JupyterNotebookApp.expose_app_in_browser=True",
         ]
 
     def _environment(self, home: Path) -> dict[str, str]:
@@ -181,16 +182,17 @@ class Notebook:
         page: A Playwright page.
         lab: The server.
         name: The notebook's path below the server's root.
+        app: Which of the server's pages shows it: JupyterLab, "lab/tree", or Notebook 7, "notebooks".
     """
 
-    def __init__(self, page: Page, lab: Lab, name: str) -> None:
-        self.page, self.lab, self.name = page, lab, name
+    def __init__(self, page: Page, lab: Lab, name: str, app: str = "lab/tree") -> None:
+        self.page, self.lab, self.name, self.app = page, lab, name, app
 
     def open(self, timeout_s: float = 180.0) -> None:
         """Load the page (again) and wait for an idle kernel."""
         # networkidle never comes: the page polls; reset: no other test's notebook is open beside it
         self.page.goto(
-            f"{self.lab.url}/lab/tree/{self.name}?reset", wait_until="domcontentloaded", timeout=120_000
+            f"{self.lab.url}/{self.app}/{self.name}?reset", wait_until="domcontentloaded", timeout=120_000
         )
         self.page.wait_for_function("() => Boolean(window.jupyterapp)", timeout=timeout_s * 1000)
         self.page.evaluate("async () => { await window.jupyterapp.restored }")
