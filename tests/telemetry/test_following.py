@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -24,6 +24,8 @@ class FakeStream:
         self.up = False
         self.readings: queue.Queue[StreamReading | Exception] = queue.Queue()
         self.stopped: list[str] = []
+        self.pending: list[dict[str, str]] = []
+        self.room = True
         self.opened = 0
 
     def connect(self, name: str | None) -> FakeConnection:
@@ -54,6 +56,13 @@ class FakeConnection(Observer):
 
     def request_consumer_stop(self, consumer: str) -> None:
         self.stream.stopped.append(consumer)
+
+    def tell_pending(self, states: Mapping[str, str]) -> bool:
+        if not self.stream.up:
+            raise ProducerGone("it has just gone")
+        if self.stream.room:
+            self.stream.pending.append(dict(states))
+        return self.stream.room
 
     def close(self) -> None:
         pass
@@ -125,6 +134,44 @@ def test_it_tells_the_end_and_finds_the_next_producer(
     stream.readings.put(three_models().reading())
     listener.heard_until("reading")
     assert stream.opened >= 2
+
+
+def test_what_a_queued_trial_waits_for_is_told_once_and_again_to_the_next_producer(
+    stream: FakeStream, listener: Listener
+) -> None:
+    """Where there is no room for it, with the next reading; at the very end of a stream there is nobody to tell."""
+    free = iter(range(1, 100))
+    same = threading.Event()
+
+    def reading(reading: StreamReading) -> None:
+        mine.tell_pending({"a": f"queued: {next(free) if not same.is_set() else 0} GiB are free"})
+        listener.reading(reading)
+
+    mine = Follower("mnist", reading, listener.note, stream.connect)
+    first = list(three_models().run(2.0))[-1]
+    one = first.consumers[0]
+    last = replace(first, ends=(EndReading(one.name, "done", first.time_s, one.pid),))
+    stream.up, stream.room = True, False
+    stream.readings.put(first)
+    mine.start()
+    try:
+        listener.heard_until("reading")
+        stream.room = True
+        for _ in range(2):
+            stream.readings.put(last)
+            listener.heard_until("reading")
+        assert [told["a"] for told in stream.pending] == ["queued: 2 GiB are free", "queued: 3 GiB are free"]
+        stream.up = False
+        stream.readings.put(ProducerGone("it ends"))
+        assert "has ended" in listener.heard_until("gone")[1]
+        same.set()
+        stream.up = True
+        for _ in range(2):
+            stream.readings.put(first)
+            listener.heard_until("reading")
+        assert [told["a"] for told in stream.pending[2:]] == ["queued: 0 GiB are free"]
+    finally:
+        mine.close()
 
 
 def test_who_had_ended_before_the_stream_did_is_told_to_have_left(stream: FakeStream) -> None:

@@ -112,17 +112,15 @@ class Follower:
         self._connected().request_consumer_stop(consumer)
 
     def tell_pending(self, states: Mapping[str, str]) -> None:
-        """Tell the producer which trials of this process are not attached yet, where that is news.
+        """Tell the producer which trials of this process are not attached yet, where that is news and it is there.
 
         Args:
             states: State and reason of each by name, as `Observer.tell_pending`.
-
-        Raises:
-            ProducerGone: The producer is not there.
         """
-        if states != self._told:
-            self._connected().tell_pending(states)
-            self._told = states
+        if states != self._told and self._connection is not None:
+            with contextlib.suppress(ProducerGone):  # the next `read` says so
+                if self._connection.tell_pending(states):
+                    self._told = states
 
     def _connected(self) -> Observer:
         if self._connection is None:

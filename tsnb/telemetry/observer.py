@@ -170,13 +170,16 @@ class Observer:
                 return True
         return False
 
-    def tell_pending(self, states: Mapping[str, str]) -> None:
+    def tell_pending(self, states: Mapping[str, str]) -> bool:
         """Tell which trials of this process are not attached yet; it takes the place of what was told before.
 
         Args:
             states: State and reason of each, as `tsnb.trials` shows them, by name.
+
+        Returns:
+            Whether there was room for it.
         """
-        self._send(ms.TrialsPending(dict(states)))
+        return self._send(ms.TrialsPending(dict(states)))
 
     def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""
@@ -199,9 +202,9 @@ class Observer:
         """Ask for another number of the loader's workers, or None for as many as help; the readings say when."""
         self._send(ms.Tune(workers, memory_bytes))
 
-    def _send(self, message: ms.Message) -> None:
+    def _send(self, message: ms.Message) -> bool:
         try:
-            self._channel.send(encode(message))
+            return self._channel.send(encode(message))
         except ChannelClosed:
             raise self._gone() from None
 
