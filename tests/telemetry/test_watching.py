@@ -213,6 +213,29 @@ def test_an_end_stands_beside_readings_that_are_older_than_it() -> None:
     watching.close()
 
 
+def test_an_end_stands_though_the_producer_hears_later_that_its_consumer_has_left() -> None:
+    """Of a trial that is over before a reading says that it is there: the next one may, the one after has its end."""
+    readings = list(three_models().run(3.0))[:4]
+    one = readings[0].consumers[0]
+    gone = [replace(r, consumers=tuple(c for c in r.consumers if c.name != one.name)) for r in readings]
+    stream = FakeStream()
+    watching = Watch("mnist", stream.connect)
+    stream.readings.put(gone[0])
+    stream.up = True
+    assert watching.readings(60.0)
+    end = EndReading(one.name, "done", readings[0].time_s + 0.1, pid=one.pid, metrics={"loss": 0.125})
+    watching.tell_end(end)
+    stream.readings.put(readings[1])
+    stream.readings.put(replace(gone[2], ends=(EndReading(one.name, "left", gone[2].time_s, one.pid), end)))
+    stream.readings.put(gone[3])
+    assert eventually(lambda: len(watching.readings()) == 5)
+    row = watching.view.rows[one.name]
+    assert (row.here, row.end, row.state, row.last["loss"]) == (False, "done", "done", 0.125)
+    (trial,) = [t for t in Report(watching.readings(), ended=True).story.trials if t.name == one.name]
+    assert trial.state == "done"
+    watching.close()
+
+
 def test_a_stream_that_has_ended_is_waited_for_again_when_somebody_listens() -> None:
     """Its history is not lost by that, until another stream of its name begins one."""
     stream, ear = FakeStream(), Ear()

@@ -257,7 +257,11 @@ class Ends:
             known_end = self.by_name.get(name)
             if known_end and known_end.pid == here[name] and reading.time_s < known_end.time_s:
                 continue  # the end was told before the readings from before it were heard
-            self.by_name.pop(name, None)  # another run of the name has come
+            if (
+                known_end
+            ):  # another run of the name has come; or the producer hears later that this one has left
+                del self.by_name[name]
+                self._told.discard((known_end.name, known_end.time_s))  # then it tells the end once more
             news.pop(name, None)
         self._here, self._pids = set(here), known
         return news
