@@ -88,12 +88,15 @@ print(json.dumps(wanted, default=float), json.dumps(printed), sep="\\n")""",
     "%tensorsocket stop ending",
 ]
 
+# all notebooks here are of one project: each has trials of other names
+SEVEN = [source.replace("brief", "seventh") for source in SHORT]
+
 NOTEBOOKS = {
     "frozen": COUNTER,
     "reloaded": TALKER,
     "busy": TALKER,
     "reopened": SHORT,
-    "seven": SHORT,
+    "seven": SEVEN,
     "ending": ENDING,
 }
 
@@ -173,13 +176,13 @@ def test_notebook_7_shows_the_panel_as_jupyterlab_does(browser: Browser, lab: La
     page.on("pageerror", lambda error: errors.append(str(error.stack)))
     notebook = Notebook(page, lab, "seven.ipynb", "notebooks")
     notebook.open()
-    for index in range(len(SHORT)):
+    for index in range(len(SEVEN)):
         notebook.run(index)
     panel = page.locator(PANEL)
     panel.wait_for(timeout=60_000)
-    row = panel.get_by_role("row").filter(has_text="brief")
+    row = panel.get_by_role("row").filter(has_text="seventh")
     row.filter(has_text="done").wait_for(timeout=60_000)
-    panel.get_by_role("button", name="brief").first.click()
+    panel.get_by_role("button", name="seventh").first.click()
     page.get_by_text("Time line").wait_for(timeout=60_000)
     box = panel.bounding_box()
     assert box is not None and box["width"] > 600
