@@ -102,11 +102,13 @@ def test_trials_run_with_the_threads_that_were_planned() -> None:
     """Each is profiled with one and with two; the table, the JSON and the processes say the same."""
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(
-        "import torch, tsnb\n"
+        "import time, torch, tsnb\n"
         "def train(width, epochs=2):\n"
         "    net = torch.randn(width, width)\n"
         "    for _ in range(epochs):\n"
-        "        for batch in tsnb.attach(): net @ net\n"
+        "        for batch in tsnb.attach():\n"
+        "            net @ net\n"
+        "            time.sleep(0.005)  # else it is over between two looks at it\n"
         "    return torch.get_num_threads()\n",
         made,
     )

@@ -61,6 +61,9 @@ def test_a_trial_has_more_threads_where_that_ends_all_of_them_sooner() -> None:
     found = {way.way: way for way in foretold({1: one, 2: two}, feed, feed, 16, math.inf, 0.05)}
     for what in (TOGETHER, IN_TURN, LISTED, APART):
         assert found[what].threads == {"fast": 1, "slow": 2}
+    quicker = [Job("fast", 10_000, 0.199e-3, 0.199e-3, 1.0), two[1]]  # by what a measurement is off
+    for way in foretold({1: one, 2: quicker}, feed, feed, 2, math.inf, 0.05):
+        assert way.threads["fast"] == 1, way.way
     few = {way.way: way for way in foretold({1: one}, feed, feed, 16, math.inf, 0.05)}
     assert found[TOGETHER].makespan_s < 0.6 * few[TOGETHER].makespan_s
     said = why(list(found.values()), found[TOGETHER], "cores")

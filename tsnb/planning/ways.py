@@ -128,7 +128,10 @@ def _threads(jobs: Mapping[int, Sequence[Job]], play: Callable[[Sequence[Job]], 
                     tried = {**mine, name: other}
                     if (tried_s := ends_s(tried)) < mine_s * (1 - 1e-9):
                         mine, mine_s, changed = tried, tried_s, True
-        if mine_s < best_s:
+        for name in names:  # those that all of it hardly gains by go back to the fewest
+            if ends_s(tried := {**mine, name: min(jobs)}) <= mine_s * (1 + WORTH):
+                mine = tried
+        if (mine_s := ends_s(mine)) < best_s:
             best, best_s = mine, mine_s
     return best
 
