@@ -475,7 +475,8 @@ def _mps(options: argparse.Namespace) -> None:
         found = mps.status(our_processes())
         answer(options, found.to_dict(), str(found))
     elif options.verb == "stop":
-        ran = mps.stop(lambda pid: name_of_process(pid, our_processes()))
+        ours = our_processes()
+        ran = mps.stop(lambda pid: name_of_process(pid, ours))
         answer(options, {"stopped": ran}, "stopped your MPS daemon" if ran else "no MPS daemon of yours runs")
     else:
         daemon, new = mps.start()

@@ -34,7 +34,6 @@ def conduct(
     wanted: Sequence[TrialWish],
     loader: Any,
     name: str,
-    threads: int,
     sizes: Mapping[str, float],
     memory_bytes: float,
     started: Callable[[Trial, str], None] = lambda *_: None,
@@ -46,7 +45,6 @@ def conduct(
         wanted: The trials.
         loader: What they train on.
         name: Of the stream.
-        threads: Torch threads of each of which the way says nothing.
         sizes: Bytes of memory of each, by name.
         memory_bytes: For all that run at once.
         started: Is told each trial that has been started, and its stream.
@@ -58,7 +56,7 @@ def conduct(
     with ExitStack() as streams:
         if not apart:
             streams.enter_context(serve(loader, name=name))
-        run = _Run(way, {each.name: each for each in wanted}, threads, sizes, memory_bytes)
+        run = _Run(way, {each.name: each for each in wanted}, sizes, memory_bytes)
         try:
             while run.waiting or run.running:
                 starting = run.next()
@@ -101,7 +99,6 @@ class _Run:
         self,
         way: Foretold,
         wanted: Mapping[str, TrialWish],
-        threads: int,
         sizes: Mapping[str, float],
         memory_bytes: float,
     ) -> None:
@@ -110,7 +107,7 @@ class _Run:
         self.done: dict[str, Trial] = {}
         self.own: dict[str, Producer] = {}
         self.gates: dict[str, Gate] = {}
-        self._way, self._wanted, self._threads = way, wanted, threads
+        self._way, self._wanted = way, wanted
         self._sizes, self._memory_bytes = sizes, memory_bytes
         self._changed = threading.Event()
 
@@ -145,7 +142,7 @@ class _Run:
             each.params,
             name=name,
             producer=stream,
-            threads=self._way.threads.get(name, self._threads),
+            threads=self._way.threads[name],
         )
         if name in self.gates:
             told = replace(told, options=replace(told.options, gate=self.gates[name].path))

@@ -132,8 +132,6 @@ class Fitting:
     """The trials."""
     loader: Any = field(default=None, compare=False)
     """What they train on."""
-    threads: int = 1
-    """Torch threads of each."""
 
     @property
     def table(self) -> list[list[str]]:
@@ -205,7 +203,7 @@ class Fitting:
         if not fits:
             raise TsnbError(self.text)
         sizes = {each.name: each.peak_bytes[1] for each in self.rows}
-        return conduct(self.way, fits, self.loader, name, self.threads, sizes, self.memory_bytes)
+        return conduct(self.way, fits, self.loader, name, sizes, self.memory_bytes)
 
     def __repr__(self) -> str:
         return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
@@ -295,9 +293,10 @@ def place(
     )
     where = room.where if room.bytes <= given else "that you gave"
     rows = placed(several, found, peaks, alone, runs, {n: e.per_s[1] for n, e in seen.items()}, limit)
-    way = Foretold(LISTED, found.schedule, off, found.order, found.at_once)
+    each_has = dict.fromkeys(found.order, threads)
+    way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, threads=each_has)
     return Fitting(
-        rows, tuple(runs), way, limit, where, said(rows, way, limit, where), tuple(several), loader, threads
+        rows, tuple(runs), way, limit, where, said(rows, way, limit, where), tuple(several), loader
     )
 
 

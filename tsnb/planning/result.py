@@ -204,7 +204,6 @@ class Plan:
             self.wanted,
             self.loader,
             name,
-            1,
             sizes,
             self.memory_bytes,
             started=self._ran.started,

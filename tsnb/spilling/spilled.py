@@ -310,9 +310,8 @@ class Spilled:
         self._handles.append(self._optimizer.register_step_post_hook(self._step_over))
 
     def _step_of(self, before: nn.Parameter | None) -> Callable[[torch.Tensor], None]:
-        known = weakref.ref(
-            self
-        )  # torch keeps the hook where Python finds no circles; the optimizer's keeps this
+        # torch keeps the hook where Python finds no circles; the optimizer's keeps this
+        known = weakref.ref(self)
 
         def step(parameter: torch.Tensor) -> None:
             spilled = known()

@@ -383,9 +383,8 @@ class Race:
         if logs and self._taken.get(trial.name, (0, 0))[0] != trial.number:
             self._racing.enter(trial.name, trial.params, trial.options.get("seed"), stream)
             self._taken[trial.name] = trial.number, 0
-        elif (
-            trial.name in self._taken and stream
-        ):  # a trial's first rows may come before the report that says it
+        elif trial.name in self._taken and stream:
+            # a trial's first rows may come before the report that says it
             self._racing.trains_on(trial.name, stream)
 
     def _read(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:

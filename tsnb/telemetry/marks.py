@@ -257,11 +257,11 @@ class Ends:
             known_end = self.by_name.get(name)
             if known_end and known_end.pid == here[name] and reading.time_s < known_end.time_s:
                 continue  # the end was told before the readings from before it were heard
-            if (
-                known_end
-            ):  # another run of the name has come; or the producer hears later that this one has left
+            # another run of the name has come; or the producer hears later that this one has left, and then it tells
+            # the end once more
+            if known_end:
                 del self.by_name[name]
-                self._told.discard((known_end.name, known_end.time_s))  # then it tells the end once more
+                self._told.discard((known_end.name, known_end.time_s))
             news.pop(name, None)
         self._here, self._pids = set(here), known
         return news
