@@ -192,7 +192,7 @@ def _add_plan(commands: Any) -> None:
         help="torch threads of each (1); 1,2: those of them with which all are done soonest",
     )
     planning.add_argument(
-        "--epochs", type=float, metavar="N", help="of each; by default its parameter epochs"
+        "--cold", action="store_true", help="also measure the disk: some files leave the page cache"
     )
     planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
     planning.add_argument(
@@ -204,9 +204,12 @@ def _add_plan(commands: Any) -> None:
 
 def _numbers(words: str) -> tuple[int, ...]:
     try:
-        return tuple(int(word) for word in words.split(","))
+        found = tuple(int(word) for word in words.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{words!r}: give a number, or several: 1,2") from None
+        found = ()
+    if not found or min(found) < 1:
+        raise argparse.ArgumentTypeError(f"{words!r}: give a number from 1 on, or several: 1,2")
+    return found
 
 
 def _add_place(commands: Any) -> None:
@@ -233,6 +236,8 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
         metavar=("MODULE:NAME", "K=V"),
         help="a function that trains on tsnb.attach(), and its parameters; may be repeated",
     )
+    parser.add_argument("--epochs", type=float, metavar="N", help="of each; by default its parameter epochs")
+    parser.add_argument("--samples", type=int, metavar="N", help="in an epoch, if the loader does not say")
     parser.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
@@ -374,6 +379,8 @@ def _plan(options: argparse.Namespace) -> None:
         _trials(options),
         loader=_load(options.loader),
         epochs=options.epochs,
+        samples=options.samples,
+        cold=options.cold,
         cores=options.cores,
         memory=options.memory,
         threads=options.threads,
@@ -388,6 +395,8 @@ def _place(options: argparse.Namespace) -> None:
     found = place(
         _trials(options),
         loader=_load(options.loader),
+        epochs=options.epochs,
+        samples=options.samples,
         memory=options.memory,
         threads=options.threads,
         seconds=options.seconds,

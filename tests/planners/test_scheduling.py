@@ -6,15 +6,17 @@ import itertools
 import math
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tsnb.planners.scheduling import Job, LoaderCost, annealed, apart, in_turn, left_after, listed
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.scheduling import annealed, apart, in_turn, left_after, listed
 
 FREE = LoaderCost(0.0, 0.0, 0.0)
 
 
-def job(name: str, samples: float = 1000.0, ms: float = 1.0, **more: float) -> Job:
+def job(name: str, samples: float = 1000.0, ms: float = 1.0, **more: Any) -> Job:
     return Job(name, samples, ms / 1000, ms / 1000, **more)
 
 

@@ -12,10 +12,12 @@ import pytest
 
 from tests.system.scripts import Script, scripts
 from tsnb.machine.processes import held
-from tsnb.planners.scheduling import Job, LoaderCost, annealed
-from tsnb.planning.placing import CoRun, PlacedTrial, at_once, groups, placed, said
-from tsnb.planning.profiling import TrialWish
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.scheduling import annealed
+from tsnb.planning.co_runs import CoRun, at_once, groups
+from tsnb.planning.placing import PlacedTrial, placed, said
 from tsnb.planning.ways import LISTED, Foretold
+from tsnb.planning.wishes import TrialWish
 
 GIB = float(1 << 30)
 MIB = 1 << 20

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import random
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
 from tsnb.errors import TsnbError
@@ -51,11 +52,32 @@ class Numbers(Dataset[Any]):
         return torch.tensor(index)
 
 
+class Hoarder(Numbers):
+    """Its workers keep 200 MiB each."""
+
+    held = b""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.held = self.held or random.randbytes(200 << 20)
+        return super().__getitem__(index)
+
+
 def make_train() -> Any:
     """A function that travels by value: this file cannot be imported in a trial."""
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(SOURCE, made)
     return made["train"]
+
+
+class Endless(IterableDataset[Any]):
+    """Says nothing of its length."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return map(torch.tensor, range(SAMPLES))
+
+
+def iter_only() -> DataLoader[Any]:
+    return DataLoader(Endless(), BATCH)
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +146,22 @@ def test_trials_run_with_the_threads_that_were_planned() -> None:
     assert {name: trial.result() for name, trial in done.items()} == dict(planned)
 
 
+@pytest.mark.slow
+def test_what_is_assumed_is_said_and_a_loaders_memory_counts() -> None:
+    """A trial that does not say how many epochs it takes; a loader whose workers keep more than there is for all."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(SOURCE.replace("epochs=1", "rounds=1").replace("range(epochs)", "range(rounds)"), made)
+    loader = DataLoader(Hoarder(), BATCH, shuffle=True, num_workers=1)
+    trials = {"a": (made["train"], {"ms": 2.0}), "b": (make_train(), {"ms": 2.0})}
+    found = tsnb.plan(trials, loader=loader, seconds=0.2, memory="300MiB")
+    assert found.open_ended == found.to_dict()["open_ended"] == ["a"]
+    assert "a is taken to train for one epoch" in found.text and "b is" not in found.text
+    fits = {way.way: way.fits for way in found.ways}
+    assert fits["in turn"] and not fits["a loader each"] and "not enough memory" in found.text
+    place = tsnb.place({"a": trials["a"]}, loader=loader, seconds=0.2)
+    assert "a is taken to train for one epoch" in place.text
+
+
 @pytest.mark.parametrize(
     ("state", "eta", "said"),
     [
@@ -160,13 +198,30 @@ def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:
 def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     """One that raises, one that takes too few batches; the message names the way out."""
     train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("def idle(): return 1", made)
+    idle = made["idle"]
     with pytest.raises(TsnbError, match=r"(?s)'bad' failed while.*out of luck.*tsnb.run"):
         tsnb.plan({"good": train, "bad": (train, {"fails": True})}, loader=loader, seconds=0.1)
-    with pytest.raises(TsnbError, match="'short' took too few batches"):
+    with pytest.raises(TsnbError, match=r"'short' took too few batches.*: 4, where 8 are needed"):
         tsnb.plan({"short": (train, {"leaves": True})}, loader=loader, seconds=0.1)
+    with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
+        tsnb.plan({"none": idle}, loader=loader, seconds=0.1)
     assert not tsnb.producers() and not list(tsnb.trials)
-    with pytest.raises(ValueError, match="more than 0 cores"):
+    with pytest.raises(ValueError, match="cores=0"):
         tsnb.plan(train, loader=loader, cores=0)
+    for wrong in ({"cores": "2"}, {"samples": -1}, {"samples": True}, {"seconds": 0}, {"seconds": math.nan}):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*more than 0"):
+            tsnb.plan(train, loader=loader, **wrong)  # type: ignore[arg-type]
+        if "cores" not in wrong:
+            with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*more than 0"):
+                tsnb.place(train, loader=loader, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"tsnb\.place needs at least one trial"):
+        tsnb.place([], loader=loader)
+    with pytest.raises(ValueError, match="threads=0: give a number from 1 on"):
+        tsnb.place(train, loader=loader, threads=0)
+    with pytest.raises(ValueError, match="give samples="):
+        tsnb.place(train, loader=iter_only())
     for threads in (0, (), (1, 0), ("2",), 1.5):
         with pytest.raises(ValueError, match=r"threads=\(1, 2\)"):
             tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from tsnb.planners.scheduling import Job, LoaderCost
-from tsnb.planning.profiling import wanted
-from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, in_threads, why
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, in_threads, why
+from tsnb.planning.wishes import wanted
 from tsnb.words import duration
 
 PLAIN, SERVED = LoaderCost(0.002, 0.002, 0.0002), LoaderCost(0.001, 0.001, 0.0001)
@@ -23,7 +23,13 @@ def test_equal_trials_go_on_one_stream() -> None:
     jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
     ways = foretold({1: jobs}, PLAIN, SERVED, 2, math.inf, 0.1)
     found = chosen(ways)
-    assert found.way == TOGETHER and [way.way for way in ways] == [IN_TURN, APART, TOGETHER, LISTED]
+    assert found.way == TOGETHER and [way.way for way in ways] == [
+        IN_TURN,
+        APART,
+        STAGGERED,
+        TOGETHER,
+        LISTED,
+    ]
     low, high = found.interval_s
     assert low == pytest.approx(0.9 * found.makespan_s) and high == pytest.approx(1.1 * found.makespan_s)
     said = why(ways, found, "cores")

@@ -20,7 +20,8 @@ import pytest
 import tsnb
 from tsnb.errors import TsnbError
 from tsnb.planners import timeline
-from tsnb.planners.scheduling import Job, LoaderCost, annealed, left_after, listed, within
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.scheduling import annealed, left_after, listed, within
 from tsnb.planners.timeline import newest
 from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, clock_time, read_until

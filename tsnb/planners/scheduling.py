@@ -1,13 +1,6 @@
 """How long several unequal trials take, together or one after the other, and in which order they end soonest. Pure.
 
-A fluid model: between two events (a trial starts, has its first batch, or ends) each goes at a constant pace, in
-samples a second. Starts share the cores too: each has a second or more of imports.
-With m the seconds of a trial's step, c its CPU seconds, t those of taking a sample, and of the loader l its seconds a
-sample when nothing else limits it and p its CPU seconds:
-
-    one stream      all at 1 / max(max(m + t), l, (p + sum(c + t)) / cores): one loader, and the slowest sets the pace
-    a loader each   each at most at 1 / max(m + t, l); the cores are shared out evenly (water-filling) at a cost of
-                    p + c + t a sample
+How fast they go beside each other is `fluid`'s.
 
 Trials that wait for a place start in a given order as soon as places and memory allow. Which order, and how many at
 once: an annealed search over both, with the fluid model as its judge (Saturn, Nagrecha and Kumar 2023, solves a mixed
@@ -25,57 +18,26 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tsnb.planners.fluid import Course, Going, Job, LoaderCost
+
 __all__ = [
-    "Job",
     "Listed",
-    "LoaderCost",
     "Schedule",
     "annealed",
     "apart",
     "in_turn",
     "left_after",
     "listed",
+    "staggered",
     "within",
 ]
 
 ROUNDS = 1500
 """Lists that are tried; a dozen trials take a quarter of a second."""
+OFFSETS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+"""Offsets that are tried, as shares of what the longest trial takes alone."""
 MANY = 12
 """With more trials each list takes longer to play, so fewer are tried."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One trial."""
-
-    name: str
-    """Its name."""
-    samples: float
-    """That it has to take."""
-    step_s: float
-    """Seconds a sample of its step, where it has the cores that it uses."""
-    cpu_s: float
-    """CPU seconds a sample of its process."""
-    memory_bytes: float = 0.0
-    """Its largest use of memory."""
-    start_s: float = 0.0
-    """Seconds from its start to its first batch, where it has a core when it needs one."""
-    start_cpu_s: float = 0.0
-    """CPU seconds of that: several that start together share the cores, and take them from those that train."""
-
-
-@dataclass(frozen=True)
-class LoaderCost:
-    """One loader, a sample."""
-
-    wall_s: float
-    """Seconds when nothing else limits it."""
-    cpu_s: float
-    """CPU seconds of its workers."""
-    taking_s: float
-    """CPU seconds of the trial that takes it, of each one."""
-    memory_bytes: float = 0.0
-    """What it needs itself: workers, batches."""
 
 
 @dataclass(frozen=True)
@@ -105,74 +67,6 @@ class Listed:
     """Its predicted course."""
 
 
-@dataclass
-class _Going:
-    """A trial that runs."""
-
-    job: Job
-    left: float
-    """Samples."""
-    starting_s: float
-    """What is left of its start, in seconds as if it had a core when it needs one."""
-
-
-def _begun(job: Job) -> _Going:
-    return _Going(job, job.samples, job.start_s)
-
-
-def _speeds(going: Sequence[_Going], feed: LoaderCost, cores: float, *, shared: bool) -> list[float]:
-    """Return how fast each goes: samples/s of those that take batches, seconds of its start in a second of others."""
-    starts = [each for each in going if each.starting_s > 0]
-    trains = [each for each in going if each.starting_s <= 0]
-    wanted = sum(min(1.0, each.job.start_cpu_s / each.job.start_s) for each in starts)
-    given = min(wanted, cores * len(starts) / max(1, len(going)))
-    start = given / wanted if wanted else 1.0
-    paces = iter(_paces(trains, feed, cores - given if trains else cores, shared=shared))
-    return [start if each.starting_s > 0 else next(paces) for each in going]
-
-
-def _next_s(going: Sequence[_Going], speeds: Sequence[float]) -> float:
-    """Return in how many seconds the first has started, or has taken all its samples."""
-    return min((each.starting_s or each.left) / speed for each, speed in zip(going, speeds, strict=True))
-
-
-def _pass(going: Sequence[_Going], speeds: Sequence[float], seconds: float) -> None:
-    """Let so much time pass, in which none of them comes further than to the end of what it does."""
-    for each, speed in zip(going, speeds, strict=True):
-        if each.starting_s > 0:
-            left = each.starting_s - speed * seconds
-            each.starting_s = left if left > 1e-9 * each.job.start_s else 0.0
-        else:
-            left = each.left - speed * seconds
-            each.left = left if left > 1e-9 * each.job.samples + 1e-12 else 0.0
-
-
-def _paces(going: Sequence[_Going], feed: LoaderCost, cores: float, *, shared: bool) -> list[float]:
-    """Return samples/s of each that takes batches."""
-    if not going:
-        return []
-    if shared:
-        cpu_s = feed.cpu_s + sum(each.job.cpu_s + feed.taking_s for each in going)
-        slowest_s = max(each.job.step_s + feed.taking_s for each in going)
-        return [1 / max(slowest_s, feed.wall_s, cpu_s / cores, 1e-12)] * len(going)
-    most = [1 / max(each.job.step_s + feed.taking_s, feed.wall_s, 1e-12) for each in going]
-    costs = [max(feed.cpu_s + feed.taking_s + each.job.cpu_s, 1e-12) for each in going]
-    wanted = [pace * cost for pace, cost in zip(most, costs, strict=True)]
-    return [given / cost for given, cost in zip(_even(wanted, cores), costs, strict=True)]
-
-
-def _even(wanted: Sequence[float], cores: float) -> list[float]:
-    """Share cores out: no trial gets more than it wants, and the others get what it leaves."""
-    given = [0.0] * len(wanted)
-    left, rest = cores, sorted(range(len(wanted)), key=wanted.__getitem__)
-    while rest:
-        first, share = rest[0], left / len(rest)
-        given[first] = min(wanted[first], share)
-        left -= given[first]
-        rest = rest[1:]
-    return given
-
-
 def listed(
     jobs: Sequence[Job],
     feed: LoaderCost,
@@ -182,6 +76,7 @@ def listed(
     memory_bytes: float = math.inf,
     shared: bool = True,
     running: Sequence[Job] = (),
+    apart_s: float = 0.0,
 ) -> Schedule:
     """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
 
@@ -193,28 +88,35 @@ def listed(
         memory_bytes: For all of it. A trial that is larger than this runs alone.
         shared: Whether all are on one stream.
         running: Trials that have started before, with the samples that are left to them; they take places and memory.
+        apart_s: Seconds that each starts after the one before it, at least.
     """
-    waiting, going = list(jobs), [_begun(job) for job in running]
+    waiting, course = list(jobs), Course(feed, cores, shared=shared)
+    for job in running:
+        course.begin(job)
     places = at_once or max(1, len(jobs) + len(running))
     starts: dict[str, float] = {job.name: 0.0 for job in running}
     ends: dict[str, float] = {}
-    now_s = 0.0
-    while waiting or going:
-        while waiting and len(going) < places and _fits(waiting[0], going, feed, memory_bytes, shared=shared):
+    next_s = 0.0
+    while waiting or course.going:
+        while (
+            waiting
+            and course.now_s >= next_s
+            and len(course.going) < places
+            and _fits(waiting[0], course.going, feed, memory_bytes, shared=shared)
+        ):
             job = waiting.pop(0)
-            starts[job.name] = now_s
-            going.append(_begun(job))
-        speeds = _speeds(going, feed, cores, shared=shared)
-        took_s = _next_s(going, speeds)
-        _pass(going, speeds, took_s)
-        now_s += took_s
-        for each in [each for each in going if not each.starting_s and not each.left]:
-            ends[each.job.name] = now_s
-            going.remove(each)
+            starts[job.name] = course.now_s
+            next_s = course.now_s + apart_s
+            course.begin(job)
+        until_s = next_s - course.now_s if waiting and next_s > course.now_s else math.inf
+        if not course.going:
+            course.now_s = next_s
+        for name in course.go_on(until_s) if course.going else ():
+            ends[name] = course.now_s
     return Schedule(starts, ends)
 
 
-def _fits(job: Job, going: Sequence[_Going], feed: LoaderCost, memory_bytes: float, *, shared: bool) -> bool:
+def _fits(job: Job, going: Sequence[Going], feed: LoaderCost, memory_bytes: float, *, shared: bool) -> bool:
     loaders = 1 if shared else len(going) + 1
     used = sum(each.job.memory_bytes for each in going) + job.memory_bytes + loaders * feed.memory_bytes
     return not going or used <= memory_bytes
@@ -228,6 +130,23 @@ def in_turn(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> Schedule:
 def apart(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> Schedule:
     """Return all at once, as far as memory allows, with a loader each."""
     return listed(jobs, feed, cores, memory_bytes=memory_bytes, shared=False)
+
+
+def staggered(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> tuple[Schedule, float]:
+    """Return the trials with a loader each, the longest first, started one after the other at the best offset.
+
+    A later one finds files in memory that an earlier one has read, and the cores while others wait for the disk.
+
+    Returns:
+        When each starts and ends, and the offset in seconds; 0 where none is sooner than all at once.
+    """
+    order = sorted(jobs, key=lambda job: -job.samples * max(job.step_s + feed.taking_s, feed.wall_s))
+    alone_s = in_turn(order[:1], feed, cores).makespan_s
+    tried = [
+        (listed(order, feed, cores, shared=False, apart_s=share * alone_s), share * alone_s)
+        for share in OFFSETS
+    ]
+    return min(tried, key=lambda found: found[0].makespan_s)
 
 
 def annealed(
@@ -301,14 +220,14 @@ def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: 
         cores: For all of it.
         seconds: From now.
     """
-    going = [_begun(job) for job in running]
-    now_s = 0.0
-    while now_s < seconds and (there := [each for each in going if each.starting_s or each.left]):
-        speeds = _speeds(there, feed, cores, shared=True)
-        took_s = min(seconds - now_s, _next_s(there, speeds))
-        _pass(there, speeds, took_s)
-        now_s += took_s
-    return {each.job.name: each.left for each in going}
+    course = Course(feed, cores, shared=True)
+    for job in running:
+        course.begin(job)
+    left = {job.name: job.samples for job in running}
+    while course.now_s < seconds and course.going:
+        ended = course.go_on(seconds - course.now_s)
+        left |= dict.fromkeys(ended, 0.0) | {each.job.name: each.left for each in course.going}
+    return left
 
 
 def within(

@@ -13,8 +13,8 @@ How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` mea
 """
 
 from tsnb.planning.placing import Fitting, place
-from tsnb.planning.profiling import Cost
 from tsnb.planning.result import Plan, plan
+from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import Foretold
 
 __all__ = ["Cost", "Fitting", "Foretold", "Plan", "place", "plan"]

@@ -6,6 +6,7 @@ Trials that start together on one stream begin with the same batch: they wait fo
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -19,8 +20,8 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.machine.processes import held
 from tsnb.planners.timeline import Span
-from tsnb.planning.profiling import TrialWish
-from tsnb.planning.ways import APART, IN_TURN, Foretold
+from tsnb.planning.ways import PRIVATE, Foretold
+from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve
 
 __all__ = ["conduct", "still_to_come"]
@@ -52,7 +53,7 @@ def conduct(
     Raises:
         Exception: As `serve` and `run` raise; all trials are stopped then.
     """
-    apart = way.way in {APART, IN_TURN}
+    apart = way.way in PRIVATE
     with ExitStack() as streams:
         if not apart:
             streams.enter_context(serve(loader, name=name))
@@ -110,13 +111,15 @@ class _Run:
         self._way, self._wanted = way, wanted
         self._sizes, self._memory_bytes = sizes, memory_bytes
         self._changed = threading.Event()
+        self._next_s = time.monotonic()
 
     def next(self) -> list[str]:
         """Return the trials that start now; on one stream they wait for each other at a gate."""
         starting: list[str] = []
         while self.waiting and self._may(self.waiting[0], [*self.running, *starting]):
             starting.append(self.waiting.pop(0))
-        if len(starting) > 1 and self._way.way not in {APART, IN_TURN}:
+            self._next_s = time.monotonic() + self._way.apart_s
+        if len(starting) > 1 and self._way.way not in PRIVATE:
             gate = Gate(the_hub().new_path("gate"), starting)
             self.gates |= dict.fromkeys(starting, gate)
         return starting
@@ -126,6 +129,8 @@ class _Run:
 
         The process of a trial that has ended stays where what it keeps is large; its memory is not free.
         """
+        if self._way.apart_s and time.monotonic() < self._next_s:
+            return False
         used = sum(self._sizes.get(each, 0.0) for each in (*there, name)) + self._kept_bytes()
         return not there or (len(there) < self._way.at_once and used <= self._memory_bytes)
 
@@ -152,7 +157,8 @@ class _Run:
 
     def look(self) -> None:
         """Wait for news, and take note of it."""
-        self._changed.wait(LOOK_S)
+        wait_s = self._next_s - time.monotonic() if self.waiting and self._way.apart_s else LOOK_S
+        self._changed.wait(min(LOOK_S, max(0.0, wait_s)))
         self._changed.clear()
         for name, gate in self.gates.items():
             trial = self.running.get(name)

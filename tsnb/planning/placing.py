@@ -16,43 +16,32 @@ from __future__ import annotations
 import itertools
 import math
 import os
-import statistics
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
 from tsnb.experiments.plan import name_of, trial_name
-from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
-from tsnb.planners.scheduling import Job, Listed, annealed
+from tsnb.planners.fluid import Job
+from tsnb.planners.scheduling import Listed, annealed
+from tsnb.planning.co_runs import CoRun, at_once, co_runs, groups
 from tsnb.planning.conducting import conduct
-from tsnb.planning.profiling import (
-    LEAST,
-    LIMIT_S,
-    LOOK_S,
-    PREFIX,
-    SKIP,
-    Cost,
-    Profiled,
-    TrialWish,
-    forget,
-    in_waves,
-    starter,
-    wanted,
-)
+from tsnb.planning.profiling import in_waves, starter
 from tsnb.planning.served import Meter
+from tsnb.planning.trial_costs import PREFIX, Cost, Profiled
 from tsnb.planning.ways import LISTED, Foretold
+from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
 from tsnb.producer import serve
-from tsnb.stalling.measuring import undisturbed
+from tsnb.stalling.measuring import length_of, undisturbed
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import memory_text
 from tsnb.words import bytes_of, duration, html_table, text_table
 
-__all__ = ["CoRun", "Fitting", "PlacedTrial", "place"]
+__all__ = ["Fitting", "PlacedTrial", "place"]
 
 GROWS = 0.05
 """A trial may grow by this share after the batches for which it was watched."""
@@ -60,11 +49,6 @@ KEPT = 0.05
 """This share of what is free is left to everything else."""
 LEAST_OFF = 0.1
 """No forecast from so few batches is closer than this."""
-GROUP = 4
-"""So many are run together at most to see how fast they are."""
-WORTH = 0.03
-"""Running more at once has to be better by this."""
-
 _numbers = itertools.count(1)
 
 
@@ -92,24 +76,6 @@ class PlacedTrial:
     """How far off the paces may be, as a share."""
     why: str
     """Its place, in words."""
-
-
-@dataclass(frozen=True)
-class CoRun:
-    """Some trials that were run together for a moment."""
-
-    names: tuple[str, ...]
-    """Which."""
-    per_s: Mapping[str, float]
-    """Samples/s of each, by name."""
-    seconds: float
-    """How long they were watched."""
-
-    def gain(self, alone_per_s: Mapping[str, float]) -> float:
-        """Return how many times as fast they are done as one after the other, if each takes as many samples."""
-        if not all(alone_per_s.get(name) and self.per_s.get(name) for name in self.names):
-            return 0.0
-        return sum(1 / alone_per_s[name] for name in self.names) * min(self.per_s.values())
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,6 +196,8 @@ def place(
     trials: Any,
     *,
     loader: Any,
+    epochs: float | None = None,
+    samples: int | None = None,
     memory: str | float | None = None,
     threads: int = 1,
     seconds: float = 2.0,
@@ -243,6 +211,8 @@ def place(
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
             name; each alone, or a pair of the function and its parameters.
         loader: The DataLoader that they train on.
+        epochs: Epochs of each trial; by default its parameter "epochs", given or by default, or 1.
+        samples: Samples in an epoch, if the loader does not say.
         memory: For all of them: "12GiB"; by default all that is free, of the machine or of a control group's limit.
         threads: Torch threads of each.
         seconds: How long each trial, and each group, is watched.
@@ -256,9 +226,13 @@ def place(
         TsnbError: A trial raised, or takes too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
     """
-    several = wanted(trials, None)
-    if not seconds > 0:
-        raise ValueError(f"seconds={seconds!r}: give more than 0 seconds.")
+    several = wanted(trials, epochs, caller="tsnb.place")
+    check_number("samples", samples, "the samples in an epoch")
+    check_number("seconds", seconds, "the seconds that a measurement takes")
+    if type(threads) is not int or threads < 1:
+        raise ValueError(f"threads={threads!r}: give a number from 1 on.")
+    if samples is None and length_of(loader) is None:
+        raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
     given = math.inf if memory is None else bytes_of(memory)
     stream = f"{PREFIX}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
@@ -273,7 +247,7 @@ def place(
             least_s=seconds,
             note=room.note,
         )
-        samples = room.meter.batch_samples(seen) * _batches(loader)
+        each_epoch = samples or room.meter.batch_samples(seen) * (length_of(loader) or 1)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
         limit = min(room.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
@@ -284,10 +258,10 @@ def place(
         runs = [
             run
             for names in groups([each.name for each in fits], peaks, limit)
-            for run in _together({name: starts[name] for name in names}, room.meter.look, threads, seconds)
+            for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
         ]
     off = max([LEAST_OFF, *(each.per_s[1] for each in seen.values()), *(cost.off for cost in costs.values())])
-    jobs = [_job(each, costs[each.name], each.epochs * samples, peaks[each.name]) for each in fits]
+    jobs = [_job(each, costs[each.name], each.epochs * each_epoch, peaks[each.name]) for each in fits]
     found = annealed(
         jobs, room.meter.cost(), available_cores(), memory_bytes=limit, most=at_once(runs, alone)
     )
@@ -295,16 +269,8 @@ def place(
     rows = placed(several, found, peaks, alone, runs, {n: e.per_s[1] for n, e in seen.items()}, limit)
     each_has = dict.fromkeys(found.order, threads)
     way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, threads=each_has)
-    return Fitting(
-        rows, tuple(runs), way, limit, where, said(rows, way, limit, where), tuple(several), loader
-    )
-
-
-def _batches(loader: Any) -> int:
-    try:
-        return len(loader)
-    except TypeError:
-        return 1
+    text = said(rows, way, limit, where) + one_epoch_text([each.name for each in fits if each.open_ended])
+    return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader)
 
 
 def _job(each: TrialWish, cost: Cost, samples: float, peak_bytes: float) -> Job:
@@ -341,44 +307,6 @@ class _Room:
             return math.inf
         few = sorted(self._seen)
         return few[len(few) // 10] * (1 - KEPT)
-
-
-def groups(names: Sequence[str], peaks: Mapping[str, float], memory_bytes: float) -> list[tuple[str, ...]]:
-    """Return groups of up to four that fit together, the largest trials first; trials that fit with none are left out.
-
-    Args:
-        names: The trials.
-        peaks: Bytes of each, by name.
-        memory_bytes: For all that run at once.
-    """
-    left = sorted(names, key=lambda name: -peaks[name])
-    found = []
-    while left:
-        group = [left.pop(0)]
-        for name in list(left):
-            if len(group) < GROUP and sum(peaks[each] for each in (*group, name)) <= memory_bytes:
-                group.append(name)
-                left.remove(name)
-        if len(group) > 1:
-            found.append(tuple(group))
-    return found
-
-
-def at_once(runs: Sequence[CoRun], alone_per_s: Mapping[str, float]) -> int | None:
-    """Return how many may run at once, from what was measured; None: as many as fit.
-
-    Args:
-        runs: Groups of two to four.
-        alone_per_s: Samples/s of each trial alone, by name.
-    """
-    gains: dict[int, list[float]] = {1: [1.0]}
-    for each in runs:
-        if gain := each.gain(alone_per_s):
-            gains.setdefault(len(each.names), []).append(gain)
-    middle = {number: statistics.median(values) for number, values in gains.items()}
-    most = max(middle)
-    better = [n for n, gain in middle.items() if gain > middle[most] * (1 + WORTH)]
-    return max(better, key=middle.__getitem__) if better and most > 1 else None
 
 
 def placed(
@@ -473,55 +401,3 @@ def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where:
     if nowhere:
         parts.append(f"{', '.join(nowhere)}: too large for {there}, and not started.")
     return " ".join(parts)
-
-
-def _together(
-    starts: Mapping[str, Callable[[], Trial]],
-    look: Callable[[], StreamReading],
-    threads: int,
-    seconds: float,
-) -> list[CoRun]:
-    """Run a group, watch it; stop half of it, and watch the others, down to two. Nothing of them is kept."""
-    seen: dict[str, Profiled] = {}
-    found = []
-    try:
-        for name, start in starts.items():
-            seen[name] = Profiled(start(), threads)
-        going = list(seen)
-        while len(going) > 1:
-            run = _watched({name: seen[name] for name in going}, look, seconds)
-            if run is None:
-                break
-            found.append(run)
-            going, leaving = going[: len(going) // 2], going[len(going) // 2 :]
-            for name in leaving:
-                seen[name].trial.stop()
-    finally:
-        for each in seen.values():
-            forget(each.trial)
-    return found
-
-
-def _watched(
-    group: Mapping[str, Profiled], look: Callable[[], StreamReading], seconds: float
-) -> CoRun | None:
-    """Watch trials once all have taken some batches; None where one ends before there is something to see."""
-    deadline_s = time.monotonic() + LIMIT_S
-    first: dict[str, tuple[int, int]] = {}
-    last: dict[str, tuple[int, int]] = {}
-    began_s = now_s = time.monotonic()
-    while now_s < deadline_s and not (first and now_s - began_s >= seconds):
-        time.sleep(LOOK_S)
-        now = {consumer.name: (consumer.batches, consumer.samples) for consumer in look().consumers}
-        here = {name: now.get(each.trial.name, (0, 0)) for name, each in group.items()}
-        if any(each.trial.state in ENDED for each in group.values()):
-            break
-        now_s = time.monotonic()
-        if first:
-            last = here
-        elif all(batches > SKIP for batches, _ in here.values()):
-            first, began_s = here, now_s
-    took_s = now_s - began_s
-    if not last or took_s <= 0 or any(last[name][0] - first[name][0] < LEAST for name in group):
-        return None
-    return CoRun(tuple(group), {name: (last[name][1] - first[name][1]) / took_s for name in group}, took_s)

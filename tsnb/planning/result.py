@@ -5,19 +5,21 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
-from tsnb.planners.scheduling import Job, LoaderCost
+from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
-from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
-from tsnb.planning.ways import Foretold, chosen, foretold, in_threads, why
+from tsnb.planning.profiling import profile
+from tsnb.planning.trial_costs import Cost, Profile
+from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, in_threads, why
+from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
-from tsnb.stalling import Loading, Stalls, stalls
+from tsnb.stalling import Contention, Loading, Stalls, contention, stalls
 from tsnb.words import bytes_of, duration, html_table, text_table
 
 if TYPE_CHECKING:
@@ -27,6 +29,12 @@ __all__ = ["Plan", "plan"]
 
 LEAST_OFF = 0.05
 """No forecast is closer than this: the same training does not take the same time again."""
+CACHED = 0.9
+"""With this share of the files in memory, what two loaders held each other up by was not the disk."""
+OTHERS = 0.15
+"""Where other programs took this share of the cores, the pace of all trials together tells nothing of them."""
+MOST_DRAG = 2.0
+"""A pace that was further off than this was off for another reason."""
 
 
 class _Ran:
@@ -93,6 +101,11 @@ class Plan:
     """What `run` has started."""
 
     @property
+    def open_ended(self) -> list[str]:
+        """Trials that do not say how many epochs they take, so that one was assumed."""
+        return [each.name for each in self.wanted if each.open_ended]
+
+    @property
     def actual(self) -> dict[str, Span]:
         """When each trial started and ended, or until now where it runs, in seconds from the beginning of `run`."""
         return self._ran.spans
@@ -104,6 +117,9 @@ class Plan:
         for way in self.ways:
             low, high = way.interval_s
             mark = "chosen" if way is self.choice else ""
+            if way.way == STAGGERED:
+                offset = f"{duration(way.apart_s)} apart" if way.apart_s else "not sooner at any offset"
+                mark = f"{mark}, {offset}" if mark else offset
             fits = "fits" if way.fits else "does not fit"
             span = f"{duration(low)} to {duration(high)}"
             rows.append([way.way, duration(way.makespan_s), span, fits, mark])
@@ -116,11 +132,13 @@ class Plan:
     @property
     def profiles(self) -> list[list[str]]:
         """What each trial costs; a head and a row each."""
-        rows = [["trial", "ms a sample", "CPU ms", "memory", "ends after"]]
+        rows = [["trial", "ms a sample", "CPU ms", "memory", "ends after", "four times in five"]]
         for name, cost in self.costs.items():
-            end = duration(self.choice.schedule.ends_s[name])
+            end_s = self.choice.schedule.ends_s[name]
             memory = f"{cost.memory_bytes / 2**20:,.0f} MiB"
-            rows.append([name, f"{1000 * cost.step_s:.3g}", f"{1000 * cost.cpu_s:.3g}", memory, end])
+            low, high = (duration(end_s * (1 + sign * self.choice.off)) for sign in (-1, 1))
+            step, spent = f"{1000 * cost.step_s:.3g}", f"{1000 * cost.cpu_s:.3g}"
+            rows.append([name, step, spent, memory, duration(end_s), f"{low} to {high}"])
         return rows
 
     @property
@@ -158,6 +176,7 @@ class Plan:
                 "at_once": way.at_once,
                 "threads": dict(way.threads),
                 "order": list(way.order),
+                "apart_s": way.apart_s,
             }
             for way in self.ways
         ]
@@ -176,6 +195,7 @@ class Plan:
             "choice": self.choice.way,
             "text": self.text,
             "cores": self.loading.cores,
+            "open_ended": self.open_ended,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
             "ways": ways,
             "trials": trials,
@@ -220,9 +240,10 @@ class Plan:
 
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
+        beside = any(cost.beside for cost in self.costs.values())
         return (
-            f"Predicted from {batches} batches that the trials really took, and the loader measured alone and shared, "
-            f"on {self.loading.cores:g} cores."
+            f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
+            f"and the loader measured alone, twice at once and shared, on {self.loading.cores:g} cores."
         )
 
 
@@ -235,12 +256,14 @@ def plan(
     cores: float | None = None,
     memory: str | float | None = None,
     threads: int | Sequence[int] = 1,
+    cold: bool = False,
     seconds: float = 1.0,
 ) -> Plan:
     """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
 
-    The loader is measured as `tsnb.stalls` does, and every trial runs for some 20 batches in a process of its own, all
-    on one stream; then they are stopped, and nothing of them is kept. The notebook is not changed.
+    The loader is measured as `tsnb.stalls` does, and two of it at once. Every trial runs for some 20 batches in a
+    process of its own: the first alone, then all together on one stream, if they fit; then they are stopped, and
+    nothing of them is kept. The notebook is not changed.
 
     Args:
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
@@ -252,7 +275,9 @@ def plan(
         memory: Memory for all of them: "12GiB"; by default all that is free.
         threads: Torch threads of each; several numbers, `(1, 2)`: each trial is profiled with each of them, and a way
             has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
-        seconds: How long each measurement of the loader takes.
+        cold: Also measure what the disk costs: the files of some samples leave the page cache and are read again. A
+            trial that starts later then finds files in memory that another has read.
+        seconds: How long each measurement of the loader takes, and how long each trial is watched at least.
 
     Returns:
         The plan: a table of ways, a choice in words, `run()`.
@@ -264,47 +289,44 @@ def plan(
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs)
-    if cores is not None and not cores > 0:
-        raise ValueError(f"cores={cores!r}: give more than 0 cores.")
+    check_number("cores", cores, "a number of cores")
+    check_number("samples", samples, "the samples in an epoch")
+    check_number("seconds", seconds, "the seconds that a measurement takes")
     numbers = tuple(dict.fromkeys(threads if isinstance(threads, Sequence) else [threads]))
-    if not numbers or not all(isinstance(number, int) and number >= 1 for number in numbers):
+    if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
         raise ValueError(f"threads={threads!r}: give a number from 1 on, or several: threads=(1, 2).")
     memory_bytes = _free_bytes() if memory is None else bytes_of(memory)
-    told = stalls(loader, seconds=seconds, threads=min(numbers))
+    told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
     each_epoch = samples or told.epoch_samples
     if each_epoch is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
-    costs = {
-        number: profile(several, loader, threads=number, memory_bytes=memory_bytes) for number in numbers
+    held_up = contention(loader, told.plain, seconds / 2)
+    profiles = {
+        number: profile(several, loader, threads=number, memory_bytes=memory_bytes, least_s=seconds)
+        for number in numbers
     }
-    taking_s = told.served.taking_s
     jobs = {
-        number: [
-            Job(
-                each.name,
-                each.epochs * each_epoch,
-                found[each.name].step_s,
-                max(0.0, found[each.name].cpu_s - taking_s),
-                found[each.name].memory_bytes,
-                found[each.name].start_s,
-                found[each.name].start_cpu_s,
-            )
-            for each in several
-        ]
-        for number, found in costs.items()
+        number: [_job(each, found.costs[each.name], each_epoch, told.served.taking_s) for each in several]
+        for number, found in profiles.items()
     }
     has = told.cores if cores is None else cores
-    widest = max(cost.off for found in costs.values() for cost in found.values())
+    own, one = _feeds(
+        told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])
+    )
+    one = _dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
+    widest = max(
+        (cost.off for found in profiles.values() for cost in found.costs.values()),
+    )
     off = max(LEAST_OFF, (told.off**2 + widest**2) ** 0.5)
-    ways = foretold(jobs, _feed(told.plain), _feed(told.served), has, memory_bytes, off)
+    ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
-    taken = {name: costs[number][name] for name, number in choice.threads.items()}
+    taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}
     limit = _limit(
         [job for number, found in jobs.items() for job in found if choice.threads[job.name] == number],
-        _feed(told.served),
+        one,
         has,
     )
-    text = why(ways, choice, limit)
+    text = why(ways, choice, limit) + one_epoch_text([each.name for each in several if each.open_ended])
     made = Plan(tuple(ways), choice, taken, told, text, tuple(several), loader, memory_bytes)
     show(lambda: made.timeline)
     return made
@@ -315,8 +337,57 @@ def _free_bytes() -> float:
     return float("inf") if free is None else float(free.size)
 
 
-def _feed(loading: Loading) -> LoaderCost:
-    return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s)
+def _job(each: TrialWish, cost: Cost, epoch_samples: float, taking_s: float) -> Job:
+    return Job(
+        each.name,
+        each.epochs * epoch_samples,
+        cost.step_s,
+        max(0.0, cost.cpu_s - taking_s),
+        cost.memory_bytes,
+        cost.start_s,
+        cost.start_cpu_s,
+        cost.crowd,
+        cost.beside,
+    )
+
+
+def _feeds(
+    told: Stalls, held_up: Contention, epoch_samples: float, page_cache_bytes: float
+) -> tuple[LoaderCost, LoaderCost]:
+    """Return what a loader of one's own costs, and the shared one.
+
+    Args:
+        told: The loader, measured.
+        held_up: Two of it at once.
+        epoch_samples: Samples in an epoch.
+        page_cache_bytes: Memory that no trial takes.
+    """
+    disk, warm, lone_s = None, told, held_up.lone_s
+    storage = told.storage
+    if storage is not None and storage.wait_s is not None and storage.total_bytes:
+        fits = min(1.0, max(0.0, page_cache_bytes / storage.total_bytes))
+        cached = 1.0 if storage.cached is None else storage.cached
+        disk = Disk(
+            storage.wait_s, storage.busy_s or 0.0, told.plain.workers, epoch_samples, min(cached, fits), fits
+        )
+        warm = told.with_cached(1.0)
+        lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
+
+    def feed(loading: Loading, lone_s: float) -> LoaderCost:
+        return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s, held_up.memory_bytes, lone_s, disk)
+
+    return feed(warm.plain, lone_s), feed(warm.served, 0.0)
+
+
+def _dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) -> LoaderCost:
+    """Return the shared loader with what was seen of all trials on it; not where other programs took the cores."""
+    if found.together_s is None or (told.others or 0.0) > OTHERS * told.cores:
+        return one
+    course = Course(one, told.cores, shared=True)
+    for job in jobs:
+        course.begin(job)
+    drag = min(MOST_DRAG, max(1 / MOST_DRAG, found.together_s * course.paces()[0]))
+    return replace(one, drag=drag, drag_of=len(jobs))
 
 
 def _limit(jobs: list[Job], feed: LoaderCost, cores: float) -> str:

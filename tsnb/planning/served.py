@@ -17,18 +17,18 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.trial import Trial
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
-from tsnb.planners.scheduling import Job, LoaderCost
-from tsnb.planning.profiling import Cost, Profiled, in_waves
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planning.profiling import Start, in_waves
+from tsnb.planning.trial_costs import Cost, Profiled
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
 
@@ -60,7 +60,7 @@ class ServedCosts:
     """Trials that do not say how many epochs they take; one is assumed."""
 
 
-def costs_on(stream: str | None, starts: Mapping[str, Callable[[], Trial]], *, threads: int) -> ServedCosts:
+def costs_on(stream: str | None, starts: Mapping[str, Start], *, threads: int) -> ServedCosts:
     """Run trials for some batches each on a stream, and return what they cost.
 
     Args:

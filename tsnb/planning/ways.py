@@ -3,17 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from tsnb.planners.scheduling import Job, LoaderCost, Schedule, annealed, apart, in_turn, listed
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.scheduling import Schedule, annealed, apart, in_turn, listed, staggered
 from tsnb.words import duration
 
-__all__ = ["APART", "IN_TURN", "LISTED", "TOGETHER", "Foretold", "chosen", "foretold", "in_threads", "why"]
+__all__ = [
+    "APART",
+    "IN_TURN",
+    "LISTED",
+    "PRIVATE",
+    "STAGGERED",
+    "TOGETHER",
+    "Foretold",
+    "chosen",
+    "foretold",
+    "in_threads",
+    "why",
+]
 
 IN_TURN = "in turn"
 APART = "a loader each"
+STAGGERED = "a loader each, staggered"
 TOGETHER = "one stream"
 LISTED = "one stream, a list"
+PRIVATE = frozenset({IN_TURN, APART, STAGGERED})
+"""Ways in which each trial has a loader of its own."""
 WORTH = 0.03
 """A way that promises less than this more than a simpler one is not worth it."""
 
@@ -23,7 +39,7 @@ class Foretold:
     """One way, and how long all trials take in it."""
 
     way: str
-    """`IN_TURN`, `APART`, `TOGETHER` or `LISTED`."""
+    """`IN_TURN`, `APART`, `STAGGERED`, `TOGETHER` or `LISTED`."""
     schedule: Schedule
     """When each starts and ends."""
     off: float
@@ -36,6 +52,8 @@ class Foretold:
     """Whether all that runs at once fits the memory."""
     threads: Mapping[str, int] = field(default_factory=dict)
     """Torch threads of each trial, by name."""
+    apart_s: float = 0.0
+    """Seconds that each starts after the one before it; 0 but for `STAGGERED`."""
 
     @property
     def makespan_s(self) -> float:
@@ -80,13 +98,16 @@ def foretold(
     several = len(names)
     turns = way(IN_TURN, own, 1, 1, lambda mine: in_turn(mine, own, cores))
     each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
+    offsets, apart_s = staggered(_with(jobs, each.threads), own, cores)
+    later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
     all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
     lists = []
     few = dict.fromkeys(names, min(jobs))
     for threads in (few,) if all_at_once.threads == few else (few, all_at_once.threads):
         best = annealed(_with(jobs, threads), one, cores, memory_bytes=memory_bytes)
         lists.append(Foretold(LISTED, best.schedule, off, best.order, best.at_once, threads=threads))
-    return [turns, each, all_at_once, min(lists, key=lambda way: way.makespan_s)]
+    found = [turns, each, later] if several > 1 else [turns, each]
+    return [*found, all_at_once, min(lists, key=lambda way: way.makespan_s)]
 
 
 def in_threads(threads: Mapping[str, int]) -> str:
@@ -141,7 +162,7 @@ def chosen(ways: Sequence[Foretold]) -> Foretold:
     fitting = [way for way in ways if way.fits]
     best_s = min(way.makespan_s for way in fitting)
     good = [way for way in fitting if way.makespan_s <= best_s * (1 + WORTH)]
-    rank = [TOGETHER, LISTED, IN_TURN, APART]
+    rank = [TOGETHER, LISTED, IN_TURN, APART, STAGGERED]
     return min(good, key=lambda way: rank.index(way.way))
 
 
@@ -158,6 +179,7 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
         LISTED: f"on one stream, {choice.at_once} at once, in the order {', '.join(choice.order)}",
         IN_TURN: "one after the other, each with all cores",
         APART: "all at once with a loader each",
+        STAGGERED: f"with a loader each, {duration(choice.apart_s)} apart, in the order {', '.join(choice.order)}",
     }[choice.way]
     if set(choice.threads.values()) - {1}:
         said += f" ({in_threads(choice.threads)})"

@@ -13,6 +13,7 @@ than one of a plain DataLoader, and holds the model up less.
 | `storage` | pure: paces at another share of the page cache, and on another disk |
 | `changing` | pure: what was measured, with something else |
 | `sizing` | pure: vCPUs that a GPU needs, and prices |
+| `contention` | what two loaders of the same data cost each other, and the memory of one |
 | `costs` | from counts to costs a sample |
 | `result` | `stalls`, and `Stalls`, which it returns |
 | `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
@@ -20,9 +21,23 @@ than one of a plain DataLoader, and holds the model up less.
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
 """
 
+from tsnb.stalling.contention import Contention, contention
 from tsnb.stalling.result import Stalls, stalls
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 from tsnb.stalling.sizing import Need, Sizing
 from tsnb.stalling.storage import Hits, Storage
 
-__all__ = ["Computing", "Hits", "Loading", "Need", "Sharing", "Sizing", "Stalls", "Storage", "Way", "stalls"]
+__all__ = [
+    "Computing",
+    "Contention",
+    "Hits",
+    "Loading",
+    "Need",
+    "Sharing",
+    "Sizing",
+    "Stalls",
+    "Storage",
+    "Way",
+    "contention",
+    "stalls",
+]

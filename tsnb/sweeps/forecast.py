@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tsnb.experiments.board import launch, trials
@@ -19,7 +20,7 @@ from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.planners.timeline import PlannedTrial, Timeline, show
 from tsnb.planning.conducting import still_to_come
-from tsnb.planning.profiling import Silent, profile_name
+from tsnb.planning.profiling import Silent, Start, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time
@@ -83,10 +84,10 @@ def plan_places(
     return places
 
 
-def _starter(plan: TrialPlan, name: str, own: Mapping[str, Any]) -> Callable[[], Trial]:
-    def start() -> Trial:
+def _starter(plan: TrialPlan, name: str, own: Mapping[str, Any]) -> Start:
+    def start(gate: Path | None) -> Trial:
         one = replanned(plan, {**own, "name": profile_name(name)})
-        alone = replace(one.options, sweep="", log_to=(), restart=None, after=None)
+        alone = replace(one.options, sweep="", log_to=(), restart=None, after=None, gate=gate)
         return launch(replace(one, options=alone), Silent())
 
     return start

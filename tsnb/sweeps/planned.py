@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 
-from tsnb.planners.scheduling import Job, Listed, LoaderCost, annealed, left_after, within
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.scheduling import Listed, annealed, left_after, within
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
 

@@ -1,0 +1,92 @@
+"""Paces of the fluid model, calculated by hand: what one loader at a time can have, the page cache, a crowd."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
+from tsnb.planners.scheduling import apart, in_turn, listed, staggered
+
+FREE = LoaderCost(0.0, 0.0, 0.0)
+
+
+def job(name: str, samples: float = 1000.0, ms: float = 1.0, crowd: float = 1.0, beside: int = 0) -> Job:
+    return Job(name, samples, ms / 1000, ms / 1000, crowd=crowd, beside=beside)
+
+
+def test_loaders_hold_each_other_up_where_one_at_a_time_gets_on() -> None:
+    """A disk for one read at a time: two loaders take twice as long, three three times; one stream does not."""
+    reads = LoaderCost(0.004, 0.0, 0.0, lone_s=0.004)
+    two, three = [job("a"), job("b")], [job("a"), job("b"), job("c")]
+    assert apart(two, reads, 8).makespan_s == pytest.approx(8.0)
+    assert apart(three, reads, 8).makespan_s == pytest.approx(12.0)
+    assert listed(three, reads, 8).makespan_s == pytest.approx(4.0)
+    assert in_turn(two, reads, 8).makespan_s == pytest.approx(8.0)
+    # half of each read is the loader's own time: two at once just fit
+    assert apart(two, LoaderCost(0.004, 0.0, 0.0, lone_s=0.002), 8).makespan_s == pytest.approx(4.0)
+    # a slow trial leaves the disk to the other
+    ends = apart([job("slow", ms=16.0), job("fast")], reads, 8).ends_s
+    assert ends == pytest.approx({"slow": 16.0, "fast": 5.333}, rel=1e-3)
+
+
+def test_steps_are_slower_in_a_crowd_in_proportion() -> None:
+    """Alone as measured alone, beside as many as were measured so much slower, and not more beside still more."""
+    jobs = [job(name, ms=2.0, crowd=1.5, beside=2) for name in "abc"]
+    assert in_turn(jobs[:1], FREE, 64).makespan_s == pytest.approx(2.0)
+    assert listed(jobs[:2], FREE, 64).makespan_s == pytest.approx(2.5)
+    assert listed(jobs, FREE, 64).makespan_s == pytest.approx(3.0)
+    assert apart(jobs, FREE, 64).makespan_s == pytest.approx(3.0)
+    more = [*jobs, job("d", ms=2.0, crowd=1.5, beside=2)]
+    assert listed(more, FREE, 64).makespan_s == pytest.approx(3.0)
+
+
+def test_a_stream_goes_as_it_was_seen_to_go() -> None:
+    """Three were a fifth slower together than their costs say: so are three, two half of that, one is not."""
+    seen = LoaderCost(0.0, 0.0, 0.0, drag=1.2, drag_of=3)
+    jobs = [job(name, ms=2.0) for name in "abc"]
+    took = [listed(jobs[:number], seen, 64).makespan_s for number in (1, 2, 3)]
+    assert took == pytest.approx([2.0, 2.2, 2.4])
+    assert apart(jobs, seen, 64).makespan_s == pytest.approx(2.0), (
+        "of the stream, not of loaders of their own"
+    )
+
+
+def test_files_come_into_memory_and_stay() -> None:
+    """A first epoch from the disk, a second from memory; where half fits, half of the reads are misses for good."""
+    disk = Disk(0.008, 0.008, 1, 1000.0)
+    feed = LoaderCost(0.001, 0.0, 0.0, disk=disk)
+    two_epochs = in_turn([job("a", 40_000, 0.0)], feed, 8).makespan_s
+    assert two_epochs == pytest.approx(40 + 8.0, rel=0.05), (
+        "40 s of preparing, and each file once from the disk"
+    )
+    half = LoaderCost(0.001, 0.0, 0.0, disk=Disk(0.008, 0.008, 1, 1000.0, cached=0.5, fits=0.5))
+    assert in_turn([job("a", 10_000, 0.0)], half, 8).makespan_s == pytest.approx(10 + 40.0)
+    warm = LoaderCost(0.001, 0.0, 0.0, disk=Disk(0.008, 0.008, 1, 1000.0, cached=1.0))
+    assert in_turn([job("a", 10_000, 0.0)], warm, 8).makespan_s == pytest.approx(10.0)
+
+
+def test_a_later_start_finds_files_in_memory_and_is_never_said_to_be_later_than_at_once() -> None:
+    """The best offset is no worse than none; trials start by it; with nothing to gain it is 0."""
+    disk = LoaderCost(0.0005, 0.0005, 0.0, disk=Disk(0.01, 0.01, 1, 1000.0))
+    luck = random.Random(0)
+    for _ in range(10):
+        jobs = [job(name, luck.choice((1e3, 3e3)), luck.uniform(0.5, 6.0)) for name in "abc"]
+        found, apart_s = staggered(jobs, disk, 2)
+        assert found.makespan_s <= apart(jobs, disk, 2).makespan_s * (1 + 1e-9)
+        starts = sorted(found.starts_s.values())
+        assert starts == pytest.approx([0.0, apart_s, 2 * apart_s])
+        # one stream reads each file once, too, and pays for one loader
+        assert listed(jobs, disk, 2).makespan_s <= found.makespan_s * 1.05
+    even = [job("a"), job("b")]
+    assert staggered(even, FREE, 8)[1] == 0.0
+
+
+def test_time_goes_on_by_hand() -> None:
+    """In steps as short as asked for, and never past the end of a trial."""
+    course = Course(FREE, 8, shared=True)
+    course.begin(job("a", 1000, 1.0))
+    assert course.go_on(0.25) == [] and course.going[0].left == pytest.approx(750.0)
+    assert course.go_on(math.inf) == ["a"] and course.now_s == pytest.approx(1.0) and not course.going

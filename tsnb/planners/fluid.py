@@ -1,0 +1,240 @@
+"""How fast trials go beside each other: a fluid model. Pure.
+
+Between two events (a trial starts, has its first batch, or ends; a tenth more of the files is in memory) each goes at a
+constant pace, in samples a second. Starts share the cores too: each has a second or more of imports. With m the seconds
+of a trial's step, c its CPU seconds, t those of taking a sample, and of the loader l its seconds a sample when nothing
+else limits it, p its CPU seconds, and e those in which it has what one loader at a time can have:
+
+    one stream      all at 1 / max(max(m + t), l, (p + sum(c + t)) / cores): one loader, and the slowest sets the pace
+    a loader each   each at most at 1 / max(m + t, l); the cores are shared out evenly (water-filling) at a cost of
+                    p + c + t a sample, and what one loader at a time can have at a cost of e
+
+Steps take longer beside others (caches, the memory bus, two threads of one core), by what was measured: `Job.crowd`.
+
+Files: a sample whose files are not in memory takes d longer, of which the disk is busy b for this loader alone. With a
+share f in memory, l grows by (1 - f) d / workers and e by (1 - f) b. Every miss brings a sample into memory, for all
+loaders, as long as there is room: so a trial that starts later finds what the first has read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Course", "Disk", "Job", "LoaderCost"]
+
+SHARE = 0.1
+"""The pace is found anew whenever so much more of the files is in memory."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One trial."""
+
+    name: str
+    """Its name."""
+    samples: float
+    """That it has to take."""
+    step_s: float
+    """Seconds a sample of its step, where it has the cores that it uses, and nothing else trains."""
+    cpu_s: float
+    """CPU seconds a sample of its process, likewise."""
+    memory_bytes: float = 0.0
+    """Its largest use of memory."""
+    start_s: float = 0.0
+    """Seconds from its start to its first batch, where it has a core when it needs one."""
+    start_cpu_s: float = 0.0
+    """CPU seconds of that: several that start together share the cores, and take them from those that train."""
+    crowd: float = 1.0
+    """How many times as long its step takes beside `beside` others, with a core whenever it needs one."""
+    beside: int = 0
+    """So many others trained when `crowd` was measured."""
+
+    def crowded(self, others: int) -> float:
+        """Return how many times as long its step takes beside so many others: in proportion up to those measured."""
+        return 1 + (self.crowd - 1) * min(1.0, others / self.beside) if self.beside else 1.0
+
+
+@dataclass(frozen=True)
+class Disk:
+    """What reading costs a loader, a sample whose files are not in memory."""
+
+    wait_s: float
+    """Seconds that a worker waits longer."""
+    busy_s: float
+    """Of these, seconds that the disk is busy for it alone."""
+    workers: int
+    """Of the loader: they wait at the same time."""
+    epoch_samples: float
+    """Samples in the data set."""
+    cached: float = 0.0
+    """Share of them whose files are in memory in the beginning, 0 to 1."""
+    fits: float = 1.0
+    """Share of them that fits into memory, 0 to 1."""
+
+
+@dataclass(frozen=True)
+class LoaderCost:
+    """One loader, a sample."""
+
+    wall_s: float
+    """Seconds when nothing else limits it."""
+    cpu_s: float
+    """CPU seconds of its workers."""
+    taking_s: float
+    """CPU seconds of the trial that takes it, of each one."""
+    memory_bytes: float = 0.0
+    """What it needs itself: workers, batches."""
+    lone_s: float = 0.0
+    """Seconds in which it has what one loader at a time can have: a disk, a lock, the memory bus."""
+    disk: Disk | None = None
+    """What reading costs; None: nothing that is not in `wall_s`."""
+    drag: float = 1.0
+    """How many times as long a sample took with `drag_of` trials on this loader than their costs say."""
+    drag_of: int = 1
+    """So many took it when `drag` was measured."""
+
+    def dragged(self, trials: int) -> float:
+        """Return how many times as long a sample takes with so many trials: in proportion up to those measured."""
+        return 1 + (self.drag - 1) * min(1.0, (trials - 1) / (self.drag_of - 1)) if self.drag_of > 1 else 1.0
+
+
+@dataclass
+class Going:
+    """A trial that runs."""
+
+    job: Job
+    left: float
+    """Samples."""
+    starting_s: float
+    """What is left of its start, in seconds as if it had a core when it needs one."""
+
+
+class Course:
+    """Trials that run, moved through time.
+
+    Attributes:
+        going: Those that run now.
+        now_s: Seconds since the beginning.
+
+    Args:
+        feed: The loader; each has one of its own where it is not shared.
+        cores: For all of it.
+        shared: Whether all are on one stream.
+    """
+
+    def __init__(self, feed: LoaderCost, cores: float, *, shared: bool) -> None:
+        self.going: list[Going] = []
+        self.now_s = 0.0
+        self._feed, self._cores, self._shared = feed, cores, shared
+        self._cached = feed.disk.cached if feed.disk else 1.0
+
+    def begin(self, job: Job) -> None:
+        """Start a trial."""
+        self.going.append(Going(job, job.samples, job.start_s))
+
+    def go_on(self, most_s: float = math.inf) -> list[str]:
+        """Let time pass until something changes; return the trials that have ended, which run no more.
+
+        Args:
+            most_s: So many seconds at most.
+        """
+        speeds = self._speeds()
+        took_s = min(
+            most_s,
+            self._reading_s(speeds),
+            *((each.starting_s or each.left) / speed for each, speed in zip(self.going, speeds, strict=True)),
+        )
+        self._read(speeds, took_s)
+        for each, speed in zip(self.going, speeds, strict=True):
+            if each.starting_s > 0:
+                left = each.starting_s - speed * took_s
+                each.starting_s = left if left > 1e-9 * each.job.start_s else 0.0
+            else:
+                left = each.left - speed * took_s
+                each.left = left if left > 1e-9 * each.job.samples + 1e-12 else 0.0
+        self.now_s += took_s
+        ended = [each for each in self.going if not each.starting_s and not each.left]
+        self.going = [each for each in self.going if each.starting_s or each.left]
+        return [each.job.name for each in ended]
+
+    def paces(self) -> list[float]:
+        """Return samples/s of each as if all had started."""
+        return self._paces(self.going, self._cores)
+
+    def _speeds(self) -> list[float]:
+        """Return the speed of each: samples/s of those that take batches; of those that start, seconds a second."""
+        starts = [each for each in self.going if each.starting_s > 0]
+        trains = [each for each in self.going if each.starting_s <= 0]
+        wanted = sum(min(1.0, each.job.start_cpu_s / each.job.start_s) for each in starts)
+        given = min(wanted, self._cores * len(starts) / max(1, len(self.going)))
+        start = given / wanted if wanted else 1.0
+        paces = iter(self._paces(trains, self._cores - given if trains else self._cores))
+        return [start if each.starting_s > 0 else next(paces) for each in self.going]
+
+    def _paces(self, trains: Sequence[Going], cores: float) -> list[float]:
+        """Return samples/s of each that takes batches."""
+        if not trains:
+            return []
+        feed, others = self._feed, len(trains) - 1
+        wall_s, lone_s = self._loader_s()
+        steps = [each.job.step_s * each.job.crowded(others) + feed.taking_s for each in trains]
+        spent = [each.job.cpu_s * each.job.crowded(others) + feed.taking_s for each in trains]
+        if self._shared:
+            slowest_s = max(*steps, wall_s, lone_s, (feed.cpu_s + sum(spent)) / cores, 1e-12)
+            return [1 / (slowest_s * feed.dragged(len(trains)))] * len(trains)
+        most = [1 / max(step_s, wall_s, 1e-12) for step_s in steps]
+        costs = [max(feed.cpu_s + cpu_s, 1e-12) for cpu_s in spent]
+        given = _even([pace * cost for pace, cost in zip(most, costs, strict=True)], cores)
+        paces = [share / cost for share, cost in zip(given, costs, strict=True)]
+        return _even(paces, 1 / lone_s) if lone_s > 0 else paces
+
+    def _loader_s(self) -> tuple[float, float]:
+        """Return the loader's own seconds a sample, and those in which no other loader gets on."""
+        feed, disk = self._feed, self._feed.disk
+        if disk is None:
+            return feed.wall_s, feed.lone_s
+        missed = max(0.0, 1 - min(1.0, self._cached + SHARE / 2)) if self._fills else 1 - self._cached
+        return feed.wall_s + missed * disk.wait_s / max(1, disk.workers), feed.lone_s + missed * disk.busy_s
+
+    @property
+    def _fills(self) -> bool:
+        """Whether what is read stays in memory."""
+        disk = self._feed.disk
+        return disk is not None and self._cached < min(1.0, disk.fits)
+
+    def _rate(self, speeds: Sequence[float]) -> float:
+        """Return samples/s that are read, those in memory included."""
+        paces = [speed for each, speed in zip(self.going, speeds, strict=True) if each.starting_s <= 0]
+        return max(paces, default=0.0) if self._shared else sum(paces)
+
+    def _reading_s(self, speeds: Sequence[float]) -> float:
+        """Return in how many seconds so much more is in memory that the pace is another."""
+        rate, disk = self._rate(speeds), self._feed.disk
+        if disk is None or not self._fills or not rate:
+            return math.inf
+        missed, then = 1 - self._cached, max(1 - min(1.0, disk.fits), 1 - self._cached - SHARE)
+        return disk.epoch_samples / rate * math.log(missed / max(then, missed * 1e-3))
+
+    def _read(self, speeds: Sequence[float], seconds: float) -> None:
+        """Note what came into memory."""
+        disk = self._feed.disk
+        if disk is not None and self._fills:
+            missed = (1 - self._cached) * math.exp(-self._rate(speeds) * seconds / disk.epoch_samples)
+            fits = min(1.0, disk.fits)
+            self._cached = min(fits, 1 - missed)
+            if fits - self._cached < 1e-3:
+                self._cached = fits
+
+
+def _even(wanted: Sequence[float], most: float) -> list[float]:
+    """Share something out: no trial gets more than it wants, and the others get what it leaves."""
+    given = [0.0] * len(wanted)
+    left, rest = most, sorted(range(len(wanted)), key=wanted.__getitem__)
+    while rest:
+        first, share = rest[0], left / len(rest)
+        given[first] = min(wanted[first], share)
+        left -= given[first]
+        rest = rest[1:]
+    return given

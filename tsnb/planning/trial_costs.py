@@ -1,0 +1,280 @@
+"""What was seen of a trial while it was profiled, and what a sample costs it by that. Starts nothing.
+
+CPU time is counted, and the time in the user's own code less the waits for a core. The memory is the largest that
+belonged to the process alone, short peaks between two looks included, as the system saw it after real steps with the
+optimizer's state in it: no estimate. Pages that a trial shares with the fork server it came from are not its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.trial import ENDED, Trial
+from tsnb.machine import clocks
+from tsnb.machine.processes import held
+from tsnb.telemetry.readings import ConsumerReading
+
+__all__ = ["LEAST", "LIMIT_S", "LOOK_S", "PREFIX", "SKIP", "Cost", "Profile", "Profiled", "joined"]
+
+PREFIX = "plan-"
+"""What the names of trials begin with while they are profiled."""
+BATCHES = 24
+"""A trial is stopped when it has taken so many..."""
+SKIP = 4
+"""... of which the first ones are not counted: those steps allocate, tune and compile."""
+LEAST = 3
+"""Batches that have to be counted."""
+LOOK_S = 0.02
+HELD_S = 0.1
+"""A trial's memory is asked for this often: the kernel walks all its pages each time."""
+OFFERED = 900
+"""Of 1000: how much rather than other processes the system kills a trial that is only profiled."""
+LIMIT_S = 120.0
+"""A trial that has not asked for enough batches by then is not profiled."""
+
+MOST_CROWD = 3.0
+"""A step that was so many times slower beside others was slow for another reason."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a sample costs a trial."""
+
+    step_s: float
+    """Seconds in its own code, with a core."""
+    cpu_s: float
+    """CPU seconds of its process, taking the sample included."""
+    memory_bytes: float
+    """The largest that was its own."""
+    start_s: float
+    """From its start to its first batch, less the waits for a core."""
+    batches: int
+    """So many were counted."""
+    off: float
+    """How far apart the first half and the second were, as a share."""
+    start_cpu_s: float = 0.0
+    """CPU seconds of its start."""
+    crowd: float = 1.0
+    """How many times as long a step took beside `beside` others, with a core whenever it needed one."""
+    beside: int = 0
+    """So many; 0: it was not seen beside others."""
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What was found of some trials."""
+
+    costs: Mapping[str, Cost]
+    """What a sample costs each, by name."""
+    together_s: float | None = None
+    """Seconds a sample while all of them took the stream, by the clock on the wall; None: they were not seen so."""
+    off: float = 0.0
+    """How far off that may be, as a share."""
+
+
+@dataclass
+class _TrialClocks:
+    """The clocks of a trial at one moment."""
+
+    batches: int
+    samples: int
+    computing_s: float
+    cpu_s: float
+    no_core_s: float
+    at_s: float
+    """When, by the monotonic clock."""
+
+    def since(self, before: _TrialClocks, threads: int) -> tuple[float, float]:
+        """Return seconds of its own code, and of CPU, a sample."""
+        samples = max(1, self.samples - before.samples)
+        own_s, cpu_s = self.computing_s - before.computing_s, self.cpu_s - before.cpu_s
+        # some of the time without a core was before a batch came: that is not its own code's
+        step_s = min(own_s, max(own_s - (self.no_core_s - before.no_core_s), cpu_s / threads))
+        return step_s / samples, cpu_s / samples
+
+
+@dataclass
+class Profiled:
+    """A trial while it is profiled."""
+
+    trial: Trial
+    """The real one, under a name of its own."""
+    threads: int
+    """Torch threads that it computes with."""
+    last: ConsumerReading | None = None
+    """What the stream said of it last."""
+    began_s: float | None = None
+    """When its process was there, by the monotonic clock."""
+    asking_s: float | None = None
+    """When it had asked for its first batch, likewise."""
+    opened_s: float | None = None
+    """When the gate opened behind which it waited for the others, likewise."""
+    first_s: float | None = None
+    """When it had its first batch, likewise."""
+    start_cpu_s: float = 0.0
+    """CPU seconds until it asked for that."""
+    no_core_s: float = 0.0
+    """How long it waited for a core until then."""
+    marks: list[_TrialClocks] = field(default_factory=list)
+    """Its clocks whenever it had taken more batches."""
+    memory_bytes: float = 0.0
+    """The largest that was its own."""
+    held_bytes: float = 0.0
+    """What is its own now."""
+    least_s: float = 0.0
+    """Its batches are counted for so long at least."""
+    asked_s: float = 0.0
+    """When its memory was asked for last, by the monotonic clock."""
+
+    def look(self, reading: ConsumerReading | None) -> None:
+        """Read its clocks, if it has taken batches since."""
+        pid = self.trial.pid
+        if pid is None:
+            return
+        now_s = time.monotonic()
+        if self.began_s is None:
+            self.began_s = now_s
+            _offer(pid)
+        if now_s - self.asked_s >= HELD_S:
+            own, self.asked_s = held(pid), now_s
+            self.held_bytes = own.own_bytes if own else 0.0
+            self.memory_bytes = max(self.memory_bytes, own.most_bytes if own else 0.0)
+        if self.asking_s is None and self.trial.attached:
+            self.asking_s = now_s
+            self.start_cpu_s, self.no_core_s = clocks.cpu_s(pid) or 0.0, clocks.waited_s(pid)
+        if reading is None or not reading.batches:
+            return
+        self.last = reading
+        cpu_s = clocks.cpu_s(pid)
+        self.first_s = self.first_s or now_s
+        late = not self.marks or reading.batches > self.marks[-1].batches
+        if cpu_s is not None and reading.batches > SKIP and late:
+            no_core_s = clocks.waited_s(pid)
+            mark = _TrialClocks(
+                reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s, time.monotonic()
+            )
+            self.marks.append(mark)
+
+    @property
+    def done(self) -> bool:
+        """Whether enough was seen, or no more will be."""
+        if self.trial.state in ENDED:
+            return True
+        if not self.marks:
+            return False
+        first, last = self.marks[0], self.marks[-1]
+        return last.batches - first.batches >= BATCHES - SKIP and last.at_s - first.at_s >= self.least_s
+
+    @property
+    def per_s(self) -> tuple[float, float]:
+        """Samples/s on the stream by the clock on the wall, and how far off that may be, as a share; 0: not seen."""
+        if len(self.marks) < LEAST:
+            return 0.0, 0.0
+        first, middle, last = self.marks[0], self.marks[len(self.marks) // 2], self.marks[-1]
+
+        def pace(a: _TrialClocks, b: _TrialClocks) -> float:
+            return (b.samples - a.samples) / max(1e-9, b.at_s - a.at_s)
+
+        whole = pace(first, last)
+        return whole, min(1.0, abs(pace(first, middle) - pace(middle, last)) / max(1e-9, 2 * whole))
+
+    @property
+    def failed(self) -> bool:
+        """Whether its code raised, or its process died."""
+        return self.trial.state in {"failed", "lost"}
+
+    def cost(self) -> Cost:
+        """Return what was found.
+
+        Raises:
+            TsnbError: It took too few batches, or failed.
+        """
+        name = self.trial.name.removeprefix(PREFIX)
+        if self.failed:
+            said = self.trial.logs().strip().splitlines()
+            raise TsnbError(
+                f"trial {name!r} failed while it was profiled{': ' + said[-1] if said else ''}. "
+                "Run it alone, by tsnb.run, to see all of it."
+            )
+        first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
+        if first is None or last is None or last.batches - first.batches < LEAST:
+            raise TsnbError(f"trial {name!r} {self._unseen()}.")
+        step_s, cpu_s = last.since(first, self.threads)
+        middle = self.marks[len(self.marks) // 2]
+        off = 0.0
+        if first.batches < middle.batches < last.batches and step_s:
+            off = abs(middle.since(first, self.threads)[0] - last.since(middle, self.threads)[0]) / (
+                2 * step_s
+            )
+        counted = last.batches - first.batches
+        return Cost(step_s, cpu_s, self.memory_bytes, self._start_s, counted, min(1.0, off), self.start_cpu_s)
+
+    @property
+    def _start_s(self) -> float:
+        """Seconds from its start to its first batch, less the waits for a core and for the others at the gate."""
+        first_s, began_s = self.first_s or 0.0, self.began_s or 0.0
+        asking_s = self.asking_s or first_s
+        waited_s = max(0.0, min(first_s, self.opened_s or asking_s) - asking_s)
+        return max(0.0, first_s - began_s - waited_s - self.no_core_s)
+
+    def _unseen(self) -> str:
+        """Say why too little was seen of it."""
+        least, took = SKIP + LEAST + 1, self.last.batches if self.last else 0
+        if not took and self.trial.state not in ENDED:
+            return f"took no batch within {LIMIT_S:.0f} s: does it take them from tsnb.attach()?"
+        if not took:
+            return "ended without taking a batch: it has to take them from tsnb.attach()"
+        if took >= least:
+            return (
+                f"was over too soon to be profiled: its {took} batches passed between two looks at it: give it "
+                "smaller batches or more epochs"
+            )
+        return (
+            f"took too few batches to be profiled: {took}, where {least} are needed: give it smaller batches or more "
+            "epochs"
+        )
+
+
+def joined(
+    first: str, alone: Cost, costs: Mapping[str, Cost], seen: Mapping[str, Profiled], *, whole: bool
+) -> Profile:
+    """Put together what was seen of the first trial alone and of all of them.
+
+    Args:
+        first: Its name.
+        alone: What it cost alone.
+        costs: What each cost, by name; where all ran together, the first one too.
+        seen: The trials while they were profiled.
+        whole: Whether all ran together.
+    """
+    if not whole:
+        return Profile(costs)
+    beside = len(costs) - 1
+    crowd = min(MOST_CROWD, max(1.0, costs[first].step_s / max(1e-12, alone.step_s)))
+    found = {
+        name: replace(cost, step_s=cost.step_s / crowd, cpu_s=cost.cpu_s / crowd, crowd=crowd, beside=beside)
+        for name, cost in costs.items()
+    }
+    found[first] = replace(
+        found[first],
+        step_s=min(alone.step_s, costs[first].step_s),
+        cpu_s=min(alone.cpu_s, costs[first].cpu_s),
+        off=max(alone.off, costs[first].off),
+    )
+    paces = [each.per_s for each in seen.values()]
+    if not all(per_s for per_s, _ in paces):
+        return Profile(found)
+    per_s, off = statistics.median(pace for pace, _ in paces), statistics.median(off for _, off in paces)
+    return Profile(found, 1 / per_s, off)
+
+
+def _offer(pid: int) -> None:
+    """Let the system, if it has to kill for want of memory, take a trial that is only profiled rather than another."""
+    with contextlib.suppress(OSError):  # no /proc, or it has just ended
+        Path(f"/proc/{pid}/oom_score_adj").write_text(f"{OFFERED}\n")
