@@ -194,6 +194,12 @@ def _add_plan(commands: Any) -> None:
     planning.add_argument(
         "--cold", action="store_true", help="also measure the disk: some files leave the page cache"
     )
+    planning.add_argument(
+        "--devices",
+        type=lambda words: words.split(","),
+        metavar="cuda:0,cuda:1",
+        help="a GPU of these for each",
+    )
     planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
     planning.add_argument(
         "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
@@ -381,6 +387,7 @@ def _plan(options: argparse.Namespace) -> None:
         epochs=options.epochs,
         samples=options.samples,
         cold=options.cold,
+        devices=options.devices,
         cores=options.cores,
         memory=options.memory,
         threads=options.threads,

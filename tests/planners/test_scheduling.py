@@ -11,7 +11,16 @@ from typing import Any
 import pytest
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import annealed, apart, in_turn, left_after, listed
+from tsnb.planners.scheduling import (
+    annealed,
+    apart,
+    fit_devices,
+    in_turn,
+    left_after,
+    listed,
+    soonest_s,
+    spread,
+)
 
 FREE = LoaderCost(0.0, 0.0, 0.0)
 
@@ -117,3 +126,36 @@ def test_equals_are_put_together_on_one_stream() -> None:
     assert two.schedule.makespan_s == pytest.approx(10.0)
     assert {frozenset(two.order[:2]), frozenset(two.order[2:])} == {frozenset("ac"), frozenset("BD")}
     assert annealed([], FREE, 2).order == () and annealed(jobs[:1], FREE, 2).order == ("a",)
+
+
+def test_trials_go_where_the_least_is_to_be_done_and_their_memory_is() -> None:
+    """The longest first; one that fits on no GPU beside the others waits there, and none is left out."""
+    jobs = [job("long", 4000), job("short", 1000), job("middle", 2500), job("tiny", 100)]
+    found = {each.name: each.device for each in spread(jobs, {"cuda:0": math.inf, "cuda:1": math.inf})}
+    assert found == {"long": "cuda:0", "middle": "cuda:1", "short": "cuda:1", "tiny": "cuda:1"}
+    large = [replace(each, device_bytes=3.0) for each in jobs]
+    on = spread(large, {"cuda:0": 4.0, "cuda:1": 8.0})
+    assert [each.device for each in on] == ["cuda:0", "cuda:1", "cuda:1", "cuda:1"], (
+        "the last one waits there"
+    )
+    assert not fit_devices(on) and fit_devices(on[:3])
+    course = listed(on, FREE, 64)
+    for now_s in course.starts_s.values():
+        here = [each for each in on if course.starts_s[each.name] <= now_s < course.ends_s[each.name]]
+        assert fit_devices(here)
+    assert course.ends_s.keys() == {each.name for each in jobs}
+
+
+def test_no_order_is_sooner_than_its_bound() -> None:
+    """The longest alone, the work of all cores, and the memory: no list beats any of them, and one reaches each."""
+    feed = LoaderCost(0.0004, 0.0006, 0.0001)
+    for seed in range(8):
+        jobs = mix(seed, 4)
+        bound = soonest_s(jobs, feed, 2, 6.0)
+        assert bound <= annealed(jobs, feed, 2, memory_bytes=6.0, rounds=200).schedule.makespan_s * (1 + 1e-9)
+    alone = [job("a", 5000), job("b", 10)]
+    assert soonest_s(alone, FREE, 64) == pytest.approx(listed(alone, FREE, 64).makespan_s)
+    even = [job("a", 1000), job("b", 1000)]
+    assert soonest_s(even, LoaderCost(0.0, 0.001, 0.0), 1) == pytest.approx(3.0)
+    two = [replace(each, memory_bytes=2.0) for each in even]
+    assert soonest_s(two, FREE, 64, 2.0) == pytest.approx(2.0)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.experiments.cells import run_cell
 from tsnb.planners.timeline import newest
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.profiling import next_wave
@@ -147,6 +148,26 @@ def test_trials_run_with_the_threads_that_were_planned() -> None:
 
 
 @pytest.mark.slow
+def test_a_cells_trial_stands_for_its_code() -> None:
+    """With other values of what it reads; it runs as it was planned, on the device that was asked for."""
+    cell = SOURCE + "taken = len(train(ms=ms, epochs=epochs))\n"
+    with tsnb.serve(DataLoader(Numbers(), BATCH), name="first"):
+        first = run_cell("first", cell, {"ms": 1.0, "epochs": 1}, producer="first")
+        first.wait()
+    found = tsnb.plan(
+        {"one": first, "two": (first, {"ms": 4.0, "epochs": 3})},
+        loader=DataLoader(Numbers(), BATCH),
+        seconds=0.2,
+        devices=["cpu"],
+    )
+    assert found.costs["two"].cpu_s > found.costs["one"].cpu_s + 0.002 and not found.open_ended
+    assert found.to_dict()["trials"][0]["gets_device"] == "cpu" and found.soonest_s > 0.4
+    done = found.run(name="numbers")
+    assert (done["one"]["taken"], done["two"]["taken"]) == (SAMPLES, 3 * SAMPLES)
+    assert {trial.options["device"] for trial in done.values()} == {"cpu"}
+
+
+@pytest.mark.slow
 def test_what_is_assumed_is_said_and_a_loaders_memory_counts() -> None:
     """A trial that does not say how many epochs it takes; a loader whose workers keep more than there is for all."""
     made: dict[str, Any] = {"__name__": "__main__"}
@@ -155,7 +176,7 @@ def test_what_is_assumed_is_said_and_a_loaders_memory_counts() -> None:
     trials = {"a": (made["train"], {"ms": 2.0}), "b": (make_train(), {"ms": 2.0})}
     found = tsnb.plan(trials, loader=loader, seconds=0.2, memory="300MiB")
     assert found.open_ended == found.to_dict()["open_ended"] == ["a"]
-    assert "a is taken to train for one epoch" in found.text and "b is" not in found.text
+    assert "a is taken to train for one epoch" in found.text and "b is taken" not in found.text
     fits = {way.way: way.fits for way in found.ways}
     assert fits["in turn"] and not fits["a loader each"] and "not enough memory" in found.text
     place = tsnb.place({"a": trials["a"]}, loader=loader, seconds=0.2)
@@ -212,10 +233,14 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
         tsnb.plan(train, loader=loader, cores=0)
     for wrong in ({"cores": "2"}, {"samples": -1}, {"samples": True}, {"seconds": 0}, {"seconds": math.nan}):
         with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*more than 0"):
-            tsnb.plan(train, loader=loader, **wrong)  # type: ignore[arg-type]
+            tsnb.plan(train, loader=loader, **wrong)
         if "cores" not in wrong:
             with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*more than 0"):
-                tsnb.place(train, loader=loader, **wrong)  # type: ignore[arg-type]
+                tsnb.place(train, loader=loader, **wrong)
+    with pytest.raises(ValueError, match=r'give a list, for example devices=\["cuda:0", "cuda:1"\]'):
+        tsnb.plan(train, loader=loader, devices="cuda:0")
+    with pytest.raises(ValueError, match="cuda:77"):
+        tsnb.plan(train, loader=loader, devices=["cuda:77"])
     with pytest.raises(ValueError, match=r"tsnb\.place needs at least one trial"):
         tsnb.place([], loader=loader)
     with pytest.raises(ValueError, match="threads=0: give a number from 1 on"):

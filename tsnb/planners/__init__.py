@@ -6,6 +6,7 @@
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
 | `slow_samples` | which batch a loader begins next, and what each sample costs |
+| `fluid` | how fast unequal trials go beside each other |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `timeline` | when planned trials start and end: as planned, as it was, as foretold now |
 | `balancing` | when cores and threads move, and when they are given back |

@@ -50,6 +50,12 @@ class Job:
     """How many times as long its step takes beside `beside` others, with a core whenever it needs one."""
     beside: int = 0
     """So many others trained when `crowd` was measured."""
+    device: str = ""
+    """The GPU that it computes on; empty: none."""
+    device_bytes: float = 0.0
+    """Its largest use of that GPU's memory."""
+    device_room_bytes: float = math.inf
+    """Memory of that GPU for all trials on it."""
 
     def crowded(self, others: int) -> float:
         """Return how many times as long its step takes beside so many others: in proportion up to those measured."""

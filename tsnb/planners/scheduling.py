@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tsnb.planners.fluid import Course, Going, Job, LoaderCost
 
@@ -25,9 +25,12 @@ __all__ = [
     "Schedule",
     "annealed",
     "apart",
+    "fit_devices",
     "in_turn",
     "left_after",
     "listed",
+    "soonest_s",
+    "spread",
     "staggered",
     "within",
 ]
@@ -118,8 +121,38 @@ def listed(
 
 def _fits(job: Job, going: Sequence[Going], feed: LoaderCost, memory_bytes: float, *, shared: bool) -> bool:
     loaders = 1 if shared else len(going) + 1
-    used = sum(each.job.memory_bytes for each in going) + job.memory_bytes + loaders * feed.memory_bytes
-    return not going or used <= memory_bytes
+    there = [each.job for each in going]
+    used = sum(each.memory_bytes for each in there) + job.memory_bytes + loaders * feed.memory_bytes
+    return not there or (used <= memory_bytes and fit_devices([*there, job]))
+
+
+def fit_devices(jobs: Sequence[Job]) -> bool:
+    """Tell whether trials that run at once fit the memory of the GPUs that they compute on."""
+    used: dict[str, float] = {}
+    for job in jobs:
+        used[job.device] = used.get(job.device, 0.0) + job.device_bytes
+    return all(not job.device or used[job.device] <= job.device_room_bytes for job in jobs)
+
+
+def spread(jobs: Sequence[Job], room_bytes: Mapping[str, float]) -> list[Job]:
+    """Return trials on GPUs, each on one: the longest first, where the least is to be done and it fits.
+
+    Where it fits on none beside the others, it goes where the least is to be done; it has to wait there.
+
+    Args:
+        jobs: The trials.
+        room_bytes: The GPUs, and their memory for all trials.
+    """
+    work = dict.fromkeys(room_bytes, 0.0)
+    used = dict.fromkeys(room_bytes, 0.0)
+    found = {}
+    for job in sorted(jobs, key=lambda job: -job.samples * job.step_s):
+        fits = [device for device in work if used[device] + job.device_bytes <= room_bytes[device]]
+        device = min(fits or work, key=work.__getitem__)
+        work[device] += job.samples * job.step_s
+        used[device] += job.device_bytes
+        found[job.name] = replace(job, device=device, device_room_bytes=room_bytes[device])
+    return [found[job.name] for job in jobs]
 
 
 def in_turn(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> Schedule:
@@ -209,6 +242,27 @@ def annealed(
             now = tried
         best = min(best, now, key=worth)
     return best
+
+
+def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> float:
+    """Return the seconds before which no order can have all trials done on one stream, by their costs.
+
+    The longest trial takes as long as it does alone; the cores have all the work to do, the loader's once at least; and
+    what does not fit the memory at once has to follow.
+
+    Args:
+        jobs: The trials.
+        feed: The shared loader.
+        cores: For all of it.
+        memory_bytes: For all of it.
+    """
+    alone = {job.name: listed([job], feed, cores).makespan_s for job in jobs}
+    cpu_s = max(job.samples for job in jobs) * feed.cpu_s + sum(
+        job.samples * (job.cpu_s + feed.taking_s) + job.start_cpu_s for job in jobs
+    )
+    room = memory_bytes - feed.memory_bytes
+    area_s = sum(alone[job.name] * min(job.memory_bytes, room) for job in jobs) / room if room > 0 else 0.0
+    return max(*alone.values(), cpu_s / cores, area_s if math.isfinite(room) else 0.0)
 
 
 def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: float) -> dict[str, float]:

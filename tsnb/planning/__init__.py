@@ -2,10 +2,14 @@
 
 | module | what it does |
 |---|---|
-| `profiling` | runs each trial for some batches on one stream: what a sample costs it, and its memory |
+| `wishes` | what is to be planned: functions, or trials for their cells |
+| `profiling` | runs each trial for some batches on one stream, alone and together |
+| `trial_costs` | what was seen of a trial meanwhile: what a sample costs it, and its memory |
+| `planned_jobs` | from that to what the planners take, and on which GPU each is |
 | `served` | the same on a stream that is there already, for a planned sweep |
 | `ways` | pure: the ways there are, foretold; which one, and why in words |
 | `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
+| `co_runs` | some trials run together for a moment: how fast each is there |
 | `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
 | `conducting` | carries a way out |
 

@@ -9,16 +9,16 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 from tsnb.experiments.board import launch
-from tsnb.experiments.functions import plan_function
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.machine.processes import held
+from tsnb.planners.fluid import Job
+from tsnb.planners.scheduling import fit_devices
 from tsnb.planners.timeline import Span
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
@@ -35,7 +35,7 @@ def conduct(
     wanted: Sequence[TrialWish],
     loader: Any,
     name: str,
-    sizes: Mapping[str, float],
+    jobs: Mapping[str, Job],
     memory_bytes: float,
     started: Callable[[Trial, str], None] = lambda *_: None,
 ) -> dict[str, Trial]:
@@ -46,7 +46,7 @@ def conduct(
         wanted: The trials.
         loader: What they train on.
         name: Of the stream.
-        sizes: Bytes of memory of each, by name.
+        jobs: What each needs, by name: memory, its own and its GPU's.
         memory_bytes: For all that run at once.
         started: Is told each trial that has been started, and its stream.
 
@@ -57,7 +57,7 @@ def conduct(
     with ExitStack() as streams:
         if not apart:
             streams.enter_context(serve(loader, name=name))
-        run = _Run(way, {each.name: each for each in wanted}, sizes, memory_bytes)
+        run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes)
         try:
             while run.waiting or run.running:
                 starting = run.next()
@@ -100,7 +100,7 @@ class _Run:
         self,
         way: Foretold,
         wanted: Mapping[str, TrialWish],
-        sizes: Mapping[str, float],
+        jobs: Mapping[str, Job],
         memory_bytes: float,
     ) -> None:
         self.waiting = list(way.order)
@@ -109,7 +109,7 @@ class _Run:
         self.own: dict[str, Producer] = {}
         self.gates: dict[str, Gate] = {}
         self._way, self._wanted = way, wanted
-        self._sizes, self._memory_bytes = sizes, memory_bytes
+        self._jobs, self._memory_bytes = jobs, memory_bytes
         self._changed = threading.Event()
         self._next_s = time.monotonic()
 
@@ -131,8 +131,10 @@ class _Run:
         """
         if self._way.apart_s and time.monotonic() < self._next_s:
             return False
-        used = sum(self._sizes.get(each, 0.0) for each in (*there, name)) + self._kept_bytes()
-        return not there or (len(there) < self._way.at_once and used <= self._memory_bytes)
+        beside = [self._jobs[each] for each in (*there, name)]
+        used = sum(job.memory_bytes for job in beside) + self._kept_bytes()
+        fits = used <= self._memory_bytes and fit_devices(beside)
+        return not there or (len(there) < self._way.at_once and fits)
 
     def _kept_bytes(self) -> float:
         ended = [trial.pid for trial in self.done.values()]
@@ -142,15 +144,8 @@ class _Run:
     def start(self, name: str, stream: str) -> Trial:
         """Start a trial on a stream; return it."""
         each = self._wanted[name]
-        told = plan_function(
-            each.fn,
-            each.params,
-            name=name,
-            producer=stream,
-            threads=self._way.threads[name],
-        )
-        if name in self.gates:
-            told = replace(told, options=replace(told.options, gate=self.gates[name].path))
+        gate = self.gates[name].path if name in self.gates else None
+        told = each.planned(name, stream, self._way.threads[name], gate)
         trial = self.running[name] = launch(told, outlet_here(name))
         trial.listen(lambda *_: self._changed.set())
         return trial

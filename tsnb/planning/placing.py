@@ -17,12 +17,11 @@ import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
-from tsnb.experiments.plan import name_of, trial_name
 from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
@@ -32,7 +31,7 @@ from tsnb.planning.co_runs import CoRun, at_once, co_runs, groups
 from tsnb.planning.conducting import conduct
 from tsnb.planning.profiling import in_waves, starter
 from tsnb.planning.served import Meter
-from tsnb.planning.trial_costs import PREFIX, Cost, Profiled
+from tsnb.planning.trial_costs import PREFIX, Profiled, gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
 from tsnb.producer import serve
@@ -98,6 +97,8 @@ class Fitting:
     """The trials."""
     loader: Any = field(default=None, compare=False)
     """What they train on."""
+    jobs: Mapping[str, Job] = field(default_factory=dict, repr=False)
+    """What each of those that fit needs, by name."""
 
     @property
     def table(self) -> list[list[str]]:
@@ -168,8 +169,7 @@ class Fitting:
         fits = [each for each in self.wanted if each.name in self.way.order]
         if not fits:
             raise TsnbError(self.text)
-        sizes = {each.name: each.peak_bytes[1] for each in self.rows}
-        return conduct(self.way, fits, self.loader, name, sizes, self.memory_bytes)
+        return conduct(self.way, fits, self.loader, name, self.jobs, self.memory_bytes)
 
     def __repr__(self) -> str:
         return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
@@ -209,7 +209,8 @@ def place(
 
     Args:
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
-            name; each alone, or a pair of the function and its parameters.
+            name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
+            `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
         loader: The DataLoader that they train on.
         epochs: Epochs of each trial; by default its parameter "epochs", given or by default, or 1.
         samples: Samples in an epoch, if the loader does not say.
@@ -236,6 +237,7 @@ def place(
     given = math.inf if memory is None else bytes_of(memory)
     stream = f"{PREFIX}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
+    gpu_rooms = gpu_room_bytes()
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):
         room = _Room(Meter(stream))
         seen = in_waves(
@@ -252,7 +254,8 @@ def place(
         limit = min(room.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
         for each in several:
-            measured((each.name, trial_name(name_of(each.fn), each.params)), peaks[each.name])
+            measured(each.known_as, peaks[each.name])
+        several = [each.told(costs[each.name].epochs if each.name in costs else 0) for each in several]
         fits = [each for each in several if each.name in costs and peaks[each.name] <= limit]
         alone = {name: each.per_s[0] for name, each in seen.items()}
         runs = [
@@ -261,7 +264,12 @@ def place(
             for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
         ]
     off = max([LEAST_OFF, *(each.per_s[1] for each in seen.values()), *(cost.off for cost in costs.values())])
-    jobs = [_job(each, costs[each.name], each.epochs * each_epoch, peaks[each.name]) for each in fits]
+    jobs = [
+        replace(costs[each.name], memory_bytes=peaks[each.name]).job(
+            each.name, each.epochs * each_epoch, gpu_rooms
+        )
+        for each in fits
+    ]
     found = annealed(
         jobs, room.meter.cost(), available_cores(), memory_bytes=limit, most=at_once(runs, alone)
     )
@@ -270,11 +278,9 @@ def place(
     each_has = dict.fromkeys(found.order, threads)
     way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, threads=each_has)
     text = said(rows, way, limit, where) + one_epoch_text([each.name for each in fits if each.open_ended])
-    return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader)
-
-
-def _job(each: TrialWish, cost: Cost, samples: float, peak_bytes: float) -> Job:
-    return Job(each.name, samples, cost.step_s, cost.cpu_s, peak_bytes, cost.start_s, cost.start_cpu_s)
+    return Fitting(
+        rows, tuple(runs), way, limit, where, text, tuple(several), loader, {job.name: job for job in jobs}
+    )
 
 
 class _Room:

@@ -17,13 +17,11 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tsnb.experiments import trials as board
 from tsnb.experiments.board import launch
-from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
@@ -136,10 +134,7 @@ def starter(each: TrialWish, stream: str, threads: int) -> Start:
     """Return what starts a trial on a stream as one that is only profiled, behind a gate if it is given one."""
 
     def start(gate: Path | None) -> Trial:
-        told = plan_function(
-            each.fn, each.params, name=profile_name(each.name), producer=stream, threads=threads
-        )
-        return launch(replace(told, options=replace(told.options, gate=gate)), Silent())
+        return launch(each.planned(profile_name(each.name), stream, threads, gate), Silent())
 
     return start
 

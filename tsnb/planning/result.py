@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
-from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.scheduling import soonest_s
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
+from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, on_devices
 from tsnb.planning.profiling import profile
-from tsnb.planning.trial_costs import Cost, Profile
-from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, in_threads, why
+from tsnb.planning.trial_costs import Cost, gpu_room_bytes
+from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, in_threads, jobs_with, why
 from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
-from tsnb.stalling import Contention, Loading, Stalls, contention, stalls
+from tsnb.stalling import Stalls, contention, stalls
+from tsnb.stalling.measuring import length_of
 from tsnb.words import bytes_of, duration, html_table, text_table
 
 if TYPE_CHECKING:
@@ -29,12 +32,6 @@ __all__ = ["Plan", "plan"]
 
 LEAST_OFF = 0.05
 """No forecast is closer than this: the same training does not take the same time again."""
-CACHED = 0.9
-"""With this share of the files in memory, what two loaders held each other up by was not the disk."""
-OTHERS = 0.15
-"""Where other programs took this share of the cores, the pace of all trials together tells nothing of them."""
-MOST_DRAG = 2.0
-"""A pace that was further off than this was off for another reason."""
 
 
 class _Ran:
@@ -97,6 +94,12 @@ class Plan:
     """What they train on."""
     memory_bytes: float = float("inf")
     """For all that run at once."""
+    jobs: Mapping[str, Job] = field(default_factory=dict, repr=False)
+    """What each trial needs in the chosen way, by name."""
+    devices: Mapping[str, str] = field(default_factory=dict)
+    """The GPU that each trial gets, by name; empty where none was asked for."""
+    soonest_s: float = 0.0
+    """Seconds before which no order on one stream can have all done, by the same costs."""
     _ran: _Ran = field(default_factory=_Ran, repr=False, compare=False)
     """What `run` has started."""
 
@@ -139,6 +142,13 @@ class Plan:
             low, high = (duration(end_s * (1 + sign * self.choice.off)) for sign in (-1, 1))
             step, spent = f"{1000 * cost.step_s:.3g}", f"{1000 * cost.cpu_s:.3g}"
             rows.append([name, step, spent, memory, duration(end_s), f"{low} to {high}"])
+        if any(cost.device_bytes for cost in self.costs.values()) or self.devices:
+            rows[0].insert(4, "GPU")
+            for row, (name, cost) in zip(rows[1:], self.costs.items(), strict=True):
+                device = self.devices.get(name) or cost.device or "none"
+                row.insert(
+                    4, f"{device}, {cost.device_bytes / 2**20:,.0f} MiB" if cost.device_bytes else device
+                )
         return rows
 
     @property
@@ -185,6 +195,7 @@ class Plan:
             {
                 "name": name,
                 **asdict(self.costs[name]),
+                "gets_device": self.devices.get(name),
                 "starts_s": self.choice.schedule.starts_s[name],
                 "ends_s": self.choice.schedule.ends_s[name],
                 "actual_s": list(actual[name]) if name in actual else None,
@@ -194,6 +205,7 @@ class Plan:
         return {
             "choice": self.choice.way,
             "text": self.text,
+            "soonest_s": self.soonest_s,
             "cores": self.loading.cores,
             "open_ended": self.open_ended,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
@@ -216,15 +228,14 @@ class Plan:
             NameInUse: That name is being served.
             Exception: As `tsnb.serve` and `tsnb.run` raise.
         """
-        sizes = {each: cost.memory_bytes for each, cost in self.costs.items()}
         self._ran.begin()
         show(lambda: self.timeline)
         return conduct(
             self.choice,
-            self.wanted,
+            [replace(each, device=self.devices.get(each.name, each.device)) for each in self.wanted],
             self.loader,
             name,
-            sizes,
+            self.jobs,
             self.memory_bytes,
             started=self._ran.started,
         )
@@ -241,9 +252,11 @@ class Plan:
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
         beside = any(cost.beside for cost in self.costs.values())
+        bound = f" No order on one stream can have all done before {duration(self.soonest_s)}."
         return (
             f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
             f"and the loader measured alone, twice at once and shared, on {self.loading.cores:g} cores."
+            + bound
         )
 
 
@@ -256,6 +269,7 @@ def plan(
     cores: float | None = None,
     memory: str | float | None = None,
     threads: int | Sequence[int] = 1,
+    devices: Sequence[str] | None = None,
     cold: bool = False,
     seconds: float = 1.0,
 ) -> Plan:
@@ -267,7 +281,8 @@ def plan(
 
     Args:
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
-            name; each alone, or a pair of the function and its parameters.
+            name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
+            `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
         loader: The DataLoader that they train on.
         epochs: Epochs of each trial; by default its parameter "epochs", given or by default, or 1.
         samples: Samples in an epoch, if the loader does not say.
@@ -275,6 +290,8 @@ def plan(
         memory: Memory for all of them: "12GiB"; by default all that is free.
         threads: Torch threads of each; several numbers, `(1, 2)`: each trial is profiled with each of them, and a way
             has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
+        devices: GPUs for them, as `device=` of `tsnb.run` names them: `["cuda:0", "cuda:1"]`. Each trial gets one: the
+            longest first, where the least is to be done. By default each sees what this process sees.
         cold: Also measure what the disk costs: the files of some samples leave the page cache and are read again. A
             trial that starts later then finds files in memory that another has read.
         seconds: How long each measurement of the loader takes, and how long each trial is watched at least.
@@ -295,39 +312,50 @@ def plan(
     numbers = tuple(dict.fromkeys(threads if isinstance(threads, Sequence) else [threads]))
     if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
         raise ValueError(f"threads={threads!r}: give a number from 1 on, or several: threads=(1, 2).")
+    there, rooms = known_devices(devices), gpu_room_bytes()
     memory_bytes = _free_bytes() if memory is None else bytes_of(memory)
-    told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
-    each_epoch = samples or told.epoch_samples
-    if each_epoch is None:
+    if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
+    told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
+    each_epoch = samples or told.epoch_samples or 1
     held_up = contention(loader, told.plain, seconds / 2)
+    on = [replace(each, device=there[at % len(there)]) if there else each for at, each in enumerate(several)]
     profiles = {
-        number: profile(several, loader, threads=number, memory_bytes=memory_bytes, least_s=seconds)
+        number: profile(on, loader, threads=number, memory_bytes=memory_bytes, least_s=seconds)
         for number in numbers
     }
+    several = [each.told(profiles[numbers[0]].costs[each.name].epochs) for each in several]
     jobs = {
-        number: [_job(each, found.costs[each.name], each_epoch, told.served.taking_s) for each in several]
+        number: jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
         for number, found in profiles.items()
     }
+    gets, jobs = on_devices(jobs, there, rooms)
     has = told.cores if cores is None else cores
-    own, one = _feeds(
+    own, one = feeds(
         told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])
     )
-    one = _dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
-    widest = max(
-        (cost.off for found in profiles.values() for cost in found.costs.values()),
-    )
+    one = dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
+    widest = max(cost.off for found in profiles.values() for cost in found.costs.values())
     off = max(LEAST_OFF, (told.off**2 + widest**2) ** 0.5)
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
     taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}
-    limit = _limit(
-        [job for number, found in jobs.items() for job in found if choice.threads[job.name] == number],
-        one,
-        has,
-    )
+    limit = _limit(jobs_with(jobs, choice.threads), one, has)
     text = why(ways, choice, limit) + one_epoch_text([each.name for each in several if each.open_ended])
-    made = Plan(tuple(ways), choice, taken, told, text, tuple(several), loader, memory_bytes)
+    mine = {job.name: job for job in jobs_with(jobs, choice.threads)}
+    made = Plan(
+        tuple(ways),
+        choice,
+        taken,
+        told,
+        text,
+        tuple(several),
+        loader,
+        memory_bytes,
+        mine,
+        gets,
+        soonest_s(list(mine.values()), one, has, memory_bytes),
+    )
     show(lambda: made.timeline)
     return made
 
@@ -335,59 +363,6 @@ def plan(
 def _free_bytes() -> float:
     free = free_memory()
     return float("inf") if free is None else float(free.size)
-
-
-def _job(each: TrialWish, cost: Cost, epoch_samples: float, taking_s: float) -> Job:
-    return Job(
-        each.name,
-        each.epochs * epoch_samples,
-        cost.step_s,
-        max(0.0, cost.cpu_s - taking_s),
-        cost.memory_bytes,
-        cost.start_s,
-        cost.start_cpu_s,
-        cost.crowd,
-        cost.beside,
-    )
-
-
-def _feeds(
-    told: Stalls, held_up: Contention, epoch_samples: float, page_cache_bytes: float
-) -> tuple[LoaderCost, LoaderCost]:
-    """Return what a loader of one's own costs, and the shared one.
-
-    Args:
-        told: The loader, measured.
-        held_up: Two of it at once.
-        epoch_samples: Samples in an epoch.
-        page_cache_bytes: Memory that no trial takes.
-    """
-    disk, warm, lone_s = None, told, held_up.lone_s
-    storage = told.storage
-    if storage is not None and storage.wait_s is not None and storage.total_bytes:
-        fits = min(1.0, max(0.0, page_cache_bytes / storage.total_bytes))
-        cached = 1.0 if storage.cached is None else storage.cached
-        disk = Disk(
-            storage.wait_s, storage.busy_s or 0.0, told.plain.workers, epoch_samples, min(cached, fits), fits
-        )
-        warm = told.with_cached(1.0)
-        lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
-
-    def feed(loading: Loading, lone_s: float) -> LoaderCost:
-        return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s, held_up.memory_bytes, lone_s, disk)
-
-    return feed(warm.plain, lone_s), feed(warm.served, 0.0)
-
-
-def _dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) -> LoaderCost:
-    """Return the shared loader with what was seen of all trials on it; not where other programs took the cores."""
-    if found.together_s is None or (told.others or 0.0) > OTHERS * told.cores:
-        return one
-    course = Course(one, told.cores, shared=True)
-    for job in jobs:
-        course.begin(job)
-    drag = min(MOST_DRAG, max(1 / MOST_DRAG, found.together_s * course.paces()[0]))
-    return replace(one, drag=drag, drag_of=len(jobs))
 
 
 def _limit(jobs: list[Job], feed: LoaderCost, cores: float) -> str:

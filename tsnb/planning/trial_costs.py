@@ -8,6 +8,7 @@ optimizer's state in it: no estimate. Pages that a trial shares with the fork se
 from __future__ import annotations
 
 import contextlib
+import math
 import statistics
 import time
 from collections.abc import Mapping
@@ -17,10 +18,23 @@ from pathlib import Path
 from tsnb.errors import TsnbError
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
+from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.machine.processes import held
+from tsnb.planners.fluid import Job
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["LEAST", "LIMIT_S", "LOOK_S", "PREFIX", "SKIP", "Cost", "Profile", "Profiled", "joined"]
+__all__ = [
+    "LEAST",
+    "LIMIT_S",
+    "LOOK_S",
+    "PREFIX",
+    "SKIP",
+    "Cost",
+    "Profile",
+    "Profiled",
+    "gpu_room_bytes",
+    "joined",
+]
 
 PREFIX = "plan-"
 """What the names of trials begin with while they are profiled."""
@@ -39,7 +53,9 @@ LIMIT_S = 120.0
 """A trial that has not asked for enough batches by then is not profiled."""
 
 MOST_CROWD = 3.0
-"""A step that was so many times slower beside others was slow for another reason."""
+"""A step that was so many times slower beside others was slow for another reason: more than those share, too."""
+
+_gpus = Gpus()
 
 
 @dataclass(frozen=True)
@@ -64,6 +80,43 @@ class Cost:
     """How many times as long a step took beside `beside` others, with a core whenever it needed one."""
     beside: int = 0
     """So many; 0: it was not seen beside others."""
+    device: str = ""
+    """The GPU that it computed on; empty: none was seen."""
+    device_bytes: float = 0.0
+    """The largest part of that GPU's memory that was its own, CUDA's context and reserved memory included."""
+    epochs: int = 0
+    """That it takes, as it said itself while it ran; 0: it did not."""
+
+    def job(
+        self, name: str, samples: float, room_bytes: Mapping[str, float], *, taking_s: float = 0.0
+    ) -> Job:
+        """Return it as the planners take it.
+
+        Args:
+            name: The trial's.
+            samples: That it has to take.
+            room_bytes: Memory of each GPU for all trials, by the GPU's name.
+            taking_s: CPU seconds of taking a sample, if the loader's cost has them too.
+        """
+        return Job(
+            name,
+            samples,
+            self.step_s,
+            max(0.0, self.cpu_s - taking_s),
+            self.memory_bytes,
+            self.start_s,
+            self.start_cpu_s,
+            self.crowd,
+            self.beside,
+            self.device,
+            self.device_bytes,
+            room_bytes.get(self.device, math.inf),
+        )
+
+
+def gpu_room_bytes() -> dict[str, float]:
+    """Return what is free on each GPU, by its name; nothing where there is none."""
+    return {gpu.device: float(gpu.total_bytes - gpu.used_bytes) for gpu in list_gpus(_gpus)}
 
 
 @dataclass(frozen=True)
@@ -129,6 +182,10 @@ class Profiled:
     """What is its own now."""
     least_s: float = 0.0
     """Its batches are counted for so long at least."""
+    device: str = ""
+    """The GPU on which it holds most memory; empty: none."""
+    device_bytes: float = 0.0
+    """The largest part of that GPU's memory that was its own."""
     asked_s: float = 0.0
     """When its memory was asked for last, by the monotonic clock."""
 
@@ -145,6 +202,7 @@ class Profiled:
             own, self.asked_s = held(pid), now_s
             self.held_bytes = own.own_bytes if own else 0.0
             self.memory_bytes = max(self.memory_bytes, own.most_bytes if own else 0.0)
+            self._look_at_gpus(pid)
         if self.asking_s is None and self.trial.attached:
             self.asking_s = now_s
             self.start_cpu_s, self.no_core_s = clocks.cpu_s(pid) or 0.0, clocks.waited_s(pid)
@@ -160,6 +218,13 @@ class Profiled:
                 reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s, time.monotonic()
             )
             self.marks.append(mark)
+
+    def _look_at_gpus(self, pid: int) -> None:
+        """See which GPU it computes on, and how much of its memory it has: reserved by torch, and CUDA's context."""
+        on = _gpus.by_process_and_gpu().get(pid) if _gpus.opened() else None
+        if on:
+            index = max(on, key=on.__getitem__)
+            self.device, self.device_bytes = f"cuda:{index}", max(self.device_bytes, float(on[index]))
 
     @property
     def done(self) -> bool:
@@ -213,7 +278,18 @@ class Profiled:
                 2 * step_s
             )
         counted = last.batches - first.batches
-        return Cost(step_s, cpu_s, self.memory_bytes, self._start_s, counted, min(1.0, off), self.start_cpu_s)
+        return Cost(
+            step_s,
+            cpu_s,
+            self.memory_bytes,
+            self._start_s,
+            counted,
+            min(1.0, off),
+            self.start_cpu_s,
+            device=self.device,
+            device_bytes=self.device_bytes,
+            epochs=self.last.planned if self.last else 0,
+        )
 
     @property
     def _start_s(self) -> float:
@@ -256,7 +332,7 @@ def joined(
     if not whole:
         return Profile(costs)
     beside = len(costs) - 1
-    crowd = min(MOST_CROWD, max(1.0, costs[first].step_s / max(1e-12, alone.step_s)))
+    crowd = min(max(MOST_CROWD, 1.0 + beside), max(1.0, costs[first].step_s / max(1e-12, alone.step_s)))
     found = {
         name: replace(cost, step_s=cost.step_s / crowd, cpu_s=cost.cpu_s / crowd, crowd=crowd, beside=beside)
         for name, cost in costs.items()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import Schedule, annealed, apart, in_turn, listed, staggered
+from tsnb.planners.scheduling import Schedule, annealed, apart, fit_devices, in_turn, listed, staggered
 from tsnb.words import duration
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "chosen",
     "foretold",
     "in_threads",
+    "jobs_with",
     "why",
 ]
 
@@ -89,22 +90,22 @@ def foretold(
         what: str, loader: LoaderCost, loaders: int, at_once: int, play: Callable[[Sequence[Job]], Schedule]
     ) -> Foretold:
         threads = _threads(jobs, play)
-        mine = _with(jobs, threads)
+        mine = jobs_with(jobs, threads)
         used = sum(job.memory_bytes for job in mine) + loaders * loader.memory_bytes
-        fits = at_once == 1 or used <= memory_bytes
+        fits = at_once == 1 or (used <= memory_bytes and fit_devices(mine))
         return Foretold(what, play(mine), off, tuple(threads), at_once, fits, threads)
 
     names = [job.name for job in next(iter(jobs.values()))]
     several = len(names)
     turns = way(IN_TURN, own, 1, 1, lambda mine: in_turn(mine, own, cores))
     each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
-    offsets, apart_s = staggered(_with(jobs, each.threads), own, cores)
+    offsets, apart_s = staggered(jobs_with(jobs, each.threads), own, cores)
     later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
     all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
     lists = []
     few = dict.fromkeys(names, min(jobs))
     for threads in (few,) if all_at_once.threads == few else (few, all_at_once.threads):
-        best = annealed(_with(jobs, threads), one, cores, memory_bytes=memory_bytes)
+        best = annealed(jobs_with(jobs, threads), one, cores, memory_bytes=memory_bytes)
         lists.append(Foretold(LISTED, best.schedule, off, best.order, best.at_once, threads=threads))
     found = [turns, each, later] if several > 1 else [turns, each]
     return [*found, all_at_once, min(lists, key=lambda way: way.makespan_s)]
@@ -121,7 +122,7 @@ def in_threads(threads: Mapping[str, int]) -> str:
     return ", ".join([f"{usual} thread{'s' if usual > 1 else ''}{'' if others else ' each'}", *others])
 
 
-def _with(jobs: Mapping[int, Sequence[Job]], threads: Mapping[str, int]) -> list[Job]:
+def jobs_with(jobs: Mapping[int, Sequence[Job]], threads: Mapping[str, int]) -> list[Job]:
     """Return the trials as they are with their numbers of threads."""
     several = next(iter(jobs.values()))
     return [jobs[threads[job.name]][at] for at, job in enumerate(several)]
@@ -135,7 +136,7 @@ def _threads(jobs: Mapping[int, Sequence[Job]], play: Callable[[Sequence[Job]], 
     names = [job.name for job in next(iter(jobs.values()))]
 
     def ends_s(threads: Mapping[str, int]) -> float:
-        return play(_with(jobs, threads)).makespan_s
+        return play(jobs_with(jobs, threads)).makespan_s
 
     fewest = dict.fromkeys(names, min(jobs))
     best, best_s = fewest, ends_s(fewest) * (1 - WORTH)

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from tsnb.experiments.plan import epochs_of, name_of, trial_name
+from tsnb.errors import TsnbError
+from tsnb.experiments.functions import plan_function
+from tsnb.experiments.plan import TrialPlan, epochs_of, name_of, trial_name
+from tsnb.experiments.replanning import replanned
+from tsnb.experiments.trial import Trial
 
 __all__ = ["TrialWish", "check_number", "one_epoch_text", "wanted"]
 
@@ -18,14 +23,51 @@ class TrialWish:
 
     name: str
     """Its name."""
-    fn: Callable[..., Any] = field(repr=False)
-    """What it runs."""
+    fn: Callable[..., Any] | Trial = field(repr=False)
+    """What it runs: a function, or the code of a trial."""
     params: Mapping[str, Any]
-    """The function's arguments, by name."""
+    """The function's arguments, or what is to be other than in that trial, by name."""
     epochs: float
     """That it takes."""
     open_ended: bool = False
     """Whether it does not say how many: then one is assumed."""
+    device: str | None = None
+    """The only device that it sees; None: whatever there is."""
+
+    def told(self, epochs: int) -> TrialWish:
+        """Return it as one that has said itself, while it was profiled, how many epochs it takes.
+
+        Args:
+            epochs: So many; 0: it has not.
+        """
+        return replace(self, epochs=float(epochs), open_ended=False) if self.open_ended and epochs else self
+
+    @property
+    def known_as(self) -> tuple[str, ...]:
+        """The names by which it, or the trial that `tsnb.run` makes of its function, is known."""
+        own = self.fn.name if isinstance(self.fn, Trial) else trial_name(name_of(self.fn), self.params)
+        return self.name, own
+
+    def planned(self, name: str, stream: str, threads: int, gate: Path | None = None) -> TrialPlan:
+        """Return what starts it.
+
+        Args:
+            name: The name that it gets.
+            stream: What it takes batches of.
+            threads: Torch threads of it.
+            gate: The gate at which it waits before its first batch.
+
+        Raises:
+            Exception: As `tsnb.run` and `Trial.rerun` raise.
+        """
+        options: dict[str, Any] = {"producer": stream, "threads": threads}
+        options |= {} if self.device is None else {"device": self.device}
+        if not isinstance(self.fn, Trial):
+            made = plan_function(self.fn, self.params, name=name, **options)
+            return replace(made, options=replace(made.options, gate=gate))
+        told = replanned(self.fn.life.plan, {**self.params, **options, "name": name}, gate)
+        alone = replace(told.options, sweep="", log_to=(), restart=None, after=None)
+        return replace(told, options=alone)
 
 
 def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> list[TrialWish]:
@@ -44,13 +86,14 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
     found = []
     for name, each in named:
         fn, params = each if isinstance(each, tuple) and len(each) == 2 else (each, {})
-        if not callable(fn) or not isinstance(params, Mapping):
+        if not (callable(fn) or isinstance(fn, Trial)) or not isinstance(params, Mapping):
             raise TypeError(
                 f"{caller} takes functions as tsnb.run does, each alone or with its parameters: "
-                f'{caller}({{"small": (train, {{"width": 32}}), "large": (train, {{"width": 512}})}}, loader=loader).'
+                f'{caller}({{"small": (train, {{"width": 32}}), "large": (train, {{"width": 512}})}}, loader=loader). '
+                'A trial counts for its cell: tsnb.trials["cnn"].'
             )
-        own = name_of(fn)
-        said = epochs if epochs is not None else params.get("epochs", epochs_of(fn, params) or None)
+        own, there = _known(fn, params)
+        said = epochs if epochs is not None else there
         long = 1 if said is None else said
         if isinstance(long, bool) or not isinstance(long, (int, float)) or not 0 < long < math.inf:
             raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")
@@ -61,6 +104,25 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
             f"{caller} needs at least one trial, each with a name of its own: give a mapping of names to functions."
         )
     return found
+
+
+def _known(fn: Callable[..., Any] | Trial, params: Mapping[str, Any]) -> tuple[str, Any]:
+    """Return what the trials of some code are called, and how many epochs they take; None where it does not say.
+
+    Raises:
+        TsnbError: It is a trial of another notebook, whose code is there.
+    """
+    if not isinstance(fn, Trial):
+        return name_of(fn), params.get("epochs", epochs_of(fn, params))
+    if fn.life.launch is None:
+        raise TsnbError(
+            f"trial {fn.name!r} was started elsewhere, and its code and variables are there: run its cell here first"
+        )
+    plan = fn.life.plan
+    known = {**plan.params, **plan.arguments, **params}
+    there = plan.signature.parameters.get("epochs") if plan.signature is not None else None
+    default = None if there is None or there.default is there.empty else there.default
+    return fn.name, known.get("epochs", default or fn.eta.epochs or None)
 
 
 def _each(given: Any) -> Iterable[Any]:

@@ -1,0 +1,118 @@
+"""From what was measured to what the planners take: the trials, on which GPU each is, and the loader."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tsnb.machine.placement import place
+from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
+from tsnb.planners.scheduling import spread
+from tsnb.planning.trial_costs import Profile
+from tsnb.planning.wishes import TrialWish
+from tsnb.stalling import Contention, Loading, Stalls
+
+__all__ = ["dragged", "feeds", "jobs_of", "known_devices", "on_devices"]
+
+CACHED = 0.9
+"""With this share of the files in memory, what two loaders held each other up by was not the disk."""
+OTHERS = 0.15
+"""Where other programs took this share of the cores, the pace of all trials together tells nothing of them."""
+MOST_DRAG = 2.0
+"""A pace that was further off than this was off for another reason."""
+
+
+def jobs_of(
+    several: Sequence[TrialWish],
+    found: Profile,
+    epoch_samples: float,
+    room_bytes: Mapping[str, float],
+    taking_s: float,
+) -> list[Job]:
+    """Return trials as the planners take them.
+
+    Args:
+        several: The trials.
+        found: What they cost.
+        epoch_samples: Samples in an epoch.
+        room_bytes: Memory of each GPU for all of them, by the GPU's name.
+        taking_s: CPU seconds of taking a sample, which the loader's cost has too.
+    """
+    return [
+        found.costs[each.name].job(each.name, each.epochs * epoch_samples, room_bytes, taking_s=taking_s)
+        for each in several
+    ]
+
+
+def known_devices(devices: Sequence[str] | None) -> list[str]:
+    """Return the GPUs that were asked for.
+
+    Raises:
+        ValueError: One does not exist, or the devices are not given as a list.
+    """
+    if isinstance(devices, str):
+        raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
+    for device in devices or ():
+        place(device)
+    return list(devices or ())
+
+
+def on_devices(
+    jobs: Mapping[int, list[Job]], devices: Sequence[str], room_bytes: Mapping[str, float]
+) -> tuple[dict[str, str], dict[int, list[Job]]]:
+    """Give each trial one of some GPUs; return that, by name, and the trials on them.
+
+    Args:
+        jobs: The trials, by number of threads.
+        devices: The GPUs; none: trials stay where they were seen.
+        room_bytes: Memory of each GPU for all of them, by the GPU's name.
+    """
+    if not devices:
+        return {}, dict(jobs)
+    room = {device: room_bytes.get(device, math.inf) for device in devices}
+    gets = {job.name: job.device for job in spread(next(iter(jobs.values())), room)}
+
+    def placed(job: Job) -> Job:
+        return replace(job, device=gets[job.name], device_room_bytes=room[gets[job.name]])
+
+    return gets, {number: list(map(placed, each)) for number, each in jobs.items()}
+
+
+def feeds(
+    told: Stalls, held_up: Contention, epoch_samples: float, page_cache_bytes: float
+) -> tuple[LoaderCost, LoaderCost]:
+    """Return what a loader of one's own costs, and the shared one.
+
+    Args:
+        told: The loader, measured.
+        held_up: Two of it at once.
+        epoch_samples: Samples in an epoch.
+        page_cache_bytes: Memory that no trial takes.
+    """
+    disk, warm, lone_s = None, told, held_up.lone_s
+    storage = told.storage
+    if storage is not None and storage.wait_s is not None and storage.total_bytes:
+        fits = min(1.0, max(0.0, page_cache_bytes / storage.total_bytes))
+        cached = 1.0 if storage.cached is None else storage.cached
+        disk = Disk(
+            storage.wait_s, storage.busy_s or 0.0, told.plain.workers, epoch_samples, min(cached, fits), fits
+        )
+        warm = told.with_cached(1.0)
+        lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
+
+    def feed(loading: Loading, lone_s: float) -> LoaderCost:
+        return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s, held_up.memory_bytes, lone_s, disk)
+
+    return feed(warm.plain, lone_s), feed(warm.served, 0.0)
+
+
+def dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) -> LoaderCost:
+    """Return the shared loader with what was seen of all trials on it; not where other programs took the cores."""
+    if found.together_s is None or (told.others or 0.0) > OTHERS * told.cores:
+        return one
+    course = Course(one, told.cores, shared=True)
+    for job in jobs:
+        course.begin(job)
+    drag = min(MOST_DRAG, max(1 / MOST_DRAG, found.together_s * course.paces()[0]))
+    return replace(one, drag=drag, drag_of=len(jobs))
