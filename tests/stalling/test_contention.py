@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from tsnb.stalling import Contention, Loading, contention
+from tsnb.stalling import LoaderContention, Loading, contention
 
 WAIT_S = 0.004
 
@@ -52,5 +52,5 @@ def test_a_lock_between_two_loaders_is_noticed_and_their_memory_counted(tmp_path
 def test_of_other_loaders_nothing_is_told() -> None:
     """Without workers two loaders of one process would only take turns; what is no DataLoader is not gone through."""
     alone = Loading(WAIT_S, 0.0, 0.0, 0)
-    assert contention(DataLoader(Reads(None), 4), alone, 0.1) == Contention()
-    assert contention([torch.zeros(2)], alone, 0.1) == Contention()
+    assert contention(DataLoader(Reads(None), 4), alone, 0.1) == LoaderContention()
+    assert contention([torch.zeros(2)], alone, 0.1) == LoaderContention()

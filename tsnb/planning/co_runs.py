@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tsnb.experiments.trial import ENDED
-from tsnb.planning.profiling import Group, Start, together
+from tsnb.planning.profiling import ProfiledGroup, Start, together
 from tsnb.planning.trial_costs import LEAST, LIMIT_S, LOOK_S, SKIP
 from tsnb.telemetry.readings import StreamReading
 
@@ -105,7 +105,7 @@ def co_runs(
 
 
 def _watched(
-    whole: Group, names: Sequence[str], look: Callable[[], StreamReading], seconds: float
+    whole: ProfiledGroup, names: Sequence[str], look: Callable[[], StreamReading], seconds: float
 ) -> CoRun | None:
     """Watch trials once all have taken some batches; None where one ends before there is something to see."""
     group = {name: whole.trials[name] for name in names}

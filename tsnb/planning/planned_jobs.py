@@ -11,7 +11,7 @@ from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
 from tsnb.planners.scheduling import spread
 from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
-from tsnb.stalling import Contention, Loading, Stalls
+from tsnb.stalling import LoaderContention, Loading, Stalls
 
 __all__ = ["dragged", "feeds", "jobs_of", "known_devices", "on_devices"]
 
@@ -80,7 +80,7 @@ def on_devices(
 
 
 def feeds(
-    told: Stalls, held_up: Contention, epoch_samples: float, page_cache_bytes: float
+    told: Stalls, held_up: LoaderContention, epoch_samples: float, page_cache_bytes: float
 ) -> tuple[LoaderCost, LoaderCost]:
     """Return what a loader of one's own costs, and the shared one.
 

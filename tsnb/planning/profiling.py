@@ -189,7 +189,7 @@ def _forget(trial: Trial) -> None:
     delete(trial.name, all_runs=True)
 
 
-class Group:
+class ProfiledGroup:
     """Trials that are profiled together: they begin when all have asked for their first batch.
 
     Attributes:
@@ -223,7 +223,7 @@ class Group:
 
 
 @contextlib.contextmanager
-def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) -> Iterator[Group]:
+def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) -> Iterator[ProfiledGroup]:
     """Start trials that begin with the same batch; stop and forget them in the end.
 
     Args:
@@ -232,7 +232,7 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
         least_s: Each is watched for so long at least once it has begun.
     """
     gate = Gate(the_hub().new_path("gate"), starts) if len(starts) > 1 else None
-    group = Group(gate)
+    group = ProfiledGroup(gate)
     try:
         for name, start in starts.items():
             group.trials[name] = Profiled(start(gate.path if gate else None), threads, least_s=least_s)
@@ -245,7 +245,7 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
 
 
 def _watch(
-    group: Group, look: Callable[[], StreamReading], note: Callable[[Sequence[Profiled]], None]
+    group: ProfiledGroup, look: Callable[[], StreamReading], note: Callable[[Sequence[Profiled]], None]
 ) -> None:
     """Look at trials until each has taken enough batches, and stop them then."""
     trials = list(group.trials.values())

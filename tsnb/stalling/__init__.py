@@ -21,7 +21,7 @@ than one of a plain DataLoader, and holds the model up less.
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
 """
 
-from tsnb.stalling.contention import Contention, contention
+from tsnb.stalling.contention import LoaderContention, contention
 from tsnb.stalling.result import Stalls, stalls
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 from tsnb.stalling.sizing import Need, Sizing
@@ -29,8 +29,8 @@ from tsnb.stalling.storage import Hits, Storage
 
 __all__ = [
     "Computing",
-    "Contention",
     "Hits",
+    "LoaderContention",
     "Loading",
     "Need",
     "Sharing",

@@ -20,14 +20,14 @@ from tsnb.machine.processes import children_of, held
 from tsnb.stalling.measuring import fresh, length_of, run, undisturbed
 from tsnb.stalling.sharing import Loading
 
-__all__ = ["Contention", "contention"]
+__all__ = ["LoaderContention", "contention"]
 
 CLEAR = 1.15
 """Two at once are slower by another reason than chance if a sample takes so many times as long."""
 
 
 @dataclass(frozen=True)
-class Contention:
+class LoaderContention:
     """What a loader costs others."""
 
     lone_s: float = 0.0
@@ -55,7 +55,7 @@ class _Two:
             self.memory_bytes = max(self.memory_bytes, sum(own) / 2)
 
 
-def contention(loader: Any, alone: Loading, seconds: float) -> Contention:
+def contention(loader: Any, alone: Loading, seconds: float) -> LoaderContention:
     """Run two copies of a loader at once; return what they cost each other, and what memory one takes.
 
     Args:
@@ -67,11 +67,11 @@ def contention(loader: Any, alone: Loading, seconds: float) -> Contention:
         ValueError: An epoch has one batch.
     """
     if not isinstance(loader, DataLoader) or not loader.num_workers:
-        return Contention()
+        return LoaderContention()
     both = _Two(loader)
     ahead = loader.num_workers * (loader.prefetch_factor or 0)
     with undisturbed(loader):
         counted = run(both, None, seconds, ahead, length_of(loader))
     two_s = counted.each(counted.wall_s - counted.no_core_s)
     one_s = max(alone.wall_s, 2 * alone.taking_s)  # this thread takes the batches of both
-    return Contention(two_s / 2 if two_s > CLEAR * one_s else 0.0, both.memory_bytes)
+    return LoaderContention(two_s / 2 if two_s > CLEAR * one_s else 0.0, both.memory_bytes)
