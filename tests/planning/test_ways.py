@@ -8,7 +8,7 @@ import pytest
 
 from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planning.profiling import wanted
-from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, in_threads, why
+from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, why
 from tsnb.words import duration
 
 PLAIN, SERVED = LoaderCost(0.002, 0.002, 0.0002), LoaderCost(0.001, 0.001, 0.0001)
@@ -70,7 +70,6 @@ def test_a_trial_has_more_threads_where_that_ends_all_of_them_sooner() -> None:
     assert "all at once on one stream (1 thread, slow 2)" in said
     crowded = {way.way: way for way in foretold({1: one, 2: two}, feed, feed, 1, math.inf, 0.05)}
     assert all(set(way.threads.values()) == {1} for way in crowded.values())
-    assert in_threads({"a": 2, "b": 2}) == "2 threads each" and in_threads({"a": 1}) == "1 thread each"
 
 
 def test_what_is_to_be_planned_is_read_in_every_form() -> None:

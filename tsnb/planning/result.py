@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.planners.scheduling import Job, LoaderCost
+from tsnb.planners.thread_counts import in_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
-from tsnb.planning.ways import Foretold, chosen, foretold, in_threads, why
+from tsnb.planning.ways import Foretold, chosen, foretold, why
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Loading, Stalls, stalls
 from tsnb.words import bytes_of, duration, html_table, text_table
