@@ -1,7 +1,7 @@
 """How many torch threads each of several trials has, so that all are done soonest. Pure.
 
-Each trial was measured with each number, so it is a `Job` for each of them. More than the fewest is given only where all
-end sooner by more than `WORTH`: a tie, or what a measurement is off, gives none.
+Each trial was measured with each number, so it is a `Job` for each of them. More than the fewest is given only where
+all end sooner by more than `WORTH`: a tie, or what a measurement is off, gives none.
 
 Two forms: for a way whose order does not depend on the numbers (`thread_counts`), and for a list of trials on one
 stream, whose order and places are found together with them (`soonest`, and `most_within` where all must be done by a
@@ -173,7 +173,7 @@ def most_within(
     running: Sequence[Job] = (),
     most: int | None = None,
 ) -> tuple[ThreadedList, dict[str, float]]:
-    """Return a list of the most trials that are done by a time, with their threads, and of the others when they would be.
+    """Return a list of the most trials that are done by a time, with their threads; of the others when they would be.
 
     More threads are given where more trials are done by then, or as many of them sooner by more than `WORTH`.
 

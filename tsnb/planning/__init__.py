@@ -7,6 +7,7 @@
 | `ways` | pure: the ways there are, foretold; which one, and why in words |
 | `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
 | `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
+| `oversize` | what a trial can do that is larger than the memory, in words |
 | `conducting` | carries a way out |
 
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.

@@ -30,6 +30,7 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.planners.scheduling import Job, Listed, annealed
 from tsnb.planning.conducting import conduct
+from tsnb.planning.oversize import way_out
 from tsnb.planning.profiling import (
     LEAST,
     LIMIT_S,
@@ -273,7 +274,7 @@ def place(
             least_s=seconds,
             note=room.note,
         )
-        samples = room.meter.batch_samples(seen) * _batches(loader)
+        samples = room.meter.batch_samples(seen.values()) * _batches(loader)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
         limit = min(room.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
@@ -401,10 +402,12 @@ def placed(
         if name not in found.order:
             where = "nowhere"
             why = (
-                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: give it smaller "
-                "batches or a smaller model, or run it on a machine with more memory"
+                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: "
+                f"{way_out(memory_bytes)}; or give it smaller batches or a smaller model, or run it on a machine with "
+                "more memory"
                 if high > memory_bytes
-                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end"
+                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end; "
+                f"{way_out(min(high, memory_bytes))}"
             )
         else:
             now_s = starts[name]

@@ -30,6 +30,7 @@ from tsnb.experiments.plan import LONGEST, epochs_of, name_of, trial_name
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
 from tsnb.machine.processes import held
+from tsnb.planning.oversize import died
 from tsnb.producer import serve
 from tsnb.records.selection import delete
 from tsnb.stalling.measuring import undisturbed
@@ -265,6 +266,10 @@ class Profiled:
             TsnbError: It took too few batches, or failed.
         """
         name = self.trial.name.removeprefix(PREFIX)
+        if self.trial.state == "lost":
+            raise TsnbError(
+                f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
+            )
         if self.failed:
             said = self.trial.logs().strip().splitlines()
             raise TsnbError(

@@ -15,6 +15,7 @@ from tsnb.planners.scheduling import Job, LoaderCost
 from tsnb.planners.thread_counts import in_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
+from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Cost, TrialWish, profile, wanted
 from tsnb.planning.ways import Foretold, chosen, foretold, why
 from tsnb.reports.plotting import draw_timeline
@@ -305,7 +306,8 @@ def plan(
         _feed(told.served),
         has,
     )
-    text = why(ways, choice, limit)
+    too_large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
+    text = " ".join(part for part in (why(ways, choice, limit), too_large) if part)
     made = Plan(tuple(ways), choice, taken, told, text, tuple(several), loader, memory_bytes)
     show(lambda: made.timeline)
     return made

@@ -72,7 +72,9 @@ def foretold(
         threads = thread_counts(jobs, play)
         mine = with_threads(jobs, threads)
         used = sum(job.memory_bytes for job in mine) + loaders * loader.memory_bytes
-        fits = at_once == 1 or used <= memory_bytes
+        if at_once == 1:
+            used = max(job.memory_bytes for job in mine) + loader.memory_bytes
+        fits = used <= memory_bytes
         return Foretold(what, play(mine), off, tuple(threads), at_once, fits, threads)
 
     several = len(next(iter(jobs.values())))
@@ -80,13 +82,17 @@ def foretold(
     each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
     all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
     best, threads = soonest(jobs, one, cores, memory_bytes=memory_bytes)
-    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, threads=threads)
+    alone = max(job.memory_bytes for job in with_threads(jobs, threads)) + one.memory_bytes
+    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, threads)
     return [turns, each, all_at_once, lists]
 
 
 def chosen(ways: Sequence[Foretold]) -> Foretold:
-    """Return the way that ends first; of those about as good the simplest, sharing before a loader each."""
-    fitting = [way for way in ways if way.fits]
+    """Return the way that ends first; of those about as good the simplest, sharing before a loader each.
+
+    Where one trial is larger than all of the memory no way fits; then it is one in which that trial runs alone.
+    """
+    fitting = [way for way in ways if way.fits] or [way for way in ways if way.way in {IN_TURN, LISTED}]
     best_s = min(way.makespan_s for way in fitting)
     good = [way for way in fitting if way.makespan_s <= best_s * (1 + WORTH)]
     rank = [TOGETHER, LISTED, IN_TURN, APART]
@@ -123,6 +129,6 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
                 "loader": " It is the limit: a faster one would help all of them.",
                 "cores": " The cores are the limit.",
             }.get(limit, f" {limit} is the slowest and sets the pace.")
-    if lacking := [way.way for way in ways if not way.fits]:
+    if choice.fits and (lacking := [way.way for way in ways if not way.fits]):
         text += f" For {' and '.join(lacking)} there is not enough memory."
     return text
