@@ -11,9 +11,10 @@ import pytest
 
 from tsnb.errors import TsnbError
 from tsnb.planners.scheduling import Job, LoaderCost
+from tsnb.planning import result
 from tsnb.planning.oversize import died, oversized, way_out
-from tsnb.planning.profiling import PREFIX, Profiled
-from tsnb.planning.ways import IN_TURN, LISTED, chosen, foretold, why
+from tsnb.planning.profiling import PREFIX, Cost, Profiled
+from tsnb.planning.ways import APART, IN_TURN, LISTED, TOGETHER, chosen, foretold, why
 from tsnb.words import bytes_of
 
 GIB = float(1 << 30)
@@ -52,6 +53,22 @@ def test_a_plan_with_a_trial_that_fits_nowhere_lets_it_run_alone() -> None:
         or schedule.ends_s["small"] <= schedule.starts_s["huge"]
     )
     assert all(way.fits for way in foretold({1: jobs}, FEED, FEED, 8, 20.0, 0.1))
+    by_turns = {way.way: way.fits for way in foretold({1: jobs}, FEED, FEED, 8, 9.5, 0.1)}
+    assert by_turns == {IN_TURN: True, APART: False, TOGETHER: False, LISTED: True}
+
+
+def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside the choice, in the table's words and in the JSON; where all fit, nothing is said of it."""
+    loading = SimpleNamespace(wall_s=0.001, cpu_s=0.001, taking_s=0.0)
+    told = SimpleNamespace(epoch_samples=100, plain=loading, served=loading, cores=2.0, off=0.1)
+    cost = Cost(0.001, 0.001, 9 * GIB, 0.0, 20, 0.1)
+    monkeypatch.setattr(result, "stalls", lambda *_, **__: told)
+    monkeypatch.setattr(result, "profile", lambda *_, **__: {"huge": cost})
+    found = result.plan({"huge": print}, loader=None, memory="4GiB")
+    assert "huge (9.0 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
+    assert {row[3] for row in found.table[1:]} == {"does not fit"}
+    assert found.to_dict()["text"] == found.text
+    assert "tsnb.spill" not in result.plan({"huge": print}, loader=None, memory="10GiB").text
 
 
 def test_a_trial_that_died_while_it_was_profiled_says_with_how_much() -> None:

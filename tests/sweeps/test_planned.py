@@ -393,17 +393,27 @@ def test_real_trials_have_the_threads_that_were_chosen(
     one = (job("t-width4", 4e3, 0.2), Job("t-width8", 4e3, 2e-3, 2e-3, 9 << 30))
     two = (one[0], replace(one[1], step_s=1e-3))
     asked: list[Any] = []
+    profiled: list[tuple[str, int]] = []
     jobs: dict[int, tuple[Job, ...]] = {1: one, 2: two}
 
     def measured(stream: str | None, starts: Mapping[int, Mapping[str, Any]]) -> ServedCosts:
         asked.append({number: list(each) for number, each in starts.items()})
+        for each in starts.values():
+            for start in each.values():
+                start()
         return ServedCosts("numbers", jobs, FEED, 8.0, float(4 << 30), 0.1)
 
+    def launched(plan: Any, outlet: Any) -> None:
+        profiled.append((plan.name, plan.options.threads))
+        plan.discard()
+
     monkeypatch.setattr(forecast, "costs_on", measured)
+    monkeypatch.setattr(forecast, "launch", launched)
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(THREADED, made)
     sweep = tsnb.sweep(made["train"], grid={"width": [4, 8]}, plan=True, threads=(2, 1), name="t").wait(120)
     assert asked == [{1: ["t-width4", "t-width8"], 2: ["t-width4", "t-width8"]}]
+    assert set(profiled) == {(f"plan-t-width{width}", number) for width in (4, 8) for number in (1, 2)}
     assert {name: trial.result() for name, trial in sweep.items()} == {"t-width4": (1, 1), "t-width8": (2, 2)}
     assert [trial.options["threads"] for trial in sweep.values()] == [
         {"t-width4": 1, "t-width8": 2}[name] for name in sweep

@@ -30,6 +30,8 @@ WORTH = 0.03
 """What ends all of them sooner by less than this share is not worth a way that is less simple, or more threads."""
 PLAYS = 2000
 """So many choices of numbers are played at most for a dozen trials: fewer for more, as each takes longer."""
+MISSES = 3
+"""Where so many are not done in time with more threads either, the longer ones are not tried."""
 
 Jobs = Mapping[int, Sequence[Job]]
 """The trials as they are with so many torch threads each; in the same order for every number."""
@@ -175,7 +177,8 @@ def most_within(
 ) -> tuple[ThreadedList, dict[str, float]]:
     """Return a list of the most trials that are done by a time, with their threads; of the others when they would be.
 
-    More threads are given where more trials are done by then, or as many of them sooner by more than `WORTH`.
+    First those that are done by then with the fewest threads. Then of the others, those first that would be done first,
+    what is done by then where all may have more threads.
 
     Args:
         jobs: The trials with each number.
@@ -191,38 +194,40 @@ def most_within(
         The list of those that are done in time, and the seconds from now at which each of the others would be done if
         it were added to them.
     """
+    fewest = _all_with(jobs, min(jobs))
+    found, late = within(
+        with_threads(jobs, fewest),
+        feed,
+        cores,
+        limit_s,
+        memory_bytes=memory_bytes,
+        rounds=rounds,
+        running=running,
+        most=most,
+    )
+    if len(jobs) == 1:
+        return ThreadedList(found, fewest), late
+    anyhow = listed([], feed, cores, running=running).ends_s
 
-    def all_of(mine: Jobs, rounds: int) -> ThreadedList:
-        return soonest(
-            mine, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
+    def in_time(names: Sequence[str], rounds: int) -> ThreadedList | None:
+        some = {number: [job for job in each if job.name in names] for number, each in jobs.items()}
+        best = soonest(
+            some, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
+        )
+        ends = best.listed.schedule.ends_s
+        return (
+            best
+            if all(end_s <= max(limit_s, anyhow.get(name, 0.0)) for name, end_s in ends.items())
+            else None
         )
 
-    choices = [_all_with(jobs, number) for number in sorted(jobs)]
-    if len(jobs) > 1:
-        choices.append(all_of(jobs, rounds // 4).threads)
-    chosen: tuple[ThreadedList, dict[str, float]] | None = None
-    for threads in choices:
-        found, late = within(
-            with_threads(jobs, threads),
-            feed,
-            cores,
-            limit_s,
-            memory_bytes=memory_bytes,
-            rounds=rounds,
-            running=running,
-            most=most,
-        )
-        before = None if chosen is None else chosen[0].listed
-        more = before is None or len(found.order) > len(before.order)
-        if more or (before and len(found.order) == len(before.order) and _sooner(found, before)):
-            chosen = ThreadedList(found, threads), late
-    assert chosen is not None
-    taken, late = chosen
-    if len(jobs) > 1 and taken.listed.order:  # of those alone it may be another choice
-        own = {n: [job for job in each if job.name in taken.listed.order] for n, each in jobs.items()}
-        again = all_of(own, rounds)
-        anyhow = listed([], feed, cores, running=running).ends_s
-        ends = again.listed.schedule.ends_s
-        if all(end_s <= max(limit_s, anyhow.get(name, 0.0)) for name, end_s in ends.items()):
-            taken = ThreadedList(again.listed, {**taken.threads, **again.threads})
-    return taken, late
+    taken, misses = ThreadedList(found, fewest), 0
+    for name in sorted(late, key=late.__getitem__):
+        more = in_time([*taken.listed.order, name], max(1, rounds // 20))
+        misses += more is None
+        taken = more or taken
+        if misses == MISSES:
+            break
+    taken = in_time(taken.listed.order, rounds) or taken
+    left = {name: end_s for name, end_s in late.items() if name not in taken.listed.order}
+    return ThreadedList(taken.listed, {**fewest, **taken.threads}), left
