@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -19,11 +20,13 @@ import pytest
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.experiments.functions import plan_function
+from tsnb.kernels.hub import the_hub
 from tsnb.planners import timeline
 from tsnb.planners.scheduling import Job, LoaderCost, annealed, left_after, listed, within
 from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
-from tsnb.sweeps import forecast
+from tsnb.sweeps import forecast, starting
 from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time, read_until
 
@@ -431,6 +434,34 @@ def test_real_trials_have_the_threads_that_were_chosen(
     swept = tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, plan=True, name="s").wait(120)
     assert asked[1:] == [{2: ["s-threads1", "s-threads2"]}], "swept over: each has its own, nothing is chosen"
     assert [swept[f"s-threads{number}"].result() for number in (1, 2)] == [(1, 1), (2, 2)]
+
+
+def test_a_trial_that_starts_with_other_threads_than_were_said_is_named(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of that moment counts; where it is as was said, and where nothing was chosen, no line comes."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("def train(x): return x", made)
+    params = {f"t-x{x}": {"x": x} for x in (1, 2, 3)}
+    plan = plan_function(made["train"], {"x": 1}, name="t-x1", sweep="t")
+    course = starting.Settled("t", plan, params, page)
+    started: dict[str, Any] = {}
+
+    def launched(plan: Any, outlet: Any) -> None:
+        started[plan.name] = plan.options.threads
+        plan.discard()
+
+    monkeypatch.setattr(starting, "launch", launched)
+    course.launch("t-x3", None)
+    chosen = {"t-x1": 1, "t-x2": 1}
+    course.take_threads(chosen)
+    chosen["t-x2"] = 2
+    for name in ("t-x1", "t-x2"):
+        course.launch(name, None)
+    assert started == {"t-x1": 1, "t-x2": 2, "t-x3": None}
+    the_hub().call(asyncio.sleep(0))  # what was said is shown by its thread
+    assert page.text == "sweep 't': t-x2 starts with 2 torch threads, as the plan has it now\n"
+    course.over()
 
 
 @pytest.mark.slow

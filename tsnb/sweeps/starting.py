@@ -313,9 +313,6 @@ class Settled(Launcher):
         plan: What its trials have in common, shipped already.
         params: The parameters and options of each, by its name; may grow.
         here: Where their output goes.
-
-    Attributes:
-        threads: Torch threads that a plan has chosen, by the trial's name; the others have those of their options.
     """
 
     def __init__(
@@ -323,7 +320,8 @@ class Settled(Launcher):
     ) -> None:
         self.title = title
         self.params = params
-        self.threads: Mapping[str, int] = {}
+        self._threads: Mapping[str, int] = {}
+        self._said: Mapping[str, int] = {}
         self._plan = plan
         self._here = here
         self._budget = Budget()
@@ -331,10 +329,22 @@ class Settled(Launcher):
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start a trial, with parameters of its own."""
         own = {**self.params[name], "name": name}
-        if name in self.threads:
-            own["threads"] = self.threads[name]
+        if (number := self._threads.get(name)) is not None:
+            own["threads"] = number
+            if number != self._said.get(name, number):
+                self.say(
+                    f"{name} starts with {number} torch thread{'s' if number > 1 else ''}, as the plan has it now"
+                )
         plan = replanned(self._plan, own, gate)
         return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
+
+    def take_threads(self, chosen: Mapping[str, int]) -> None:
+        """Have trials started with the torch threads that a plan has chosen.
+
+        Args:
+            chosen: By the trial's name; may change until it starts, and is said where it is other than now.
+        """
+        self._threads, self._said = chosen, dict(chosen)
 
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""
@@ -398,7 +408,7 @@ def start(
 
             places = plan_places(plan, params, at_once, wish, course.say)
             if wish.threads:
-                course.threads = places.threads  # as they are when one starts: a later plan may change them
+                course.take_threads(places.threads)
     except BaseException:
         plan.discard()
         raise
@@ -425,7 +435,8 @@ def _check_turns(
         raise ValueError(f"rotate={rotate!r}: give the batches of a turn, a whole number, 1 or more.")
     if wish is not None:
         raise ValueError(
-            "rotate= trains all trials side by side, and plan= or until= in an order: give one of them."
+            "rotate= trains all trials side by side, so there is no order to plan, and plan= or until= make one: give "
+            "one of them."
         )
     if not runs_here(plan.options.engine):
         raise ValueError(
