@@ -258,6 +258,12 @@ def _add_sweep(commands: Any) -> None:
     swept.add_argument("--name", metavar="NAME", help="what the trials' names begin with")
     swept.add_argument("--stream", metavar="STREAM", help="what tsnb.attach() takes; left out: the only one")
     swept.add_argument("--seed", type=int, metavar="S", help="seeds the draw, and every trial")
+    swept.add_argument(
+        "--threads",
+        type=_numbers,
+        metavar="N[,N]",
+        help="torch threads of each (1); 1,2 with --plan: those of them with which all are done soonest",
+    )
     swept.add_argument("--json", action="store_true", help="print a line of JSON for each trial that ends")
     swept.set_defaults(run=_sweep)
     told = commands.add_parser("results", help="print what the project's trials have logged last")
@@ -435,6 +441,8 @@ def _sweep(options: argparse.Namespace) -> int:
         given["producer"] = options.stream
     if options.plan:
         given["plan"] = True
+    if options.threads is not None:
+        given["threads"] = options.threads if len(options.threads) > 1 else options.threads[0]
     rule = read_rule(options)
     return run_sweep(found, dict(options.grid), dict(options.sample), given, rule, json_lines=options.json)
 

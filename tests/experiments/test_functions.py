@@ -125,6 +125,10 @@ def test_options_may_be_written_as_one_has_them() -> None:
     for wrong in ({"threads": "2"}, {"batch_size": 1.5}, {"seed": "x"}):
         with pytest.raises(ValueError, match=r"trial 'x': .*: give a whole number"):
             TrialOptions(**wrong).check("x")
+    with pytest.raises(
+        ValueError, match=r"trial 'x': threads=\(1, 2\): only a planned sweep chooses.*Give one"
+    ):
+        TrialOptions(threads=(1, 2)).check("x")  # type: ignore[arg-type]
 
 
 def test_words_of_ours_are_parameters_like_any_other(page: Any, notebook: Any) -> None:

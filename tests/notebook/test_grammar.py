@@ -187,6 +187,10 @@ def test_a_trial_s_options_are_read() -> None:
     )
     assert (given.after, given.restart, given.detach) == ("a", "on-crash", True)
     assert given.log_to == ("tensorboard", "mlflow")
+    assert TRIAL.read(words_of("cnn --grid lr=1,2 --plan --threads 1,2", "%%trial")).threads == (1, 2)
+    for wrong in ("1,x", "0,2", "1,", "0"):
+        with pytest.raises(UsageError, match=r"--threads: .*give a whole number, 1 or more"):
+            TRIAL.read(words_of(f"cnn --threads {wrong}", "%%trial"))
 
 
 @pytest.mark.parametrize(

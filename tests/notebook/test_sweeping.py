@@ -44,17 +44,23 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
 def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
     shell: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--plan --until` on the line of the cell: the sweep is its result, and says what it did not start."""
+    """`--plan --until --threads` on the cell's line: the sweep is its result, and says what it did not start."""
     late = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M")
     cell = "import tsnb\ntaken = 0\nfor _ in range(epochs):\n    for (x,) in tsnb.attach():\n        taken += len(x)"
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="planned"):
-        line = f"%%trial p --grid epochs=3,10000000 --plan --until '{late}'"
+        shell.run_cell(f"%%trial p --grid epochs=3,4 --threads 1,2\n{cell}")
+        assert "only a plan chooses among several numbers. Add plan=True (--plan)" in "".join(
+            capsys.readouterr()
+        )
+        line = f"%%trial p --grid epochs=3,10000000 --plan --threads 1,2 --until '{late}'"
         found = shell.run_cell(f"{line}\n{cell}")
         found.raise_error()
         sweep = found.result.wait(HANG_S)
         assert {name: trial["taken"] for name, trial in sweep.items()} == {"p-epochs3": 1200}
         assert list(sweep.not_started) == ["p-epochs10000000"]
-        assert "not started, as it would not be done by" in capsys.readouterr().out
+        assert sweep["p-epochs3"].options["threads"] in {1, 2}
+        said = capsys.readouterr().out
+        assert "not started, as it would not be done by" in said and "each with 1 thread and with 2" in said
         assert [bar.name for bar in tsnb.plot("plan").data] == ["planned", "in fact"]
         run(shell, "%trials")
 

@@ -71,6 +71,7 @@ def test_every_trial_has_a_place_and_a_reason() -> None:
     assert queued and all(row.after and f"when {row.after[-1]} has ended" in row.why for row in queued)
     assert "pass the memory" in queued[0].why
     assert by["huge"].where == "nowhere" and "smaller batches" in by["huge"].why
+    assert 'tsnb.spill(model, optimizer, limit="2560MiB")' in by["huge"].why
     assert by["a"].group == 2 and by["a"].together_per_s == 90.0 and by["c"].group == 0
     text = said(rows, way, 5 * GIB, "of the machine's memory")
     assert "wait until there is room" in text and "huge: too large" in text and "four times in five" in text

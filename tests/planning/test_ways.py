@@ -7,7 +7,7 @@ import math
 import pytest
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, in_threads, why
+from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, why
 from tsnb.planning.wishes import wanted
 from tsnb.words import duration
 
@@ -76,7 +76,6 @@ def test_a_trial_has_more_threads_where_that_ends_all_of_them_sooner() -> None:
     assert "all at once on one stream (1 thread, slow 2)" in said
     crowded = {way.way: way for way in foretold({1: one, 2: two}, feed, feed, 1, math.inf, 0.05)}
     assert all(set(way.threads.values()) == {1} for way in crowded.values())
-    assert in_threads({"a": 2, "b": 2}) == "2 threads each" and in_threads({"a": 1}) == "1 thread each"
 
 
 def test_what_is_to_be_planned_is_read_in_every_form() -> None:

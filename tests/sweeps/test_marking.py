@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.sweeps.conftest import Page
 from tsnb.kernels.output.capping import SHOWN_CHARACTERS, Budget, Cap
 from tsnb.kernels.output.outlets import TerminalOutlet
-from tsnb.sweeps.starting import Marked, marked
+from tsnb.sweeps.marking import Marked, marked
 
 
 def say(outlet: Any, text: str, name: str = "stdout") -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import random
@@ -19,12 +20,16 @@ import pytest
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.experiments.functions import plan_function
+from tsnb.kernels.hub import the_hub
 from tsnb.planners import timeline
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed, left_after, listed, within
 from tsnb.planners.timeline import newest
+from tsnb.planning.served import ServedCosts
+from tsnb.sweeps import forecast, starting
 from tsnb.sweeps.forecast import show_plan
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, clock_time, read_until
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time, read_until
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
 
@@ -53,8 +58,9 @@ class World:
         self.ended: dict[str, float] = {}
         self.cores, self.memory = cores, memory
         believed = more.pop("believed", {each.name: each for each in jobs})
+        self.threads = {1: believed, **more.pop("threads", {})}
         told = Conditions(
-            believed, FEED, cores, memory, more.pop("off", 0.1), more.pop("end_s", float("inf"))
+            self.threads, FEED, cores, memory, more.pop("off", 0.1), more.pop("end_s", float("inf"))
         )
         self.places = PlannedPlaces(
             more.pop("at_once", len(jobs)),
@@ -220,6 +226,74 @@ def test_what_runs_already_takes_places_and_memory() -> None:
     assert left_after(two, free, 8, 100.0) == {"going": 0.0, "slow": 0.0}
 
 
+def two_threads(jobs: Sequence[Job], by: float = 1.9) -> dict[int, dict[str, Job]]:
+    """Return trials as they are with two threads: so many times as fast, for a little more CPU."""
+    return {2: {j.name: replace(j, step_s=j.step_s / by, cpu_s=j.cpu_s * 1.05) for j in jobs}}
+
+
+def test_each_trial_has_the_threads_with_which_all_are_done_soonest() -> None:
+    """The longest two, since two cores are not enough for all; the one that waits has others when it is left alone."""
+    jobs = [job("a", 1e5, memory=3.0), job("b", 3e5, memory=3.0), job("c", 1e5, memory=3.0)]
+    world = World(jobs, threads=two_threads(jobs))
+    found = world.places.foretell()
+    assert found.threads == {"a": 1, "b": 2, "c": 1}
+    assert max(found.ends_s.values()) < 0.97 * World(jobs).run()
+    started = world.places.start()
+    assert set(started) == {"a", "b"} and world.places.foretell().threads == {"c": 1}
+    world.running = dict.fromkeys(started, 0.0)
+    world.go(1.0)
+    for name in started:
+        world.end(name)
+    assert world.places.start() == ["c"]
+    assert world.places.threads == {"a": 1, "b": 2, "c": 2}
+
+
+def test_a_trial_that_runs_keeps_its_threads() -> None:
+    """Whatever the next plan has for others: its own forecast, and that of a clone of it, is of what it really has."""
+    jobs = [job("a", 1e5, memory=3.0), job("b", 3e5, memory=3.0), job("c", 1e5, memory=3.0)]
+    world = World(jobs, threads=two_threads(jobs))
+    world.running = dict.fromkeys(world.places.start(), 0.0)
+    world.real["b"] = world.threads[2]["b"]
+    world.go(10.0)
+    world.end("a")
+    world.clones["copy"] = "b", 1000.0
+    running = {each.name: each for each in world.places._running(world.now_s)}
+    assert running["b"].step_s == running["copy"].step_s == world.threads[2]["b"].step_s
+    assert world.places.threads["b"] == 2
+
+
+def test_a_tie_gives_no_more_threads() -> None:
+    """What a measurement is off is not worth it, nor is anything where all cores are taken."""
+    jobs = mix(1, 6)
+    for more in ({"threads": two_threads(jobs, 1.02)}, {"threads": two_threads(jobs), "cores": 1.0}):
+        found = World(jobs, **more).places.foretell()
+        assert set(found.threads.values()) == {1}
+        assert found.order == World(jobs, cores=more.get("cores", 2.0)).places.foretell().order  # type: ignore[arg-type]
+
+
+def test_more_are_done_by_a_time_with_more_threads() -> None:
+    """The long one has no time with one thread; with two it has, and is started."""
+    jobs = [job("short", 2e4), job("long", 1e5, 8.0)]
+    few, two = World(jobs, cores=8, end_s=600.0), World(jobs, cores=8, end_s=600.0, threads=two_threads(jobs))
+    assert set(few.places.foretell().late_s) == {"long"}
+    found = two.places.foretell()
+    assert not found.late_s and found.threads["long"] == 2
+
+
+def test_several_threads_are_for_a_plan_to_choose() -> None:
+    """Without a plan, beside threads that are swept over, and what is no number: the error says what to do."""
+    assert PlanWish.of(True, None, (2, 1, 2)) == PlanWish(threads=(1, 2))
+    assert PlanWish.of(True, None, 2) == PlanWish() and PlanWish.of(False, None, 2) is None
+    assert PlanWish.of(False, "18:00", [1, 4]) is not None
+    with pytest.raises(ValueError, match=r"threads=\(1, 2\): only a plan chooses.*Add plan=True \(--plan\)"):
+        PlanWish.of(False, None, (1, 2))
+    with pytest.raises(ValueError, match="threads are swept over, so each trial has its own already"):
+        PlanWish.of(True, None, (1, 2), ["lr", "threads"])
+    for wrong in ((0, 2), (), (1.5,), ("2",), (True, 2)):
+        with pytest.raises(ValueError, match="give a number from 1 on, or several"):
+            PlanWish.of(True, None, wrong)
+
+
 def test_a_time_of_the_day_is_the_next_one() -> None:
     """Today's if it is to come, else tomorrow's; a whole date, a datetime; what is none, and the past, are refused."""
     here = timezone(timedelta(hours=2))
@@ -301,6 +375,126 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
         time.sleep(0.05)
     with pytest.raises(TsnbError, match="was not started: it would be done at"):
         sweep["t-ms1.0-epochs1000000"]
+
+
+THREADED = """
+def train(width, epochs=1, threads=0):
+    import torch
+    import tsnb
+    net = torch.randn(width, width)
+    for _ in range(epochs):
+        for _ in tsnb.attach():
+            net @ net
+    return torch.get_num_threads(), threads
+"""
+
+
+@pytest.mark.system
+def test_real_trials_have_the_threads_that_were_chosen(
+    numbers: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the process, in the function's argument of that name, in its options and records, and in the plan's words."""
+    one = (job("t-width4", 4e3, 0.2), Job("t-width8", 4e3, 2e-3, 2e-3, 9 << 30))
+    two = (one[0], replace(one[1], step_s=1e-3))
+    asked: list[Any] = []
+    profiled: list[tuple[str, int]] = []
+    jobs: dict[int, tuple[Job, ...]] = {1: one, 2: two}
+
+    def measured(stream: str | None, starts: Mapping[int, Mapping[str, Any]]) -> ServedCosts:
+        asked.append({number: list(each) for number, each in starts.items()})
+        for each in starts.values():
+            for start in each.values():
+                start(None)
+        return ServedCosts("numbers", jobs, FEED, 8.0, float(4 << 30), 0.1)
+
+    def launched(plan: Any, outlet: Any) -> None:
+        profiled.append((plan.name, plan.options.threads))
+        plan.discard()
+
+    monkeypatch.setattr(forecast, "costs_on", measured)
+    monkeypatch.setattr(forecast, "launch", launched)
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(THREADED, made)
+    sweep = tsnb.sweep(made["train"], grid={"width": [4, 8]}, plan=True, threads=(2, 1), name="t").wait(120)
+    assert asked == [{1: ["t-width4", "t-width8"], 2: ["t-width4", "t-width8"]}]
+    assert set(profiled) == {(f"plan-t-width{width}", number) for width in (4, 8) for number in (1, 2)}
+    assert {name: trial.result() for name, trial in sweep.items()} == {"t-width4": (1, 1), "t-width8": (2, 2)}
+    assert [trial.options["threads"] for trial in sweep.values()] == [
+        {"t-width4": 1, "t-width8": 2}[name] for name in sweep
+    ]
+    said = capsys.readouterr().out
+    assert "profiling 2 trials, each with 1 thread and with 2 threads, to plan them" in said
+    assert "; 1 thread, t-width8 2" in said
+    assert "t-width8 (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB" in said
+    assert 'tsnb.spill(model, optimizer, limit="2048MiB")' in said and "runs alone, and may be killed" in said
+    with pytest.raises(ValueError, match=r"threads=\(1, 2\): only a plan chooses among several"):
+        tsnb.sweep(made["train"], grid={"width": [4, 8]}, threads=(1, 2))
+    with pytest.raises(ValueError, match="threads are swept over"):
+        tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, threads=(1, 2), plan=True)
+    jobs = {2: (job("s-threads1"), job("s-threads2"))}
+    swept = tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, plan=True, name="s").wait(120)
+    assert asked[1:] == [{2: ["s-threads1", "s-threads2"]}], "swept over: each has its own, nothing is chosen"
+    assert [swept[f"s-threads{number}"].result() for number in (1, 2)] == [(1, 1), (2, 2)]
+
+
+def test_a_trial_that_starts_with_other_threads_than_were_said_is_named(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan of that moment counts; where it is as was said, and where nothing was chosen, no line comes."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("def train(x): return x", made)
+    params = {f"t-x{x}": {"x": x} for x in (1, 2, 3)}
+    plan = plan_function(made["train"], {"x": 1}, name="t-x1", sweep="t")
+    course = starting.Settled("t", plan, params, page)
+    started: dict[str, Any] = {}
+
+    def launched(plan: Any, outlet: Any) -> None:
+        started[plan.name] = plan.options.threads
+        plan.discard()
+
+    monkeypatch.setattr(starting, "launch", launched)
+    course.launch("t-x3", None)
+    chosen = {"t-x1": 1, "t-x2": 1}
+    course.take_threads(chosen)
+    chosen["t-x2"] = 2
+    for name in ("t-x1", "t-x2"):
+        course.launch(name, None)
+    assert started == {"t-x1": 1, "t-x2": 2, "t-x3": None}
+    the_hub().call(asyncio.sleep(0))  # what was said is shown by its thread
+    assert page.text == "sweep 't': t-x2 starts with 2 torch threads, as the plan has it now\n"
+    course.over()
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_the_command_line_profiles_with_each_number_of_threads(numbers: Any, tmp_path: Path) -> None:
+    """`tsnb sweep --plan --threads 1,2`: all are done, with a number of those; without a plan it says what to do."""
+    source = SOURCE.replace("return taken", "import torch; tsnb.log(threads=torch.get_num_threads())")
+    (tmp_path / "threaded.py").write_text(source, encoding="utf-8")
+
+    def run(words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "tsnb", "sweep", "threaded:train", *words.split()],
+            cwd=tmp_path,
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{tmp_path}:{os.getcwd()}",
+                "TSNB_PROJECT_DIR": str(tmp_path),
+            },
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    line = f"--stream {numbers.name} --grid ms=1.0,2.0 --grid epochs=2 --threads 1,2 --name p --json"
+    done = run(f"{line} --plan")
+    began, *ends = [json.loads(row) for row in done.stdout.splitlines()]
+    assert [end["state"] for end in ends] == ["done", "done"], done.stderr
+    assert {end["metrics"]["threads"] for end in ends} <= {1, 2} and len(began["trials"]) == 2
+    assert "each with 1 thread and with 2 threads" in done.stderr
+    refused = run(line)
+    assert refused.returncode == 1 and "Add plan=True (--plan), or give one" in refused.stderr
 
 
 @pytest.mark.slow

@@ -82,6 +82,13 @@ _NEEDS = replace(
     fits=lambda value: _is_nothing(value) or SIZE.fits(value),
     plain=lambda value: 0 if _is_nothing(value) else SIZE.plain(value),
 )
+_THREADS = replace(
+    _COUNT,
+    read=lambda text: tuple(map(int, text.split(","))) if "," in text else int(text),
+    fits=lambda value: all(map(_COUNT.fits, value)) if isinstance(value, tuple) else _COUNT.fits(value),
+    plain=lambda value: tuple(map(int, value)) if isinstance(value, tuple) else int(value),
+)
+"""Several numbers are for a planned sweep, which chooses one for each trial."""
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 _SETTINGS = Kind("NAME=VALUE", read_setting, lambda _: True, "NAME=VALUE", told=True, repeats=True)
 _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
@@ -104,8 +111,9 @@ class TrialOptions:
     seed: int | None = option(None, _SEED, "seeds random, numpy and torch")
     threads: int | None = option(
         None,
-        _COUNT,
-        "threads that torch computes on, fixed (otherwise 1, or more where the stream's balancer says so)",
+        _THREADS,
+        "threads that torch computes on, fixed (otherwise 1, or more where the stream's balancer says so); 1,2 with "
+        "--plan: those of them with which all trials are done soonest",
     )
     env: Mapping[str, str] = option(
         dict, _SETTINGS, "an environment variable of its process; may be repeated", shown=False
@@ -175,6 +183,11 @@ class TrialOptions:
         """
         check_name(name, "trial")
         check_options(self, f"trial {name!r}")
+        if isinstance(self.threads, tuple):
+            raise ValueError(
+                f"trial {name!r}: threads={self.threads}: only a planned sweep chooses among several numbers, "
+                "tsnb.sweep(..., plan=True) or %%trial --grid ... --plan. Give one number."
+            )
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
         if self.needs is not None and (why := too_large(self.needs)):

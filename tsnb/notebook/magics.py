@@ -139,7 +139,8 @@ class TsnbMagics(Magics):
           --at-once N                      how many run at once (two for each core at most)
           --rotate BATCHES                 all live side by side and train by turns of so many batches, --at-once N
                                            of them at a time
-          --plan, --until 18:00            profile them, run them in the best order; start only what is done by then
+          --plan, --until 18:00            profile them, run them in the best order; start only what is done by then;
+                                           with --threads 1,2 each has what ends all of them soonest
           --halving METRIC                 stops the worse half early, by this logged number, at step --every
                                            (100), then at twice as many, and so on; --keep 50%; --mode min|max
                                            for a metric whose name does not say which is good

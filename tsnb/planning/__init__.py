@@ -11,6 +11,7 @@
 | `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
 | `co_runs` | some trials run together for a moment: how fast each is there |
 | `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
+| `oversize` | what a trial can do that is larger than the memory, in words |
 | `conducting` | carries a way out |
 
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.

@@ -29,6 +29,7 @@ from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import Listed, annealed
 from tsnb.planning.co_runs import CoRun, at_once, co_runs, groups
 from tsnb.planning.conducting import conduct
+from tsnb.planning.oversize import way_out
 from tsnb.planning.profiling import in_waves, starter
 from tsnb.planning.served import Meter
 from tsnb.planning.trial_costs import PREFIX, Profiled, gpu_room_bytes
@@ -249,7 +250,7 @@ def place(
             least_s=seconds,
             note=room.note,
         )
-        each_epoch = samples or room.meter.batch_samples(seen) * (length_of(loader) or 1)
+        each_epoch = samples or room.meter.batch_samples(seen.values()) * (length_of(loader) or 1)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
         limit = min(room.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
@@ -335,10 +336,12 @@ def placed(
         if name not in found.order:
             where = "nowhere"
             why = (
-                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: give it smaller "
-                "batches or a smaller model, or run it on a machine with more memory"
+                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: "
+                f"{way_out(memory_bytes)}; or give it smaller batches or a smaller model, or run it on a machine with "
+                "more memory"
                 if high > memory_bytes
-                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end"
+                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end; "
+                f"{way_out(min(high, memory_bytes))}"
             )
         else:
             now_s = starts[name]

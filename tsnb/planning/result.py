@@ -13,12 +13,14 @@ from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import soonest_s
+from tsnb.planners.thread_counts import in_threads, with_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
+from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, on_devices
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
-from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, in_threads, jobs_with, why
+from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, why
 from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, contention, stalls
@@ -340,9 +342,11 @@ def plan(
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
     taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}
-    limit = _limit(jobs_with(jobs, choice.threads), one, has)
-    text = why(ways, choice, limit) + one_epoch_text([each.name for each in several if each.open_ended])
-    mine = {job.name: job for job in jobs_with(jobs, choice.threads)}
+    limit = _limit(with_threads(jobs, choice.threads), one, has)
+    too_large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
+    text = " ".join(part for part in (why(ways, choice, limit), too_large) if part)
+    text += one_epoch_text([each.name for each in several if each.open_ended])
+    mine = {job.name: job for job in with_threads(jobs, choice.threads)}
     made = Plan(
         tuple(ways),
         choice,

@@ -8,6 +8,8 @@ The loader is not measured by itself, since it is another process's; its cost co
                              waiting for the loader: the second is the loader's own pace where it is the limit
 
 What it costs a trial to take a sample is in the trial's own CPU seconds. How many epochs each takes, it says itself.
+
+Where several numbers of torch threads may be had, each trial runs with each of them, one number after the other.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tsnb import registry
@@ -27,6 +29,7 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planning.oversize import died
 from tsnb.planning.profiling import Start, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled
 from tsnb.telemetry.observer import status
@@ -44,8 +47,8 @@ class ServedCosts:
 
     stream: str
     """The stream's name."""
-    jobs: tuple[Job, ...]
-    """The trials, in their order."""
+    jobs: Mapping[int, tuple[Job, ...]]
+    """The trials, by the number of their torch threads; in the same order for every number."""
     feed: LoaderCost
     """The stream's loader."""
     cores: float
@@ -55,18 +58,18 @@ class ServedCosts:
     off: float
     """How far off a forecast may be, as a share, in four of five cases."""
     unsure: Mapping[str, str] = field(default_factory=dict)
-    """Trials that could not be profiled, and why; they are taken to cost what the others do in the middle."""
+    """Trials that could not be profiled, and what is assumed of them and why, in words."""
     open_ended: tuple[str, ...] = ()
     """Trials that do not say how many epochs they take; one is assumed."""
 
 
-def costs_on(stream: str | None, starts: Mapping[str, Start], *, threads: int) -> ServedCosts:
+def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> ServedCosts:
     """Run trials for some batches each on a stream, and return what they cost.
 
     Args:
         stream: Its name; None: the only one.
-        starts: By name, what starts the trial on that stream, under a name of its own.
-        threads: Torch threads of each.
+        starts: By the number of torch threads and by name, what starts the trial with so many on that stream, under a
+            name of its own; the same trials for every number.
 
     Raises:
         ProducerNotFound: Nobody serves it, or several streams are served and none is named.
@@ -82,50 +85,105 @@ def costs_on(stream: str | None, starts: Mapping[str, Start], *, threads: int) -
             "until= out, or serve a loader that has one"
         )
     meter = Meter(name)
-    found = in_waves(starts, meter.look, threads=threads, memory_bytes=memory_bytes, patient=True)
-    samples = meter.batch_samples(found) * epoch_batches
-    epochs = {each: seen.last.planned if seen.last else 0 for each, seen in found.items()}
-    costs: dict[str, Cost] = {}
-    unsure: dict[str, str] = {}
-    for each, seen in found.items():
-        try:
-            costs[each] = seen.cost()
-        except TsnbError as error:
-            if seen.trial.state == "done":  # too short to be profiled; but then how long it took is known
-                costs[each] = _whole(seen, max(1, epochs[each]) * samples)
-            else:
-                unsure[each] = "it failed while it was profiled" if seen.failed else str(error)
-    if not costs:
-        next(iter(found.values())).cost()  # raises: it says why
-    typical = _middle(list(costs.values()))
+    found: dict[int, dict[str, Profiled]] = {}
+    for number in sorted(starts):
+        failed = {each for seen in found.values() for each, one in seen.items() if one.failed}
+        going = {each: start for each, start in starts[number].items() if each not in failed}
+        found[number] = in_waves(going, meter.look, threads=number, memory_bytes=memory_bytes, patient=True)
+    samples = meter.batch_samples(one for seen in found.values() for one in seen.values()) * epoch_batches
+    names = list(starts[min(starts)])
+    epochs = {each: max(_epochs(seen.get(each)) for seen in found.values()) for each in names}
+    costs, whys = _costs(found, {each: max(1, epochs[each]) * samples for each in names})
+    few = min(starts)
+    if not any(costs.values()):
+        next(iter(found[few].values())).cost()  # raises: it says why
+    typical = _middle(list(next(each for each in costs.values() if each).values()))
     known = [number for number in epochs.values() if number] or [1]
-    jobs = []
-    for each in starts:
-        cost = costs.get(each, typical)
-        takes = epochs[each] or (1 if each in costs else statistics.median(known))
-        jobs.append(
-            Job(
-                each,
-                takes * samples,
-                cost.step_s,
-                cost.cpu_s,
-                cost.memory_bytes,
-                # of all: the first one's is longer, as it waits for the fork server too
-                typical.start_s if cost.batches else 0.0,
-                typical.start_cpu_s if cost.batches else 0.0,
-            )
-        )
-    off = max(LEAST_OFF, *(cost.off for cost in costs.values()))
+    seen = [each for each in names if any(each in mine for mine in costs.values())]
+    takes = {each: epochs[each] or (1 if each in seen else statistics.median(known)) for each in names}
+    jobs, unsure = _jobs({each: number * samples for each, number in takes.items()}, costs, whys, typical)
+    off = max(LEAST_OFF, *(cost.off for each in costs.values() for cost in each.values()))
     return ServedCosts(
         name,
-        tuple(jobs),
+        jobs,
         meter.cost(),
         available_cores(),
         memory_bytes,
         off,
         unsure,
-        tuple(each for each in costs if not epochs[each]),
+        tuple(each for each in seen if not epochs[each]),
     )
+
+
+def _epochs(seen: Profiled | None) -> int:
+    """Return how many epochs a trial takes, as it says; 0: it does not."""
+    return seen.last.planned if seen is not None and seen.last else 0
+
+
+def _costs(
+    found: Mapping[int, Mapping[str, Profiled]], samples: Mapping[str, float]
+) -> tuple[dict[int, dict[str, Cost]], dict[int, dict[str, str]]]:
+    """Return what each trial costs with each number of threads, and of those that could not be profiled why not.
+
+    Args:
+        found: The trials as they were seen, by number and name.
+        samples: What each takes in all, by name.
+    """
+    costs: dict[int, dict[str, Cost]] = {number: {} for number in found}
+    whys: dict[int, dict[str, str]] = {number: {} for number in found}
+    for number, mine in found.items():
+        for each in samples:
+            if (seen := mine.get(each)) is None:
+                whys[number][each] = "it failed with fewer"
+                continue
+            try:
+                costs[number][each] = seen.cost()
+            except TsnbError as error:
+                if seen.trial.state == "done":  # too short to be profiled; but then how long it took is known
+                    costs[number][each] = _whole(seen, samples[each])
+                elif seen.trial.state == "lost":
+                    whys[number][each] = died("it", seen.memory_bytes).replace(
+                        "the process of it", "its process"
+                    )
+                else:
+                    whys[number][each] = "it failed while it was profiled" if seen.failed else str(error)
+    return costs, whys
+
+
+def _jobs(
+    samples: Mapping[str, float],
+    costs: Mapping[int, Mapping[str, Cost]],
+    whys: Mapping[int, Mapping[str, str]],
+    typical: Cost,
+) -> tuple[dict[int, tuple[Job, ...]], dict[str, str]]:
+    """Return the trials with each number of threads, and what is assumed of those that could not be profiled.
+
+    One that lacks a number is taken to be the same with all of them, so that no other number gains it anything.
+
+    Args:
+        samples: What each takes in all, by name.
+        costs: By number and name.
+        whys: Why one lacks, likewise.
+        typical: What the others cost.
+    """
+    jobs: dict[int, list[Job]] = {number: [] for number in costs}
+    unsure: dict[str, str] = {}
+    few = min(costs)
+    for name, count in samples.items():
+        there = {number: mine[name] for number, mine in costs.items() if name in mine}
+        if lacking := [number for number in costs if number not in there]:
+            why = whys[lacking[0]][name]
+            unsure[name] = (
+                f"{name} has {few} torch thread{'s' if few > 1 else ''}: with {lacking[0]}, {why}"
+                if there
+                else f"{name} is taken to cost what the others do: {why}"
+            )
+            there = dict.fromkeys(costs, next(iter(there.values()), typical))
+        for number, cost in there.items():
+            # starts are those of all: the first one's is longer, as it waits for the fork server
+            start = (typical.start_s, typical.start_cpu_s) if cost.batches else (0.0, 0.0)
+            jobs[number].append(Job(name, count, cost.step_s, cost.cpu_s, cost.memory_bytes, *start))
+    return {number: tuple(each) for number, each in jobs.items()}, unsure
 
 
 def samples_taken(stream: str) -> dict[str, float]:
@@ -193,9 +251,13 @@ class Meter:
         return sum(clocks.cpu_s(pid) or 0.0 for pid in pids) - looking_s
 
     @staticmethod
-    def batch_samples(found: Mapping[str, Profiled]) -> float:
-        """Return the samples of a loader batch."""
-        pairs = [(seen.last.samples, seen.last.batches) for seen in found.values() if seen.last]
+    def batch_samples(found: Iterable[Profiled]) -> float:
+        """Return the samples of a loader batch.
+
+        Args:
+            found: Trials that took some.
+        """
+        pairs = [(seen.last.samples, seen.last.batches) for seen in found if seen.last]
         if not pairs:
             return 1.0
         return sum(samples for samples, _ in pairs) / max(1, sum(batches for _, batches in pairs))

@@ -21,6 +21,7 @@ from tsnb.machine import clocks
 from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job
+from tsnb.planning.oversize import died
 from tsnb.telemetry.readings import ConsumerReading
 
 __all__ = [
@@ -261,6 +262,10 @@ class Profiled:
             TsnbError: It took too few batches, or failed.
         """
         name = self.trial.name.removeprefix(PREFIX)
+        if self.trial.state == "lost":
+            raise TsnbError(
+                f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
+            )
         if self.failed:
             said = self.trial.logs().strip().splitlines()
             raise TsnbError(

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import Schedule, annealed, apart, fit_devices, in_turn, listed, staggered
+from tsnb.planners.scheduling import Schedule, apart, fit_devices, in_turn, listed, staggered
+from tsnb.planners.thread_counts import WORTH, in_threads, soonest, thread_counts, with_threads
 from tsnb.words import duration
 
 __all__ = [
@@ -19,8 +20,6 @@ __all__ = [
     "Foretold",
     "chosen",
     "foretold",
-    "in_threads",
-    "jobs_with",
     "why",
 ]
 
@@ -31,8 +30,6 @@ TOGETHER = "one stream"
 LISTED = "one stream, a list"
 PRIVATE = frozenset({IN_TURN, APART, STAGGERED})
 """Ways in which each trial has a loader of its own."""
-WORTH = 0.03
-"""A way that promises less than this more than a simpler one is not worth it."""
 
 
 @dataclass(frozen=True)
@@ -89,78 +86,33 @@ def foretold(
     def way(
         what: str, loader: LoaderCost, loaders: int, at_once: int, play: Callable[[Sequence[Job]], Schedule]
     ) -> Foretold:
-        threads = _threads(jobs, play)
-        mine = jobs_with(jobs, threads)
+        threads = thread_counts(jobs, play)
+        mine = with_threads(jobs, threads)
         used = sum(job.memory_bytes for job in mine) + loaders * loader.memory_bytes
-        fits = at_once == 1 or (used <= memory_bytes and fit_devices(mine))
+        if at_once == 1:
+            used = max(job.memory_bytes for job in mine) + loader.memory_bytes
+        fits = used <= memory_bytes and (at_once == 1 or fit_devices(mine))
         return Foretold(what, play(mine), off, tuple(threads), at_once, fits, threads)
 
-    names = [job.name for job in next(iter(jobs.values()))]
-    several = len(names)
+    several = len(next(iter(jobs.values())))
     turns = way(IN_TURN, own, 1, 1, lambda mine: in_turn(mine, own, cores))
     each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
-    offsets, apart_s = staggered(jobs_with(jobs, each.threads), own, cores)
+    offsets, apart_s = staggered(with_threads(jobs, each.threads), own, cores)
     later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
     all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
-    lists = []
-    few = dict.fromkeys(names, min(jobs))
-    for threads in (few,) if all_at_once.threads == few else (few, all_at_once.threads):
-        best = annealed(jobs_with(jobs, threads), one, cores, memory_bytes=memory_bytes)
-        lists.append(Foretold(LISTED, best.schedule, off, best.order, best.at_once, threads=threads))
-    found = [turns, each, later] if several > 1 else [turns, each]
-    return [*found, all_at_once, min(lists, key=lambda way: way.makespan_s)]
-
-
-def in_threads(threads: Mapping[str, int]) -> str:
-    """Return how many torch threads trials have, in words: "1 thread each", "1 thread, wide-cnn 2".
-
-    Args:
-        threads: By the trial's name.
-    """
-    usual = min(threads.values(), key=lambda number: (-list(threads.values()).count(number), number))
-    others = [f"{name} {number}" for name, number in threads.items() if number != usual]
-    return ", ".join([f"{usual} thread{'s' if usual > 1 else ''}{'' if others else ' each'}", *others])
-
-
-def jobs_with(jobs: Mapping[int, Sequence[Job]], threads: Mapping[str, int]) -> list[Job]:
-    """Return the trials as they are with their numbers of threads."""
-    several = next(iter(jobs.values()))
-    return [jobs[threads[job.name]][at] for at, job in enumerate(several)]
-
-
-def _threads(jobs: Mapping[int, Sequence[Job]], play: Callable[[Sequence[Job]], Schedule]) -> dict[str, int]:
-    """Return how many threads each trial has, by name: more than the fewest only where that is worth it.
-
-    From each number for all of them one trial's is changed at a time, for as long as that ends the last one sooner.
-    """
-    names = [job.name for job in next(iter(jobs.values()))]
-
-    def ends_s(threads: Mapping[str, int]) -> float:
-        return play(jobs_with(jobs, threads)).makespan_s
-
-    fewest = dict.fromkeys(names, min(jobs))
-    best, best_s = fewest, ends_s(fewest) * (1 - WORTH)
-    for number in sorted(jobs) if len(jobs) > 1 else ():
-        mine = dict.fromkeys(names, number)
-        mine_s, changed = ends_s(mine), True
-        while changed:
-            changed = False
-            for name in names:
-                for other in jobs.keys() - {mine[name]}:
-                    tried = {**mine, name: other}
-                    if (tried_s := ends_s(tried)) < mine_s * (1 - 1e-9):
-                        mine, mine_s, changed = tried, tried_s, True
-        for name in names:  # those that all of it hardly gains by go back to the fewest
-            if ends_s(tried := {**mine, name: min(jobs)}) <= mine_s * (1 + WORTH):
-                mine = tried
-        if (mine_s := ends_s(mine)) < best_s:
-            best, best_s = mine, mine_s
-    return best
+    best, threads = soonest(jobs, one, cores, memory_bytes=memory_bytes)
+    alone = max(job.memory_bytes for job in with_threads(jobs, threads)) + one.memory_bytes
+    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, threads)
+    private = [turns, each, later] if several > 1 else [turns, each]
+    return [*private, all_at_once, lists]
 
 
 def chosen(ways: Sequence[Foretold]) -> Foretold:
-    """Return the way that ends first; of those about as good the simplest, sharing before a loader each."""
-    fitting = [way for way in ways if way.fits]
+    """Return the way that ends first; of those about as good the simplest, sharing before a loader each.
+
+    Where one trial is larger than all of the memory no way fits; then it is one in which that trial runs alone.
+    """
+    fitting = [way for way in ways if way.fits] or [way for way in ways if way.way in {IN_TURN, LISTED}]
     best_s = min(way.makespan_s for way in fitting)
     good = [way for way in fitting if way.makespan_s <= best_s * (1 + WORTH)]
     rank = [TOGETHER, LISTED, IN_TURN, APART, STAGGERED]
@@ -198,6 +150,6 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
                 "loader": " It is the limit: a faster one would help all of them.",
                 "cores": " The cores are the limit.",
             }.get(limit, f" {limit} is the slowest and sets the pace.")
-    if lacking := [way.way for way in ways if not way.fits]:
+    if choice.fits and (lacking := [way.way for way in ways if not way.fits]):
         text += f" For {' and '.join(lacking)} there is not enough memory."
     return text

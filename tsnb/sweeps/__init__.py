@@ -12,7 +12,7 @@
 | `conductor` | the way of all these decisions to real trials, and their common start |
 | `population` | `tsnb.population`: the worst of some trials go on as changed clones of the best |
 | `folds` | `tsnb.crossval`: a trial for each fold, the mean and spread of their scores |
-| `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep` |
+| `sweep`, `starting`, `marking` | the trials as a mapping and a table; `tsnb.sweep`; whose line of output is whose |
 """
 
 from __future__ import annotations

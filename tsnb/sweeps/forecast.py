@@ -18,8 +18,10 @@ from tsnb.experiments.engine import ThisMachine, engine_of
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.planners.thread_counts import in_threads
 from tsnb.planners.timeline import PlannedTrial, Timeline, show
 from tsnb.planning.conducting import still_to_come
+from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
 from tsnb.sweeps.conductor import Conductor
@@ -51,19 +53,29 @@ def plan_places(
     """
     if not isinstance(engine_of(plan), ThisMachine):
         raise ValueError("a plan is of this machine: leave plan= and until= out with engine='ray'.")
-    say(f"profiling {len(params)} trials, to plan them")
-    threads = max([plan.options.threads or 1, *(int(own.get("threads") or 1) for own in params.values())])
-    starts = {name: _starter(plan, name, own) for name, own in params.items()}
-    costs = costs_on(plan.options.producer, starts, threads=threads)
+    numbers = wish.threads or (_most_threads(plan, params),)
+    each = f", each with {' and with '.join(map(_threads, wish.threads))}" if len(numbers) > 1 else ""
+    say(f"profiling {len(params)} trials{each}, to plan them")
+    starts = {
+        number: {
+            name: _starter(plan, name, {**own, "threads": number} if wish.threads else own)
+            for name, own in params.items()
+        }
+        for number in numbers
+    }
+    costs = costs_on(plan.options.producer, starts)
     if costs.open_ended and math.isfinite(wish.end_s):
         raise ValueError(
             f"{costs.open_ended[0]} does not say how many epochs it takes, so nobody can say what is done by then: "
             "give it a parameter epochs, for example epochs=10, or leave until= out."
         )
-    for name, why in costs.unsure.items():
-        say(f"{name} is taken to cost what the others do: {why}")
+    for assumed in costs.unsure.values():
+        say(assumed)
+    sizes = {job.name: job.memory_bytes for job in costs.jobs[min(numbers)]}
+    if too_large := oversized(sizes, costs.memory_bytes):
+        say(f"{too_large} Until then it runs alone, and may be killed.")
     told = Conditions(
-        {job.name: job for job in costs.jobs},
+        {number: {job.name: job for job in jobs} for number, jobs in costs.jobs.items()},
         costs.feed,
         costs.cores,
         costs.memory_bytes,
@@ -82,6 +94,15 @@ def plan_places(
     for line in _said(places, costs, wish):
         say(line)
     return places
+
+
+def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> int:
+    """Return the most torch threads that a trial has, where no choice is left to the plan."""
+    return max([plan.options.threads or 1, *(int(own.get("threads") or 1) for own in params.values())])
+
+
+def _threads(number: int) -> str:
+    return f"{number} thread{'s' if number > 1 else ''}"
 
 
 def _starter(plan: TrialPlan, name: str, own: Mapping[str, Any]) -> Start:
@@ -109,11 +130,13 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
     lines = []
     if found.order:
         last_s = max(found.ends_s.values()) - now_s
+        counts = {name: found.threads[name] for name in found.order}
+        order = ", ".join(found.order) + (f"; {in_threads(counts)}" if wish.threads else "")
         low, high = (duration(last_s * (1 + sign * costs.off)) for sign in (-1, 1))
-        word = "all done" if not found.late_s else f"{len(found.order)} of {len(costs.jobs)} done"
+        word = "all done" if not found.late_s else f"{len(found.order)} of {len(places.waiting)} done"
         lines.append(
             f"{word} in {duration(last_s)} ({low} to {high}, four times in five), at "
-            f"{clock_time(now_s + last_s, now_s)}; {found.at_once} at once, in the order {', '.join(found.order)}"
+            f"{clock_time(now_s + last_s, now_s)}; {found.at_once} at once, in the order {order}"
         )
     if found.late_s:
         late = ", ".join(f"{name} ({clock_time(end_s, now_s)})" for name, end_s in found.late_s.items())

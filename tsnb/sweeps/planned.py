@@ -8,22 +8,28 @@ With a time by which all must be done, only trials start that can be done by the
 included. The others wait: they may find time when one is stopped early or fails. When nothing runs any more and none
 fits, the sweep is over and says of each when it would have been done.
 
+Where several numbers of torch threads may be had, the list says how many each trial has (`planners.thread_counts`). A
+trial that has started keeps its number; those that wait may have another one in the next list.
+
 How fast the trials really go, against what was foretold, is followed: forecasts are stretched by it.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
+from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import Listed, annealed, left_after, within
+from tsnb.planners.scheduling import Listed, left_after
+from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
 
-__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "clock_time", "read_until"]
+__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "clock_time", "read_threads", "read_until"]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
@@ -41,29 +47,46 @@ class PlanWish:
 
     end_s: float = math.inf
     """By when all must be done, in seconds since 1970."""
+    threads: tuple[int, ...] = ()
+    """Numbers of torch threads of which each trial has one; empty: there is no choice."""
 
     @classmethod
-    def of(cls, plan: bool, until: str | datetime | None) -> PlanWish | None:
+    def of(
+        cls, plan: bool, until: str | datetime | None, threads: Any = None, swept: Iterable[str] = ()
+    ) -> PlanWish | None:
         """Return what `tsnb.sweep` was asked for; None: no plan.
 
         Args:
             plan: Its argument.
             until: Likewise; where it is given, a plan is made anyhow.
+            threads: Its option; several numbers are a choice.
+            swept: The parameters that each trial has for itself.
 
         Raises:
-            ValueError: `until` is not a time, or has passed.
+            ValueError: `until` is not a time, or has passed; or several numbers of threads are invalid, are given
+                without a plan, or beside threads that are swept over.
         """
+        several = read_threads(threads) if isinstance(threads, (list, tuple, set, range)) else ()
+        if several and until is None and not plan:
+            raise ValueError(
+                f"threads={threads!r}: only a plan chooses among several numbers. Add plan=True (--plan), or give one."
+            )
+        if several and "threads" in swept:
+            raise ValueError(
+                f"threads={threads!r}: threads are swept over, so each trial has its own already. Leave these out, or "
+                "take threads out of the grid."
+            )
         if until is None:
-            return cls() if plan else None
-        return cls(read_until(until, datetime.now().astimezone()))
+            return cls(threads=several) if plan else None
+        return cls(read_until(until, datetime.now().astimezone()), several)
 
 
 @dataclass(frozen=True)
 class Conditions:
     """What the trials of a sweep cost, and what there is for them."""
 
-    jobs: Mapping[str, Job]
-    """Each trial, by name."""
+    jobs: Mapping[int, Mapping[str, Job]]
+    """Each trial, by the number of its torch threads and by name; with one number there is no choice."""
     feed: LoaderCost
     """The stream's loader."""
     cores: float
@@ -92,6 +115,8 @@ class Foresight:
     """When each of them and of those that run will be done, by the clock."""
     late_s: Mapping[str, float]
     """Of trials that cannot be done in time, when they would be if they were added."""
+    threads: Mapping[str, int]
+    """Torch threads of each of those that have not started."""
 
 
 class PlannedPlaces(Places):
@@ -102,6 +127,7 @@ class PlannedPlaces(Places):
         firsts: When each trial starts and ends as planned first, by name and the clock: those of the first plan, and
             others from when they came.
         stretch: How many times longer it takes than was foretold from the costs, as far as has been seen.
+        threads: Torch threads of each trial, by name: what it has if it has started, else what the last plan gives it.
 
     Args:
         at_once: How many run at once at most.
@@ -127,6 +153,7 @@ class PlannedPlaces(Places):
         self.foresight: Foresight | None = None
         self.firsts: dict[str, Span] = {}
         self.stretch = 1.0
+        self.threads: dict[str, int] = {}
         self._conditions = conditions
         self._clock = clock
         self._samples_taken = taken
@@ -143,9 +170,11 @@ class PlannedPlaces(Places):
         Raises:
             KeyError: One is not among the conditions' jobs.
         """
-        some = list(names)
+        some, jobs = list(names), self._conditions.jobs
         for name in some:
-            self._conditions.jobs[name]
+            for each in jobs.values():
+                each[name]
+            self.threads[name] = min(jobs)
         super().add(some)
         self._stale = True
 
@@ -174,7 +203,7 @@ class PlannedPlaces(Places):
             self._began_s[name] = now_s
         if not starting and not running:
             self._give_up()
-        self._before = now_s, [*running, *(self._conditions.jobs[name] for name in starting)]
+        self._before = now_s, [*running, *map(self._job, starting)]
         return starting
 
     def foretell(self) -> Foresight:
@@ -205,9 +234,12 @@ class PlannedPlaces(Places):
         starts = {name: max(now_s, found.starts_s.get(name, now_s)) for name in found.ends_s}
         return {name: (start_s, max(start_s, found.ends_s[name])) for name, start_s in starts.items()}
 
+    def _job(self, name: str) -> Job:
+        """Return a trial as it is with its number of threads."""
+        return self._conditions.jobs[self.threads[name]][name]
+
     def _running(self, now_s: float) -> list[Job]:
         """Return the trials that run, and clones of them, with the samples that are left."""
-        known = self._conditions.jobs
         parents = {name: name for name in self._taken}
         clones = self._clones()
         before = {clone: samples for clone, (_, samples) in clones.items()}
@@ -216,9 +248,9 @@ class PlannedPlaces(Places):
         self._samples |= self._samples_taken()
         found = []
         for name, parent in parents.items():
-            if parent not in known:
+            if parent not in self.threads:
                 continue
-            job, taken = known[parent], self._samples.get(name, 0.0) + before.get(name, 0.0)
+            job, taken = self._job(parent), self._samples.get(name, 0.0) + before.get(name, 0.0)
             waited_s = now_s - self._began_s.setdefault(name, now_s)
             start_s = 0.0 if taken else max(0.0, job.start_s - waited_s)
             found.append(replace(job, name=name, samples=max(0.0, job.samples - taken), start_s=start_s))
@@ -244,13 +276,13 @@ class PlannedPlaces(Places):
     def _planned(self, now_s: float, running: Sequence[Job]) -> Listed:
         """Make the plan."""
         told = self._conditions
-        waiting = [told.jobs[name] for name in self._waiting]
+        waiting = {number: [each[name] for name in self._waiting] for number, each in told.jobs.items()}
         clones = sum(job.name not in self._taken for job in running)
         left_s = (told.end_s - now_s) / (self.stretch * (1 + told.off))
         late: Mapping[str, float] = {}
-        found: Listed
+        chosen: ThreadedList
         if math.isinf(told.end_s):
-            found = annealed(
+            chosen = soonest(
                 waiting,
                 told.feed,
                 told.cores,
@@ -260,7 +292,7 @@ class PlannedPlaces(Places):
                 most=self.at_once + clones,
             )
         else:
-            found, late = within(
+            chosen, late = most_within(
                 waiting,
                 told.feed,
                 told.cores,
@@ -270,12 +302,15 @@ class PlannedPlaces(Places):
                 running=running,
                 most=self.at_once + clones,
             )
+        found = chosen.listed
+        self.threads |= chosen.threads
         self.foresight = Foresight(
             found.order,
             found.at_once,
             {name: now_s + self.stretch * found.schedule.starts_s[name] for name in found.order},
             {name: now_s + self.stretch * end_s for name, end_s in found.schedule.ends_s.items()},
             {name: now_s + self.stretch * end_s for name, end_s in late.items()},
+            chosen.threads,
         )
         ends_s = self.foresight.ends_s
         for name in (*found.order, *ends_s):
@@ -287,7 +322,7 @@ class PlannedPlaces(Places):
         told, first = self._conditions, list[str]()
         used = sum(job.memory_bytes for job in running)
         for name in found.order[: max(0, self.free)]:
-            used += told.jobs[name].memory_bytes
+            used += self._job(name).memory_bytes
             beside = len(running) + len(first)
             if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
                 break
@@ -301,6 +336,25 @@ class PlannedPlaces(Places):
         late = self.foresight.late_s if self.foresight else {}
         for name in self.clear():
             self.refused[name] = f"it would be done at {clock_time(late[name], self._clock())}"
+
+
+def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
+    """Return several numbers of torch threads, each once, the fewest first.
+
+    Args:
+        numbers: What was given.
+
+    Raises:
+        ValueError: One is not a whole number from 1 on, or there is none.
+    """
+    given = list(numbers)
+    try:
+        found = tuple(sorted({operator.index(number) for number in given if not isinstance(number, bool)}))
+    except TypeError:
+        found = ()
+    if not found or found[0] < 1 or any(isinstance(number, bool) for number in given):
+        raise ValueError(f"threads={numbers!r}: give a number from 1 on, or several: threads=(1, 2).")
+    return found
 
 
 def _origin(clone: str, clones: Mapping[str, str]) -> str:

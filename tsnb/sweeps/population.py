@@ -38,10 +38,11 @@ from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.forking import await_server
 from tsnb.records.scores import direction_of, rank
 from tsnb.sweeps.conductor import Conductor, Launcher
+from tsnb.sweeps.marking import marked
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Rungs
 from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform, settings
-from tsnb.sweeps.starting import Settled, marked, settle_cell
+from tsnb.sweeps.starting import Settled, settle_cell
 from tsnb.sweeps.sweep import Sweep, enter
 
 __all__ = ["Generations", "Population", "explored", "population"]

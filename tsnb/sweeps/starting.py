@@ -2,7 +2,7 @@
 
 The code and what it reads are packed once, when the sweep is started; every trial gets them with its own parameters,
 however late it starts and whatever has been changed meanwhile. Under a cell the output of all trials comes as whole
-lines, each with its trial's name before it.
+lines, each with its trial's name before it (`marking`).
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
-from tsnb.kernels.output.outlets import Outlet, TerminalOutlet, outlet_here
+from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.options import runs_here
 from tsnb.sweeps.conductor import Conductor, Launcher
+from tsnb.sweeps.marking import marked
 from tsnb.sweeps.planned import PlannedPlaces, PlanWish
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.racing import Race, race
@@ -38,68 +39,12 @@ from tsnb.sweeps.sweep import Sweep, enter
 from tsnb.words import did_you_mean
 
 __all__ = [
-    "Marked",
     "Settled",
-    "marked",
     "start",
     "sweep",
     "sweep_cell",
     "trial_names",
 ]
-
-
-class Marked:
-    """Marks each line of one trial's output and hands it on.
-
-    A line goes out when it is complete, since another trial's text may come next; of a progress bar, which writes one
-    line over and over, that is its last state. Rich output and tracebacks are shown below a line with the mark.
-
-    Attributes:
-        beneath: Where it goes.
-        budget: How much is shown there, by all of the sweep's trials.
-
-    Args:
-        outlet: The same as `beneath`.
-        label: The trial's name.
-        budget: As the attribute.
-    """
-
-    def __init__(self, outlet: Outlet, label: str, budget: Budget | None = None) -> None:
-        self.beneath = outlet
-        self.budget = budget or Budget()
-        self._mark = f"[{label}] "
-        self._open = {"stdout": "", "stderr": ""}
-
-    def publish(self, kind: str, content: dict[str, Any]) -> None:
-        """Show one message. Called on the hub's thread, in order."""
-        if kind == "stream":
-            self._write(content["name"], content["text"])
-        elif kind != "clear_output":  # it would clear what the other trials have shown
-            if kind != "update_display_data":
-                self._write("stdout", "\n" if self._open["stdout"] else "")
-                self._show("stdout", f"{self._mark}\n")
-            self.beneath.publish(kind, content)
-
-    def _write(self, name: str, text: str) -> None:
-        *lines, rest = (self._open[name] + text).replace("\r\n", "\n").split("\n")
-        self._open[name] = rest.rpartition("\r")[2] or rest
-        shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
-        self._show(name, "".join(f"{self._mark}{line}\n" for line in shown if line))
-
-    def _show(self, name: str, text: str) -> None:
-        if text:
-            self.beneath.publish("stream", {"name": name, "text": text})
-
-
-def marked(here: Outlet, label: str, budget: Budget | None = None) -> Outlet:
-    """Return the outlet for one trial of a sweep.
-
-    Args:
-        here: The outlet of the cell that started the sweep.
-        label: The trial's name.
-        budget: How much is shown there, by all of the sweep's trials.
-    """
-    return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label, budget)
 
 
 def sweep(
@@ -140,7 +85,9 @@ def sweep(
             braces: "cnn-lr{lr}". A running sweep of that name is stopped.
         seed: Seeds the draw from the space, and every trial.
         plan: Profile the trials first, and run them in the order, as many at once, in which all are done soonest; that
-            is found anew whenever one ends, fails, is stopped or is cloned. `at_once` is then the most.
+            is found anew whenever one ends, fails, is stopped or is cloned. `at_once` is then the most. With several
+            numbers of `threads`, `(1, 2)`, each is profiled with each of them, and has more than the fewest where all
+            are done sooner by that.
         until: By when all must be done: "18:00", "2026-11-24 08:00" or a datetime. A plan is made, and only what can be
             done by then is started; what is not, and why, is said (`Sweep.not_started`).
         **options: Options of `tsnb.run` (producer, batch_size, threads, engine...) and arguments of the function that
@@ -160,6 +107,7 @@ def sweep(
         ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
     """
     params = settings(grid, space, n, seed)
+    wish, options = _wished(plan, until, options, params)
     template = name or name_of(fn)
     names = trial_names(template, params)
     given = {**options, **params[0]} | ({} if seed is None else {"seed": seed})
@@ -169,7 +117,6 @@ def sweep(
     title = title_of(template)
     told = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
     told = replace(told, naming=_naming(template, params[0]))
-    wish = PlanWish.of(plan, until)
     each = dict(zip(names, params, strict=True))
     return start(title, told, each, at_once, prune, wish=wish, rotate=rotate)
 
@@ -214,13 +161,29 @@ def sweep_cell(
     """
     names = trial_names(template, params)
     title = title_of(template)
-    wish = PlanWish.of(plan, until)
+    wish, options = _wished(plan, until, options, params)
     told = settle_cell(
         title, names[0], source, namespace, params[0], options, transform=transform, also=also, check=check
     )
     told = replace(told, naming=_naming(template, params[0]))
     each = dict(zip(names, params, strict=True))
     return start(title, told, each, at_once, prune, outlet, wish, rotate)
+
+
+def _wished(
+    plan: bool,
+    until: str | datetime | None,
+    options: Mapping[str, Any],
+    params: Sequence[Mapping[str, Any]],
+) -> tuple[PlanWish | None, dict[str, Any]]:
+    """Return what is to be planned, and the trials' options: with the fewest threads, where a plan chooses of several.
+
+    Raises:
+        ValueError: As `PlanWish.of`.
+    """
+    wish = PlanWish.of(plan, until, options.get("threads"), params[0])
+    chosen = {"threads": min(wish.threads)} if wish is not None and wish.threads else {}
+    return wish, {**options, **chosen}
 
 
 def prune_of(rule: Rule | None) -> Halving | Race | None:
@@ -357,14 +320,31 @@ class Settled(Launcher):
     ) -> None:
         self.title = title
         self.params = params
+        self._threads: Mapping[str, int] = {}
+        self._said: Mapping[str, int] = {}
         self._plan = plan
         self._here = here
         self._budget = Budget()
 
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start a trial, with parameters of its own."""
-        plan = replanned(self._plan, {**self.params[name], "name": name}, gate)
+        own = {**self.params[name], "name": name}
+        if (number := self._threads.get(name)) is not None:
+            own["threads"] = number
+            if number != self._said.get(name, number):
+                self.say(
+                    f"{name} starts with {number} torch thread{'s' if number > 1 else ''}, as the plan has it now"
+                )
+        plan = replanned(self._plan, own, gate)
         return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
+
+    def take_threads(self, chosen: Mapping[str, int]) -> None:
+        """Have trials started with the torch threads that a plan has chosen.
+
+        Args:
+            chosen: By the trial's name; may change until it starts, and is said where it is other than now.
+        """
+        self._threads, self._said = chosen, dict(chosen)
 
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""
@@ -427,6 +407,8 @@ def start(
             from tsnb.sweeps.forecast import plan_places  # needs torch
 
             places = plan_places(plan, params, at_once, wish, course.say)
+            if wish.threads:
+                course.take_threads(places.threads)
     except BaseException:
         plan.discard()
         raise
@@ -453,7 +435,8 @@ def _check_turns(
         raise ValueError(f"rotate={rotate!r}: give the batches of a turn, a whole number, 1 or more.")
     if wish is not None:
         raise ValueError(
-            "rotate= trains all trials side by side, and plan= or until= in an order: give one of them."
+            "rotate= trains all trials side by side, so there is no order to plan, and plan= or until= make one: give "
+            "one of them."
         )
     if not runs_here(plan.options.engine):
         raise ValueError(
@@ -489,5 +472,5 @@ def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: in
             "the memory, and at_once= says how many run. Leave needs out."
         )
     for trial, own in params.items():  # before any is started
-        if "device" in own:
-            replace(plan.options, device=own["device"]).check(trial)
+        if checked := {option: own[option] for option in ("device", "threads") if option in own}:
+            replace(plan.options, **checked).check(trial)
