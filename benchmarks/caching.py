@@ -14,7 +14,7 @@ machine is.
 LRU and MinIO's rule are computed over the same measured costs and sizes. Then "four private": four runs on four private
 MinIO caches of a quarter of the memory each, against one shared cache on one stream.
 
-    python -m benchmarks.caching [--photos 400] [--epochs 6] [--json FILE] [--quick]
+    python -m benchmarks.caching [--photos 400] [--side 480] [--epochs 6] [--json FILE] [--quick]
 
 The figures stand in docs/caching.md.
 """
@@ -65,10 +65,10 @@ class Row:
 class Photos(Dataset[Any]):
     """JPEG files in memory; decoded, and made small, at each access: as for training, all have one size then."""
 
-    def __init__(self, photos: int, seed: int = 0) -> None:
+    def __init__(self, photos: int, side: int = MEDIAN_SIDE, seed: int = 0) -> None:
         draws = np.random.default_rng(seed)
         # the area is log-normal with sigma: so is what decoding takes
-        sides = np.clip(MEDIAN_SIDE * np.exp(SIGMA / 2 * draws.standard_normal(photos)), 24, 1600)
+        sides = np.clip(side * np.exp(SIGMA / 2 * draws.standard_normal(photos)), 24, 4 * side)
         self.files = [
             _photo(int(side), draws, quality)
             for side, quality in zip(sides, draws.integers(50, 98, photos), strict=True)
@@ -232,10 +232,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--photos", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--side", type=int, default=MEDIAN_SIDE, help=f"of the median photo ({MEDIAN_SIDE})")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few photos, one size: does it run")
     given = parser.parse_args()
-    photos = Photos(60 if given.quick else given.photos)
+    photos = Photos(60 if given.quick else given.photos, given.side)
     rows = measure(photos, (0.5,) if given.quick else (0.25, 0.5, 0.75), given.epochs)
     print(table(rows))
     if given.json:

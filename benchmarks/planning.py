@@ -14,7 +14,10 @@ worker. Each mix is planned once, and then every way of the table is really run.
 With `--twelve` instead: twelve unequal trials on the photos, three ways: one after the other with a loader each and all
 cores (`in turn`), a sweep as it is without a plan, and a planned one. Which comes first changes with each round.
 
-    python -m benchmarks.planning [--mix NAME ...] [--twelve] [--rounds 3] [--json FILE] [--quick]
+    python -m benchmarks.planning [--mix NAME ...] [--way NAME ...] [--scale 1] [--twelve] [--rounds 3] [--json FILE]
+        [--quick]
+
+`--scale` makes the data sets, and so the trials, so many times as long.
 
 The figures stand in docs/before.md.
 """
@@ -111,10 +114,10 @@ class Mix:
     trials: tuple[tuple[str, int], ...]
     """Width and epochs of each."""
 
-    def loader(self, gate: Path, share: int = 1) -> DataLoader[Any]:
-        """Return its loader, with one sample in `share`."""
+    def loader(self, gate: Path, scale: float = 1.0) -> DataLoader[Any]:
+        """Return its loader, with so many times as many samples."""
         return DataLoader(
-            Samples(self.kind, self.samples // share, gate), self.batch, shuffle=True, num_workers=1
+            Samples(self.kind, round(self.samples * scale), gate), self.batch, shuffle=True, num_workers=1
         )
 
 
@@ -180,16 +183,18 @@ class _Watch:
         return tuple(found)
 
 
-def rows_of(name: str, mix: Mix, gate: Path, share: int, seconds: float) -> list[Row]:
-    """Plan a mix, and then really run every way of it."""
+def rows_of(
+    name: str, mix: Mix, gate: Path, scale: float, seconds: float, only: Sequence[str] = ()
+) -> list[Row]:
+    """Plan a mix, and then really run every way of it, or some."""
     trials = {
         f"{width}{epochs}-{number}": (train, {"width": WIDTHS[width], "epochs": epochs})
         for number, (width, epochs) in enumerate(mix.trials)
     }
-    told = tsnb.plan(trials, loader=mix.loader(gate, share), seconds=seconds)
+    told = tsnb.plan(trials, loader=mix.loader(gate, scale), seconds=seconds)
     print(told, file=sys.stderr, flush=True)
     rows = []
-    for way in told.ways:
+    for way in [way for way in told.ways if not only or way.way in only]:
         watch, began = _Watch(), time.perf_counter()
         done = replace(told, choice=way).run(name=f"planned{next(_numbers)}")
         took_s = time.perf_counter() - began
@@ -223,14 +228,15 @@ def verdict(rows: Sequence[Row]) -> str:
     regrets = []
     for mix in dict.fromkeys(row.mix for row in rows):
         own = [row for row in rows if row.mix == mix]
-        took_s = next(row.measured_s for row in own if row.chosen)
-        regrets.append(took_s / min(row.measured_s for row in own) - 1)
+        if chosen := [row.measured_s for row in own if row.chosen]:
+            regrets.append(chosen[0] / min(row.measured_s for row in own) - 1)
     left = [abs(each) for row in rows for each in row.left_off]
     said = (
         f"Median {statistics.median(off):.0%} off, most {max(off):.0%} (the aim: 8% and 15%); {inside} of {len(rows)} "
-        f"within their interval; regret of the choice: median {statistics.median(regrets):.0%}, most "
-        f"{max(regrets):.0%} (the aim: 5%)."
+        "within their interval."
     )
+    if regrets:
+        said += f" Regret of the choice: median {statistics.median(regrets):.0%}, most {max(regrets):.0%} (the aim: 5%)."
     if left:
         said += (
             f" What was left at a quarter of {len(left)} trials: median {statistics.median(left):.0%} off, "
@@ -239,7 +245,7 @@ def verdict(rows: Sequence[Row]) -> str:
     return said
 
 
-def twelve(gate: Path, rounds: int, share: int) -> dict[str, list[float]]:
+def twelve(gate: Path, rounds: int, scale: float) -> dict[str, list[float]]:
     """Run twelve unequal trials in three ways; return the seconds of each round, by way."""
     mix = Mix("jpeg", 600, 16, ())
     grid = {"width": list(WIDTHS.values()), "epochs": [1, 2, 3, 4]}
@@ -252,11 +258,11 @@ def twelve(gate: Path, rounds: int, share: int) -> dict[str, list[float]]:
 
     def in_turn() -> None:
         for name, params in trials.items():
-            with tsnb.serve(mix.loader(gate, share), name=f"own{next(_numbers)}") as own:
+            with tsnb.serve(mix.loader(gate, scale), name=f"own{next(_numbers)}") as own:
                 tsnb.run(train, name=name, producer=own.name, threads=cores, **params).wait()
 
     def swept(**how: Any) -> None:
-        with tsnb.serve(mix.loader(gate, share), name=f"swept{next(_numbers)}") as stream:
+        with tsnb.serve(mix.loader(gate, scale), name=f"swept{next(_numbers)}") as stream:
             sweep = tsnb.sweep(train, grid=grid, producer=stream.name, **how)
             sweep.wait()
             assert all(trial.state == "done" for trial in sweep.values()), sweep
@@ -297,6 +303,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "benchmarks.planning", description="Planned trials, and really run ones."
     )
     parser.add_argument("--mix", nargs="+", choices=list(MIXES), default=list(MIXES))
+    parser.add_argument("--way", nargs="+", default=[], help="run these alone; by default all of the table")
+    parser.add_argument("--scale", type=float, default=1.0, help="so many times as many samples (1)")
     parser.add_argument("--twelve", action="store_true", help="twelve unequal trials in three ways, instead")
     parser.add_argument("--rounds", type=int, default=3, help="of the twelve (3)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
@@ -307,15 +315,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gate = Path(folder) / "gate"
         gate.touch()
         if given.twelve:
-            took = twelve(gate, 1 if given.quick else given.rounds, 10 if given.quick else 1)
+            took = twelve(gate, 1 if given.quick else given.rounds, 0.1 if given.quick else given.scale)
             print(
                 f"{cores} cores, medians of {len(took['in turn'])}\n\n"
                 + "\n".join(text_table(twelve_table(took)))
             )
             kept: Any = took
         else:
-            mixes, share, seconds = (["tiny, two"], 20, 0.2) if given.quick else (given.mix, 1, 1.5)
-            rows = [row for name in mixes for row in rows_of(name, MIXES[name], gate, share, seconds)]
+            mixes, scale, seconds = (
+                (["tiny, two"], 0.05, 0.2) if given.quick else (given.mix, given.scale, 1.5)
+            )
+            rows = [
+                row for name in mixes for row in rows_of(name, MIXES[name], gate, scale, seconds, given.way)
+            ]
             print(f"{cores} cores\n\n{table(rows)}\n\n{verdict(rows)}")
             kept = [asdict(row) for row in rows]
     if given.json:

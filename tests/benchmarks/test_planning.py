@@ -16,5 +16,5 @@ def test_the_regret_is_against_what_turned_out_best() -> None:
     ]
     assert rows[0].off == pytest.approx(-0.2)
     said = verdict(rows)
-    assert "2 of 3 within their interval" in said and "regret of the choice: median 5%" in said
+    assert "2 of 3 within their interval" in said and "Regret of the choice: median 5%" in said
     assert "| m | one stream | 10.0 | 9.0-11.0 | 10.5 | -5% | chosen |" in table(rows)

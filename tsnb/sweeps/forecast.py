@@ -24,6 +24,7 @@ from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
+from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time
 from tsnb.words import duration
@@ -72,6 +73,8 @@ def plan_places(
     for assumed in costs.unsure.values():
         say(assumed)
     sizes = {job.name: job.memory_bytes for job in costs.jobs[min(numbers)]}
+    if assumed := one_epoch_text(costs.open_ended).strip():
+        say(assumed)
     if too_large := oversized(sizes, costs.memory_bytes):
         say(f"{too_large} Until then it runs alone, and may be killed.")
     told = Conditions(
