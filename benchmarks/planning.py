@@ -236,7 +236,8 @@ def verdict(rows: Sequence[Row]) -> str:
         "within their interval."
     )
     if regrets:
-        said += f" Regret of the choice: median {statistics.median(regrets):.0%}, most {max(regrets):.0%} (the aim: 5%)."
+        middle, most = statistics.median(regrets), max(regrets)
+        said += f" Regret of the choice: median {middle:.0%}, most {most:.0%} (the aim: 5%)."
     if left:
         said += (
             f" What was left at a quarter of {len(left)} trials: median {statistics.median(left):.0%} off, "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -41,6 +42,11 @@ def test_steps_are_slower_in_a_crowd_in_proportion() -> None:
     assert apart(jobs, FREE, 64).makespan_s == pytest.approx(3.0)
     more = [*jobs, job("d", ms=2.0, crowd=1.5, beside=2)]
     assert listed(more, FREE, 64).makespan_s == pytest.approx(3.0)
+    # one that waits for something else than a core is not held up; on a GPU all of a step is
+    waits = [replace(each, cpu_s=0.0) for each in jobs]
+    assert listed(waits, FREE, 64).makespan_s == pytest.approx(2.0)
+    on_gpu = [replace(each, device="cuda:0") for each in waits]
+    assert listed(on_gpu, FREE, 64).makespan_s == pytest.approx(3.0)
 
 
 def test_a_stream_goes_as_it_was_seen_to_go() -> None:

@@ -9,7 +9,7 @@ else limits it, p its CPU seconds, and e those in which it has what one loader a
     a loader each   each at most at 1 / max(m + t, l); the cores are shared out evenly (water-filling) at a cost of
                     p + c + t a sample, and what one loader at a time can have at a cost of e
 
-Steps take longer beside others (caches, the memory bus, two threads of one core), by what was measured: `Job.crowd`.
+Work takes longer beside others (caches, the memory bus, two threads of one core), by what was measured: `Job.crowd`.
 
 Files: a sample whose files are not in memory takes d longer, of which the disk is busy b for this loader alone. With a
 share f in memory, l grows by (1 - f) d / workers and e by (1 - f) b. Every miss brings a sample into memory, for all
@@ -47,7 +47,7 @@ class Job:
     start_cpu_s: float = 0.0
     """CPU seconds of that: several that start together share the cores, and take them from those that train."""
     crowd: float = 1.0
-    """How many times as long its step takes beside `beside` others, with a core whenever it needs one."""
+    """How many times as much CPU time a sample takes beside `beside` others; on a GPU, how many times the step."""
     beside: int = 0
     """So many others trained when `crowd` was measured."""
     device: str = ""
@@ -57,9 +57,15 @@ class Job:
     device_room_bytes: float = math.inf
     """Memory of that GPU for all trials on it."""
 
-    def crowded(self, others: int) -> float:
-        """Return how many times as long its step takes beside so many others: in proportion up to those measured."""
-        return 1 + (self.crowd - 1) * min(1.0, others / self.beside) if self.beside else 1.0
+    def crowded(self, others: int) -> tuple[float, float]:
+        """Return the seconds of its step and its CPU seconds, a sample, beside so many others.
+
+        More than alone in proportion to their number, up to those that were measured. Where it waits for something else
+        than a core, a crowd makes no difference.
+        """
+        more = (self.crowd - 1) * min(1.0, others / self.beside) if self.beside else 0.0
+        slower_s = more * (self.step_s if self.device else min(self.step_s, self.cpu_s))
+        return self.step_s + slower_s, self.cpu_s * (1 if self.device else 1 + more)
 
 
 @dataclass(frozen=True)
@@ -185,8 +191,9 @@ class Course:
             return []
         feed, others = self._feed, len(trains) - 1
         wall_s, lone_s = self._loader_s()
-        steps = [each.job.step_s * each.job.crowded(others) + feed.taking_s for each in trains]
-        spent = [each.job.cpu_s * each.job.crowded(others) + feed.taking_s for each in trains]
+        crowded = [each.job.crowded(others) for each in trains]
+        steps = [step_s + feed.taking_s for step_s, _ in crowded]
+        spent = [cpu_s + feed.taking_s for _, cpu_s in crowded]
         if self._shared:
             slowest_s = max(*steps, wall_s, lone_s, (feed.cpu_s + sum(spent)) / cores, 1e-12)
             return [1 / (slowest_s * feed.dragged(len(trains)))] * len(trains)

@@ -53,8 +53,8 @@ OFFERED = 900
 LIMIT_S = 120.0
 """A trial that has not asked for enough batches by then is not profiled."""
 
-MOST_CROWD = 3.0
-"""A step that was so many times slower beside others was slow for another reason: more than those share, too."""
+MOST_CROWD = 2.0
+"""Two threads of one core take no more than so many times as long as alone; what did, did for another reason."""
 
 _gpus = Gpus()
 
@@ -78,7 +78,7 @@ class Cost:
     start_cpu_s: float = 0.0
     """CPU seconds of its start."""
     crowd: float = 1.0
-    """How many times as long a step took beside `beside` others, with a core whenever it needed one."""
+    """How many times as much CPU time a sample took beside `beside` others; on a GPU, how many times as long a step."""
     beside: int = 0
     """So many; 0: it was not seen beside others."""
     device: str = ""
@@ -337,11 +337,8 @@ def joined(
     if not whole:
         return Profile(costs)
     beside = len(costs) - 1
-    crowd = min(max(MOST_CROWD, 1.0 + beside), max(1.0, costs[first].step_s / max(1e-12, alone.step_s)))
-    found = {
-        name: replace(cost, step_s=cost.step_s / crowd, cpu_s=cost.cpu_s / crowd, crowd=crowd, beside=beside)
-        for name, cost in costs.items()
-    }
+    crowd = _crowd(alone, costs[first], beside)
+    found = {name: _uncrowded(cost, crowd, beside) for name, cost in costs.items()}
     found[first] = replace(
         found[first],
         step_s=min(alone.step_s, costs[first].step_s),
@@ -353,6 +350,21 @@ def joined(
         return Profile(found)
     per_s, off = statistics.median(pace for pace, _ in paces), statistics.median(off for _, off in paces)
     return Profile(found, 1 / per_s, off)
+
+
+def _crowd(alone: Cost, together: Cost, beside: int) -> float:
+    """Return how many times as much of what counts it took beside so many others as alone."""
+    if alone.device:  # those that share a GPU take turns there
+        return min(1.0 + beside, max(1.0, together.step_s / max(1e-12, alone.step_s)))
+    return min(MOST_CROWD, max(1.0, together.cpu_s / max(1e-12, alone.cpu_s)))
+
+
+def _uncrowded(cost: Cost, crowd: float, beside: int) -> Cost:
+    """Return what a trial that was seen beside others costs alone, and that."""
+    less = 1 - 1 / crowd
+    step_s = cost.step_s - less * (cost.step_s if cost.device else min(cost.step_s, cost.cpu_s))
+    cpu_s = cost.cpu_s if cost.device else cost.cpu_s / crowd
+    return replace(cost, step_s=step_s, cpu_s=cpu_s, crowd=crowd, beside=beside)
 
 
 def _offer(pid: int) -> None:

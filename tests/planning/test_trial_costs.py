@@ -1,0 +1,46 @@
+"""What was seen of trials alone and together, put together: made-up figures, no process."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from tsnb.planning.trial_costs import Cost, Profiled, joined
+
+
+def cost(step_ms: float, cpu_ms: float, device: str = "") -> Cost:
+    return Cost(step_ms / 1000, cpu_ms / 1000, 1.0, 0.5, 20, 0.1, device=device)
+
+
+def seen(per_s: float) -> Profiled:
+    return cast("Profiled", SimpleNamespace(per_s=(per_s, 0.1)))
+
+
+def test_work_took_longer_in_a_crowd_and_waiting_did_not() -> None:
+    """A fifth more CPU time beside the others: theirs alone is a sixth less, and what only waits is as it was."""
+    together = {"first": cost(1.2, 1.2), "works": cost(6.0, 6.0), "waits": cost(10.0, 0.6)}
+    found = joined("first", cost(1.0, 1.0), together, dict.fromkeys(together, seen(100.0)), whole=True)
+    assert found.costs["first"].crowd == pytest.approx(1.2) and found.costs["first"].beside == 2
+    assert found.costs["works"].step_s == pytest.approx(0.005)
+    assert found.costs["waits"].step_s == pytest.approx(0.0099)
+    assert found.costs["waits"].job("waits", 1.0, {}).crowded(2) == pytest.approx((0.01, 0.0006))
+    assert found.together_s == pytest.approx(0.01) and found.off == 0.1
+
+
+def test_turns_on_a_gpu_are_a_crowd_too() -> None:
+    """Three on one GPU: each step may take three times as long, and its CPU time is as it was."""
+    together = {name: cost(6.0, 1.0, "cuda:0") for name in "abc"}
+    found = joined("a", cost(2.0, 1.0, "cuda:0"), together, dict.fromkeys(together, seen(9.0)), whole=True)
+    assert found.costs["b"].step_s == pytest.approx(0.002) and found.costs["b"].cpu_s == pytest.approx(0.001)
+    assert found.costs["b"].job("b", 1.0, {}).crowded(2) == pytest.approx((0.006, 0.001))
+
+
+def test_what_was_not_seen_together_says_nothing_of_a_crowd() -> None:
+    """Trials in waves, or one whose pace nobody saw."""
+    together = {"a": cost(1.2, 1.2), "b": cost(6.0, 6.0)}
+    in_waves = joined("a", cost(1.0, 1.0), together, {}, whole=False)
+    assert in_waves.costs == together and in_waves.together_s is None
+    unseen = joined("a", cost(1.0, 1.0), together, {"a": seen(5.0), "b": seen(0.0)}, whole=True)
+    assert unseen.together_s is None and unseen.costs["b"].crowd == pytest.approx(1.2)
