@@ -198,6 +198,10 @@ def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     steps: list[int] = []
     told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=lambda _: steps.append(1), seconds=0.1)
     assert told.batch_size == 5 and told.plain.workers == 0 and steps
+    assert told.steps == len(steps) and f"really ran {told.steps:,} times" in told.text
+    assert len(told.rounds) == 3
+    low, high = told.sharing(2).gain_interval or (0.0, 0.0)
+    assert 0 < low <= told.sharing(2).gain <= high
     assert tsnb.stalls([torch.zeros(5, 2)] * 2, seconds=0.1).batch_size == 5
     unmeasured = iter_again([torch.zeros(5, 2)] * 20)
     assert tsnb.stalls(unmeasured, seconds=0.1).batch_size == 5
@@ -214,9 +218,16 @@ def test_what_cannot_be_measured_says_why() -> None:
         tsnb.stalls(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a batch"):
         tsnb.stalls(batches, step=torch.zeros(3))  # type: ignore[arg-type]
-    for odd in ({"trials": 0}, {"seconds": 0.0}, {"threads": 0}):
-        with pytest.raises(ValueError, match="1 or more"):
-            tsnb.stalls(batches, **odd)
+    odd: dict[str, list[Any]] = {
+        "trials": [0, -1, 2.5, True, "4", None, float("nan")],
+        "seconds": [0, -1.0, float("nan"), float("inf"), True, "2", None],
+        "threads": [0, -1, 1.5, True, "1", None],
+        "cold": [None, "no", 2],
+    }
+    for name, values in odd.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"^{name}={value!r}: give .*[a-z]"):
+                tsnb.stalls(batches, **{name: value})
     with pytest.raises(LoaderFailed, match="no batch"):
         tsnb.stalls([])
     with pytest.raises(ValueError, match="epoch of one batch"):

@@ -13,16 +13,33 @@ than one of a plain DataLoader, and holds the model up less.
 | `storage` | pure: paces at another share of the page cache, and on another disk |
 | `changing` | pure: what was measured, with something else |
 | `sizing` | pure: vCPUs that a GPU needs, and prices |
+| `intervals` | pure: how far each figure may be off |
 | `costs` | from counts to costs a sample |
+| `asked` | the bounds of what may be asked |
 | `result` | `stalls`, and `Stalls`, which it returns |
 | `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
+| `figures` | pure: paces, gains and sizes as text |
+| `listing` | pure: all figures as plain values, for JSON |
 
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
 """
 
+from tsnb.stalling.changing import what_if
 from tsnb.stalling.result import Stalls, stalls
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 from tsnb.stalling.sizing import Need, Sizing
 from tsnb.stalling.storage import Hits, Storage
 
-__all__ = ["Computing", "Hits", "Loading", "Need", "Sharing", "Sizing", "Stalls", "Storage", "Way", "stalls"]
+__all__ = [
+    "Computing",
+    "Hits",
+    "Loading",
+    "Need",
+    "Sharing",
+    "Sizing",
+    "Stalls",
+    "Storage",
+    "Way",
+    "stalls",
+    "what_if",
+]
