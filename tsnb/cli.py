@@ -20,13 +20,14 @@ from tsnb import registry
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
-from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, read_change, typed
+from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, read_change
 from tsnb.samples.selection import add_rounds, rounds_as_typed
 from tsnb.steering import CommandParser, add_verbs, answer, run_sweep, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
-from tsnb.telemetry.observer import balance, status, stop, tune
+from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.recording import record
+from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.words import balanced, cached, growth_text, incidents, tuned
 from tsnb.words import text_table
 
@@ -127,9 +128,17 @@ def _parser() -> argparse.ArgumentParser:
     balancing.set_defaults(run=_balance)
     for name in ("status", "stop", "rounds"):
         commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
-    tuning = commands.add_parser("tune", help="change the number of a loader's workers while trials go on")
-    tuning.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+    tuning = commands.add_parser(
+        "tune", help="change the number of a loader's workers while trials go on, or look at it"
+    )
+    tuning.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="may be left out while one is running; without --workers it is only looked at then",
+    )
     add_options(tuning, TuneOptions, COMMAND)
+    tuning.set_defaults(workers=None)  # left out, and no name: only looked at
     tuning.add_argument("--json", action="store_true", help="print what was asked and measured as JSON")
     tuning.set_defaults(run=_tune)
     add_rounds(commands.choices["rounds"])
@@ -533,13 +542,14 @@ def _balance(options: argparse.Namespace) -> None:
 
 
 def _tune(options: argparse.Namespace) -> None:
-    reading = tune(options.name, **typed(options, TuneOptions))
-    if options.json and reading.tuning is not None:
-        print(
-            json.dumps({"name": reading.name, "running": reading.workers, **asdict(reading.tuning)}, indent=1)
-        )
-    else:
-        print("\n".join(tuned(reading)))
+    reading, changed = tune_as_typed(options, options.name)
+    if options.json:
+        told = {"asked": None} if reading.tuning is None else asdict(reading.tuning)
+        print(json.dumps({"name": reading.name, "running": reading.workers, **told}, indent=1))
+        return
+    print("\n".join(tuned(reading)))
+    if not changed:
+        print(f"nothing was changed; to change it: tsnb tune {reading.name} --workers auto, or a number")
 
 
 def _rounds(options: argparse.Namespace) -> None:
