@@ -9,11 +9,12 @@ pipelines:
     leaking   three stages of uneven cost, and a worker that keeps some memory of each sample
     read      waits for a disk that serves two reads at a time
 
-For each: every fixed number of workers from 1 to `--most`; 0 and 2 workers, as many as cores, and as many as grain's
-rule gives (the memory budget by the bytes of one batch, at most `--most`); then "auto" with the budget, until nothing
-is left to try, and its pace after that. Beside it: probes, seconds until it rested, the most memory of all workers in
-samples at 20 Hz, whether its stream has the digest of one worker's, and where asked for (`--halve`) its pace against
-the best fixed number after half of the cores were taken away.
+For each: a plain DataLoader with PyTorch's defaults, no worker, in this process; on a stream every fixed number of
+workers from 1 to `--most`, 0 and 2 workers, as many as cores, and as many as grain's rule gives: the memory budget by
+the bytes of one batch. What the rule gives is printed, and beside it what was run of it, at most `--most`. Then "auto"
+with the budget, until nothing is left to try, and its pace after that. Beside it: probes, seconds until it rested, the
+most memory of all workers in samples at 20 Hz, whether its stream has the digest of one worker's, and where asked for
+(`--halve`) its pace against the best fixed number after half of the cores were taken away.
 
     python -m benchmarks.tuning [--pipelines jpeg read] [--seconds 2] [--most 4] [--memory 2GiB] [--halve] [--json FILE]
 """
@@ -25,6 +26,7 @@ import argparse
 import contextlib
 import hashlib
 import io
+import itertools
 import json
 import os
 import random
@@ -126,10 +128,10 @@ class Row:
     grid: dict[int, float] = field(default_factory=dict)
     """Batches a second by number of workers."""
     none_per_s: float = 0.0
-    """Without workers."""
+    """Of a stream without workers."""
     cores: int = 0
     grain: int = 0
-    """Workers that grain's rule gives."""
+    """Workers that were run for grain's rule: at most those of the grid."""
     auto: int = 0
     """Workers that were found."""
     ahead: int = 0
@@ -144,6 +146,10 @@ class Row:
     same_digest: bool = False
     halved: float | None = None
     """Share of the best fixed number's pace, half of the cores gone; None: not measured."""
+    plain_per_s: float = 0.0
+    """Of a plain DataLoader as PyTorch makes it: no worker, no stream."""
+    grain_rule: int = 0
+    """Workers that grain's rule gives, whatever can be run."""
 
     @property
     def best(self) -> tuple[int, float]:
@@ -237,6 +243,19 @@ def fixed(kind: str, gate: Path, workers: int, seconds: float) -> tuple[float, b
         return pace, taker.digest.digest()
 
 
+def plain(kind: str, gate: Path, seconds: float) -> float:
+    """Return batches a second of a DataLoader with PyTorch's defaults, taken as fast as they come."""
+    loader = DataLoader(Pipeline(kind, gate), BATCH, shuffle=True)
+    batches = (batch for epoch in itertools.repeat(loader) for batch in epoch)
+    for _ in itertools.islice(batches, 2 * BATCH):  # as many as a stream gives before it counts
+        pass
+    began, taken = time.monotonic(), 0
+    while time.monotonic() - began < seconds or taken < 2:
+        next(batches)
+        taken += 1
+    return taken / (time.monotonic() - began)
+
+
 def measure(kind: str, seconds: float, most: int, budget_bytes: float, *, halve: bool) -> Row:
     """Measure one pipeline."""
     cores = len(os.sched_getaffinity(0))
@@ -244,7 +263,9 @@ def measure(kind: str, seconds: float, most: int, budget_bytes: float, *, halve:
     with tempfile.TemporaryDirectory() as folder:
         gate = Path(folder)
         batch_bytes = BATCH * Pipeline(kind, gate)[0].nbytes
-        row.grain = max(1, min(most, int(budget_bytes / batch_bytes)))
+        row.grain_rule = max(1, int(budget_bytes / batch_bytes))
+        row.grain = min(most, row.grain_rule)
+        row.plain_per_s = plain(kind, gate, seconds)
         wanted = b""
         for workers in range(1, most + 1):
             row.grid[workers], digest = fixed(kind, gate, workers, seconds)
@@ -297,8 +318,8 @@ def _halved(producer: tsnb.Producer, taker: Taker, loading: int, seconds: float,
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as text."""
     head = [
-        "pipeline", "best of the grid", "auto", "of the best", "probes", "rested", "0 workers", "2", "= cores",
-        "grain's rule", "most memory", "digest", "cores halved",
+        "pipeline", "best of the grid", "auto", "of the best", "probes", "rested", "PyTorch's default",
+        "0 workers", "2", "= cores", "grain's rule", "most memory", "digest", "cores halved",
     ]  # fmt: skip
     cells = []
     for row in rows:
@@ -310,11 +331,17 @@ def table(rows: Sequence[Row]) -> str:
         cells.append([
             row.pipeline, f"{best:.1f} ({number})", f"{row.auto_per_s:.1f} ({row.auto}, {row.ahead} ahead)",
             f"{100 * row.auto_per_s / best:.0f}%", str(row.probes),
-            "no" if row.rested_s is None else f"{row.rested_s:.0f} s", f"{row.none_per_s:.1f}", at(2), at(row.cores),
-            f"{at(row.grain)} ({row.grain})", f"{row.most_bytes / 2**20:.0f} of {row.budget_bytes / 2**20:.0f} MiB",
+            "no" if row.rested_s is None else f"{row.rested_s:.0f} s", f"{row.plain_per_s:.1f}",
+            f"{row.none_per_s:.1f}", at(2), at(row.cores), f"{at(row.grain)} ({_of_rule(row)})",
+            f"{row.most_bytes / 2**20:.0f} of {row.budget_bytes / 2**20:.0f} MiB",
             "same" if row.same_digest else "OTHER", "-" if row.halved is None else f"{100 * row.halved:.0f}%",
         ])  # fmt: skip
     return "\n".join(text_table([head, *cells]))
+
+
+def _of_rule(row: Row) -> str:
+    """Return what grain's rule gives, and what was run of it where that is less."""
+    return f"{row.grain_rule:,}" if row.grain == row.grain_rule else f"{row.grain_rule:,}, {row.grain} run"
 
 
 def verdict(rows: Sequence[Row]) -> str:
@@ -324,9 +351,13 @@ def verdict(rows: Sequence[Row]) -> str:
     kept = sum(row.most_bytes <= row.budget_bytes for row in rows)
     same = sum(row.same_digest for row in rows)
     leaking = [
-        row.auto_per_s / row.none_per_s for row in rows if row.pipeline == "leaking" and row.none_per_s
+        row.auto_per_s / row.plain_per_s for row in rows if row.pipeline == "leaking" and row.plain_per_s
     ]
-    times = f"; leaking: {leaking[0]:.2f} times PyTorch's default (InTune: 2.29)" if leaking else ""
+    times = (
+        f"; leaking: {leaking[0]:.2f} times a plain DataLoader without workers, PyTorch's default (InTune: 2.29)"
+        if leaking
+        else ""
+    )
     halved = [row.halved for row in rows if row.halved is not None]
     back = (
         f"; cores halved: {sum(share >= 0.95 for share in halved)} of {len(halved)} at 95 %" if halved else ""

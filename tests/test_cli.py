@@ -83,6 +83,41 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
+    """Workers, a disk and memory: what was measured, and below it what was calculated; nothing is run in vain."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch, pathlib\n"
+        "from torch.utils.data import DataLoader, Dataset\n"
+        "class Files(Dataset):\n"
+        "    def __len__(self): return 64\n"
+        "    def __getitem__(self, k):\n"
+        "        return torch.tensor(len(pathlib.Path(f'{k}.dat').read_bytes()))\n"
+        "def make(): return DataLoader(Files(), 4, num_workers=1)\n"
+        "def step(batch): return batch.float().sum()\n"
+    )
+    for number in range(64):
+        (tmp_path / f"{number}.dat").write_bytes(bytes(20_000))
+    words = ("stalls", "mydata:make", "--step", "mydata:step", "--seconds", "0.1")
+    asked = ("--workers", "2", "--disk", "1MB/s", "--memory", "640kB")
+    found = json.loads(tsnb(*words, *asked, "--json", cwd=tmp_path).stdout)
+    assert found["storage"]["sample_bytes"] == 20_000 and found["hits"] is None
+    changed = found["what_if"]
+    assert changed["asked"] == {"workers": 2, "disk": "1MB/s", "memory": "640kB"}
+    assert changed["workers"] == 2 and changed["hits"]["most"] == 0.5
+    assert changed["loader_per_s"] < 120 < found["loader_per_s"]  # 20 kB a sample, half of them at 1 MB/s
+    printed = tsnb(*words, "--workers", "2", cwd=tmp_path).stdout
+    assert "\nWith --workers 2:\n" in printed and "calculated for 2 workers" in printed
+    for odd, said in (
+        (("--memory", "8GiB"), "add --cold, or --disk 100MB/s"),
+        (("--disk", "fast"), 'the rate of a disk, such as "100MB/s"'),
+        (("--workers", "0"), "a number of worker processes"),
+        (("--disk", "1MB/s", "--memory", "much"), "a size above 0"),
+    ):
+        wrong = tsnb(*words, *odd, cwd=tmp_path)
+        assert (wrong.returncode, wrong.stdout) == (1, "") and said in wrong.stderr
+
+
+@pytest.mark.slow
 def test_stalls_are_printed_or_given_as_json(tmp_path: Path) -> None:
     """The same call as in Python: a table with sentences, or its figures for programs."""
     (tmp_path / "mydata.py").write_text(

@@ -20,13 +20,14 @@ from tsnb import registry
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import MODES, read_weight
 from tsnb.errors import TsnbError
-from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, read_change, typed
+from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options, options_from, read_change
 from tsnb.samples.selection import add_rounds, rounds_as_typed
 from tsnb.steering import CommandParser, add_verbs, answer, run_sweep, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
-from tsnb.telemetry.observer import balance, status, stop, tune
+from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.recording import record
+from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.words import balanced, cached, growth_text, incidents, tuned
 from tsnb.words import text_table
 
@@ -127,9 +128,17 @@ def _parser() -> argparse.ArgumentParser:
     balancing.set_defaults(run=_balance)
     for name in ("status", "stop", "rounds"):
         commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
-    tuning = commands.add_parser("tune", help="change the number of a loader's workers while trials go on")
-    tuning.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+    tuning = commands.add_parser(
+        "tune", help="change the number of a loader's workers while trials go on, or look at it"
+    )
+    tuning.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="may be left out while one is running; without --workers it is only looked at then",
+    )
     add_options(tuning, TuneOptions, COMMAND)
+    tuning.set_defaults(workers=None)  # left out, and no name: only looked at
     tuning.add_argument("--json", action="store_true", help="print what was asked and measured as JSON")
     tuning.set_defaults(run=_tune)
     add_rounds(commands.choices["rounds"])
@@ -137,25 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
     listing.set_defaults(run=_devices)
     _add_mps(commands)
-    stalling = commands.add_parser(
-        "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"
-    )
-    stalling.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
-    stalling.add_argument(
-        "--step", metavar="MODULE:NAME", help="a function of a batch: one step of training; it really trains"
-    )
-    stalling.add_argument("--trials", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
-    stalling.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement; longer is steadier (2)"
-    )
-    stalling.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads in the step (1)")
-    stalling.add_argument(
-        "--cold",
-        action="store_true",
-        help="also measure what the disk costs: some files leave the page cache",
-    )
-    stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
-    stalling.set_defaults(run=_stalls)
+    _add_stalls(commands)
     _add_plan(commands)
     _add_place(commands)
     _add_sweep(commands)
@@ -177,6 +168,35 @@ def _add_mps(commands: Any) -> None:
     )
     mps.add_argument("--json", action="store_true", help="print the answer as JSON")
     mps.set_defaults(run=_mps)
+
+
+def _add_stalls(commands: Any) -> None:
+    stalling = commands.add_parser(
+        "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"
+    )
+    stalling.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    stalling.add_argument(
+        "--step", metavar="MODULE:NAME", help="a function of a batch: one step of training; it really trains"
+    )
+    stalling.add_argument("--trials", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
+    stalling.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement; longer is steadier (2)"
+    )
+    stalling.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads in the step (1)")
+    stalling.add_argument(
+        "--cold",
+        action="store_true",
+        help="also measure what the disk costs: some files leave the page cache",
+    )
+    stalling.add_argument("--workers", type=int, metavar="N", help="also tell of that many loader workers")
+    stalling.add_argument(
+        "--disk", metavar="100MB/s", help="also tell of everything read from a disk of that rate"
+    )
+    stalling.add_argument(
+        "--memory", metavar="8GiB", help="also tell of so much memory for files; with --cold or --disk"
+    )
+    stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
+    stalling.set_defaults(run=_stalls)
 
 
 def _add_plan(commands: Any) -> None:
@@ -370,8 +390,13 @@ def _named(target: str) -> Any:
 
 
 def _stalls(options: argparse.Namespace) -> None:
-    from tsnb.stalling import stalls  # needs torch
+    from tsnb.stalling import stalls, what_if  # needs torch
 
+    changes = {name: getattr(options, name) for name in ("workers", "disk", "memory")}
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "memory" in given and "disk" not in given and not options.cold:
+        raise ValueError("--memory needs to know what the disk costs: add --cold, or --disk 100MB/s.")
+    changed = what_if(**given)  # what cannot be asked is refused before anything is measured
     step = None if options.step is None else _named(options.step)
     found = stalls(
         _load(options.loader),
@@ -381,7 +406,15 @@ def _stalls(options: argparse.Namespace) -> None:
         threads=options.threads,
         cold=options.cold,
     )
-    print(json.dumps(found.to_dict({1, 2, 4, 8, options.trials}), indent=1) if options.json else found)
+    numbers = {1, 2, 4, 8, options.trials}
+    told = changed(found) if given else None
+    if options.json:
+        more = {} if told is None else {"what_if": {"asked": given, **told.to_dict(numbers)}}
+        print(json.dumps({**found.to_dict(numbers), **more}, indent=1))
+        return
+    print(found)
+    if told is not None:
+        print("\nWith " + " ".join(f"--{name} {value}" for name, value in given.items()) + f":\n\n{told}")
 
 
 def _plan(options: argparse.Namespace) -> None:
@@ -533,13 +566,14 @@ def _balance(options: argparse.Namespace) -> None:
 
 
 def _tune(options: argparse.Namespace) -> None:
-    reading = tune(options.name, **typed(options, TuneOptions))
-    if options.json and reading.tuning is not None:
-        print(
-            json.dumps({"name": reading.name, "running": reading.workers, **asdict(reading.tuning)}, indent=1)
-        )
-    else:
-        print("\n".join(tuned(reading)))
+    reading, changed = tune_as_typed(options, options.name)
+    if options.json:
+        told = {"asked": None} if reading.tuning is None else asdict(reading.tuning)
+        print(json.dumps({"name": reading.name, "running": reading.workers, **told}, indent=1))
+        return
+    print("\n".join(tuned(reading)))
+    if not changed:
+        print(f"nothing was changed; to change it: tsnb tune {reading.name} --workers auto, or a number")
 
 
 def _rounds(options: argparse.Namespace) -> None:

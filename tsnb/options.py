@@ -367,7 +367,11 @@ class TuneOptions:
         ValueError: A value is out of bounds, or memory was given with a number.
     """
 
-    workers: int | str = option(AUTO, _WORKERS, "loader processes; auto: as many as help (auto)")
+    workers: int | str = option(
+        AUTO,
+        _WORKERS,
+        "loader processes; auto: as many as help (auto for a stream that is named; else no change)",
+    )
     memory: int | str | None = option(
         None, SIZE, "with auto: what all of them together may use; left out: as before, else what is free"
     )

@@ -6,18 +6,19 @@ import json
 import random
 import re
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message, Tape
 from tsnb.planners.timeline import PlannedTrial, Timeline
-from tsnb.telemetry.readings import CacheReading, EndReading
+from tsnb.telemetry.readings import CacheReading, EndReading, StreamReading
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -83,6 +84,72 @@ def test_it_shows_a_stream_in_any_theme_and_width(browser: Browser, theme: str, 
     assert host.page.evaluate(OVERFLOW) == [0, 0]
     assert host.page.evaluate(CUT) == []
     assert host.page.locator(".tsnb-chart canvas").count() == 4
+
+
+def planned(readings: Iterable[StreamReading], epochs: int) -> Iterator[StreamReading]:
+    """Yield readings of trials whose loops say how many epochs they take."""
+    for reading in readings:
+        yield replace(reading, consumers=tuple(replace(one, planned=epochs) for one in reading.consumers))
+
+
+def told(pair: Locator) -> str:
+    """Return what the header says of all trials, as far as it has room for that."""
+    parts = [pair.locator(".tsnb-soft"), *pair.locator(".tsnb-value:visible").all()]
+    return " ".join(part.inner_text() for part in parts).strip()
+
+
+ALL_LEFT = re.compile(r"^all done in \d+:\d\d \(\d+:\d\d to \d+:\d\d\)$")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (1000, "dark"), (620, "light"), (360, "dark")])
+def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, theme: str) -> None:
+    """The number that stands below the rows, too; a dash until it is known, and where it is not; nothing moves."""
+    host = Host(browser, width, theme)
+    host.open()
+    stream = three_models()
+    header, below = host.page.locator(".tsnb-header .tsnb-all"), host.page.locator(".tsnb-all-left")
+    host.feed(stream.reading())
+    host.settle()
+    assert told(header) == "all done in \N{EN DASH}"
+    height = "() => document.querySelector('.tsnb-header').offsetHeight"
+    before = host.page.evaluate(height)
+    for reading in planned(stream.run(60), 40):
+        host.feed(reading)
+    host.settle()
+    host.shot(ARTIFACTS / f"panel-header-{theme}-{width}.png")
+    assert ALL_LEFT.match(below.inner_text()), below.inner_text()
+    whole = below.inner_text()
+    assert told(header) == (whole.partition(" (")[0] if width == 1200 else whole)
+    assert header.is_visible() and f"The trials: {whole}" in (header.get_attribute("title") or "")
+    assert host.page.evaluate(height) == before
+    if width == 1200:
+        host.page.evaluate("() => document.querySelector('.tsnb-actions [hidden]').removeAttribute('hidden')")
+        assert host.page.evaluate(height) < 40, "one line, with every button that a notebook's panel has"
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert host.page.evaluate(CUT) == []
+    assert host.page.evaluate(CONTRAST) == []
+    message = host.tape.note("gone", "The stream mnist has ended.", "mnist")
+    assert message
+    host.hear(message)
+    host.settle()
+    assert header.is_hidden()
+    assert not host.errors
+
+
+@pytest.mark.parametrize("number", [2, 5])
+def test_the_header_of_several_streams_tells_of_the_trials_of_all(browser: Browser, number: int) -> None:
+    """Once, in the first line that is shown, with the number below the rows."""
+    host = Host(browser, 1000)
+    tapes = [Tape(f"s{k}") for k in range(number)]
+    for k, tape in enumerate(tapes):
+        stream = three_models(k)
+        stream.name = tape.name
+        for reading in planned(stream.run(30), 20 + 10 * k):
+            tape.feed(reading)
+    host.open_several(tapes)
+    shown = [told(one) for one in host.page.locator(".tsnb-all:visible").all()]
+    assert shown == [host.page.locator(".tsnb-all-left").inner_text()] and ALL_LEFT.match(shown[0])
+    assert not host.errors
 
 
 def test_nothing_moves_when_trials_join_and_numbers_grow(browser: Browser) -> None:

@@ -229,13 +229,13 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
         tsnb.plan({"none": idle}, loader=loader, seconds=0.1)
     assert not tsnb.producers() and not list(tsnb.trials)
-    with pytest.raises(ValueError, match="cores=0"):
+    with pytest.raises(ValueError, match="cores=0: give"):
         tsnb.plan(train, loader=loader, cores=0)
     for wrong in ({"cores": "2"}, {"samples": -1}, {"samples": True}, {"seconds": 0}, {"seconds": math.nan}):
-        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*more than 0"):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*: give "):
             tsnb.plan(train, loader=loader, **wrong)
         if "cores" not in wrong:
-            with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*more than 0"):
+            with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*: give "):
                 tsnb.place(train, loader=loader, **wrong)
     with pytest.raises(ValueError, match=r'give a list, for example devices=\["cuda:0", "cuda:1"\]'):
         tsnb.plan(train, loader=loader, devices="cuda:0")
@@ -243,12 +243,12 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
         tsnb.plan(train, loader=loader, devices=["cuda:77"])
     with pytest.raises(ValueError, match=r"tsnb\.place needs at least one trial"):
         tsnb.place([], loader=loader)
-    with pytest.raises(ValueError, match="threads=0: give a number from 1 on"):
+    with pytest.raises(ValueError, match="threads=0: give a number of torch threads"):
         tsnb.place(train, loader=loader, threads=0)
     with pytest.raises(ValueError, match="give samples="):
         tsnb.place(train, loader=iter_only())
-    for threads in (0, (), (1, 0), ("2",), 1.5):
-        with pytest.raises(ValueError, match=r"threads=\(1, 2\)"):
+    for threads in (0, (), (1, 0), ("2",), 1.5, True):
+        with pytest.raises(ValueError, match=r"threads=.*: give a number of torch threads"):
             tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="8GiB"):
         tsnb.plan(train, loader=loader, memory="plenty")

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 import tsnb
 from tests.producer.sources import Noisy, Numbers, Stream
 from tsnb.cli import main
-from tsnb.errors import TsnbError
+from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
@@ -23,9 +23,9 @@ from tsnb.producer import autoworkers
 from tsnb.producer.autoworkers import Probes, first_workers
 from tsnb.samples.choice import floor_of
 from tsnb.telemetry.marks import marks
-from tsnb.telemetry.observer import tune
 from tsnb.telemetry.readings import StreamReading, TuningReading
-from tsnb.telemetry.words import tuned
+from tsnb.telemetry.tuning import tune, tuning_of
+from tsnb.telemetry.words import incidents, short_of_memory, tuned
 
 pytestmark = pytest.mark.system
 
@@ -87,6 +87,71 @@ def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch)
         epoch(consumer)
         assert producer.status().workers == 1
         assert [probe.workers for probe in producer.probes] == [1]
+        status = producer.status()
+        assert status.tuning is not None and status.tuning.worker_bytes > 1 << 20
+        assert "more than the 1.0 MiB" in short_of_memory(status.tuning)
+        assert (
+            "leave memory out" in repr(producer.probes)
+            and "leave memory out" in producer.probes._repr_html_()
+        )
+        assert any("one worker needs" in line for line in incidents(status))
+        assert any("one worker needs" in line for line in tuned(tuning_of("small")))
+
+
+def test_memory_that_is_too_little_is_said_with_what_is_needed() -> None:
+    """For one worker, and for a second to be tried beside it; not where a number fits, was chosen or is not known."""
+
+    def told(memory: int | None, worker: int, workers: int = 1) -> str:
+        return short_of_memory(TuningReading("auto", workers, 2, memory, True, (), worker << 20))
+
+    assert told(1 << 20, 100).startswith(
+        "note: one worker needs 100 MiB, more than the 1.0 MiB that all of them"
+    )
+    assert "give 300 MiB of memory or more for a second one to be tried" in told(1 << 20, 100)
+    assert told(200 << 20, 100).startswith("note: one worker needs 100 MiB. Of 200 MiB none is added")
+    assert not told(300 << 20, 100) and not told(None, 100) and not told(1 << 20, 0)
+    assert not told(250 << 20, 100, workers=2) and not short_of_memory(None)
+
+
+def test_a_bare_tune_only_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name it may be another's stream: nothing changes, in a terminal and a notebook, but by --workers."""
+    with tsnb.serve(slow(2), name="looked-at", seed=5) as producer:
+
+        def typed(words: str) -> str:
+            return streams.tune(parse(f"tune {words}", "%tensorsocket", TENSORSOCKET)[1])
+
+        assert main(["tune"]) == 0
+        printed = capsys.readouterr().out
+        assert "looked-at: 2 workers, as it was served" in printed
+        assert "nothing was changed; to change it: tsnb tune looked-at --workers auto, or a number" in printed
+        assert main(["tune", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out) == {"name": "looked-at", "running": 2, "asked": None}
+        assert "to change it: %tensorsocket tune looked-at --workers auto" in typed("")
+        assert main(["tune", "--memory", "1GiB"]) == 1
+        assert "add --workers auto, or name the stream" in capsys.readouterr().err
+        assert producer.status().tuning is None
+        assert main(["tune", "--workers", "3"]) == 0
+        assert "3 workers from the next batch" in capsys.readouterr().out
+        assert main(["tune", "--wait", "0.1"]) == 0
+        assert "3 workers from the next batch" in capsys.readouterr().out
+        typed("looked-at")
+        tuning = producer.status().tuning
+        assert tuning is not None and tuning.asked == "auto"
+
+
+def test_a_notebook_does_not_change_anothers_stream_without_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It tells of the only one; with a number it asks for the name."""
+
+    def nobody() -> str:
+        raise ProducerNotFound("this notebook serves no stream of its own. Name one.")
+
+    with tsnb.serve(slow(2), name="others", seed=5) as producer:
+        monkeypatch.setattr(streams, "own_name", nobody)
+        assert "others: 2 workers" in streams.tune(parse("tune", "%tensorsocket", TENSORSOCKET)[1])
+        for words in ("tune --workers 3", "tune --workers auto", "tune --memory 1GiB"):
+            with pytest.raises(ProducerNotFound, match="Name one"):
+                streams.tune(parse(words, "%tensorsocket", TENSORSOCKET)[1])
+        assert producer.status().tuning is None
 
 
 def test_memory_that_is_short_takes_workers_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ expected.
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -20,11 +21,16 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import tsnb
 from tsnb.errors import LoaderFailed
 from tsnb.machine.processes import children_of
-from tsnb.stalling.measuring import rows
+from tsnb.stalling.measuring import rows, undisturbed
 
 SAMPLE_S = 0.002
 STEP_S = 0.012
 BATCH = 8
+
+
+def numpy_draws() -> float:
+    """Return a number of numpy's global generator."""
+    return float(np.random.random())  # noqa: NPY002  # it is what users' transforms draw from
 
 
 def burn(cpu_s: float) -> None:
@@ -112,6 +118,70 @@ def test_nothing_is_changed_and_nothing_is_left() -> None:
     assert told.computing is None and told.model_per_s is None and told.stalled is None
 
 
+class Drawing(Dataset[Any]):
+    """Each sample draws from every global generator, and from some of its own."""
+
+    def __init__(self) -> None:
+        self.luck = random.Random(1)
+        self.generator = np.random.default_rng(1)
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        own = self.luck.random() + self.generator.random()
+        return torch.rand(4) + random.random() + numpy_draws() + own
+
+
+def draws(dataset: Drawing) -> list[Any]:
+    """Return the next number of each generator."""
+    given = [random.random(), numpy_draws(), torch.rand(1).item()]
+    return [*given, dataset.luck.random(), dataset.generator.random()]
+
+
+@pytest.mark.system
+def test_random_numbers_go_on_as_if_nothing_had_drawn() -> None:
+    """Python's, numpy's, torch's, a dataset's own and a sampler's: without workers the loader draws in this process."""
+
+    def step(batch: torch.Tensor) -> None:
+        batch.add(random.random() + numpy_draws() + torch.rand(1).item())
+
+    def seeded() -> Drawing:
+        for seed in (random.seed, np.random.seed, torch.manual_seed):
+            seed(7)
+        return Drawing()
+
+    wanted = draws(seeded())
+    for given in (None, step):
+        dataset = seeded()
+        order = torch.Generator().manual_seed(3)
+        sampler = torch.utils.data.RandomSampler(dataset, generator=order)
+        loader = DataLoader(dataset, batch_sampler=torch.utils.data.BatchSampler(sampler, 4, drop_last=False))
+        tsnb.stalls(loader, step=given, seconds=0.05)
+        assert draws(dataset) == wanted
+        assert torch.equal(order.get_state(), torch.Generator().manual_seed(3).get_state())
+
+
+def test_the_generators_of_a_gpu_are_put_back_where_one_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking for them would start CUDA where nothing has; what a step starts begins anew as it was seeded."""
+    states = [torch.tensor([1]), torch.tensor([2])]
+    began = [torch.Generator().manual_seed(9), torch.Generator().manual_seed(8)]
+    monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: list(states))
+    monkeypatch.setattr(torch.cuda, "set_rng_state_all", lambda found: states.__setitem__(slice(None), found))
+    monkeypatch.setattr(torch.cuda, "default_generators", began, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    with undisturbed([]):
+        states[:] = [torch.tensor([5]), torch.tensor([6])]
+    assert [int(state) for state in states] == [1, 2]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    with undisturbed([]):
+        states[:] = [torch.tensor([5]), torch.tensor([6])]
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+        torch.rand(3, generator=began[0])
+    assert torch.equal(began[0].get_state(), torch.Generator().manual_seed(9).get_state())
+    assert [int(state) for state in states] == [5, 6]
+
+
 def iter_again(batches: list[Any]) -> Any:
     """Return an iterable without a length."""
 
@@ -128,6 +198,10 @@ def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     steps: list[int] = []
     told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=lambda _: steps.append(1), seconds=0.1)
     assert told.batch_size == 5 and told.plain.workers == 0 and steps
+    assert told.steps == len(steps) and f"really ran {told.steps:,} times" in told.text
+    assert len(told.rounds) == 3
+    low, high = told.sharing(2).gain_interval or (0.0, 0.0)
+    assert 0 < low <= told.sharing(2).gain <= high
     assert tsnb.stalls([torch.zeros(5, 2)] * 2, seconds=0.1).batch_size == 5
     unmeasured = iter_again([torch.zeros(5, 2)] * 20)
     assert tsnb.stalls(unmeasured, seconds=0.1).batch_size == 5
@@ -144,9 +218,16 @@ def test_what_cannot_be_measured_says_why() -> None:
         tsnb.stalls(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a batch"):
         tsnb.stalls(batches, step=torch.zeros(3))  # type: ignore[arg-type]
-    for odd in ({"trials": 0}, {"seconds": 0.0}, {"threads": 0}):
-        with pytest.raises(ValueError, match="1 or more"):
-            tsnb.stalls(batches, **odd)
+    odd: dict[str, list[Any]] = {
+        "trials": [0, -1, 2.5, True, "4", None, float("nan")],
+        "seconds": [0, -1.0, float("nan"), float("inf"), True, "2", None],
+        "threads": [0, -1, 1.5, True, "1", None],
+        "cold": [None, "no", 2],
+    }
+    for name, values in odd.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"^{name}={value!r}: give .*[a-z]"):
+                tsnb.stalls(batches, **{name: value})
     with pytest.raises(LoaderFailed, match="no batch"):
         tsnb.stalls([])
     with pytest.raises(ValueError, match="epoch of one batch"):

@@ -76,9 +76,9 @@ def test_two_workers_are_twice_as_fast_until_the_batches_are_taken_no_faster() -
 @pytest.mark.parametrize(("trials", "cores"), [(0, 2.0), (1, 0.0), (-1, 1.0)])
 def test_numbers_that_mean_nothing_are_refused(trials: int, cores: float) -> None:
     """Neither no trial nor no core."""
-    with pytest.raises(ValueError, match="at least 1 trial"):
+    with pytest.raises(ValueError, match=r"a number of (trials|cores)"):
         measured().sharing(trials, cores=cores)
-    with pytest.raises(ValueError, match="1 or more"):
+    with pytest.raises(ValueError, match="a number of worker processes"):
         measured().with_workers(0)
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
+import re
 from collections import OrderedDict
 from dataclasses import replace
+from statistics import median
+from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.stalling.made_up import measured
+from tsnb.stalling import Stalls
 from tsnb.stalling.storage import Storage, busy_of, ds_analyzer_s, hits, loading_s, preparing_s
 
 DISK = Storage(100_000.0, 1.0, 1e9, 1.0, 0.0, 100, wait_s=0.004, busy_s=0.001)
@@ -128,5 +135,123 @@ def test_sizing_counts_the_cores_that_each_gpu_needs() -> None:
     assert "one shared loader" in repr(four) and "<td" in four._repr_html_()
     with pytest.raises(ValueError, match="step="):
         measured(compute_ms=None).sizing()
-    with pytest.raises(ValueError, match="1 GPU or more"):
+    with pytest.raises(ValueError, match="a number of GPUs"):
         told.sizing(gpus=0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "values", "wanted"),
+    [
+        ("with_workers", (0, -1, 2.5, True, "4", None, math.nan, 10**30), "a number of worker processes"),
+        ("with_cached", (-0.1, 1.1, math.nan, True, "half", None), "a share of the samples, 0 to 1"),
+        ("with_memory", ("fast", "8GiB/s", 0, -1, math.nan, math.inf, True, None), "a size above 0"),
+        (
+            "with_disk",
+            ("fast", 0, -1, math.nan, math.inf, True, None),
+            'the rate of a disk, such as "100MB/s"',
+        ),
+        ("sharing", (0, -1, 1.5, True, "4", None, math.nan), "a number of trials"),
+        ("to_dict", (4, "12", (1, 0), (1.5,), [True], None), "numbers? of trials"),
+    ],
+)
+def test_what_is_asked_is_refused_in_the_words_of_the_question(ask: str, values: Any, wanted: str) -> None:
+    """Wrong types, zero, less, nan and True: by the argument's name, with what to give."""
+    told = replace(measured(), storage=DISK)
+    for value in values:
+        with pytest.raises(ValueError, match=rf"^\w+=.*: give .*{wanted}"):
+            getattr(told, ask)(value)
+
+
+def made_of(*prepare_ms: float, storage: Storage | None = None) -> Stalls:
+    """Return the medians of several rounds, in each of which preparing took so long."""
+    each = [measured(prepare_ms=cost, served_ms=cost / 2, compute_ms=1.0, workers=1) for cost in prepare_ms]
+    middle = measured(
+        prepare_ms=median(prepare_ms), served_ms=median(prepare_ms) / 2, compute_ms=1.0, workers=1
+    )
+    return replace(middle, rounds=tuple((one.own, one.one) for one in each), storage=storage)
+
+
+def test_every_figure_has_an_interval_and_says_from_what() -> None:
+    """Of paces, gains, vCPUs and prices: as wide as the rounds were apart, in both views and as plain values."""
+    told = made_of(9.0, 10.0, 11.0)
+    shared, sized = told.sharing(4), told.sizing(gpus=2, vcpu_price=0.05, gpu_price=1.0, samples=1000)
+    for value, interval in (
+        (shared.separate.samples_per_s, shared.separate.interval),
+        (shared.shared.samples_per_s, shared.shared.interval),
+        (shared.gain, shared.gain_interval),
+        (sized.separate.vcpus, sized.separate.vcpus_interval),
+        (sized.shared.vcpus, sized.shared.vcpus_interval),
+        (sized.separate.epoch_price, sized.separate.price_interval),
+    ):
+        assert interval is not None and value is not None and interval[0] < value < interval[1] < 1.3 * value
+    for found in (shared, sized):
+        assert "our times in five" in repr(found) and "From 3 rounds of measurement" in repr(found)
+        assert "our times in five" in found._repr_html_() and "From 3 rounds" in found._repr_html_()
+    assert "limit" in repr(shared) and "Sharing(" not in repr(shared)
+    assert "In brackets: four times in five" in repr(told) and "From 3 rounds of measurement" in repr(told)
+    assert re.search(r"loader alone, shared +\S+ \(\d+ to \d+\)", repr(told))
+    assert re.search(r"one shared loader [\d,]+ \(\S+x; \S+x to \S+x four times in five\)", told.text)
+    plain = told.to_dict((4,))
+    assert plain["sharing"][0]["gain_interval"] == list(shared.gain_interval or ())
+    assert plain["sizing"]["shared"]["vcpus_interval"][0] < plain["sizing"]["shared"]["vcpus"]
+    assert plain["basis"].startswith("From 3 rounds")
+    same = made_of(10.0, 10.0, 10.0).sharing(4)
+    assert same.gain_interval == pytest.approx((same.gain, same.gain))
+
+
+def test_what_is_assumed_widens_the_interval_and_is_named() -> None:
+    """What the page cache keeps, and how far the wait for the disk may be off; other workers and disks are said."""
+    told = made_of(9.0, 10.0, 11.0, storage=replace(DISK, off=0.2, wait_s=0.02))
+    half = told.with_memory("500MB").sharing(1)
+    wide, narrow = half.separate.interval, told.with_cached(1.0).sharing(1).separate.interval
+    assert wide is not None and narrow is not None and wide[1] / wide[0] > narrow[1] / narrow[0]
+    found = told.with_workers(4).with_disk("10MB/s").with_cached(0.5)
+    assert "calculated for 4 workers, a disk of 10 MB/s, 50% of the samples from memory" in repr(
+        found.sharing(2)
+    )
+    plain = found.to_dict()
+    assert plain["hits"] == {"least": 0.5, "likely": 0.5, "most": 0.5}
+    assert plain["storage"]["disk_bytes_per_s"] == pytest.approx(1e7) and plain["storage"]["files"] == 1.0
+    assert plain["storage"]["wait_s"] == plain["storage"]["busy_s"] == pytest.approx(0.01)
+    json.dumps(plain, allow_nan=False)
+    assert told.to_dict()["hits"] is None and measured(compute_ms=None).to_dict()["sizing"] is None
+
+
+def test_the_last_sentence_says_that_the_step_trained() -> None:
+    """How often it ran, and how a model is kept as it is; nothing of it without a step."""
+    text = replace(measured(), steps=1312).text
+    assert text.endswith(
+        "The step really ran 1,312 times and trained your model: to keep your model as it is, pass a step on "
+        "copy.deepcopy(model)."
+    )
+    assert "really ran" not in measured(compute_ms=None).text
+
+
+def test_the_numbers_of_a_sizing_are_checked_each() -> None:
+    """GPUs, samples, prices and cores; 0 samples are not those of the loader."""
+    told = replace(measured(), storage=DISK)
+    odd: dict[str, list[Any]] = {
+        "gpus": [0, -1, 1.5, True, "1", None],
+        "samples": [0, -1, 1.5, True],
+        "vcpu_price": [-0.1, math.nan, math.inf, True, "1"],
+        "gpu_price": [-0.1, math.nan, math.inf, True, "1"],
+    }
+    for name, values in odd.items():
+        for value in values:
+            with pytest.raises(ValueError, match=f"^{name}={value!r}: give "):
+                told.sizing(**{name: value})
+    for cores in (0, -1, math.nan, math.inf, True, "2"):
+        with pytest.raises(ValueError, match="a number of cores"):
+            told.sharing(2, cores=cores)  # type: ignore[arg-type]
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    """What comes out of an array can be asked with, and comes out as Python's own."""
+    told = replace(measured(), storage=DISK)
+    assert told.with_workers(np.int64(3)).plain.workers == 3  # type: ignore[arg-type]
+    assert told.sharing(np.int32(2), cores=np.float32(2)).trials == 2  # type: ignore[arg-type]
+    assert told.with_disk(np.float64(1e7)).with_cached(np.float32(0.5)).loader_per_s > 0  # type: ignore[arg-type]
+    assert told.with_disk(np.int64(10**7)).with_memory(np.int64(10**6)).loader_per_s > 0  # type: ignore[arg-type]
+    found = told.sizing(gpus=np.int64(2), vcpu_price=np.float64(1), gpu_price=np.int64(1))  # type: ignore[arg-type]
+    assert type(found.gpus) is int
+    json.dumps(told.to_dict(np.array([1, 2])))

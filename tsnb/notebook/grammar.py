@@ -91,6 +91,7 @@ def _balance() -> Parser:
 def _tune() -> Parser:
     parser = _named("%tensorsocket tune", "Change the number of a loader's workers.", optional=True)
     add_options(parser, TuneOptions, NOTEBOOK)
+    parser.set_defaults(workers=None)  # left out, and no name: only looked at
     return parser
 
 

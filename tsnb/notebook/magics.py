@@ -68,7 +68,8 @@ class TsnbMagics(Magics):
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
         %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
-        %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps
+        %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps.
+                                                  Without both nothing is changed: it says how many there are
         %tensorsocket rounds [NAME] [--every N] [--after 1h] [--worse METRIC=BY] [--select new|all|recent:N]
                                                   data that grows: when a round begins, and which samples it has; --off:
                                                   epochs follow each other again. Without options: what is set

@@ -14,7 +14,7 @@ from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
-from tsnb.options import TuneOptions, options_from, typed
+from tsnb.options import options_from
 from tsnb.registry import own_name
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.streams.producing import ProducerKernel
@@ -34,6 +34,7 @@ from tsnb.streams.serving import (
 from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.view import as_text
 from tsnb.telemetry.words import balanced, growth_text, incidents, tuned
 from tsnb.words import did_you_mean
@@ -232,14 +233,23 @@ def balance(given: Namespace) -> str:
 
 
 def tune(given: Namespace) -> str:
-    """Change the number of a stream's loader workers, from now on. Returns the message to print.
+    """Change the number of a stream's loader workers, from now on, or look at it. Returns the message to print.
 
     Raises:
         ValueError: A number is out of range, or memory was given with one.
         ProducerNotFound: No producer has that name.
         TsnbError: Its loader cannot change them, or it does not answer.
     """
-    return "\n".join(tuned(observer.tune(given.name or own_name(), **typed(given, TuneOptions))))
+    name = given.name
+    if name is None:
+        try:
+            name = own_name()
+        except ProducerNotFound:
+            if given.workers is not None or given.memory is not None:
+                raise  # others' streams are not changed without their name
+    reading, changed = tune_as_typed(given, name)
+    how = f"nothing was changed; to change it: %tensorsocket tune {reading.name} --workers auto, or a number"
+    return "\n".join([*tuned(reading), *([] if changed else [how])])
 
 
 def rounds(given: Namespace) -> str:

@@ -34,12 +34,13 @@ from tsnb.planning.profiling import in_waves, starter
 from tsnb.planning.served import Meter
 from tsnb.planning.trial_costs import PREFIX, Profiled, gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
-from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
+from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
+from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of, undisturbed
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import memory_text
-from tsnb.words import bytes_of, duration, html_table, text_table
+from tsnb.words import duration, html_table, text_table
 
 __all__ = ["Fitting", "PlacedTrial", "place"]
 
@@ -229,13 +230,11 @@ def place(
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs, caller="tsnb.place")
-    check_number("samples", samples, "the samples in an epoch")
-    check_number("seconds", seconds, "the seconds that a measurement takes")
-    if type(threads) is not int or threads < 1:
-        raise ValueError(f"threads={threads!r}: give a number from 1 on.")
+    samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
+    seconds, threads = asked.SECONDS.checked("seconds", seconds), asked.THREADS.checked("threads", threads)
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
-    given = math.inf if memory is None else bytes_of(memory)
+    given = math.inf if memory is None else asked.MEMORY.checked("memory", memory)
     stream = f"{PREFIX}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()

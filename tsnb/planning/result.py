@@ -21,11 +21,11 @@ from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, o
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, why
-from tsnb.planning.wishes import TrialWish, check_number, one_epoch_text, wanted
+from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
-from tsnb.stalling import Stalls, contention, stalls
+from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.measuring import length_of
-from tsnb.words import bytes_of, duration, html_table, text_table
+from tsnb.words import duration, html_table, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -308,14 +308,13 @@ def plan(
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs)
-    check_number("cores", cores, "a number of cores")
-    check_number("samples", samples, "the samples in an epoch")
-    check_number("seconds", seconds, "the seconds that a measurement takes")
-    numbers = tuple(dict.fromkeys(threads if isinstance(threads, Sequence) else [threads]))
-    if not numbers or not all(type(number) is int and number >= 1 for number in numbers):
-        raise ValueError(f"threads={threads!r}: give a number from 1 on, or several: threads=(1, 2).")
+    cores = None if cores is None else asked.CORES.checked("cores", cores)
+    samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
+    seconds = asked.SECONDS.checked("seconds", seconds)
+    some = threads if isinstance(threads, Sequence) and len(threads) else [threads]
+    numbers = tuple(dict.fromkeys(asked.THREADS.checked("threads", number) for number in some))
     there, rooms = known_devices(devices), gpu_room_bytes()
-    memory_bytes = _free_bytes() if memory is None else bytes_of(memory)
+    memory_bytes = _free_bytes() if memory is None else asked.MEMORY.checked("memory", memory)
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
     told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)

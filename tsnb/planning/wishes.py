@@ -14,7 +14,7 @@ from tsnb.experiments.plan import TrialPlan, epochs_of, name_of, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 
-__all__ = ["TrialWish", "check_number", "one_epoch_text", "wanted"]
+__all__ = ["TrialWish", "one_epoch_text", "wanted"]
 
 
 @dataclass(frozen=True)
@@ -142,19 +142,3 @@ def one_epoch_text(names: Sequence[str]) -> str:
         f" {', '.join(names)} {'is' if one else 'are'} taken to train for one epoch{'' if one else ' each'}, "
         "as nothing says how many: give a parameter epochs."
     )
-
-
-def check_number(name: str, value: Any, what: str) -> None:
-    """Refuse an argument that is not a number above 0; None is left out.
-
-    Args:
-        name: The argument's.
-        value: What was given.
-        what: What it is, in words.
-
-    Raises:
-        ValueError: It is not.
-    """
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if value is not None and not (number and 0 < value < math.inf):
-        raise ValueError(f"{name}={value!r}: give {what}, more than 0.")

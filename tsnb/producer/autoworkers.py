@@ -14,6 +14,8 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections.abc import Iterable
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 from tsnb.machine.cores import Machine, cores_of
@@ -23,7 +25,7 @@ from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
 from tsnb.samples.choice import floor_of, stalls_for_memory
 from tsnb.telemetry.readings import ProbeReading, TuningReading
-from tsnb.telemetry.words import probe_rows
+from tsnb.telemetry.words import probe_rows, short_of_memory
 from tsnb.words import html_table, text_table
 
 if TYPE_CHECKING:
@@ -54,16 +56,32 @@ def first_workers(loader: Any, workers: int | str | None) -> int | None:
     return getattr(loader, "num_workers", 0) or 1
 
 
-class Probes(tuple[ProbeReading, ...]):
-    """Choices that were tried, in order: shows as a table."""
+class Probes(tuple[ProbeReading, ...]):  # noqa: SLOT001  # a tuple with a note cannot have slots
+    """Choices that were tried, in order: shows as a table.
 
-    __slots__ = ()
+    Attributes:
+        note: That the memory they were given is too little, in a sentence; empty where it is not.
+
+    Args:
+        probes: What was measured.
+        note: As above.
+    """
+
+    note: str
+
+    def __new__(cls, probes: Iterable[ProbeReading] = (), note: str = "") -> Probes:
+        """Make it of what was measured."""
+        made = super().__new__(cls, probes)
+        made.note = note
+        return made
 
     def __repr__(self) -> str:
-        return "\n".join(text_table(probe_rows(self))) if self else "no number of workers was tried yet"
+        lines = text_table(probe_rows(self)) if self else ["no number of workers was tried yet"]
+        return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def _repr_html_(self) -> str:
-        return html_table(probe_rows(self)) if self else f"<p>{self!r}</p>"
+        table = html_table(probe_rows(self)) if self else "<p>no number of workers was tried yet</p>"
+        return table + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
 class Tuning:
@@ -122,7 +140,7 @@ class Tuning:
     def probes(self) -> Probes:
         """What "auto" has measured so far, in order."""
         auto = self._auto
-        return Probes() if auto is None else auto.probes
+        return Probes() if auto is None else Probes(auto.probes, short_of_memory(self.reading))
 
     @property
     def reading(self) -> TuningReading | None:
@@ -137,6 +155,7 @@ class Tuning:
             memory_bytes=asked[1],
             resting=auto is None or auto.resting,
             probes=() if auto is None else tuple(auto.probes),
+            worker_bytes=0 if auto is None else auto.worker_bytes,
         )
 
     def close(self) -> None:
@@ -166,7 +185,7 @@ class AutoWorkers:
         self._probes: list[ProbeReading] = []
         self._told = 0  # of the tuner's probes
         self._looked_s = -math.inf
-        self._has_bytes = 0.0
+        self._has_bytes = self._worker_bytes = 0.0
         self._budget_bytes = math.inf
         self._ended = threading.Event()
         self._follow = threading.Thread(
@@ -181,6 +200,11 @@ class AutoWorkers:
     def probes(self) -> Probes:
         """What was measured so far, in order."""
         return Probes(self._probes[-MOST_PROBES:])
+
+    @property
+    def worker_bytes(self) -> int:
+        """What one worker needs, on average over those of now; 0: not measured yet."""
+        return int(self._worker_bytes)
 
     @property
     def resting(self) -> bool:
@@ -236,7 +260,9 @@ class AutoWorkers:
         return stalls_for_memory(free.size, floor_of(bounds.total_bytes), stalled)
 
     def _weigh(self) -> None:
-        self._has_bytes = float(sum(part_bytes(pid) or 0 for pid in children_of_thread(self._thread)))
+        parts = [part for pid in children_of_thread(self._thread) if (part := part_bytes(pid))]
+        self._has_bytes = float(sum(parts))
+        self._worker_bytes = self._has_bytes / len(parts) if parts else self._worker_bytes
         free, bounds = free_memory(), memory_bounds()
         self._budget_bytes = self._memory_bytes
         if free is not None and bounds is not None:

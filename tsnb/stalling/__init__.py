@@ -14,13 +14,18 @@ than one of a plain DataLoader, and holds the model up less.
 | `changing` | pure: what was measured, with something else |
 | `sizing` | pure: vCPUs that a GPU needs, and prices |
 | `contention` | what two loaders of the same data cost each other, and the memory of one |
+| `intervals` | pure: how far each figure may be off |
 | `costs` | from counts to costs a sample |
+| `asked` | the bounds of what may be asked |
 | `result` | `stalls`, and `Stalls`, which it returns |
 | `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
+| `figures` | pure: paces, gains and sizes as text |
+| `listing` | pure: all figures as plain values, for JSON |
 
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
 """
 
+from tsnb.stalling.changing import what_if
 from tsnb.stalling.contention import LoaderContention, contention
 from tsnb.stalling.result import Stalls, stalls
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
@@ -40,4 +45,5 @@ __all__ = [
     "Way",
     "contention",
     "stalls",
+    "what_if",
 ]

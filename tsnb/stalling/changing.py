@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tsnb.stalling import asked
 from tsnb.stalling.sharing import Way, with_workers
 from tsnb.stalling.storage import Hits, Storage, loading_s, preparing_s
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
 
-__all__ = ["changed"]
+__all__ = ["changed", "what_if"]
 
 
 def changed(
@@ -57,6 +59,31 @@ def changed(
         return Way(replace(made.loading, wall_s=max(wall_s, made.loading.taking_s)), way.computing)
 
     return replace(told, own=moved(first.own), one=moved(first.one), storage=now, hits=has, measured=first)
+
+
+def what_if(
+    *, workers: int | None = None, disk: str | float | None = None, memory: str | float | None = None
+) -> Callable[[Stalls], Stalls]:
+    """Return what calculates measurements with other workers, another disk and other memory, each where it is given.
+
+    Args:
+        workers: As `Stalls.with_workers` takes it.
+        disk: As `Stalls.with_disk`.
+        memory: As `Stalls.with_memory`.
+
+    Raises:
+        ValueError: One of them cannot be asked for; nothing needs to have been measured by then.
+    """
+    number = None if workers is None else asked.WORKERS.checked("workers", workers)
+    rate = None if disk is None else asked.RATE.checked("disk", disk)
+    size = None if memory is None else asked.MEMORY.checked("memory", memory)
+
+    def told(found: Stalls) -> Stalls:
+        found = found if number is None else found.with_workers(number)
+        found = found if rate is None else found.with_disk(rate)
+        return found if size is None else found.with_memory(size)
+
+    return told
 
 
 def _as_measured(storage: Storage | None) -> Hits:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from statistics import mean, median, stdev
+from statistics import median
 from typing import NamedTuple
 
 from tsnb.stalling.measuring import Counted
 from tsnb.stalling.sharing import Computing, Loading, Way
 
-__all__ = ["Round", "others", "spread", "ways"]
+__all__ = ["Round", "others", "ways"]
 
 
 class Round(NamedTuple):
@@ -85,8 +85,3 @@ def _median(runs: list[Counted], name: str) -> float:
 def _loading(runs: list[Counted], workers: int) -> Loading:
     wall_s = median(run.each(run.wall_s - run.no_core_s) for run in runs)
     return Loading(wall_s, _median(runs, "rest_s"), _median(runs, "taking_s"), workers)
-
-
-def spread(paces: list[float]) -> float:
-    """Return how far a median of these may be off, as a share: 80 of 100 are within 1.28 standard errors of it."""
-    return 1.28 * stdev(paces) / len(paces) ** 0.5 / mean(paces) if len(paces) > 1 else 0.0

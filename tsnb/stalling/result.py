@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -18,15 +19,16 @@ from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
 from tsnb.producer import serve
-from tsnb.stalling import measuring, sentences
+from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.changing import changed
-from tsnb.stalling.costs import Round, others, spread, ways
+from tsnb.stalling.costs import Round, others, ways
+from tsnb.stalling.intervals import four_in_five, rounds_of, shared_out, sized_out, spread
+from tsnb.stalling.listing import as_plain
 from tsnb.stalling.measuring import Continued, Step, fresh, length_of, undisturbed
 from tsnb.stalling.reading import storage_of
-from tsnb.stalling.sharing import Computing, Loading, Sharing, Way, foretell
-from tsnb.stalling.sizing import Sizing, sized
+from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
+from tsnb.stalling.sizing import Sizing
 from tsnb.stalling.storage import Hits, Storage, hits
-from tsnb.words import bytes_of
 
 __all__ = ["Stalls", "stalls"]
 
@@ -80,6 +82,22 @@ class Stalls:
     """Samples in an epoch, where the loader says so."""
     measured: Stalls | None = None
     """What these figures were calculated from; None: they were measured themselves."""
+    rounds: tuple[tuple[Way, Way], ...] = ()
+    """`own` and `one` as each round of measurement alone has them: by them figures have their intervals."""
+    steps: int = 0
+    """How often the step really ran, and trained what it trains."""
+
+    @cached_property
+    def each_round(self) -> tuple[Stalls, ...]:
+        """Each round of measurement alone."""
+        return rounds_of(self)
+
+    @cached_property
+    def ends(self) -> tuple[Stalls, Stalls, Stalls]:
+        """The same with the least and the most that the page cache may keep, and with everything in memory."""
+        assert self.hits is not None  # asked for by `four_in_five` where a share was assumed
+        least, most = (self.with_cached(share) for share in (self.hits.least, self.hits.most))
+        return least, most, self.with_cached(1.0)
 
     @property
     def plain(self) -> Loading:
@@ -124,18 +142,9 @@ class Stalls:
 
         By the spread of the rounds, of the waits for the disk, and by what the page cache keeps (`with_memory`).
         """
-        low = high = self.loader_per_s
-        off = self.off
-        if self.hits is not None and self.storage is not None:
-            if self.hits.most > self.hits.least:
-                low, high = (
-                    self.with_cached(share).loader_per_s for share in (self.hits.least, self.hits.most)
-                )
-            # two standard errors are 95 of 100 cases, and 0.64 of that 80
-            off += (
-                0.64 * self.storage.off * max(0.0, 1 - self.loader_per_s / self.with_cached(1.0).loader_per_s)
-            )
-        return low * (1 - min(off, 0.9)), high * (1 + off)
+        found = four_in_five(self, lambda each: each.loader_per_s, self.off)
+        assert found is not None  # there always is a loader
+        return found
 
     @property
     def model_per_s(self) -> float | None:
@@ -162,9 +171,10 @@ class Stalls:
             cores: CPU cores for all of them; by default those of this machine.
 
         Raises:
-            ValueError: Fewer than one trial, or no core.
+            ValueError: It is not a number of trials, or of cores.
         """
-        return foretell(trials, self.own, self.one, self.cores if cores is None else cores)
+        number = asked.TRIALS.checked("trials", trials)
+        return shared_out(self, number, self.cores if cores is None else asked.CORES.checked("cores", cores))
 
     def with_workers(self, workers: int) -> Stalls:
         """Return the same for a loader with another `num_workers`, calculated, not measured.
@@ -173,11 +183,9 @@ class Stalls:
             workers: Worker processes, 1 or more.
 
         Raises:
-            ValueError: Fewer than one.
+            ValueError: It is not a number of processes.
         """
-        if workers < 1:
-            raise ValueError(f"workers={workers!r}: give a number of processes, 1 or more.")
-        return changed(self, workers=workers)
+        return changed(self, workers=asked.WORKERS.checked("workers", workers))
 
     def with_cached(self, share: float) -> Stalls:
         """Return the same where this share of the samples is read from memory, the rest from the disk; calculated.
@@ -188,9 +196,8 @@ class Stalls:
         Raises:
             ValueError: It is not a share, or the cost of the disk is not known: `stalls(..., cold=True)` measures it.
         """
-        if not 0 <= share <= 1:
-            raise ValueError(f"share={share!r}: give a share of the samples, 0 to 1.")
-        return changed(self, hits=Hits(share, share, share))
+        likely = asked.SHARE.checked("share", share)
+        return changed(self, hits=Hits(likely, likely, likely))
 
     def with_memory(self, memory: str | float) -> Stalls:
         """Return the same with so much memory for the page cache, epoch after epoch in random order; calculated.
@@ -201,7 +208,7 @@ class Stalls:
         Raises:
             ValueError: It is not a size, or the files that are read are not known: `stalls(..., cold=True)` finds them.
         """
-        size = bytes_of(memory)
+        size = asked.MEMORY.checked("memory", memory)
         if self.storage is None or self.storage.total_bytes is None:
             raise ValueError(
                 "How large an epoch's files are is not known: the loader is not a DataLoader with a length, or opens "
@@ -218,7 +225,7 @@ class Stalls:
         Raises:
             ValueError: It is not a rate, or the bytes that a sample reads are not known.
         """
-        per_s = bytes_of(rate)
+        per_s = asked.RATE.checked("rate", rate)
         if self.storage is None or not self.storage.sample_bytes:
             raise ValueError(
                 "What a sample reads is not known: the loader is not a DataLoader, or opens no file that can be seen."
@@ -247,7 +254,13 @@ class Stalls:
         """
         if self.computing is None:
             raise ValueError("sizing() needs the model's pace: call tsnb.stalls(loader, step=...).")
-        return sized(self.own, self.one, gpus, samples or self.epoch_samples, vcpu_price, gpu_price)
+        number = asked.GPUS.checked("gpus", gpus)
+        length = self.epoch_samples if samples is None else asked.SAMPLES.checked("samples", samples)
+        prices = {"vcpu_price": vcpu_price, "gpu_price": gpu_price}
+        own, gpu = (
+            None if price is None else asked.PRICE.checked(name, price) for name, price in prices.items()
+        )
+        return sized_out(self, number, length, own, gpu)
 
     def to_dict(self, trials: Iterable[int] = (1, 2, 4, 8)) -> dict[str, Any]:
         """Return the figures as plain values, for JSON.
@@ -256,32 +269,9 @@ class Stalls:
             trials: Numbers of trials, of which each gets an entry of `sharing`.
 
         Raises:
-            ValueError: One of them is less than one.
+            ValueError: One of them is not a number of trials.
         """
-        low, high = self.interval
-        return {
-            "cores": self.cores,
-            "others": self.others,
-            "threads": self.threads,
-            "batch_size": self.batch_size,
-            "workers": self.plain.workers,
-            "loader_per_s": self.loader_per_s,
-            "loader_per_s_interval": [low, high],
-            "served_per_s": self.served_per_s,
-            "model_per_s": self.model_per_s,
-            "stalled": self.stalled,
-            "sharing": [
-                {
-                    "trials": found.trials,
-                    "separate_per_s": found.separate.samples_per_s,
-                    "shared_per_s": found.shared.samples_per_s,
-                    "gain": found.gain,
-                    "cpu_saved": found.cpu_saved,
-                }
-                for found in map(self.sharing, sorted(trials))
-            ],
-            "text": self.text,
-        }
+        return as_plain(self, _numbers_of(trials))
 
     def __repr__(self) -> str:
         return sentences.plain_text(self)
@@ -323,7 +313,10 @@ def stalls(
         ValueError: A number is out of range, or the loader gave no batch.
         LoaderFailed: The loader cannot be shared; says why.
     """
-    _check(loader, step, trials, seconds, threads)
+    _check(loader, step, cold)
+    trials, threads = asked.TRIALS.checked("trials", trials), asked.THREADS.checked("threads", threads)
+    seconds = asked.SECONDS.checked("seconds", seconds)
+    step = None if step is None else _Counting(step)
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
@@ -348,10 +341,34 @@ def stalls(
                 together_served = measuring.run(stream, step, *served_span)
                 measuring.wait_for_gpu()
             rounds.append(Round(alone, computing, together, served, together_served))
-    return _result(loader, trials, threads, rounds, storage)
+    steps = 0 if step is None else step.runs
+    return replace(_result(loader, trials, threads, rounds, storage), steps=steps)
 
 
-def _check(loader: Any, step: Any, trials: int, seconds: float, threads: int) -> None:
+class _Counting:
+    """A step that counts how often it runs: it really trains."""
+
+    def __init__(self, step: Step) -> None:
+        self.runs = 0
+        self._step = step
+
+    def __call__(self, batch: Any) -> Any:
+        self.runs += 1
+        return self._step(batch)
+
+
+def _numbers_of(trials: Any) -> list[int]:
+    """Return numbers of trials in order.
+
+    Raises:
+        ValueError: They are not several, or one is not a number of trials.
+    """
+    if isinstance(trials, str) or not isinstance(trials, Iterable):
+        raise ValueError(f"trials={trials!r}: give several numbers of trials, such as (1, 2, 4).")
+    return sorted(asked.TRIALS.checked("trials", each) for each in trials)
+
+
+def _check(loader: Any, step: Any, cold: Any) -> None:
     if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
         raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
     if hasattr(loader, "__next__"):
@@ -360,8 +377,8 @@ def _check(loader: Any, step: Any, trials: int, seconds: float, threads: int) ->
         )
     if step is not None and not callable(step):
         raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
-    if trials < 1 or threads < 1 or not seconds > 0:
-        raise ValueError("trials and threads are 1 or more, seconds more than 0.")
+    if not isinstance(cold, bool):
+        raise ValueError(f"cold={cold!r}: give True or False.")
 
 
 @contextmanager
@@ -398,7 +415,8 @@ def _served(loader: Any, seconds: float) -> Iterator[Any]:
 def _result(loader: Any, trials: int, threads: int, rounds: list[Round], storage: Storage | None) -> Stalls:
     """Draw the medians of all rounds together."""
     workers = getattr(loader, "num_workers", 0)
-    own, one = ways(rounds, workers, on_gpu=measuring.wait_for_gpu())
+    on_gpu = measuring.wait_for_gpu()
+    own, one = ways(rounds, workers, on_gpu=on_gpu)
     size = round(median(r.alone.samples / r.alone.batches for r in rounds))
     told = Stalls(trials, available_cores(), size, threads, own, one, others(rounds))
     batches = length_of(loader)
@@ -407,4 +425,5 @@ def _result(loader: Any, trials: int, threads: int, rounds: list[Round], storage
         storage=storage,
         off=spread([r.alone.each(r.alone.wall_s - r.alone.no_core_s) for r in rounds]),
         epoch_samples=None if batches is None else batches * size,
+        rounds=tuple(ways([each], workers, on_gpu=on_gpu) for each in rounds),
     )

@@ -5,13 +5,15 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from tsnb.stalling.sharing import Loading, Sharing
+from tsnb.stalling.figures import Interval, between, number_of, rate, size, times
+from tsnb.stalling.intervals import Figure, basis, four_in_five
+from tsnb.stalling.sharing import Loading, Sharing, TrialPace, foretell
 from tsnb.words import html_table, text_table
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
 
-__all__ = ["html", "number_of", "plain_text", "rate", "sentences", "size", "tables", "times"]
+__all__ = ["html", "plain_text", "sentences", "tables"]
 
 SMALL = 0.10
 """A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
@@ -23,7 +25,7 @@ NOTICED = 0.25
 
 def sentences(told: Stalls) -> list[str]:
     """Return what limits one trial, what sharing would give several, what to do next, and how sure that is."""
-    return [_one_trial(told), _several(told), *_next(told), *_reading(told), *_caution(told)]
+    return [_one_trial(told), _several(told), *_next(told), *_reading(told), *_caution(told), *_trained(told)]
 
 
 def _one_trial(told: Stalls) -> str:
@@ -61,11 +63,14 @@ def _several(told: Stalls) -> str:
     found = told.sharing(told.trials)
     most = "at most " if told.computing is None else ""
     own, one = (f"{most}{rate(pace.samples_per_s)}" for pace in (found.separate, found.shared))
+    gain = times(found.gain)
+    if found.gain_interval is not None and found.gain_interval[0] < found.gain_interval[1]:
+        gain += f"; {between(found.gain_interval, times)} four times in five"
     if told.trials == 1:
-        return f"On a shared loader one trial would get {one} samples/s ({times(found.gain)})."
+        return f"On a shared loader one trial would get {one} samples/s ({gain})."
     return (
         f"{_count(told.trials).capitalize()} trials with a loader each would get {own} samples/s each, on one shared "
-        f"loader {one} ({times(found.gain)})."
+        f"loader {one} ({gain})."
     )
 
 
@@ -103,7 +108,7 @@ def _best(told: Stalls, *, shared: bool) -> tuple[int, float]:
     """Return the fewest workers that give nearly the most, and the pace with them; those of now if it gains little."""
 
     def pace(loader: Stalls) -> float:
-        found = loader.sharing(told.trials)
+        found = foretell(told.trials, loader.own, loader.one, loader.cores)
         return (found.shared if shared else found.separate).samples_per_s
 
     now = told.plain.workers
@@ -135,6 +140,18 @@ def _caution(told: Stalls) -> list[str]:
     text = (
         f"Other programs took {told.others:.1f} of {number_of(told.cores)} cores meanwhile. The figures leave that "
         "out as far as possible; measure again when the machine is quieter."
+    )
+    return [text]
+
+
+def _trained(told: Stalls) -> list[str]:
+    """Say that the step was no rehearsal."""
+    if not told.steps:
+        return []
+    runs = "once" if told.steps == 1 else f"{told.steps:,} times"
+    text = (
+        f"The step really ran {runs} and trained your model: to keep your model as it is, pass a step on "
+        "copy.deepcopy(model)."
     )
     return [text]
 
@@ -188,33 +205,9 @@ def _assumed(told: Stalls) -> str:
     )
 
 
-def size(count: float) -> str:
-    """Return bytes as text, by 1000 as disks are sold."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
-
-
 def _workers(told: Stalls) -> str:
     number = told.plain.workers
     return "no worker" if not number else f"{number} worker{'s' if number > 1 else ''}"
-
-
-def rate(samples_per_s: float) -> str:
-    """Return samples a second as text."""
-    return f"{samples_per_s:,.0f}" if samples_per_s >= 10 else f"{samples_per_s:.2g}"
-
-
-def times(gain: float) -> str:
-    """Return how many times as fast, as text."""
-    return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x"
-
-
-def number_of(cores: float) -> str:
-    """Return cores as text; a broken number only where it is one."""
-    return f"{cores:g}"
 
 
 def _cores(told: Stalls) -> str:
@@ -240,24 +233,33 @@ Row = list[str]
 def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
     """Return what was measured, and what k trials would get; each with its head."""
     measured = [["measured", "samples/s", "CPU ms a batch"]]
-    measured.append(["loader alone", rate(told.loader_per_s), _cost(told, told.plain)])
-    if told.computing is not None and told.model_per_s is not None:
-        each_ms = 1000 * told.batch_size * told.computing.cpu_s
-        measured.append(["model alone", rate(told.model_per_s), f"{each_ms:.3g}"])
-        if told.together_per_s is not None:
-            measured.append(["both together", rate(told.together_per_s), ""])
-    measured.append(["loader alone, shared", rate(told.served_per_s), _cost(told, told.served)])
-    if told.together_served_per_s is not None:
-        measured.append(["both together, shared", rate(told.together_served_per_s), ""])
+
+    def row(name: str, figure: Figure, cost: str, interval: Interval | None = None) -> None:
+        pace = figure(told)
+        if pace is not None:
+            found = interval or four_in_five(told, figure)
+            measured.append([name, rate(pace) + between(found, brackets=True), cost])
+
+    step_ms = 1000 * told.batch_size * told.computing.cpu_s if told.computing is not None else 0.0
+    row("loader alone", lambda each: each.loader_per_s, _cost(told, told.plain), told.interval)
+    row("model alone", lambda each: each.model_per_s, f"{step_ms:.3g}")
+    row("both together", lambda each: each.together_per_s, "")
+    row("loader alone, shared", lambda each: each.served_per_s, _cost(told, told.served))
+    row("both together, shared", lambda each: each.together_served_per_s, "")
     foretold = [
         ["trials", "a loader each", "limit", "one shared loader", "limit", "gain", "CPU saved"],
     ]
     for number in _numbers(told.trials):
         found = told.sharing(number)
         own, one = found.separate, found.shared
-        paces = [rate(own.samples_per_s), own.limit, rate(one.samples_per_s), one.limit]
-        foretold.append([str(number), *paces, times(found.gain), f"{found.cpu_saved:.0%}"])
+        paces = [_paced(own), own.limit, _paced(one), one.limit]
+        gain = times(found.gain) + between(found.gain_interval, times, brackets=True)
+        foretold.append([str(number), *paces, gain, f"{found.cpu_saved:.0%}"])
     return measured, foretold
+
+
+def _paced(pace: TrialPace) -> str:
+    return rate(pace.samples_per_s) + between(pace.interval, brackets=True)
 
 
 def plain_text(told: Stalls) -> str:
@@ -279,7 +281,8 @@ def _below(told: Stalls) -> str:
     threads = f"{told.threads} torch thread{'s' if told.threads > 1 else ''} each"
     return (
         f"Samples/s of each trial, batches of {told.batch_size}, {number_of(told.cores)} cores, {threads}; trials that "
-        "compute as long as the step that was measured. .sharing(k) answers for other numbers."
+        f"compute as long as the step that was measured. {basis(told)} In brackets: four times in five. .sharing(k) "
+        "answers for other numbers."
     )
 
 

@@ -18,6 +18,10 @@ is faster than one alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from html import escape
+
+from tsnb.stalling.figures import Interval, between, rate, times
+from tsnb.words import html_table, text_table
 
 __all__ = [
     "Computing",
@@ -79,17 +83,23 @@ class TrialPace:
     """What it cannot go past: model, loader, device or cores."""
     cores: float
     """Cores busy at that pace, all trials and loaders together."""
+    interval: Interval | None = None
+    """What `samples_per_s` lies between in 80 of 100 cases; None: not known."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sharing:
-    """k equal trials on this machine: a loader each, and one loader for all."""
+    """k equal trials on this machine: a loader each, and one loader for all. Shown as a table."""
 
     trials: int
     separate: TrialPace
     """With a loader each."""
     shared: TrialPace
     """On one loader."""
+    gain_interval: Interval | None = None
+    """What `gain` lies between in 80 of 100 cases; None: not known."""
+    basis: str = ""
+    """What it was calculated from, a sentence."""
 
     @property
     def gain(self) -> float:
@@ -101,6 +111,27 @@ class Sharing:
         """Share of the CPU time of the same training that sharing saves, 0 to 1."""
         own, one = (pace.cores / pace.samples_per_s for pace in (self.separate, self.shared))
         return 1 - one / own
+
+    def _rows(self) -> list[list[str]]:
+        def row(name: str, pace: TrialPace) -> list[str]:
+            return [name, rate(pace.samples_per_s), between(pace.interval), pace.limit]
+
+        return [
+            ["", "samples/s each", "four times in five", "limit"],
+            row("a loader each", self.separate),
+            row("one shared loader", self.shared),
+            ["gain", times(self.gain), between(self.gain_interval, times), ""],
+            ["CPU saved", f"{self.cpu_saved:.0%}", "", ""],
+        ]
+
+    def _head(self) -> str:
+        return "One trial:" if self.trials == 1 else f"{self.trials} equal trials at once:"
+
+    def __repr__(self) -> str:
+        return "\n".join(filter(None, [self._head(), *text_table(self._rows()), self.basis]))
+
+    def _repr_html_(self) -> str:
+        return f"<p>{self._head()}</p>{html_table(self._rows())}<p><small>{escape(self.basis)}</small></p>"
 
 
 def foretell(trials: int, own: Way, one: Way, cores: float) -> Sharing:

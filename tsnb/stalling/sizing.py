@@ -8,7 +8,9 @@ loader each needs (p / k + t + c) / m. DS-Analyzer answers the first with the nu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
+from tsnb.stalling.figures import Interval, between, rate
 from tsnb.stalling.sharing import Way
 from tsnb.words import html_table, text_table
 
@@ -25,9 +27,13 @@ class Need:
     """Loader workers for each GPU, of those vCPUs; with sharing a part of the one loader's."""
     epoch_price: float | None
     """Of one trial's epoch, in the currency of the prices; None where a price or the epoch's length is not known."""
+    vcpus_interval: Interval | None = None
+    """What `vcpus` lies between in 80 of 100 cases; None: not known."""
+    price_interval: Interval | None = None
+    """The same of `epoch_price`."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sizing:
     """vCPUs that each GPU needs, with a loader each and on one loader. Shown as a table."""
 
@@ -39,21 +45,42 @@ class Sizing:
     """With a loader each."""
     shared: Need
     """On one loader."""
+    samples_interval: Interval | None = None
+    """What `samples_per_s` lies between in 80 of 100 cases; None: not known."""
+    basis: str = ""
+    """What it was calculated from, a sentence."""
 
     def _rows(self) -> list[list[str]]:
         def row(name: str, need: Need) -> list[str]:
-            price = "not known" if need.epoch_price is None else f"{need.epoch_price:.3g}"
-            return [name, f"{need.vcpus:.1f}", f"{need.workers:.1f}", price]
+            price = "not known" if need.epoch_price is None else _price(need.epoch_price)
+            vcpus = f"{_vcpus(need.vcpus)}{between(need.vcpus_interval, _vcpus, brackets=True)}"
+            price += between(need.price_interval, _price, brackets=True)
+            return [name, vcpus, _vcpus(need.workers), price]
 
         head = ["", "vCPUs a GPU", "of these for loading", "price of an epoch"]
         return [head, row("a loader each", self.separate), row("one shared loader", self.shared)]
 
+    def _head(self) -> str:
+        pace = rate(self.samples_per_s) + between(self.samples_interval, brackets=True)
+        return f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, a trial each at {pace} samples/s, waiting for no data:"
+
+    def _below(self) -> str:
+        known = self.separate.vcpus_interval is not None
+        return f"{self.basis} In brackets: four times in five." if known else self.basis
+
     def __repr__(self) -> str:
-        trials = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, a trial each at {self.samples_per_s:,.0f} samples/s"
-        return "\n".join([f"{trials}, waiting for no data:", *text_table(self._rows())])
+        return "\n".join(filter(None, [self._head(), *text_table(self._rows()), self._below()]))
 
     def _repr_html_(self) -> str:
-        return html_table(self._rows())
+        return f"<p>{self._head()}</p>{html_table(self._rows())}<p><small>{escape(self._below())}</small></p>"
+
+
+def _vcpus(number: float) -> str:
+    return f"{number:.1f}"
+
+
+def _price(price: float) -> str:
+    return f"{price:.3g}"
 
 
 def sized(

@@ -4,6 +4,7 @@
 |---|---|
 | `readings` | a stream's and a machine's readings as values; their JSON, checked |
 | `observer`, `following` | a connection that reads them; a thread that does |
+| `tuning` | how many workers its loader is to have |
 | `watching` | one such thread a stream and process, with its view and its history |
 | `view` | one stream as every screen shows it: rows, rates, sentence, marks; the same as text |
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |

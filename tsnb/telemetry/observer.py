@@ -14,14 +14,13 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
-from tsnb.options import AUTO, TuneOptions
 from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-__all__ = ["Observer", "balance", "rebalance", "status", "stop", "tune"]
+__all__ = ["Observer", "balance", "rebalance", "status", "stop"]
 
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
@@ -347,57 +346,6 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
     finally:
         observer.close()
     raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
-
-
-def tune(
-    name: str | None,
-    workers: int | str = AUTO,
-    memory: int | str | None = None,
-    *,
-    wait_s: float = 0.0,
-    timeout_s: float = BALANCED_S,
-) -> StreamReading:
-    """Change the number of a stream's loader workers while its trials go on (docs/before.md).
-
-    Args:
-        name: The stream's name; may be None while one producer is running.
-        workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on. What is asked for
-            already goes on.
-        memory: With "auto": what all of them together may use, "4GiB" or bytes; None: as before, else what is free.
-        wait_s: With "auto": seconds to wait at most until nothing is left to try.
-        timeout_s: Seconds to wait until it has taken the wish.
-
-    Returns:
-        A reading of the stream that is tuned so.
-
-    Raises:
-        ValueError: A number is out of range, or `memory` was given with one.
-        ProducerNotFound: No producer has that name.
-        ProducerGone: It died before it answered.
-        TsnbError: Its loader cannot change them, or it does not answer.
-    """
-    chosen = TuneOptions(workers, memory, wait_s)
-    auto = chosen.workers == AUTO
-    asked, budget = str(chosen.workers), None if chosen.memory is None else int(chosen.memory)
-    observer = Observer(name)
-    told: StreamReading | None = None
-    deadline = time.monotonic() + timeout_s
-    until = time.monotonic() + (chosen.wait_s if auto else 0.0)
-    try:
-        observer.request_tune(None if auto else int(chosen.workers), budget)
-        while (left := max(deadline if told is None else until, until) - time.monotonic()) > 0:
-            reading = observer.read(left)
-            tuning = reading.tuning if reading is not None else None
-            if tuning is None or tuning.asked != asked or budget not in (None, tuning.memory_bytes):
-                continue
-            told = reading
-            if tuning.resting or time.monotonic() >= until:
-                break
-    finally:
-        observer.close()
-    if told is None:
-        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
-    return told
 
 
 def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:

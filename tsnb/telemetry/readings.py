@@ -241,6 +241,8 @@ class TuningReading:
     """Whether nothing is left to try, until something changes."""
     probes: Annotated[tuple[ProbeReading, ...], FEW] = ()
     """What "auto" has measured, oldest first; the last 32."""
+    worker_bytes: Whole = 0
+    """What one worker needs, as "auto" has measured it; 0: not yet, or a number was asked for."""
 
 
 CACHE_STATES = ("learning", "proving", "serving", "off")

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from tsnb.telemetry.eta import Eta
 from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.rates import Pace
-from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading
+from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading, TuningReading
 from tsnb.words import text_table
 
 __all__ = [
@@ -37,6 +37,7 @@ __all__ = [
     "probe_rows",
     "progress",
     "remaining",
+    "short_of_memory",
     "stream_word",
     "tone",
     "tuned",
@@ -162,6 +163,26 @@ def probe_rows(probes: Iterable[ProbeReading]) -> list[list[str]]:
     return [["workers", "ahead", "batches/s", "waited for them", "kept"], *cells]
 
 
+def short_of_memory(tuning: TuningReading | None) -> str:
+    """Say that the memory that was given to workers is too little for one, or for a second one; empty where it is not.
+
+    A second one is tried while the first still hands in what it has: new ones beside it, which makes three.
+    """
+    if tuning is None or tuning.memory_bytes is None or not tuning.worker_bytes:
+        return ""
+    need, given = tuning.worker_bytes, tuning.memory_bytes
+    if 3 * need <= given or (tuning.workers > 1 and need <= given):
+        return ""
+    one, has, enough = (mebibytes(size / 2**20) for size in (need, given, 3 * need))
+    passed = (
+        f", more than the {has} that all of them may use: it stays, and passes that" if need > given else ""
+    )
+    return (
+        f"note: one worker needs {one}{passed}. Of {has} none is added: give {enough} of memory or more for a second "
+        "one to be tried, or leave memory out"
+    )
+
+
 def tuned(reading: StreamReading) -> list[str]:
     """Say how many workers a stream's loader was asked to have, and what was measured for it."""
     tuning = reading.tuning
@@ -177,7 +198,12 @@ def tuned(reading: StreamReading) -> list[str]:
         state = "tried once a trial takes batches"
     now = f"{workers(reading)}, {tuning.prefetch} ahead each"
     head = f"{reading.name}: workers auto, in {bound} of memory; {state}. Now {now}"
-    return [head, *(text_table(probe_rows(tuning.probes)) if tuning.probes else ["nothing was measured yet"])]
+    short = [text] if (text := short_of_memory(tuning)) else []
+    return [
+        head,
+        *short,
+        *(text_table(probe_rows(tuning.probes)) if tuning.probes else ["nothing was measured yet"]),
+    ]
 
 
 def growth_text(reading: StreamReading) -> str:
@@ -329,6 +355,8 @@ def incidents(reading: StreamReading) -> list[str]:
     ]
     if reading.rebalancing.startswith("stands"):
         lines.append(f"cores are not moved: the balancer {reading.rebalancing}")
+    if short := short_of_memory(reading.tuning):
+        lines.append(f"workers: {short.removeprefix('note: ')}")
     for move in reading.moves[-SHOWN_MOVES:]:
         effect = f": {move.effect}" if move.effect else ""
         lines.append(

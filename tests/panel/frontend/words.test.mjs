@@ -10,6 +10,13 @@ const { spark } = await import(`${SOURCES}/row.js`);
 const { shapeOf } = await import(`${SOURCES}/shapes.js`);
 const { COLOURS, DARK, again, colour, paint } = await import(`${SOURCES}/theme.js`);
 
+test("how long all trials still take is one number, with words or without", () => {
+  const all = { leftS: 750, lowS: 660, highS: 840 };
+  assert.deepEqual(words.leftOf(all), ["12:30", "(11:00 to 14:00)"]);
+  assert.equal(words.allLeft(all), `all done in ${words.leftOf(all).join(" ")}`);
+  for (const none of [words.NO_ETA, { ...all, leftS: 3600000 }]) assert.deepEqual([words.leftOf(none), words.allLeft(none)], [["", ""], ""]);
+});
+
 test("times", () => {
   assert.equal(words.clock(72), "1:12");
   assert.equal(words.clock(3700), "1:01:40");

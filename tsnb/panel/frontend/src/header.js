@@ -3,7 +3,7 @@
 import { idleStream } from "./acts.js";
 import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
-import { LIVE, OVER, clock, count, pace, percent, streamWord, tone } from "./words.js";
+import { LIVE, OVER, allLeft, clock, count, leftOf, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 const BALANCE_MS = 8000; // the stream's readings say it within a second
@@ -28,6 +28,9 @@ export class Header {
     this.loader = pair("loader", "tsnb-loader");
     this.window = pair("window", "tsnb-window");
     this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
+    this.all = pair("all done in", "tsnb-all");
+    this.between = make("span", "tsnb-value tsnb-between");
+    this.all.box.append(" ", this.between);
     this.mode = choice("balance", MODES, (mode) => this.balanced(mode));
     this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can until the kept batches are full (free)";
     this.weights = new Weights((weights) => this.balanced("weights", weights));
@@ -36,7 +39,7 @@ export class Header {
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
     const actions = make("div", "tsnb-actions", this.mode.box, this.weights.element, this.report, this.stop);
-    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, actions);
+    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.all.box, actions);
   }
 
   /** Divide compute in another way: what was chosen is shown at once, and what is once the stream says so. */
@@ -91,7 +94,8 @@ export class Header {
     this.notStopped = why;
   }
 
-  draw(store, state) {
+  /** `whole`: all streams together, where this is the first line: it says when all trials of them are done. */
+  draw(store, state, whole) {
     const { stream, last, can } = store, live = LIVE.has(state);
     put(this.name, stream.name || "no stream yet");
     this.dot.dataset.tone = tone(state);
@@ -111,6 +115,7 @@ export class Header {
     this.weights.draw(store, Boolean(last) && shown === "weights", why);
     attribute(this.mode.select, "title", why ? `Not now: ${why}` : this.why || MODES[shown] || "");
     this.drawEpoch(stream, last, live);
+    this.drawAll(whole);
     this.report.hidden = !can.report;
     if (!live && this.stopping) this.calm();
     const noReport = !last ? "nothing was heard of the stream yet" : state === "stale" ? why : Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being made" : "";
@@ -125,6 +130,15 @@ export class Header {
     style(this.done, "width", `${(share * 100).toFixed(1)}%`);
     const time = live && share < 1 && last && last.leftS < 360000 ? `, ${clock(last.leftS)} left` : "";
     put(this.left, known ? percent(share) + time : last ? `${count(last.published)} batches` : "");
+  }
+
+  drawAll(whole) {
+    this.all.box.hidden = !whole || whole.recorded || OVER.has(whole.state);
+    if (this.all.box.hidden) return;
+    const several = whole.stores && whole.stores.length > 1, known = LIVE.has(shownState(whole)), [left, range] = known ? leftOf(whole.all) : ["", ""];
+    put(this.all.value, left || "–");
+    put(this.between, range);
+    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all)}, four times in five` : "Known once each trial says how many epochs it takes");
   }
 }
 

@@ -40,7 +40,7 @@ class Flow {
     const state = shownState(store);
     this.head.hidden = this.strip.hidden = hidden;
     if (hidden) return this.details.hide();
-    this.header.draw(store, state);
+    this.header.draw(store, state, first ? whole : null);
     this.sentence.draw(store, state);
     this.title.hidden = alone;
     if (!alone) put(this.title, store.stream.name || "no stream yet");

@@ -32,8 +32,14 @@ export function remaining({ leftS, epochs }) {
 }
 
 /** How long all trials still take; empty where that of one is not known. */
-export function allLeft({ leftS, lowS, highS }) {
-  return leftS < 3600000 ? `all done in ${clock(leftS)} (${clock(lowS)} to ${clock(highS)})` : "";
+export function allLeft(all) {
+  const [left, range] = leftOf(all);
+  return left && `all done in ${left} ${range}`;
+}
+
+/** The same in two parts, without words: 12:30 and (11:00 to 14:00). */
+export function leftOf({ leftS, lowS, highS }) {
+  return leftS < 3600000 ? [clock(leftS), `(${clock(lowS)} to ${clock(highS)})`] : ["", ""];
 }
 
 /** 72 -> "1:12", 3700 -> "1:01:40". */

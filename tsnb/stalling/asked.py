@@ -1,0 +1,70 @@
+"""What may be asked: the bounds of every number that `stalls` and its result take, and what is said of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from numbers import Real
+from typing import Any
+
+from tsnb.options import Kind, share, whole
+from tsnb.words import bytes_of
+
+__all__ = [
+    "CORES",
+    "GPUS",
+    "MEMORY",
+    "PRICE",
+    "RATE",
+    "SAMPLES",
+    "SECONDS",
+    "SHARE",
+    "THREADS",
+    "TRIALS",
+    "WORKERS",
+]
+
+_MOST = 1_000_000
+
+
+def _number(wanted: str, metavar: str, fits: Callable[[float], bool]) -> Kind:
+    """Return the kind of finite numbers; numpy's are taken, and True is none."""
+
+    def fit(value: Any) -> bool:
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        return number and math.isfinite(value) and fits(float(value))
+
+    return Kind(wanted, float, fit, metavar, float)
+
+
+def _bytes(wanted: str, metavar: str, *, a_second: bool) -> Kind:
+    """Return the kind of sizes, or of rates, which may have "/s" behind them."""
+
+    def fit(value: Any) -> bool:
+        number = isinstance(value, Real) and not isinstance(value, bool)
+        if not number and not (isinstance(value, str) and (a_second or not value.strip().endswith("/s"))):
+            return False
+        try:
+            return 1 <= bytes_of(value) < 1 << 62
+        except (ValueError, OverflowError):
+            return False
+
+    def read(text: str) -> str:
+        return text
+
+    return Kind(wanted, read, fit, metavar, bytes_of)
+
+
+TRIALS = whole(f"a number of trials, 1 to {_MOST:,}", 1, most=_MOST)
+THREADS = whole("a number of torch threads, 1 to 1,024", 1, most=1024)
+WORKERS = whole("a number of worker processes, 1 to 4,096", 1, most=4096)
+GPUS = whole(f"a number of GPUs, 1 to {_MOST:,}", 1, most=_MOST)
+SAMPLES = whole("the samples of an epoch, 1 or more", 1, most=1 << 53)
+SECONDS = _number("a number of seconds, more than 0", "S", lambda value: value > 0)
+CORES = _number("a number of cores, 0.01 or more", "N", lambda value: value >= 0.01)
+PRICE = _number("a price for an hour, 0 or more", "PRICE", lambda value: value >= 0)
+SHARE = share("a share of the samples, 0 to 1")
+MEMORY = _bytes(
+    'a size above 0, such as "8GiB" (nothing in memory is with_cached(0))', "8GiB", a_second=False
+)
+RATE = _bytes('the rate of a disk, such as "100MB/s"', "100MB/s", a_second=True)

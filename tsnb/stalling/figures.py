@@ -1,0 +1,50 @@
+"""Figures as text: paces, gains, sizes, cores, and what they lie between. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+__all__ = ["Interval", "between", "number_of", "rate", "size", "times"]
+
+Interval = tuple[float, float]
+"""What a figure lies between in 80 of 100 cases, in its own unit."""
+
+
+def size(count: float) -> str:
+    """Return bytes as text, by 1000 as disks are sold."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def rate(samples_per_s: float) -> str:
+    """Return samples a second as text."""
+    return f"{samples_per_s:,.0f}" if samples_per_s >= 10 else f"{samples_per_s:.2g}"
+
+
+def times(gain: float) -> str:
+    """Return how many times as fast, as text."""
+    return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x"
+
+
+def number_of(cores: float) -> str:
+    """Return cores as text; a broken number only where it is one."""
+    return f"{cores:g}"
+
+
+def between(
+    interval: Interval | None, written: Callable[[float], str] = rate, *, brackets: bool = False
+) -> str:
+    """Return an interval as text: "180 to 220"; empty where none is known.
+
+    Args:
+        interval: The two bounds; None: not known.
+        written: Writes one of them.
+        brackets: Write it behind a figure, as " (180 to 220)"; nothing where both bounds are the same.
+    """
+    if interval is None or (brackets and interval[0] == interval[1]):
+        return ""
+    text = " to ".join(map(written, interval))
+    return f" ({text})" if brackets else text

@@ -1,0 +1,117 @@
+"""How many workers a stream's loader is to have: asked for, and looked at, from outside."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from tsnb.errors import TsnbError
+from tsnb.options import AUTO, TuneOptions, typed
+from tsnb.telemetry.observer import BALANCED_S, Observer
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["tune", "tune_as_typed", "tuning_of"]
+
+
+def tune(
+    name: str | None,
+    workers: int | str = AUTO,
+    memory: int | str | None = None,
+    *,
+    wait_s: float = 0.0,
+    timeout_s: float = BALANCED_S,
+) -> StreamReading:
+    """Change the number of a stream's loader workers while its trials go on (docs/before.md).
+
+    Args:
+        name: The stream's name; may be None while one producer is running.
+        workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on. What is asked for
+            already goes on.
+        memory: With "auto": what all of them together may use, "4GiB" or bytes; None: as before, else what is free.
+        wait_s: With "auto": seconds to wait at most until nothing is left to try.
+        timeout_s: Seconds to wait until it has taken the wish.
+
+    Returns:
+        A reading of the stream that is tuned so.
+
+    Raises:
+        ValueError: A number is out of range, or `memory` was given with one.
+        ProducerNotFound: No producer has that name.
+        ProducerGone: It died before it answered.
+        TsnbError: Its loader cannot change them, or it does not answer.
+    """
+    chosen = TuneOptions(workers, memory, wait_s)
+    auto = chosen.workers == AUTO
+    asked, budget = str(chosen.workers), None if chosen.memory is None else int(chosen.memory)
+    observer = Observer(name)
+    told: StreamReading | None = None
+    deadline = time.monotonic() + timeout_s
+    until = time.monotonic() + (chosen.wait_s if auto else 0.0)
+    try:
+        observer.request_tune(None if auto else int(chosen.workers), budget)
+        while (left := max(deadline if told is None else until, until) - time.monotonic()) > 0:
+            reading = observer.read(left)
+            tuning = reading.tuning if reading is not None else None
+            if tuning is None or tuning.asked != asked or budget not in (None, tuning.memory_bytes):
+                continue
+            told = reading
+            if tuning.resting or time.monotonic() >= until:
+                break
+    finally:
+        observer.close()
+    if told is None:
+        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    return told
+
+
+def tuning_of(name: str | None, *, wait_s: float = 0.0, timeout_s: float = BALANCED_S) -> StreamReading:
+    """Return how a stream's workers are tuned; changes nothing.
+
+    Args:
+        name: The stream's name; may be None while one producer is running.
+        wait_s: Where they are found by measuring, seconds to wait at most until nothing is left to try.
+        timeout_s: Seconds to wait until it answers.
+
+    Raises:
+        ProducerNotFound: No producer has that name.
+        ProducerGone: It died before it answered.
+        TsnbError: It does not answer.
+    """
+    observer = Observer(name)
+    began, told = time.monotonic(), None
+    try:
+        while (left := began + (timeout_s if told is None else wait_s) - time.monotonic()) > 0:
+            told = observer.read(left) or told
+            if told is not None and (told.tuning is None or told.tuning.resting):
+                break
+    finally:
+        observer.close()
+    if told is None:
+        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    return told
+
+
+def tune_as_typed(given: argparse.Namespace, name: str | None) -> tuple[StreamReading, bool]:
+    """Do what was typed: change a stream's workers, or only look where neither a number nor a stream was named.
+
+    Args:
+        given: What was typed, with `TuneOptions` of which `workers` is None where it was left out.
+        name: The stream's name; None: the only one that is running.
+
+    Returns:
+        A reading, and whether anything was asked of the stream.
+
+    Raises:
+        ValueError: A number is out of range, or memory was given without workers or a name, or with a number.
+        ProducerNotFound: No producer has that name.
+        ProducerGone: It died before it answered.
+        TsnbError: Its loader cannot change them, or it does not answer.
+    """
+    options = typed(given, TuneOptions)
+    if options["workers"] is None:
+        options["workers"] = AUTO
+        if given.name is None:  # the stream may be another notebook's or process's
+            if options["memory"] is not None:
+                raise ValueError("--memory bounds what auto may use: add --workers auto, or name the stream.")
+            return tuning_of(name, wait_s=TuneOptions(**options).wait_s), False
+    return tune(name, **options), True
