@@ -200,8 +200,19 @@ def cached(reading: CacheReading) -> str:
     why = f" ({reading.why})" if reading.why else ""
     return (
         f"cache: {reading.state}, {reading.kept:,} of {reading.samples:,} samples in "
-        f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{share}{back}{why}"
+        f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{_lent(reading)}"
+        f"{share}{back}{why}"
     )
+
+
+def _lent(reading: CacheReading) -> str:
+    """Return what of a cache other machines keep; empty where they keep nothing, and never did."""
+    if not (reading.lenders or reading.lent_hits):
+        return ""
+    machines = "1 other machine" if reading.lenders == 1 else f"{reading.lenders:,} other machines"
+    asked = reading.hits + reading.misses
+    fetched = f" ({percent(reading.lent_hits / asked)} of samples fetched)" if reading.lent_hits else ""
+    return f", {reading.lent_kept:,} in {mebibytes(reading.lent_bytes / 2**20)} of {machines}{fetched}"
 
 
 def cache_text(reading: StreamReading) -> str:
