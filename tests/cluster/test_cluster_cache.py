@@ -68,7 +68,7 @@ def test_a_cache_lies_on_all_machines_and_one_of_them_is_killed(
         for place in places:
             place("go_on")
         until(lambda: cache().lent_hits > 50)
-        seen, lenders = cache(), keeper.lenders._used
+        seen, lenders = cache(), tuple(keeper.lenders._rows.values())
         assert (seen.state, seen.lenders) == ("serving", 2)
         assert sorted(lender.machine for lender in lenders) == sorted(machines.ids()[2:])
         assert seen.kept > 50, "this machine's own is full"

@@ -96,7 +96,8 @@ def test_machines_that_die_stand_still_give_memory_back_or_leave_change_no_batch
         found = kept.epochs(0, 3)
         whole = kept.keeper.counts()
         assert (whole.lenders, whole.kept + whole.lent_kept) == (4, SAMPLES)
-        monkeypatch.setattr(lent, "ANSWER_S", 2.0)
+        for module, name in ((lent, "ANSWER_S"), (lenders, "PROBE_S")):
+            monkeypatch.setattr(module, name, 2.0)
         leaving = [m.lender for m in machines]
         for number, what in enumerate(
             (
@@ -118,6 +119,42 @@ def test_machines_that_die_stand_still_give_memory_back_or_leave_change_no_batch
         assert after.lent_hits == before.lent_hits
         states = kept.keeper._memory.states
         assert (states == GIVEN).any(), "what was given back is not asked for again"
+
+
+def test_a_machine_that_comes_gets_what_is_kept_nowhere_and_one_that_leaves_moves_its_own_alone(
+    lending: Any,
+) -> None:
+    """Between two epochs; what lies on the others stays where it is."""
+    wanted = plain(Costly(), 9)
+    with Kept(Costly(), HERE) as kept:
+        memory = kept.keeper._memory
+        first, second, third = lending(kept, 10_000, ROOM, ROOM)
+        kept.keeper.lenders.heard([first.lender])
+        found = kept.epochs(0, 3)
+        one = kept.keeper.counts()
+        assert (one.lenders, memory.phase) == (1, SERVING)
+        assert 0 < one.lent_kept < SAMPLES - one.kept
+        there = np.flatnonzero(memory.away())
+        places = memory.offsets[there].tolist()
+        kept.keeper.lenders.heard([machine.lender for machine in (third, first, second)])
+        found += kept.epochs(3, 5)
+        three = kept.keeper.counts()
+        assert three.kept + three.lent_kept == SAMPLES
+        assert three.lenders == 3
+        assert memory.offsets[there].tolist() == places
+        assert set(memory.owners[there].tolist()) == {0}
+        before = memory.owners.copy()
+        kept.keeper.lenders.heard([machine.lender for machine in (third, first)])
+        assert 0 < kept.keeper.counts().lent_kept < three.lent_kept
+        found += kept.epochs(5, 7)
+        two = kept.keeper.counts()
+        assert (two.lenders, two.kept + two.lent_kept) == (2, SAMPLES)
+        stayed = memory.away() & np.isin(before, list(kept.keeper.lenders._rows))
+        assert stayed.any()
+        assert (memory.owners[stayed] == before[stayed]).all()
+        found += kept.epochs(7, 9)
+        assert kept.keeper.counts().misses == two.misses
+        assert equal(found, wanted)
 
 
 def test_a_machine_that_is_gone_before_anything_lies_there_lends_nothing(lending: Any) -> None:

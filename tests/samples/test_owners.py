@@ -54,7 +54,9 @@ def test_places_lie_in_the_room_of_their_machine_and_never_over_each_other(
     left = list(rooms)
     for number, room in enumerate(rooms):
         mine = owned.owners == number
-        places = sorted(zip(owned.offsets[mine].tolist(), taken[owned.indices[mine] // 7].tolist(), strict=True))
+        places = sorted(
+            zip(owned.offsets[mine].tolist(), taken[owned.indices[mine] // 7].tolist(), strict=True)
+        )
         end = 0
         for place, size in places:
             assert place >= end

@@ -162,6 +162,8 @@ class Keeper:
             memory.phase = SERVING
             if not ((memory.states == WRITTEN).any() or memory.away().any() or self._given_bytes):
                 self._gain_nothing()
+        elif memory.phase == SERVING and self.lenders.changed:
+            self.lenders.place(memory)
 
     def _gain_nothing(self) -> None:
         self._memory.why = _NO_GAIN
@@ -175,8 +177,7 @@ class Keeper:
         cost_s = np.where(known, memory.cost_s, 0.0)
         chosen = choose(cost_s, memory.sizes, room_within(memory.room_bytes), _hit_cost())
         memory.place(*chosen)
-        cost_s[chosen.indices] = 0.0
-        if not self.lenders.place(memory, cost_s) and not len(chosen.indices):
+        if not self.lenders.place_anew(memory) and not len(chosen.indices):
             self._gain_nothing()
             return
         memory.phase = PROVING

@@ -4,7 +4,7 @@
 |---|---|---|
 | learning | prepared | its digest, cost and size are noted |
 | proving | prepared, in another epoch, so under another seed | its digest must be the same; a chosen one is kept |
-| serving | taken where it is kept, else prepared | nothing is measured any more |
+| serving | taken where it is kept, else prepared | one that is to lie on another machine is proven and kept as before |
 
 A batch always gets the sample as the user's own code has prepared it, or one that was proven to be the same: with the
 cache on and off a stream is the same bit for bit.
@@ -30,7 +30,7 @@ from tsnb.samples.choice import LEAST_COST_S
 from tsnb.samples.cut import Call, Unsplittable, cut_of, filled, template_of
 from tsnb.samples.draws import Draws, another_seed
 from tsnb.samples.lent import LentMemory
-from tsnb.samples.memory import ASSIGNED, CHOSEN, CUT, LEARNING, OFF, SERVING, WHOLE, SampleMemory
+from tsnb.samples.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.samples.records import decode, digest, encode, join, part
 
 __all__ = ["KeptDataset"]
@@ -80,7 +80,9 @@ class KeptDataset:
                 memory.count(self._row, hit=True, saved_s=saved_s, lent=here is None)
                 return self._made(decode(record), memory.form)
             memory.count(self._row, hit=False)
-            return self.dataset[index]
+            return (
+                self._measured(index, number, phase) if self._lent.waits_for(number) else self.dataset[index]
+            )
         memory.count(self._row, hit=False)
         return self._measured(index, number, phase)
 
@@ -138,6 +140,8 @@ class KeptDataset:
                 self._prove(record, sample, form, before, after)
                 if cost_s >= LEAST_COST_S:  # else the first time was a busy moment of the machine's
                     (self._memory if state == CHOSEN else self._lent).write(number, record)
+                elif state == ASSIGNED:
+                    self._memory.states[number] = GIVEN
         except _NotKept as error:
             after.restore()
             self._give_up(form, number, str(error))

@@ -1,7 +1,8 @@
 """The producer's side of memory that other machines lend: who lends, and what lies where.
 
-Which machines lend is heard of at any time; samples are placed once, when they are chosen. A machine that comes later
-lends nothing, and what lay on one that has left is prepared again.
+Which machines lend is heard of at any time, and looked at between two epochs: when samples are chosen, and whenever it
+has changed since. What lay on a machine that has left goes to the others, as far as they have room, and one that comes
+gets what is kept nowhere; nothing else moves.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import contextlib
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 
 from tsnb.samples.choice import HitCost, choose
 from tsnb.samples.lent import ShardLink
-from tsnb.samples.memory import ASSIGNED, AWAY, MOST_LENDERS, SEEN, SampleMemory
+from tsnb.samples.memory import GIVEN, MOST_LENDERS, SEEN, SampleMemory
 from tsnb.samples.owners import Lender, owners_of, worth_fetching
 from tsnb.samples.records import digest
 from tsnb.samples.shard_wire import MOST_PROBE_BYTES, BadPeer
@@ -41,60 +42,96 @@ class Lenders:
         self.token = token
         self._lock = threading.Lock()
         self._now: tuple[Lender, ...] = ()
-        self._used: tuple[Lender, ...] = ()  # by their rows in the memory
+        self._looked_at: tuple[Lender, ...] = ()  # when samples were placed
+        self._rows: dict[int, Lender] = {}  # by their rows in the memory
         self._memory: SampleMemory | None = None
 
     def fit(self, memory: SampleMemory) -> None:
         """Use a memory from now on; what a predecessor placed elsewhere is lost: it had another token."""
         memory.token = self.token
         memory.lenders["lends"] = 0
-        memory.states[(memory.states == ASSIGNED) | (memory.states == AWAY)] = SEEN
+        memory.withdraw(range(MOST_LENDERS))
         with self._lock:
             self._memory = memory
 
     def heard(self, lenders: Sequence[Lender]) -> None:
         """Take note of the machines that lend memory now. Called from any thread."""
         with self._lock:
-            self._now = tuple(lenders)
-            self._end_those_that_left()
+            self._now = tuple(lenders[:MOST_LENDERS])
+            for row in self._departed():
+                if self._memory is not None:
+                    self._memory.lenders["lends"][row] = 0
 
-    def _end_those_that_left(self) -> None:
-        for row, lender in enumerate(self._used):
-            if lender not in self._now and self._memory is not None:
-                self._memory.lenders["lends"][row] = 0
+    def _departed(self) -> list[int]:
+        return [row for row, lender in self._rows.items() if lender not in self._now]
 
-    def place(self, memory: SampleMemory, cost_s: np.ndarray[Any, Any]) -> bool:
-        """Choose samples for other machines, and give them their places. Called while no worker runs.
+    @property
+    def changed(self) -> bool:
+        """Whether other machines lend memory than when samples were placed."""
+        return self._now != self._looked_at
+
+    def place_anew(self, memory: SampleMemory) -> bool:
+        """Forget what lies elsewhere, then place samples; as `place`."""
+        with self._lock:
+            self._rows.clear()
+            memory.lenders["lends"] = 0
+            memory.withdraw(range(MOST_LENDERS))
+        return self.place(memory)
+
+    def place(self, memory: SampleMemory) -> bool:
+        """Choose samples that are not kept and give them places on other machines; what lies there stays.
+
+        Called while no worker runs.
 
         Args:
             memory: This machine's.
-            cost_s: float [samples]: seconds that preparing each takes; 0 for those that are kept here, or cannot be.
 
         Returns:
             Whether any sample was placed.
         """
         with self._lock:
-            now = self._now[:MOST_LENDERS]
-        reached, fetch = _measured(now, self.token)
-        room = sum(lender.room_bytes for lender in reached)
-        chosen = choose(worth_fetching(cost_s, memory.sizes, fetch), memory.sizes, room, fetch).indices
-        owned = owners_of(chosen, memory.sizes[chosen], reached)
+            now = self._looked_at = self._now
+            departed = self._departed()
+            memory.withdraw(departed)
+            for row in departed:
+                del self._rows[row]
+            known = set(self._rows.values())
+        reached, fetch = _measured(now, self.token, known)
+        rows = self._enter(memory, reached)
+        ends = [memory.end_of(row) for row in rows]
+        left = [
+            lender._replace(room_bytes=max(0, lender.room_bytes - end))
+            for lender, end in zip(reached, ends, strict=True)
+        ]
+        free = ((memory.states == SEEN) | (memory.states == GIVEN)) & (memory.forms == memory.form)
+        cost_s = worth_fetching(np.where(free, memory.cost_s, 0.0), memory.sizes, fetch)
+        chosen = choose(cost_s, memory.sizes, sum(one.room_bytes for one in left), fetch).indices
+        indices, owners, offsets = owners_of(chosen, memory.sizes[chosen], left)
+        if len(indices):
+            memory.assign(indices, np.array(rows, np.uint8)[owners], offsets + np.array(ends)[owners])
+        return len(indices) > 0
+
+    def _enter(self, memory: SampleMemory, reached: Sequence[Lender]) -> list[int]:
+        """Enter machines into the memory's table; return their rows."""
         with self._lock:
-            self._used = tuple(reached)
-            for row, lender in enumerate(reached):
-                memory.lenders[row] = (0.0, lender.host.encode(), 1, lender.port)
-            self._end_those_that_left()
-        memory.assign(*owned)
-        return len(owned.indices) > 0
+            by_lender = {lender: row for row, lender in self._rows.items()}
+            free = [row for row in range(MOST_LENDERS) if row not in self._rows]
+            for lender in reached:
+                if lender not in by_lender:
+                    row = by_lender[lender] = free.pop(0)
+                    self._rows[row] = lender
+                    lends = lender in self._now
+                    memory.lenders[row] = (0.0, lender.host.encode(), lends, lender.port)
+            return [by_lender[lender] for lender in reached]
 
     def release(self) -> None:
         """Have all samples forgotten that lie elsewhere. Called while no worker runs."""
         with self._lock:
-            used, self._used = self._used, ()
+            used = tuple(self._rows.values())
+            self._rows.clear()
             if used and self._memory is not None:
                 self._memory.lenders["lends"] = 0
-        if used:
-            _measured(used, self.token)  # which begins with each anew
+        _measured(used, self.token, set())
 
     def counts(self, memory: SampleMemory) -> tuple[int, int, int]:
         """Return how many machines lend memory that is used, the samples that lie there, and their bytes."""
@@ -104,8 +141,16 @@ class Lenders:
         return machines, kept, int(memory.sizes[away].sum(dtype=np.int64))
 
 
-def _measured(lenders: Sequence[Lender], token: bytes) -> tuple[list[Lender], HitCost]:
-    """Begin with each machine anew; return those that can be reached, and what a sample from the slowest one costs."""
+def _measured(
+    lenders: Sequence[Lender], token: bytes, known: AbstractSet[Lender]
+) -> tuple[list[Lender], HitCost]:
+    """Return those machines that can be reached, and what a sample from the slowest one costs.
+
+    Args:
+        lenders: The machines.
+        token: What they know the stream by.
+        known: Those that are to keep the samples that they have.
+    """
     reached, each_s, byte_s = [], 0.0, 0.0
     end_s = time.monotonic() + PROBES_S
     for lender in lenders:
@@ -113,7 +158,8 @@ def _measured(lenders: Sequence[Lender], token: bytes) -> tuple[list[Lender], Hi
         with contextlib.suppress(OSError, BadPeer):
             link = ShardLink(lender.host, lender.port, token, deadline_s)
             with contextlib.closing(link):
-                link.clear(deadline_s)
+                if lender not in known:
+                    link.clear(deadline_s)
                 small, large = (_least_s(link, size, deadline_s) for size in (64, MOST_PROBE_BYTES))
             reached.append(lender)
             each_s, byte_s = max(each_s, small), max(byte_s, (large - small) / MOST_PROBE_BYTES)
@@ -126,7 +172,7 @@ def _least_s(link: ShardLink, size: int, deadline_s: float) -> float:
     for _ in range(PROBES):
         began = time.perf_counter()
         made = link.probe(size, deadline_s)
-        assert made is not None
+        assert made is not False
         digest(made.data)
         least = min(least, time.perf_counter() - began)
     return least

@@ -14,7 +14,7 @@ import contextlib
 import os
 import socket
 import time
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -63,8 +63,8 @@ class ShardLink:
             self._sock.close()
             raise
 
-    def take(self, index: int, size: int, deadline_s: float) -> np.ndarray[Any, Any] | None:
-        """Return a sample's bytes, uint8; None if it is not there. Raises as `shard_wire.read_reply`."""
+    def take(self, index: int, size: int, deadline_s: float) -> np.ndarray[Any, Any] | Literal[False]:
+        """Return a sample's bytes, uint8; False if it is not there. Raises as `shard_wire.read_reply`."""
         return self._filled(Request(TAKE, index, 0, size), deadline_s)
 
     def put(self, index: int, place: int, record: bytes, deadline_s: float) -> bool:
@@ -72,7 +72,7 @@ class ShardLink:
         write_request(self._sock, Request(PUT, index, place, len(record)), record, deadline_s)
         return read_reply(self._sock, bytearray(), deadline_s)
 
-    def probe(self, size: int, deadline_s: float) -> np.ndarray[Any, Any] | None:
+    def probe(self, size: int, deadline_s: float) -> np.ndarray[Any, Any] | Literal[False]:
         """Return so many bytes that mean nothing. Raises as `shard_wire.read_reply`."""
         return self._filled(Request(PROBE, 0, 0, size), deadline_s)
 
@@ -81,10 +81,10 @@ class ShardLink:
         write_request(self._sock, Request(CLEAR, 0, 0, 0), b"", deadline_s)
         read_reply(self._sock, bytearray(), deadline_s)
 
-    def _filled(self, request: Request, deadline_s: float) -> np.ndarray[Any, Any] | None:
+    def _filled(self, request: Request, deadline_s: float) -> np.ndarray[Any, Any] | Literal[False]:
         write_request(self._sock, request, b"", deadline_s)
         made = np.empty(request.size, np.uint8)
-        return made if read_reply(self._sock, made, deadline_s) else None
+        return read_reply(self._sock, made, deadline_s) and made
 
     def close(self) -> None:
         """End it."""
@@ -116,35 +116,46 @@ class LentMemory:
             return None
         size = int(memory.sizes[index])
         made = self._asked(index, lambda link, deadline_s: link.take(index, size, deadline_s))
-        if made is False:
+        if made is None:
             return None
-        if made is None or not memory.same(index, digest(made.data)):
+        if made is False or not memory.same(index, digest(made.data)):
             memory.states[index] = GIVEN
             return None
         return made  # type: ignore[no-any-return]
 
     def write(self, index: int, record: bytes) -> None:
-        """Keep an assigned sample, at its place."""
+        """Keep an assigned sample, at its place; one whose machine does not answer stays assigned."""
         memory, place = self._memory, int(self._memory.offsets[index])
         kept = self._asked(index, lambda link, deadline_s: link.put(index, place, record, deadline_s))
-        if memory.states[index] == ASSIGNED:
+        if memory.states[index] == ASSIGNED and kept is not None:
             memory.states[index] = AWAY if kept else GIVEN
 
+    def waits_for(self, index: int) -> bool:
+        """Return whether a sample has a place on another machine and has yet to be written there."""
+        memory = self._memory
+        return bool(
+            memory.states[index] == ASSIGNED and memory.forms[index] == memory.form and self._listens(index)
+        )
+
+    def _listens(self, index: int) -> bool:
+        """Return whether a sample's machine may be asked now."""
+        lender = self._memory.lenders[int(self._memory.owners[index])]
+        return bool(lender["lends"]) and time.monotonic() >= float(lender["silent_until_s"])
+
     def _asked(self, index: int, ask: Any) -> Any:
-        """Ask a sample's machine; return what it said, or False where it said nothing."""
+        """Ask a sample's machine; return what it said, None where it said nothing."""
+        if not self._listens(index):
+            return None
         number = int(self._memory.owners[index])
         lender = self._memory.lenders[number]
-        now_s = time.monotonic()
-        if not lender["lends"] or now_s < lender["silent_until_s"]:
-            return False
-        deadline_s = now_s + ANSWER_S
+        deadline_s = time.monotonic() + ANSWER_S
         try:
             return ask(self._link(number, lender, deadline_s), deadline_s)
         except (OSError, BadPeer):
             lender["silent_until_s"] = time.monotonic() + SILENT_S
             with contextlib.suppress(KeyError, OSError):
                 self._links.pop(number).close()
-            return False
+            return None
 
     def _link(self, number: int, lender: Any, deadline_s: float) -> ShardLink:
         if self._pid != os.getpid():  # its parent's are its parent's

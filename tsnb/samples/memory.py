@@ -22,6 +22,7 @@ import os
 import struct
 import threading
 import zlib
+from collections.abc import Collection
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -30,6 +31,7 @@ import numpy as np
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
+from tsnb.samples.choice import ALIGN_BYTES
 
 __all__ = [
     "ASSIGNED",
@@ -321,10 +323,20 @@ class SampleMemory:
         offsets: np.ndarray[Any, Any],
     ) -> None:
         """Give samples their places on other machines, by the rows of `lenders`. Called while no worker runs."""
-        self.states[(self.states == ASSIGNED) | (self.states == AWAY)] = SEEN
         self.owners[indices] = owners
         self.offsets[indices] = offsets
         self.states[indices] = ASSIGNED
+
+    def withdraw(self, rows: Collection[int]) -> None:
+        """Forget what lies on some machines. Called while no worker runs."""
+        placed = (self.states == ASSIGNED) | (self.states == AWAY)
+        self.states[placed & np.isin(self.owners, list(rows))] = SEEN
+
+    def end_of(self, row: int) -> int:
+        """Return the end of the last sample that has its place on a machine, at a cache line."""
+        mine = ((self.states == ASSIGNED) | (self.states == AWAY)) & (self.owners == row)
+        end = int((self.offsets[mine] + self.sizes[mine]).max(initial=0))
+        return -(-end // ALIGN_BYTES) * ALIGN_BYTES
 
     def away(self) -> np.ndarray[Any, Any]:
         """Return which samples lie on machines that lend memory still, bool [samples]."""

@@ -195,7 +195,8 @@ def cached(reading: CacheReading) -> str:
     if reading.state == "off":
         return f"cache: off, {reading.why}"
     asked = reading.hits + reading.misses
-    share = f", {percent(reading.hits / asked)} of samples taken from it" if reading.hits else ""
+    fetched = f" ({percent(reading.lent_hits / asked)} fetched)" if reading.lent_hits else ""
+    share = f", {percent(reading.hits / asked)} of samples taken from it{fetched}" if reading.hits else ""
     back = f", {mebibytes(reading.given_bytes / 2**20)} given back" if reading.given_bytes else ""
     why = f" ({reading.why})" if reading.why else ""
     return (
@@ -206,13 +207,11 @@ def cached(reading: CacheReading) -> str:
 
 
 def _lent(reading: CacheReading) -> str:
-    """Return what of a cache other machines keep; empty where they keep nothing, and never did."""
-    if not (reading.lenders or reading.lent_hits):
+    """Return what of a cache other machines keep; empty where they keep nothing."""
+    if not reading.lenders:
         return ""
     machines = "1 other machine" if reading.lenders == 1 else f"{reading.lenders:,} other machines"
-    asked = reading.hits + reading.misses
-    fetched = f" ({percent(reading.lent_hits / asked)} of samples fetched)" if reading.lent_hits else ""
-    return f", {reading.lent_kept:,} in {mebibytes(reading.lent_bytes / 2**20)} of {machines}{fetched}"
+    return f", {reading.lent_kept:,} in {mebibytes(reading.lent_bytes / 2**20)} of {machines}"
 
 
 def cache_text(reading: StreamReading) -> str:
