@@ -27,7 +27,7 @@ __all__ = ["Lenders"]
 PROBE_S = 1.0
 """How long a machine may take to answer when its pace is measured."""
 PROBES_S = 5.0
-"""How long all of them may: the stream waits for it, once."""
+"""How long all of them may: the stream waits for it, between two epochs, whenever other machines lend than before."""
 PROBES = 5
 
 
@@ -96,6 +96,8 @@ class Lenders:
             for row in departed:
                 del self._rows[row]
             known = set(self._rows.values())
+        if not now:
+            return False
         reached, fetch = _measured(now, self.token, known)
         rows = self._enter(memory, reached)
         ends = [memory.end_of(row) for row in rows]
@@ -135,6 +137,8 @@ class Lenders:
 
     def counts(self, memory: SampleMemory) -> tuple[int, int, int]:
         """Return how many machines lend memory that is used, the samples that lie there, and their bytes."""
+        if not self._rows:
+            return 0, 0, 0
         away = memory.away()
         kept = int(np.count_nonzero(away))
         machines = len(np.unique(memory.owners[away])) if kept else 0

@@ -100,7 +100,7 @@ class LentMemory:
 
     def __init__(self, memory: SampleMemory) -> None:
         self._memory = memory
-        self._links: dict[int, ShardLink] = {}
+        self._links: dict[tuple[str, int], ShardLink] = {}  # by address: a row may become another machine's
         self._pid = os.getpid()
 
     def __getstate__(self) -> Any:
@@ -146,22 +146,21 @@ class LentMemory:
         """Ask a sample's machine; return what it said, None where it said nothing."""
         if not self._listens(index):
             return None
-        number = int(self._memory.owners[index])
-        lender = self._memory.lenders[number]
+        lender = self._memory.lenders[int(self._memory.owners[index])]
+        address = bytes(lender["host"]).decode(), int(lender["port"])
         deadline_s = time.monotonic() + ANSWER_S
         try:
-            return ask(self._link(number, lender, deadline_s), deadline_s)
+            return ask(self._link(address, deadline_s), deadline_s)
         except (OSError, BadPeer):
             lender["silent_until_s"] = time.monotonic() + SILENT_S
             with contextlib.suppress(KeyError, OSError):
-                self._links.pop(number).close()
+                self._links.pop(address).close()
             return None
 
-    def _link(self, number: int, lender: Any, deadline_s: float) -> ShardLink:
+    def _link(self, address: tuple[str, int], deadline_s: float) -> ShardLink:
         if self._pid != os.getpid():  # its parent's are its parent's
             self._links, self._pid = {}, os.getpid()
-        link = self._links.get(number)
+        link = self._links.get(address)
         if link is None:
-            host = bytes(lender["host"]).decode()
-            link = self._links[number] = ShardLink(host, int(lender["port"]), self._memory.token, deadline_s)
+            link = self._links[address] = ShardLink(*address, self._memory.token, deadline_s)
         return link

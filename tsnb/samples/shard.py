@@ -33,8 +33,9 @@ __all__ = ["Shard"]
 
 MOST_CONNECTIONS = 512
 """Open at once: one for each worker of the producer."""
-MOST_STRANGERS = 32
-"""Of them, those that have not proven yet that they know the token; each has two seconds for it."""
+MOST_STRANGERS = 128
+"""Of them, those that have not proven yet that they know the token; each has two seconds for it. Workers that all begin
+an epoch at once are some, too."""
 WHOLE_S = 10.0
 """How long a request may take from its first byte on, and a reply."""
 _WASTE_BYTES = 1 << 16
