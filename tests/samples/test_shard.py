@@ -191,14 +191,19 @@ def answering(play: Callable[[socket.socket], None]) -> Iterator[int]:
 def test_strangers_that_say_nothing_are_few_and_do_not_stay(
     one: Shard, link: ShardLink, token: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those who have proven themselves are not disturbed; after a while others get in again."""
+    """One too many is not even greeted; who has proven to be a worker is not disturbed. Later others get in again."""
     assert link.put(1, 0, RECORD, later())
-    with contextlib.ExitStack() as ends_all:
-        socks = [ends_all.enter_context(stranger(one.port)) for _ in range(MOST_STRANGERS + 5)]
+    with monkeypatch.context() as patient, contextlib.ExitStack() as end:
+        patient.setattr(shard_wire, "HANDSHAKE_S", HANG_S)
+        first, *_, last = [end.enter_context(stranger(one.port)) for _ in range(MOST_STRANGERS + 1)]
+        assert ends(last) == b""
+        assert len(greeted(first)) == 40
         assert link.take(1, len(RECORD), later()) is not False
-        for sock in socks:
-            ends(sock)
     promptly(lambda: one._strangers == 0)
+    monkeypatch.setattr(shard_wire, "HANDSHAKE_S", 0.2)
+    with stranger(one.port) as silent:
+        assert len(ends(silent)) == 40
+    monkeypatch.undo()
     with contextlib.closing(ShardLink(HOST, one.port, token, later())) as again:
         assert again.take(1, len(RECORD), later()) is not False
 
