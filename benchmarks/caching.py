@@ -15,6 +15,12 @@ LRU and MinIO's rule are computed over the same measured costs and sizes. Then "
 MinIO caches of a quarter of the memory each, against one shared cache on one stream.
 
     python -m benchmarks.caching [--photos 400] [--side 480] [--epochs 6] [--json FILE] [--quick]
+    python -m benchmarks.caching --cluster [--quick]
+
+`--cluster` measures instead what a sample costs that lies in the memory of another machine (docs/caching.md, "Over a
+cluster"), against one that is kept here and one that is prepared: the same photos, made 224x224, as uint8 and as
+float32. The other machine is a process of this one that has a real shard, and the network is the loopback: so the
+figures tell what both sides have to do, not what a network takes beside that.
 
 The figures stand in docs/caching.md.
 """
@@ -22,26 +28,35 @@ The figures stand in docs/caching.md.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import io
 import json
+import multiprocessing
+import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.samples.records import encode
+from tsnb.samples.lent import ShardLink
+from tsnb.samples.records import decode, digest, encode
+from tsnb.samples.shard import Shard
+from tsnb.samples.shard_wire import TOKEN_BYTES
 
 SIGMA = 0.8
 MEDIAN_SIDE = 480
 SMALL = 64
+USUAL = 224
+"""Pixels a side of what is fetched from another machine."""
 BATCH = 16
 TRIALS = 4
 
@@ -65,7 +80,8 @@ class Row:
 class Photos(Dataset[Any]):
     """JPEG files in memory; decoded, and made small, at each access: as for training, all have one size then."""
 
-    def __init__(self, photos: int, side: int = MEDIAN_SIDE, seed: int = 0) -> None:
+    def __init__(self, photos: int, side: int = MEDIAN_SIDE, seed: int = 0, small: int = SMALL) -> None:
+        self.small = small
         draws = np.random.default_rng(seed)
         # the area is log-normal with sigma: so is what decoding takes
         sides = np.clip(side * np.exp(SIGMA / 2 * draws.standard_normal(photos)), 24, 4 * side)
@@ -81,7 +97,7 @@ class Photos(Dataset[Any]):
     def __getitem__(self, index: int) -> Any:
         self.calls[index] += 1
         picture = Image.open(io.BytesIO(self.files[index])).convert("RGB")
-        small = picture.resize((SMALL, SMALL), Image.Resampling.BILINEAR)
+        small = picture.resize((self.small, self.small), Image.Resampling.BILINEAR)
         return torch.from_numpy(np.asarray(small).copy()), index
 
 
@@ -211,6 +227,115 @@ def measure(photos: Photos, shares: Sequence[float], epochs: int) -> list[Row]:
     return rows
 
 
+# -- over a cluster ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """One way to a sample of one size."""
+
+    way: str
+    size: int
+    """Bytes, as it is kept."""
+    wall_ms: float
+    """Median."""
+    cpu_ms: float
+    """Of the worker's machine, median."""
+    other_cpu_ms: float
+    """Of the other machine, mean."""
+
+
+def _lend(pipe: Any, token: bytes, room: int) -> None:
+    shard = Shard("127.0.0.1", room, token)
+    pipe.send(shard.port)
+    pipe.recv()
+    shard.close()
+
+
+@contextlib.contextmanager
+def lending(room: int) -> Iterator[tuple[ShardLink, psutil.Process]]:
+    """Have a process that lends memory; give a connection to it, and the process."""
+    context, token = multiprocessing.get_context("spawn"), secrets.token_bytes(TOKEN_BYTES)
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_lend, args=(theirs, token, room))
+    process.start()
+    try:
+        link = ShardLink("127.0.0.1", ours.recv(), token, time.monotonic() + 30.0)
+        with contextlib.closing(link):
+            yield link, psutil.Process(process.pid)
+    finally:
+        ours.send(None)
+        process.join()
+
+
+def timed(way: str, size: int, take: Callable[[int], Any], times: int, other: psutil.Process) -> Fetched:
+    """Measure one way to samples, alone."""
+
+    def spent() -> float:
+        found = other.cpu_times()
+        return float(found.user + found.system)
+
+    take(0)
+    theirs, took = spent(), []
+    for number in range(times):
+        began, mine = time.perf_counter(), time.process_time()
+        take(number)
+        took.append((time.perf_counter() - began, time.process_time() - mine))
+    wall_ms, cpu_ms = 1e3 * np.median(took, axis=0)
+    return Fetched(way, size, float(wall_ms), float(cpu_ms), 1e3 * (spent() - theirs) / times)
+
+
+def over_cluster(photos: int, times: int) -> list[Fetched]:
+    """Return what samples cost that are prepared, kept here, and fetched from another machine."""
+    torch.set_num_threads(1)
+    source = Photos(photos, small=USUAL)
+    return ways_to(source, lambda picture: picture, times) + ways_to(
+        source, lambda picture: picture.float() / 255, times
+    )
+
+
+def ways_to(source: Photos, convert: Callable[[torch.Tensor], torch.Tensor], times: int) -> list[Fetched]:
+    """Measure three ways to samples of one size."""
+
+    def prepare(number: int) -> Any:
+        picture, label = source[number % len(source)]
+        return convert(picture), label
+
+    records = [encode(prepare(number)) for number in range(len(source))]
+    digests = [digest(record) for record in records]
+    size, here = len(records[0]), [np.frombuffer(record, np.uint8) for record in records]
+
+    def take(number: int) -> Any:
+        return decode(here[number % len(here)].copy())
+
+    def fetch(number: int) -> Any:
+        made = link.take(number % len(here), size, time.monotonic() + 30.0)
+        assert made is not False
+        assert digest(made.data) == digests[number % len(here)]
+        return decode(made)
+
+    with lending(len(records) * size) as (link, other):
+        for number, record in enumerate(records):
+            assert link.put(number, number * size, record, time.monotonic() + 30.0)
+        return [
+            timed("prepared", size, prepare, max(len(here), times // 10), other),
+            timed("kept here", size, take, times, other),
+            timed("fetched from another machine", size, fetch, times, other),
+        ]
+
+
+def cluster_table(rows: Sequence[Fetched]) -> str:
+    """Return the rows as Markdown."""
+    lines = ["| sample | way | time | CPU here | CPU there |", "|---|---|---|---|---|"]
+    for row in rows:
+        cells = f"{row.wall_ms:.2f} ms | {row.cpu_ms:.2f} ms | {row.other_cpu_ms:.2f} ms"
+        lines.append(f"| {row.size / 1e3:,.0f} kB | {row.way} | {cells} |")
+    return "\n".join(lines)
+
+
+# -- what is printed -----------------------------------------------------------------------------------------
+
+
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as Markdown."""
     mine = {row.memory: row.cpu_s for row in rows if row.rule == "tsnb"}
@@ -235,7 +360,14 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=MEDIAN_SIDE, help=f"of the median photo ({MEDIAN_SIDE})")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few photos, one size: does it run")
+    parser.add_argument("--cluster", action="store_true", help="what a sample of another machine costs")
     given = parser.parse_args()
+    if given.cluster:
+        fetched = over_cluster(*((8, 20) if given.quick else (100, 2000)))
+        print(cluster_table(fetched))
+        if given.json:
+            given.json.write_text(json.dumps([asdict(row) for row in fetched], indent=1) + "\n")
+        return
     photos = Photos(60 if given.quick else given.photos, given.side)
     rows = measure(photos, (0.5,) if given.quick else (0.25, 0.5, 0.75), given.epochs)
     print(table(rows))

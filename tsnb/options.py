@@ -311,7 +311,9 @@ class StreamOptions:
         None, SIZE, "with --workers auto: what all of them together may use; left out: what is free"
     )
     cache: int | str | None = option(
-        None, SIZE, "memory for prepared samples: it keeps those that save the most work (docs/caching.md)"
+        None,
+        SIZE,
+        "memory of each machine for prepared samples: those that save the most work (docs/caching.md)",
     )
     max_batch_bytes: int | None = option(None, _BYTES, "room for one batch", surfaces=())
     reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())

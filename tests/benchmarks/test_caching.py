@@ -26,3 +26,18 @@ def test_all_rules_are_measured_from_end_to_end(tmp_path: Path) -> None:
         assert rows[rule]["kept"] > 15
     assert rows["none"]["cpu_s"] > rows["LRU"]["cpu_s"] > rows["tsnb"]["cpu_s"]
     assert "| 50% | MinIO |" in done.stdout
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_what_a_sample_of_another_machine_costs_is_measured_from_end_to_end(tmp_path: Path) -> None:
+    """Three ways to samples of two sizes; one that is fetched costs more than one that is kept here."""
+    file = tmp_path / "runs.json"
+    command = [sys.executable, "-m", "benchmarks.caching", "--cluster", "--quick", "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(file.read_text())
+    assert [row["way"] for row in rows] == ["prepared", "kept here", "fetched from another machine"] * 2
+    assert [row["size"] // 10_000 for row in rows] == [15] * 3 + [60] * 3
+    for _, here, fetched in (rows[:3], rows[3:]):
+        assert fetched["cpu_ms"] > here["cpu_ms"]

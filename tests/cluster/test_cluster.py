@@ -201,7 +201,7 @@ def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
 
 
 def test_a_cache_serves_all_machines(machines: Machines, takers: list[Place]) -> None:
-    """What is kept on the producer's machine is prepared for none again."""
+    """What is kept on the producer's machine is prepared for none again; all fits there, so nothing lies elsewhere."""
     alone = [digest(batch) for batch in loader(rows=80)]
     with tsnb.serve(
         loader(rows=80, slow_s=0.002), name="kept", seed=1, engine="ray", cache="64MiB"
@@ -211,7 +211,7 @@ def test_a_cache_serves_all_machines(machines: Machines, takers: list[Place]) ->
         assert epochs(far) == [alone] * 4
         cache = producer.status().cache
         assert cache is not None
-        assert (cache.state, cache.kept) == ("serving", 80)
+        assert (cache.state, cache.kept, cache.lent_kept) == ("serving", 80, 0)
         assert cache.hits >= 80, "an epoch may have been prepared ahead"
 
 

@@ -51,6 +51,7 @@ PURITY = {
     "tsnb.producer.decisions": OUTSIDE,
     "tsnb.device_sharing.gpu_slots": OUTSIDE,
     "tsnb.samples.choice": OUTSIDE,
+    "tsnb.samples.owners": OUTSIDE,
     "tsnb.stalling.sharing": OUTSIDE,
     "tsnb.stalling.sentences": OUTSIDE,
     "tsnb.panel": {"tsnb.arena", "tsnb.consumer", "tsnb.producer", "torch"},

@@ -338,7 +338,7 @@ def test_sizes_that_do_not_do() -> None:
         with pytest.raises(ValueError, match='give a size, such as "512MiB" or "2GiB"'):
             StreamOptions(cache=bad)
     assert StreamOptions(cache="2GiB").cache == 2 << 30
-    assert StreamOptions(cache="2GiB", engine="ray").cache == 2 << 30, "it works on the producer's machine"
+    assert StreamOptions(cache="2GiB", engine="ray").cache == 2 << 30, "of each machine"
 
 
 def test_a_data_set_in_memory_gains_nothing_and_nothing_is_kept() -> None:

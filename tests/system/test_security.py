@@ -125,7 +125,19 @@ def closing(channels: list[Line]) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    "part", ["wire", "transport", "arena", "consumer", "telemetry", "registry.py", "producer/server.py"]
+    "part",
+    [
+        "wire",
+        "transport",
+        "arena",
+        "consumer",
+        "telemetry",
+        "registry.py",
+        "producer/server.py",
+        "samples/shard.py",
+        "samples/shard_wire.py",
+        "samples/lent.py",
+    ],
 )
 def test_what_receives_from_sockets_cannot_unpickle(part: str) -> None:
     """None of these imports anything that makes objects out of bytes, nor do the producer's other receiving parts."""

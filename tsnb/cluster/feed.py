@@ -109,6 +109,8 @@ class Feed(threading.Thread):
         self._end_both()
 
     def _end_both(self) -> None:
+        if self._core.keeper is not None:
+            self._core.keeper.lenders.heard(())
         with contextlib.suppress(TsnbError):
             self._leave()
             self._line.connection.post(ms.Bye())
@@ -120,7 +122,9 @@ class Feed(threading.Thread):
         return self._heed(self._ask(self._hub.wanted, self._parts.number))
 
     def _heed(self, wants: FeedOrder) -> FeedOrder:
-        """Have the producer prepare what the cluster takes."""
+        """Have the producer prepare what the cluster takes, and know which machines lend it memory."""
+        if self._core.keeper is not None:
+            self._core.keeper.lenders.heard(wants.lenders)
         if wants.parts is not None:
             self._parts = wants.parts
             self._core.announce(FEED_NAME, wants.parts.cover, wants.parts.expects)

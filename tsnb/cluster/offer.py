@@ -85,11 +85,13 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         ray.get_runtime_context().get_node_id(), soft=False
     )
     where = {"name": lookup.hub_name(producer.name), "namespace": lookup.namespace()}
+    keeper = producer.core.keeper
+    lends = None if keeper is None else (keeper.limit_bytes, keeper.lenders.token)
     window, patience_s = options["window"], options["patience_s"] + LATER_S
     actor: Any = ray.remote(StreamHub)
     hub = _named(
         lambda: actor.options(num_cpus=0, max_concurrency=1000, scheduling_strategy=here, **where).remote(
-            producer.name, BETWEEN, _kept_between(window), patience_s, facts, options
+            producer.name, BETWEEN, _kept_between(window), patience_s, facts, options, lends
         ),
         producer.name,
     )

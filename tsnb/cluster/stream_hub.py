@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from tsnb.cluster.hub_dispatch import ClusterDispatch, SampleParts
 from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import JoinRefused
+from tsnb.samples.owners import Lender
 from tsnb.wire.messages import PROTOCOL
 
 __all__ = ["FeedOrder", "StreamHub", "budget_bytes"]
@@ -46,6 +47,8 @@ class FeedOrder(NamedTuple):
     """Whether no machine takes anything, or is expected back."""
     parts: SampleParts | None = None
     """Which samples it should take; None: as it was told before."""
+    lenders: tuple[Lender, ...] = ()
+    """The machines that lend memory for prepared samples now."""
 
 
 class StreamHub:
@@ -59,6 +62,8 @@ class StreamHub:
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order,
             indices (as a tuple) and batch_bytes.
         relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes, guard.
+        lends: The memory that each other machine lends to the producer's cache, in bytes, and the token by which the
+            producer's workers prove to be that; None: there is no cache.
     """
 
     def __init__(
@@ -69,6 +74,7 @@ class StreamHub:
         patience_s: float,
         facts: dict[str, Any],
         relay_options: dict[str, Any],
+        lends: tuple[int, bytes] | None = None,
     ) -> None:
         self._name = name
         self._dispatch = ClusterDispatch(
@@ -81,6 +87,9 @@ class StreamHub:
         )
         self._facts = facts
         self._relay_options = relay_options
+        self._lends = lends
+        self._lenders: dict[str, int] = {}  # numbers of the relays that lend, or will, by their machines
+        self._lent: dict[int, Lender] = {}  # by the relay's number
         self._feed = asyncio.Event()
         self._news: dict[int, asyncio.Event] = {}
         self._opening: dict[tuple[str, str], asyncio.Task[Any]] = {}
@@ -144,7 +153,13 @@ class StreamHub:
             self._ticking.result()  # without a clock no relay would be given up: the feed has to end it all
         wanted = self._dispatch.wanted
         batch = None if wanted is None else (wanted.run, wanted.epoch, wanted.first)
-        return FeedOrder(batch, self._dispatch.loading, self._dispatch.idle, self._dispatch.parts(known))
+        return FeedOrder(
+            batch,
+            self._dispatch.loading,
+            self._dispatch.idle,
+            self._dispatch.parts(known),
+            tuple(self._lent.values()),
+        )
 
     # -- for processes that attach -------------------------------------------------------------------------
 
@@ -186,20 +201,34 @@ class StreamHub:
         actor: Any = ray.remote(StreamRelay)
         me = ray.get_runtime_context().current_actor
         number = next(self._numbers)
+        lends = self._lends if self._may_lend(node, number) else None
         handle: Any = actor.options(num_cpus=0, max_concurrency=4, scheduling_strategy=at).remote(
-            me, number, self._name, directory, self._facts, self._relay_options
+            me, number, self._name, directory, self._facts, self._relay_options, lends
         )
         watched = self._watch(handle, number, (node, directory), asyncio.current_task())
         watching = asyncio.create_task(watched)
         self._watching.add(watching)
         watching.add_done_callback(self._watching.discard)
         try:
-            await handle.open.remote()
+            lent = await handle.open.remote()
         except BaseException:
             watching.cancel()
+            self._lends_no_more(number)
             ray.kill(handle)
             raise
+        if lent is not None and number in self._lenders.values():  # else it has died meanwhile
+            self._lent[number] = lent
         return handle
+
+    def _may_lend(self, node: str, number: int) -> bool:
+        """Return whether a relay is to lend memory: one on each machine but the producer's."""
+        if node == ray.get_runtime_context().get_node_id():
+            return False
+        return self._lenders.setdefault(node, number) == number
+
+    def _lends_no_more(self, number: int) -> None:
+        self._lent.pop(number, None)
+        self._lenders = {node: other for node, other in self._lenders.items() if other != number}
 
     async def _watch(self, handle: Any, number: int, where: tuple[str, str], opened: Any) -> None:
         """Notice a relay's end: it is asked again and again, which fails where it died."""
@@ -212,6 +241,7 @@ class StreamHub:
             except RayError:
                 lives = False
         self._forget(where, opened)
+        self._lends_no_more(number)
         key = self._keys.pop(number, None)
         if key is not None:
             self._dispatch.left(key, time.monotonic())

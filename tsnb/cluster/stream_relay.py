@@ -3,10 +3,13 @@
 To its consumers it is a producer like any other; to the hub it is a consumer. An epoch is asked for when a consumer of
 this machine asks, and left when none is there any more. A batch is copied from the machine's object store into the
 relay's arena, in one piece, and let go of at once.
+
+Where the producer has a cache, a relay also lends it memory of its machine (`samples.shard`), as long as it lives.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -15,12 +18,14 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from tsnb.engines import RELAY
+from tsnb.samples.owners import Lender
 from tsnb.wire.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
     from tsnb.cluster.remote_epochs import RemoteEpochs
     from tsnb.producer.core import Core
     from tsnb.producer.stream import Producer
+    from tsnb.samples.shard import Shard
 
 __all__ = ["StreamRelay"]
 
@@ -30,6 +35,7 @@ LIVE_S = 10.0
 """How long the hub's question whether this relay lives waits for its end."""
 IDLE_S = 1.0
 """How long no consumer of this machine takes an epoch before the others need not wait for this machine."""
+_log = logging.getLogger("tsnb")
 
 
 class StreamRelay:
@@ -42,6 +48,7 @@ class StreamRelay:
         directory: The runtime directory in which it enters itself.
         facts: As `StreamHub`.
         options: window, rubber_band, patience_s, max_batch_bytes and guard of the stream on this machine.
+        lends: As `StreamHub`; None: this machine lends nothing.
     """
 
     def __init__(
@@ -52,6 +59,7 @@ class StreamRelay:
         directory: str,
         facts: dict[str, Any],
         options: dict[str, Any],
+        lends: tuple[int, bytes] | None = None,
     ) -> None:
         os.environ["TSNB_RUNTIME_DIR"] = directory
         self._hub = hub
@@ -59,19 +67,25 @@ class StreamRelay:
         self._name = name
         self._facts = facts
         self._options = options
+        self._lends = lends
+        self._shard: Shard | None = None
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._producer: Producer | None = None
 
-    def open(self) -> None:
-        """Serve, if it is not done yet; returns when consumers can attach."""
+    def open(self) -> Lender | None:
+        """Serve, if it is not done yet; returns when consumers can attach.
+
+        Returns:
+            What this machine lends; None if it was said before, or is nothing.
+        """
         from tsnb.cluster.remote_epochs import RemoteEpochs
         from tsnb.producer.core import Settings
         from tsnb.producer.serving import begin
 
         with self._lock:
             if self._producer is not None:
-                return
+                return None
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
             settings = Settings(**self._options, name=self._name, in_step=True)
             self._producer = begin(epochs, settings, origin=RELAY, primed=False)
@@ -80,6 +94,24 @@ class StreamRelay:
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True
             )
             watching.start()
+            return self._lend()
+
+    def _lend(self) -> Lender | None:
+        """Begin to lend memory; return how to get at it, None where that cannot be."""
+        from tsnb.samples.pressure import room_within
+        from tsnb.samples.shard import Shard
+
+        if self._lends is None:
+            return None
+        limit_bytes, token = self._lends
+        util: Any = ray.util  # untyped
+        host, room = util.get_node_ip_address(), room_within(limit_bytes)
+        try:
+            self._shard = Shard(host, room, token)
+        except OSError as error:
+            _log.warning("this machine lends no memory to the cache of %r: %s.", self._name, error)
+            return None
+        return Lender(ray.get_runtime_context().get_node_id(), host, self._shard.port, room)
 
     def live(self) -> bool:
         """Return whether the relay serves, at its end or after a while; ask again to keep informed."""
@@ -111,6 +143,9 @@ class StreamRelay:
                         epochs.rest(ask)
         finally:
             producer.stop()
+            with self._lock:
+                if self._shard is not None:
+                    self._shard.close()
             self._ended.set()
 
 

@@ -78,8 +78,8 @@ def serve(
             found while trials go on, and followed (docs/before.md). For a DataLoader with a map-style data set.
         memory: With `workers="auto"`: what all workers together may use, "4GiB" or bytes; left out: what is free.
         cache: Memory for prepared samples, "2GiB" or bytes; it keeps those that save the most work
-            (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers, on this machine
-            only.
+            (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers. With
+            `engine="ray"` it is per machine: each other one that has a consumer lends as much.
         max_batch_bytes: Room for one batch; by default four times what the first one takes.
         reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
             again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives

@@ -8,6 +8,11 @@
 | `draws`, `cut` | draws from the global generators; where a sample's fixed part ends and its random part begins |
 | `learning` | the dataset that workers see: it measures, proves and keeps samples, and takes kept ones |
 | `keeper` | the producer's side: which phase it is, memory given back under pressure |
+| `pressure` | what of this machine's memory samples may have now |
+| `owners` | which other machine keeps which sample (pure) |
+| `shard`, `shard_wire` | memory that another machine lends, behind a port; what is said there |
+| `lent` | a worker's way to samples that lie on other machines |
+| `lenders` | the producer's side of it: who lends, what lies where |
 | `grown` | `grow`: a data set that others add to; finding what is new and whole |
 | `growth_index` | which samples such a data set has: append-only, on disk |
 | `growth_order` | the order of an epoch in which samples enter (pure) |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import threading
 import time
 from collections.abc import Iterator
@@ -12,12 +13,14 @@ import numpy as np
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from tsnb.errors import ArenaFull
-from tsnb.machine.memory import Pressure, free_memory, memory_bounds
-from tsnb.samples.choice import HitCost, choose, floor_of, to_give_back
+from tsnb.machine.memory import Pressure, free_memory
+from tsnb.samples.choice import HitCost, choose
 from tsnb.samples.cut import Cached
 from tsnb.samples.grown import Grown
 from tsnb.samples.learning import KeptDataset
+from tsnb.samples.lenders import Lenders
 from tsnb.samples.memory import (
+    ASSIGNED,
     CHOSEN,
     CUT,
     GIVEN,
@@ -31,13 +34,13 @@ from tsnb.samples.memory import (
     SampleMemory,
     adopted,
 )
+from tsnb.samples.pressure import LOOK_S, room_within, wanted_back
 from tsnb.samples.records import decode, digest, encode
+from tsnb.samples.shard_wire import TOKEN_BYTES
 from tsnb.telemetry.readings import CacheReading
 
 __all__ = ["Keeper", "why_not"]
 
-LOOK_S = 0.2
-"""How often free memory is looked at: it is given back within a second."""
 _PHASES = {LEARNING: "learning", PROVING: "proving", SERVING: "serving", OFF: "off"}
 _WAY_OUT = "Say where what is fixed ends: DataLoader(tsnb.cache(dataset, then=augment), ...)."
 
@@ -90,7 +93,11 @@ class Keeper:
     """Keeps samples of one stream.
 
     Args:
-        limit_bytes: Memory that it may use.
+        limit_bytes: Memory that it may use; each machine that lends some has the same limit.
+
+    Attributes:
+        limit_bytes: As above.
+        lenders: The other machines of a cluster that lend memory to it.
 
     Raises:
         TsnbError: This process may not open another descriptor.
@@ -99,8 +106,9 @@ class Keeper:
     def __init__(self, limit_bytes: int) -> None:
         taken_over = adopted()
         self._inherited = taken_over is not None
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
         self._memory = SampleMemory.create() if taken_over is None else SampleMemory(taken_over)
+        self.lenders = Lenders(secrets.token_bytes(TOKEN_BYTES))
         self._given_bytes = 0
         self._explicit = False
         self._ended = threading.Event()
@@ -126,10 +134,11 @@ class Keeper:
         )
         identity = hashlib.blake2b(f"{parts} {samples}".encode(), digest_size=16).digest()
         if not self._inherited:
-            _require(self._limit_bytes)
+            _require(self.limit_bytes)
         self._explicit = isinstance(loader.dataset, Cached)
-        if not memory.fit(samples, self._limit_bytes, identity) and self._explicit:
+        if not memory.fit(samples, self.limit_bytes, identity) and self._explicit:
             memory.form = CUT
+        self.lenders.fit(memory)
         self._watch.start()
         return KeptDataset(dataset, memory)
 
@@ -140,15 +149,21 @@ class Keeper:
             whole: Whether from its start, too; else the phase ends only if nothing is left to do in it.
         """
         memory = self._memory
-        if memory.phase == LEARNING:
+        if memory.phase == OFF:
+            self.lenders.release()
+        elif memory.phase == LEARNING:
             if whole or (memory.states != UNSEEN).all():
                 self._choose()
-        elif memory.phase == PROVING and (whole or not (memory.states == CHOSEN).any()):
+        elif memory.phase == PROVING and (
+            whole or not ((memory.states == CHOSEN) | (memory.states == ASSIGNED)).any()
+        ):
             if memory.gave:
                 self._forget_torn()
             memory.phase = SERVING
-            if not (memory.states == WRITTEN).any() and not self._given_bytes:
+            if not ((memory.states == WRITTEN).any() or memory.away().any() or self._given_bytes):
                 self._gain_nothing()
+        elif memory.phase == SERVING and self.lenders.changed:
+            self.lenders.place(memory)
 
     def _gain_nothing(self) -> None:
         self._memory.why = _NO_GAIN
@@ -160,19 +175,12 @@ class Keeper:
         if not known.any():
             return
         cost_s = np.where(known, memory.cost_s, 0.0)
-        chosen = choose(cost_s, memory.sizes, self._room(), _hit_cost())
-        if not len(chosen.indices):
+        chosen = choose(cost_s, memory.sizes, room_within(memory.room_bytes), _hit_cost())
+        memory.place(*chosen)
+        if not self.lenders.place_anew(memory) and not len(chosen.indices):
             self._gain_nothing()
             return
-        memory.place(*chosen)
         memory.phase = PROVING
-
-    def _room(self) -> int:
-        """Return the memory for samples: the limit, and no more than is free above the floor."""
-        free, bounds = free_memory(), memory_bounds()
-        if free is None or bounds is None:
-            return self._memory.room_bytes
-        return max(0, min(self._memory.room_bytes, free.size - 2 * floor_of(bounds.total_bytes)))
 
     def _forget_torn(self) -> None:
         """Prepare samples anew that were being written while memory was given back: some of their bytes may be gone."""
@@ -187,25 +195,30 @@ class Keeper:
         """Return its numbers now. Called from any thread."""
         memory = self._memory
         if not memory.samples:
-            return CacheReading("learning", "", 0, 0, 0, self._limit_bytes, 0, 0, 0, 0.0)
-        hits, misses, saved_us = (int(n) for n in memory.counters.sum(axis=0)[:3])
+            return CacheReading("learning", "", 0, 0, 0, self.limit_bytes, 0, 0, 0, 0.0)
+        hits, misses, saved_us, lent_hits = (int(n) for n in memory.counters.sum(axis=0))
         why, phase = memory.why, memory.phase
         if why and phase != OFF:
             why = f"{why}: kept as they are before `transform`"
         elif why and why != _NO_GAIN and not self._explicit:
             why = f"{why}. {_WAY_OUT}"
         kept = int(np.count_nonzero((memory.states == WRITTEN) & (memory.forms == memory.form)))
+        lenders, lent_kept, lent_bytes = (0, 0, 0) if phase == OFF else self.lenders.counts(memory)
         return CacheReading(
             state=_PHASES[phase],
             why=why,
             samples=memory.samples,
             kept=0 if phase == OFF else kept,
             kept_bytes=memory.touched_bytes(),
-            limit_bytes=self._limit_bytes,
+            limit_bytes=self.limit_bytes,
             given_bytes=self._given_bytes,
             hits=hits,
             misses=misses,
             saved_s=saved_us * 1e-6,
+            lenders=lenders,
+            lent_kept=lent_kept,
+            lent_bytes=lent_bytes,
+            lent_hits=lent_hits,
         )
 
     def close(self) -> None:
@@ -230,11 +243,8 @@ class Keeper:
         used = memory.used_bytes
         if not used or memory.phase not in (PROVING, SERVING):
             return
-        free, bounds = free_memory(), memory_bounds()
-        if free is not None and bounds is not None:
-            # a place not yet written is not in use: giving it up frees nothing, but it will not be taken either
-            wanted = to_give_back(used, free.size, floor_of(bounds.total_bytes), stalled)
-            self._given_bytes += memory.give_back(wanted)
+        # a place not yet written is not in use: giving it up frees nothing, but it will not be taken either
+        self._given_bytes += memory.give_back(wanted_back(used, stalled))
 
 
 def _require(limit_bytes: int) -> None:

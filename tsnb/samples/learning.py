@@ -4,7 +4,7 @@
 |---|---|---|
 | learning | prepared | its digest, cost and size are noted |
 | proving | prepared, in another epoch, so under another seed | its digest must be the same; a chosen one is kept |
-| serving | taken where it is kept, else prepared | nothing is measured any more |
+| serving | taken where it is kept, else prepared | one that is to lie on another machine is proven and kept as before |
 
 A batch always gets the sample as the user's own code has prepared it, or one that was proven to be the same: with the
 cache on and off a stream is the same bit for bit.
@@ -29,7 +29,8 @@ from tsnb.printable import one_line
 from tsnb.samples.choice import LEAST_COST_S
 from tsnb.samples.cut import Call, Unsplittable, cut_of, filled, template_of
 from tsnb.samples.draws import Draws, another_seed
-from tsnb.samples.memory import CHOSEN, CUT, LEARNING, OFF, SERVING, WHOLE, SampleMemory
+from tsnb.samples.lent import LentMemory
+from tsnb.samples.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.samples.records import decode, digest, encode, join, part
 
 __all__ = ["KeptDataset"]
@@ -52,6 +53,7 @@ class KeptDataset:
     def __init__(self, dataset: Any, memory: SampleMemory) -> None:
         self.dataset = dataset
         self._memory = memory
+        self._lent = LentMemory(memory)
         self._cut: Any = None
         self._looked = False
         self._probes = PROBES
@@ -71,12 +73,16 @@ class KeptDataset:
         if not self._looked:
             self._look()
         if phase == SERVING:
-            record = memory.read(number)
+            here = memory.read(number)
+            record = self._lent.read(number) if here is None else here
             if record is not None:
-                memory.count(self._row, hit=True, saved_s=float(memory.cost_s[number]))
+                saved_s = float(memory.cost_s[number])
+                memory.count(self._row, hit=True, saved_s=saved_s, lent=here is None)
                 return self._made(decode(record), memory.form)
             memory.count(self._row, hit=False)
-            return self.dataset[index]
+            return (
+                self._measured(index, number, phase) if self._lent.waits_for(number) else self.dataset[index]
+            )
         memory.count(self._row, hit=False)
         return self._measured(index, number, phase)
 
@@ -129,10 +135,13 @@ class KeptDataset:
             if self._probes > 0 and phase == LEARNING:
                 self._probes -= 1
                 self._probe(index, record, form)
-            if self._memory.states[number] == CHOSEN and self._memory.forms[number] == form:
+            state = self._memory.states[number]
+            if state in (CHOSEN, ASSIGNED) and self._memory.forms[number] == form:
                 self._prove(record, sample, form, before, after)
                 if cost_s >= LEAST_COST_S:  # else the first time was a busy moment of the machine's
-                    self._memory.write(number, record)
+                    (self._memory if state == CHOSEN else self._lent).write(number, record)
+                elif state == ASSIGNED:
+                    self._memory.states[number] = GIVEN
         except _NotKept as error:
             after.restore()
             self._give_up(form, number, str(error))

@@ -4,7 +4,8 @@
     | header | counters | lists | notes | samples, the densest first |
     +--------+----------+-------+-------+---------------------------+
 
-The lists have, for each sample of the dataset, its digest, its cost, its size, its place and its state. No
+The lists have, for each sample of the dataset, its digest, its cost, its size, its place, its state, and the machine
+whose memory it lies in if that is another one (`lent`); the header has the table of these machines. No
 allocation and no lock is needed: the producer gives every chosen sample its place between two epochs, and a
 worker writes a sample there. Two workers that write the same one write the same bytes. A state is set last, so
 whatever is killed leaves a sample that is either kept or is not.
@@ -21,6 +22,7 @@ import os
 import struct
 import threading
 import zlib
+from collections.abc import Collection
 from multiprocessing.reduction import DupFd
 from typing import Any
 
@@ -29,12 +31,16 @@ import numpy as np
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
+from tsnb.samples.choice import ALIGN_BYTES
 
 __all__ = [
+    "ASSIGNED",
+    "AWAY",
     "CHOSEN",
     "CUT",
     "GIVEN",
     "LEARNING",
+    "MOST_LENDERS",
     "OFF",
     "PROVING",
     "SEEN",
@@ -52,19 +58,25 @@ LEARNING, PROVING, SERVING, OFF = range(4)
 kept ones are taken; off: samples cannot be kept (`SampleMemory.why`)."""
 WHOLE, CUT = range(2)
 """Forms: a sample as the dataset returns it; its parts before anything is drawn."""
-UNSEEN, SEEN, CHOSEN, WRITTEN, GIVEN = range(5)
-"""States of a sample: nothing known; cost and digest are; it has a place; it lies there; its memory was given back."""
+UNSEEN, SEEN, CHOSEN, WRITTEN, GIVEN, ASSIGNED, AWAY = range(7)
+"""States of a sample: nothing known; cost and digest are; it has a place; it lies there; its memory was given back; it
+has a place on another machine; it lies there."""
 
 _HEADER = struct.Struct("<8sQQ16sI")
 """Magic, samples, bytes in all, what dataset it is, and a checksum of these."""
-_MAGIC = b"tsnb-s1\0"
+_MAGIC = b"tsnb-s2\0"
 _PHASE, _FORM, _PASSES, _GAVE = 256, 257, 258, 259
 _USED = slice(264, 272)
 _WHY = slice(512, 1536)
+_TOKEN = slice(2048, 2080)
+_LENDERS_AT = 2080
+_LENDER = np.dtype([("silent_until_s", "<f8"), ("host", "S45"), ("lends", "u1"), ("port", "<u2")])
+MOST_LENDERS = 36
+"""Machines whose memory is used: so many have room in the header."""
 _COUNTERS_AT = 4096
 WORKERS = 256
 """Rows of counters: further workers share the last one."""
-COUNTERS = ("hits", "misses", "saved_us", "spare")
+COUNTERS = ("hits", "misses", "saved_us", "lent_hits")
 _PIECE_BYTES = 1 << 22
 """Memory is given back by such pieces: other threads of this process stand still meanwhile."""
 _REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
@@ -99,6 +111,8 @@ class SampleMemory:
         fd: The shared memory; travels by fork, or by `multiprocessing` pickling while a worker is spawned.
         samples: How many samples the dataset has; 0 before `fit`.
         room_bytes: Memory for samples, without the lists.
+        lenders: The machines that lend memory, a row each: `host`, `port`, whether it `lends` (1), and until when on
+            the monotonic clock it is not asked (`silent_until_s`), because it did not answer.
     """
 
     def __init__(self, fd: int) -> None:
@@ -182,12 +196,15 @@ class SampleMemory:
             place += -(-size // 64) * 64
             return made
 
+        ends = _LENDERS_AT + MOST_LENDERS * _LENDER.itemsize
+        self.lenders: np.ndarray[Any, Any] = whole[_LENDERS_AT:ends].view(_LENDER)
         self.offsets = column(np.int64)
         self.digests = column(np.uint64), column(np.uint64)
         self.cost_s = column(np.float32)
         self.sizes = column(np.uint32)
         self.states = column(np.uint8)
         self.forms = column(np.uint8)
+        self.owners = column(np.uint8)
 
     # -- what all see ------------------------------------------------------------------------------------
 
@@ -237,6 +254,15 @@ class SampleMemory:
         text = why.encode()[: _WHY.stop - _WHY.start]
         self._bytes[_WHY] = np.frombuffer(text.ljust(_WHY.stop - _WHY.start, b"\0"), np.uint8)
 
+    @property
+    def token(self) -> bytes:
+        """What the machines that lend memory know this stream by; `shard_wire.TOKEN_BYTES` of them."""
+        return bytes(self._bytes[_TOKEN])
+
+    @token.setter
+    def token(self, token: bytes) -> None:
+        self._bytes[_TOKEN] = np.frombuffer(token, np.uint8)
+
     # -- samples -----------------------------------------------------------------------------------------
 
     def learn(self, index: int, digest: bytes, cost_s: float, size: int, form: int) -> None:
@@ -272,12 +298,14 @@ class SampleMemory:
             made: np.ndarray[Any, Any] = self._bytes[start : start + int(self.sizes[index])].copy()
         return made if self.states[index] == WRITTEN else None
 
-    def count(self, worker: int, *, hit: bool, saved_s: float = 0.0) -> None:
+    def count(self, worker: int, *, hit: bool, saved_s: float = 0.0, lent: bool = False) -> None:
         """Count one sample. Called by a worker, on a row of its own."""
         row = self.counters[min(worker, WORKERS - 1)]
         row[0 if hit else 1] += 1
         if hit:
             row[2] += int(saved_s * 1e6)
+        if lent:
+            row[3] += 1
 
     # -- the producer's ----------------------------------------------------------------------------------
 
@@ -287,6 +315,35 @@ class SampleMemory:
         self.offsets[indices] = offsets
         self.states[indices] = CHOSEN
         self.used_bytes = used_bytes
+
+    def assign(
+        self,
+        indices: np.ndarray[Any, Any],
+        owners: np.ndarray[Any, Any],
+        offsets: np.ndarray[Any, Any],
+    ) -> None:
+        """Give samples their places on other machines, by the rows of `lenders`. Called while no worker runs."""
+        self.owners[indices] = owners
+        self.offsets[indices] = offsets
+        self.states[indices] = ASSIGNED
+
+    def withdraw(self, rows: Collection[int]) -> None:
+        """Forget what lies on some machines. Called while no worker runs."""
+        placed = (self.states == ASSIGNED) | (self.states == AWAY)
+        self.states[placed & np.isin(self.owners, list(rows))] = SEEN
+
+    def end_of(self, row: int) -> int:
+        """Return the end of the last sample that has its place on a machine, at a cache line."""
+        mine = ((self.states == ASSIGNED) | (self.states == AWAY)) & (self.owners == row)
+        end = int((self.offsets[mine] + self.sizes[mine]).max(initial=0))
+        return -(-end // ALIGN_BYTES) * ALIGN_BYTES
+
+    def away(self) -> np.ndarray[Any, Any]:
+        """Return which samples lie on machines that lend memory still, bool [samples]."""
+        there: np.ndarray[Any, Any] = (self.states == AWAY) & (self.forms == self.form)
+        if there.any():
+            there &= self.lenders["lends"][np.minimum(self.owners, MOST_LENDERS - 1)] != 0
+        return there
 
     def give_back(self, size: int) -> int:
         """Give memory back to the system, what saves least first; return how much. Called at any time.
@@ -350,7 +407,7 @@ def _header(samples: int, limit_bytes: int, identity: bytes) -> bytes:
 
 def _lists_bytes(samples: int) -> int:
     """Return the bytes before the first sample, in whole pages."""
-    columns = sum(-(-samples * width // 64) * 64 for width in (8, 8, 8, 4, 4, 1, 1))
+    columns = sum(-(-samples * width // 64) * 64 for width in (8, 8, 8, 4, 4, 1, 1, 1))
     return -(-(_COUNTERS_AT + 8 * len(COUNTERS) * WORKERS + columns) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

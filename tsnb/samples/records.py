@@ -147,6 +147,6 @@ def _value(memory: memoryview) -> Any:
     return pickle.loads(text, buffers=buffers)  # noqa: S301  # a worker of the same producer wrote it
 
 
-def digest(record: bytes) -> bytes:
+def digest(record: bytes | memoryview) -> bytes:
     """Return 16 bytes that are another for every other record."""
     return hashlib.blake2b(record, digest_size=16).digest()

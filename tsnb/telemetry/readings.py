@@ -274,6 +274,14 @@ class CacheReading:
     """Samples prepared so far."""
     saved_s: Number
     """What preparing the taken ones would have cost, in seconds of one core."""
+    lenders: Whole = 0
+    """Other machines of the cluster in whose memory samples are kept."""
+    lent_kept: Whole = 0
+    """Samples in their memory, beside `kept`."""
+    lent_bytes: Whole = 0
+    """What these take there."""
+    lent_hits: Whole = 0
+    """Of `hits`, those that were fetched from there."""
 
 
 GROWTH_KINDS = ("round", "entered")

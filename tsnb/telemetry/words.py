@@ -221,13 +221,23 @@ def cached(reading: CacheReading) -> str:
     if reading.state == "off":
         return f"cache: off, {reading.why}"
     asked = reading.hits + reading.misses
-    share = f", {percent(reading.hits / asked)} of samples taken from it" if reading.hits else ""
+    fetched = f" ({percent(reading.lent_hits / asked)} fetched)" if reading.lent_hits else ""
+    share = f", {percent(reading.hits / asked)} of samples taken from it{fetched}" if reading.hits else ""
     back = f", {mebibytes(reading.given_bytes / 2**20)} given back" if reading.given_bytes else ""
     why = f" ({reading.why})" if reading.why else ""
     return (
         f"cache: {reading.state}, {reading.kept:,} of {reading.samples:,} samples in "
-        f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{share}{back}{why}"
+        f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{_lent(reading)}"
+        f"{share}{back}{why}"
     )
+
+
+def _lent(reading: CacheReading) -> str:
+    """Return what of a cache other machines keep; empty where they keep nothing."""
+    if not reading.lenders:
+        return ""
+    machines = "1 other machine" if reading.lenders == 1 else f"{reading.lenders:,} other machines"
+    return f", {reading.lent_kept:,} in {mebibytes(reading.lent_bytes / 2**20)} of {machines}"
 
 
 def cache_text(reading: StreamReading) -> str:
