@@ -168,6 +168,8 @@ class Member:
     """The stream's blocked clock at that moment."""
     batches: int = 0
     samples: int = 0
+    left_out: int = 0
+    """Of `samples` those that were not given to it: others' of its batches, and what it dropped."""
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
