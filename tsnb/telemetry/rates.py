@@ -133,9 +133,14 @@ class RateWindow:
         return max(0, whole - last.published) * (last.time_s - first.time_s) / published
 
     def loader_alone_per_s(self) -> float:
-        """Return how many batches a second the loader could give if no trial held it back; NaN where unknown."""
+        """Return how many batches a second the loader could give if no trial held it back; NaN where unknown.
+
+        It is unknown while nobody wants a batch: what a loader that rests could do, nothing tells.
+        """
         faster, _ = loader_faster(*self.span, self.host)
-        return faster * self.batches_per_s() if math.isfinite(faster) else math.nan
+        published_per_s = self.batches_per_s()
+        rests = self.span[1].state == "idle" or not published_per_s > 0
+        return faster * published_per_s if math.isfinite(faster) and not rests else math.nan
 
     @property
     def host(self) -> HostReading | None:

@@ -243,8 +243,7 @@ class Dispatch:
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
         member.batches += 1
-        member.samples += taken.rows
-        member.left_out += max(0, taken.rows - take.rows)
+        member.count(taken.rows, take.rows)
         if member.phase is not Phase.STREAMING:
             if member.keeps_place:
                 self._collect()  # its place has moved on
@@ -276,8 +275,7 @@ class Dispatch:
             self.epochs.unpin(index)
 
     def _given(self, key: int, given: ms.Given) -> None:
-        member = self.members[key]
-        member.left_out = max(0, member.samples - given.rows)
+        self.members[key].settle(given.rows)
 
     def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
         self._leave_epoch(self.members[key])

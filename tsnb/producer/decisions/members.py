@@ -202,6 +202,15 @@ class Member:
         """Index of the next batch it will take."""
         return self.cursor - len(self.granted)
 
+    def count(self, rows: int, own: int) -> None:
+        """It took a batch of so many rows; so many of them are its own."""
+        self.samples += rows
+        self.left_out += max(0, rows - own)
+
+    def settle(self, given: int) -> None:
+        """Its loops have got so many rows since it attached, whatever its takes came to."""
+        self.left_out = max(0, self.samples - given)
+
     def forgive(self, seconds: float, now: float) -> None:
         """Do as if some of the time had not been."""
         self.moved_s = min(now, self.moved_s + seconds)
