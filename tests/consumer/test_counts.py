@@ -147,11 +147,13 @@ def test_while_a_trial_leaves_its_streams_its_numbers_stay(
     """A report that is made on another thread just then has the held-out consumer, too: it was left out."""
     for name, batches in (("train", 3), ("held", 1)):
         train(producer, name, batches, 0)
-    seen, close = [], Consumer.close
+    seen: list[dict[str, Any]] = []
+    close = Consumer.close
 
     def look(consumer: Consumer) -> None:
-        for act in (lambda: None, lambda: close(consumer)):
-            act()
+        for closes in (False, True):
+            if closes:
+                close(consumer)
             looking = threading.Thread(target=lambda: seen.append(report()))
             looking.start()
             looking.join()
