@@ -98,7 +98,7 @@ def test_the_last_word_on_rows_is_said_only_where_it_is_another() -> None:
     count.given += 8
     assert count.settled() == ()
     assert count.took(batch, b"", Options(rank=1, world_size=3)) == ms.Take(3)
-    assert count.settled() == (ms.Given(8),)
+    assert count.settled() == (ms.Got(8),)
     assert count.settled() == ()
     count.connected()
     count.took(batch, b"", Options())

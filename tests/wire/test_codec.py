@@ -25,7 +25,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Ask(9, 3, 120, exact=True, held=(1,), patient=True),
     ms.Take(),
     ms.Take(12),
-    ms.Given(1 << 40),
+    ms.Got(1 << 40),
     ms.Waiting(),
     ms.Release(2**32 - 1),
     ms.Leave(),

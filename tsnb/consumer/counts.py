@@ -5,7 +5,7 @@ a rank its share, and what `drop_last` leaves out is given to nobody. The stream
 by loader batches: `Line` and `Session` have those.
 
 The producer is told of rows as batches are received (`Take`), a moment before the loop has them. Where that was wrong
-in the end, because a loop was left or its last batch dropped, `Given` says the true number.
+in the end, because a loop was left or its last batch dropped, `Got` says the true number.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Count:
         if given == self._told:
             return ()
         self._told = given
-        return (ms.Given(given),)
+        return (ms.Got(given),)
 
 
 class Total(NamedTuple):

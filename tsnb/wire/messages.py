@@ -1,6 +1,6 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Given  Rest  Metrics  Losses  Planned
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Losses  Planned
                        Continues  Threads  DeviceRefused  LiveTold  LiveNow  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
@@ -32,7 +32,7 @@ __all__ = [
     "EpochEnded",
     "EpochStarted",
     "Failed",
-    "Given",
+    "Got",
     "HeldUp",
     "Hello",
     "LayoutTold",
@@ -172,7 +172,7 @@ class Leave(NamedTuple):
     """The consumer leaves its epoch before the end (`break`)."""
 
 
-class Given(NamedTuple):
+class Got(NamedTuple):
     """How many rows the consumer's loops have got since it attached, where that is not what its Takes come to."""
 
     rows: int
@@ -556,7 +556,7 @@ Message = (
     | Waiting
     | Release
     | Leave
-    | Given
+    | Got
     | Rest
     | Metrics
     | Losses

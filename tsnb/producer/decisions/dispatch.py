@@ -53,7 +53,7 @@ __all__ = ["HELD_S", "Dispatch"]
 HELD_S = 3.0
 """A consumer that waits so long for an epoch is told which ones hold it: the end of any epoch may take less."""
 
-_QUIET = (ms.Take, ms.Waiting, ms.Release, ms.Given)
+_QUIET = (ms.Take, ms.Waiting, ms.Release, ms.Got)
 """What a consumer says in the middle of its epoch: three messages for each batch and consumer, so these steps look no
 further than they must. `check` after each of them, in the tests, proves that nothing else follows."""
 
@@ -119,7 +119,7 @@ class Dispatch:
             ms.Waiting: self._waiting,
             ms.Release: self._released,
             ms.Leave: self._left_epoch,
-            ms.Given: self._given,
+            ms.Got: self._got,
             ms.Rest: self._rested,
             ms.Bye: self._detached,
         }
@@ -274,8 +274,8 @@ class Dispatch:
         if index is not None:
             self.epochs.unpin(index)
 
-    def _given(self, key: int, given: ms.Given) -> None:
-        self.members[key].settle(given.rows)
+    def _got(self, key: int, got: ms.Got) -> None:
+        self.members[key].settle(got.rows)
 
     def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
         self._leave_epoch(self.members[key])
