@@ -28,7 +28,7 @@ from tsnb.sweeps.space_grammar import add_sweep, read_rule
 from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.tuning import tune_as_typed
-from tsnb.telemetry.words import balanced, cached, growth_text, incidents, tuned
+from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
 from tsnb.words import text_table
 
 if TYPE_CHECKING:
@@ -555,9 +555,7 @@ def _status(options: argparse.Namespace) -> None:
     name, view = look(options.name)
     lines = [as_text(view, f"stream {name}")]
     if view.latest is not None:
-        lines += incidents(view.latest)
-        lines += list(filter(None, [growth_text(view.latest)]))
-        lines += [cached(view.latest.cache)] if view.latest.cache is not None else []
+        lines += footnotes(view.latest)
     print("\n".join(lines))
 
 

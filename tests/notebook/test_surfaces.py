@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +20,12 @@ from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.cli import main
 from tsnb.experiments import own_life, trials
 from tsnb.experiments.memory_queue import MemoryQueue
 from tsnb.machine.memory import Free
+from tsnb.notebook import streams
 from tsnb.notebook.panels import TrialLogs
 from tsnb.panel import Panel
 from tsnb.records.notices import Notice
@@ -31,6 +34,7 @@ from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.readings import CacheReading
 from tsnb.telemetry.view import StreamView, as_text
 from tsnb.telemetry.watching import watch
 from tsnb.telemetry.words import remaining
@@ -60,6 +64,26 @@ def train(how, accuracy=0.5):
         time.sleep(0.05)
 """
 
+
+PART = """
+def part(share):
+    import tsnb
+    got, seen = 0, []
+    with tsnb.attach(subset=range(0, 80, share), batch_size=6, drop_last=share > 1) as train:
+        for epoch in range(3):
+            for number, (batch,) in enumerate(train):
+                got += len(batch)
+                tsnb.log(got=got)
+                if share == 2 and number == 1:
+                    break  # its epochs are left
+        seen.append(train.stats().samples)
+    for (batch,) in (held := tsnb.attach(fold=(0, 5), held_out=True)):
+        got += len(batch)
+        tsnb.log(got=got)
+    seen.append(held.stats().samples)
+    tsnb.log(got=got)
+    return got, seen
+"""
 
 SLOW = """
 def slow(epochs=400):
@@ -251,6 +275,57 @@ def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., A
     (one,) = story(streamed("short").readings, ended=True).trials
     assert (one.state, one.metrics["accuracy"]) == ("interrupted", 0.75)
     panel.close()
+
+
+def test_samples_are_those_that_a_trial_got_everywhere(numbers: tsnb.Producer, tmp_path: Path) -> None:
+    """A part in batches of its own that drops the rest, a consumer that is closed, a held-out one after it."""
+    import __main__
+
+    exec(compile(PART, "<cell>", "exec"), vars(__main__))
+    recorder = tsnb.record("numbers", tmp_path / "numbers.jsonl")
+    panel = Panel("numbers")
+    panel.follow()
+    started = [tsnb.run(vars(__main__)["part"], share=share, name=f"part{share}") for share in (1, 2, 5)]
+    for trial in started:
+        trial.wait(LIMIT_S)
+    got = {trial.name: trial.result() for trial in started}
+    assert [total for total, _ in got.values()] == [3 * 80 + 16, 36 + 16, 3 * 12 + 16]
+    until(lambda: not tsnb.status("numbers").consumers, LIMIT_S)
+    read = recorder.readings
+    until(lambda: recorder.readings > read + 1, LIMIT_S)
+    until(lambda: not any(lane.here for lane in panel._tape.view.rows.values()), LIMIT_S)
+    recorder.stop()
+    results, history = tsnb.results().set_index("name"), tsnb.history("got")
+    told = {one.name: one.samples for one in story(streamed("numbers").readings).trials}
+    again = {one.name: one.samples for one in story(recorded(tmp_path / "numbers.jsonl").readings).trials}
+    lanes = {lane.name: lane.reading.given for lane in panel._tape.view.rows.values()}
+    drawn = {line.name: list(line.x) for line in tsnb.plot("got", x="samples").data}
+    for trial in started:
+        name, (total, seen) = trial.name, got[trial.name]
+        logged = history[history["name"] == name]
+        assert list(logged["samples"]) == list(logged["value"]) == drawn[name], name
+        assert {trial.report["samples"], results.loc[name, "samples"], sum(seen)} == {total}, name
+        for surface in (told, again, lanes):
+            assert [surface[name], surface[f"{name}-held-out"]] == seen, name
+    panel.close()
+
+
+def test_both_statuses_say_the_same_below_the_trials(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was given up, a data set that grows, the cache: a line each."""
+    cache = CacheReading("serving", "", 50, 20, 1 << 20, 2 << 20, 0, 30, 70, 0.1)
+    view = StreamView()
+    view.feed(replace(stream(replace(consumer("a"), skipped=7)), found=3, cache=cache))
+    for module in ("tsnb.telemetry.following", "tsnb.notebook.streams"):
+        monkeypatch.setattr(f"{module}.look", lambda _name: ("numbers", view))
+    assert main(["status", "numbers"]) == 0
+    text = capsys.readouterr().out.rstrip("\n")
+    assert text == streams.status("numbers")
+    below = ["a gave up 7 batches", "3 samples found", "cache: serving, 20 of 50 samples"]
+    assert [line.startswith(said) for line, said in zip(text.splitlines()[-3:], below, strict=True)] == [
+        True
+    ] * 3
 
 
 def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:

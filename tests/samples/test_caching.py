@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import random
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from tests.producer.sources import Noisy, NoisyTogether, Numbers, Stand, Stream,
 from tsnb.errors import ArenaFull
 from tsnb.options import StreamOptions
 from tsnb.samples.keeper import Keeper
-from tsnb.samples.memory import WRITTEN
+from tsnb.samples.memory import WRITTEN, SampleMemory
 
 pytestmark = pytest.mark.system
 
@@ -123,7 +124,7 @@ def test_the_stream_is_the_same_with_a_cache_and_misses_are_what_was_not_kept(
             assert equal(found, wanted)
             assert counts.state == "serving"
             assert 10 < counts.kept < SAMPLES
-            assert counts.kept_bytes <= 40_000 + 4096
+            assert counts.kept_bytes <= counts.limit_bytes == 40_000
             if method == "fork":  # a spawned worker counts for itself
                 assert twice.min() >= 2
                 again = (pictures.prepared - twice).tolist()
@@ -339,6 +340,19 @@ def test_sizes_that_do_not_do() -> None:
             StreamOptions(cache=bad)
     assert StreamOptions(cache="2GiB").cache == 2 << 30
     assert StreamOptions(cache="2GiB", engine="ray").cache == 2 << 30, "of each machine"
+
+
+@pytest.mark.parametrize("beside", [0, 1, mmap.PAGESIZE - 1])
+def test_a_cache_that_is_full_is_never_larger_than_its_limit(beside: int) -> None:
+    """A limit within a page: that page, once begun, is in use as a whole."""
+    limit_bytes = 1 << 16 | beside
+    memory = SampleMemory.create()
+    try:
+        memory.fit(4, limit_bytes, b"x" * 16)
+        memory._bytes[:] = memory._bytes.copy()  # notes and samples have all of it
+        assert memory.room_bytes < memory.touched_bytes() <= limit_bytes
+    finally:
+        memory.close()
 
 
 def test_a_data_set_in_memory_gains_nothing_and_nothing_is_kept() -> None:

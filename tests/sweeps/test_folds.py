@@ -39,6 +39,9 @@ def test_every_fold_trains_on_what_it_does_not_validate_on_in_the_same_epochs(nu
     trials = list(found.sweep.values())
     assert [trial.name for trial in trials] == ["train-fold0", "train-fold1", "train-fold2"]
     results = [trial.result() for trial in trials]
+    got = [2 * len(seen[0][1]) + len(validated) for seen, _, validated, _ in results]
+    assert [trial.report["samples"] for trial in trials] == list(found.results()["samples"]) == got
+    assert {trial.report["epochs"] for trial in trials} == {2}, "the held-out consumer's epoch is no training"
     everything = [float(i) for i in range(400)]
     assert sorted(x for _, _, validated, _ in results for x in validated) == everything
     for (seen, last, validated, name), trial in zip(results, trials, strict=True):

@@ -19,6 +19,7 @@ from typing import Any, cast
 import pytest
 
 import tsnb
+from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
@@ -596,3 +597,17 @@ def test_a_plan_is_drawn_while_its_sweep_adds_to_it(monkeypatch: pytest.MonkeyPa
     show_plan("sweep", world.places, cast("Any", SimpleNamespace(trials=Trials())))
     found = newest()
     assert found is not None and [each.name for each in found.trials] == before
+
+
+def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan counts the stream's samples; a trial's own are those that it was given."""
+    parent = SimpleNamespace(name="tenth", samples=30)
+    own = [
+        SimpleNamespace(name="one", parent=parent, state="running"),
+        SimpleNamespace(name="new", parent=parent, state="running"),  # it has not taken anything
+        SimpleNamespace(name="over", parent=parent, state="done"),
+    ]
+    seen = replace(consumer("one", batches=10), left_out=72)
+    monkeypatch.setattr(forecast, "trials", SimpleNamespace(own=own))
+    monkeypatch.setattr(forecast, "status", lambda _stream: reading(0.0, seen))
+    assert forecast._clones("s") == {"one": ("tenth", 300.0), "new": ("tenth", 30.0)}

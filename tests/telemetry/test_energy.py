@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from tests.reports.made import consumer, reading
@@ -29,6 +30,17 @@ def test_joules_of_a_stream_and_of_a_trial_that_has_a_gpu_for_itself() -> None:
     assert (use.joules, use.samples) == ({"cuda:0": 5.0, "cuda:1": 6.0, "package-0": 4.0}, 3000)
     assert (use.trial_joules, use.trial_samples) == ({"a": 5.0}, {"a": 1000})
     assert use.text == "5 J for 1,000 samples (cuda:0, cuda:1, package-0); a 5 J"
+
+
+def test_joules_are_for_the_samples_that_trials_were_given() -> None:
+    """One takes a tenth of each batch: its own samples are a tenth."""
+    on = {"a": (0,), "tenth": (1,)}
+    trials = [consumer(name, batches=0) for name in on]
+    later = [consumer("a", batches=125), replace(consumer("tenth", batches=125), left_out=900)]
+    energy = [looked({"cuda:0": joules, "cuda:1": joules}, **on) for joules in (0.0, 5.5)]
+    use = energy_use([reading(0, *trials, host=energy[0]), reading(2, *later, host=energy[1])])
+    assert use.trial_samples == {"a": 1000, "tenth": 100}
+    assert use.text == "10 J for 1,000 samples (cuda:0, cuda:1); a 5.5 J; tenth 55 J"
 
 
 def test_counters_that_begin_anew_are_gone_on_from() -> None:

@@ -35,6 +35,16 @@ def consumer(batches: int, computing_s: float = 0.0, **fields: float) -> Consume
     )
 
 
+def test_samples_a_second_are_those_that_a_trial_was_given() -> None:
+    """A part's: of ten batches of 64 a sixteenth."""
+    window, later = RateWindow(), replace(consumer(10, 1.0), left_out=600)
+    window.add(reading(0.0, 0, (consumer(0),)))
+    window.add(reading(2.0, 10, (later,)))
+    pace = window.pace(later)
+    assert (pace.samples_per_s, pace.alone_per_s) == (20, 40)
+    assert pace.step_s == pytest.approx(0.1), "of a loader batch, as before"
+
+
 def test_one_reading_says_nothing_of_rates() -> None:
     """After a single reading every rate is unknown, not zero."""
     window, one = RateWindow(), consumer(5)
@@ -182,4 +192,13 @@ def test_the_loader_alone_gives_what_it_gave_and_what_it_stood_still() -> None:
     window.add(replace(reading(2.0, 20), workers=0, blocked_s=1.0))
     assert window.loader_alone_per_s() == pytest.approx(20)
     window.add(replace(reading(4.0, 20), workers=0, blocked_s=3.0))
+    assert math.isnan(window.loader_alone_per_s())
+
+
+@pytest.mark.parametrize(("state", "batches"), [("idle", 20), ("idle", 23), ("serving", 20)])
+def test_of_a_loader_that_rests_nothing_is_said_of_what_it_could_do(state: str, batches: int) -> None:
+    """It said 0 batches a second at most, or what came before it came to rest."""
+    window = RateWindow()
+    window.add(reading(0.0, 20))
+    window.add(replace(reading(2.0, batches), state=state))
     assert math.isnan(window.loader_alone_per_s())

@@ -21,6 +21,7 @@ import torch
 from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
+from tsnb.consumer.counts import Total, Totals
 from tsnb.consumer.options import Options, ranks_hint
 from tsnb.consumer.parts import Part
 from tsnb.engines import stream_of_cluster
@@ -35,6 +36,7 @@ __all__ = [
     "log_losses",
     "name_in_clone",
     "rest_all",
+    "totals",
 ]
 
 _HELD_OUT = "-held-out"
@@ -44,6 +46,9 @@ DYING_S = 0.5
 _consumers: dict[tuple[str, str], Consumer] = {}
 """This process's consumers by (producer's name, consumer's name). Strong references: between two loops of
 `for epoch in ...: for batch in tsnb.attach(...)` nothing else keeps the consumer, and it must not lose its place."""
+
+_totals = Totals()
+"""What this process's consumers did, those that are not kept any more included."""
 
 
 def attach(
@@ -149,10 +154,10 @@ def attach(
         if not mine.closed:
             _require_same_thread(mine)
         mine.close()
-    for key, other in list(_consumers.items()):
+    for other in consumers():
         other.close_if_gone()
         if other.closed:
-            _consumers.pop(key, None)
+            _forget(other)
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, shown] = consumer
     if attach_defaults.attached_to is not None:
@@ -236,7 +241,31 @@ def _between_producers(producer: str | None, name: str) -> Consumer | None:
 
 def consumers() -> list[Consumer]:
     """Return this process's consumers, and detached ones until their name is taken again."""
-    return list(_consumers.values())
+    return list(dict.fromkeys(_consumers.values()))
+
+
+def totals() -> list[Total]:
+    """Return what this process's consumers did, those that were closed or replaced included: each counts once."""
+    with _totals.changing:
+        return _totals.with_open((_key(consumer), _total(consumer)) for consumer in consumers())
+
+
+def _key(consumer: Consumer) -> tuple[str, str]:
+    return consumer.producer, consumer.name
+
+
+def _total(consumer: Consumer) -> Total:
+    return Total.of(consumer.producer, consumer.epoch, consumer.epoch_batches_taken, consumer.stats())
+
+
+def _forget(consumer: Consumer) -> None:
+    """Keep what a closed consumer did, and not the consumer."""
+    with _totals.changing:
+        keys = [key for key, other in _consumers.items() if other is consumer]
+        for key in keys:
+            del _consumers[key]
+        if keys:
+            _totals.keep(_key(consumer), _total(consumer))
 
 
 def log_losses(losses: Any) -> None:
@@ -314,8 +343,11 @@ def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
 
 def detach_all() -> None:
     """Close every consumer of this process; a trial kernel calls it when its cell has ended."""
-    while _consumers:
-        _consumers.popitem()[1].close()
+    while found := consumers():
+        try:
+            found[-1].close()
+        finally:
+            _forget(found[-1])
 
 
 def rest_all(*, failed: bool = False) -> None:
@@ -371,6 +403,7 @@ def _own_name() -> str:
 
 
 os.register_at_fork(after_in_child=_consumers.clear)  # a child has no connection of its parent's
+os.register_at_fork(after_in_child=_totals.forked)
 
 
 def device_here(asked: str | torch.device | None) -> str | torch.device | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 from tsnb import registry
+from tsnb.consumer.counts import Count
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
@@ -240,7 +241,7 @@ class Consumer(Bound):
         now_s = 0.0 if self._entered_s is None else time.monotonic() - self._entered_s
         return Stats(
             batches=self._line.batches,
-            samples=self._line.samples,
+            samples=self._line.count.given,
             epochs=self._epochs,
             inside_s=max(0.0, self._inside_s + now_s - self._line.paused_s),
             copied=self._line.scratch.taken,
@@ -327,6 +328,7 @@ class Consumer(Bound):
             self._closed = self._line.closed = True
         self._session.over()
         self._leave_clock()
+        self._line.settle()
         self._line.tell_metrics(last=True)
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone, ConsumerReplaced):
@@ -382,6 +384,17 @@ class Consumer(Bound):
     def taken(self) -> tuple[int, int]:
         """Whole epochs and loader batches taken, by those that it goes on from, too."""
         return self._before[0] + self._epochs, self._before[1] + self._line.batches
+
+    @property
+    def epoch_batches_taken(self) -> int | None:
+        """Loader batches taken of its epoch, all of them when it is over; None where that is not known."""
+        place = self._session.given
+        if place.epoch == self.epoch:
+            return place.batch
+        if self.options.batch_size is None:
+            with contextlib.suppress(TypeError):
+                return len(self)
+        return None
 
     def count_on(self, epochs: int, batches: int) -> None:
         """Count on from what was taken by those that this consumer goes on from, here and in the stream's readings.
@@ -575,6 +588,7 @@ class Consumer(Bound):
         if self._session.loop is loop:
             self.given = None
             self._end_epoch()
+            self._line.settle()
             if self.thread == threading.get_ident():  # else the collector came by in another thread
                 with contextlib.suppress(ProducerGone, ConsumerReplaced):  # the next step says so
                     self._line.discard_waiting()
@@ -589,6 +603,16 @@ class Consumer(Bound):
     def full_rows(self) -> int | None:
         """Samples of the stream in a full batch, where known; those of all ranks of its group."""
         return self.options.stream_batch_size or self._line.connection.welcome.batch_size
+
+    @property
+    def count(self) -> Count:
+        """The rows that it was given."""
+        return self._line.count
+
+    def settle(self) -> None:
+        """A loop has come to its end, and its user has been given all of it."""
+        if not self._closed:
+            self._line.settle()
 
     def rebatcher(self) -> Rebatcher | None:
         """Return what cuts batches to this consumer's own size; None where the loader's are wanted."""

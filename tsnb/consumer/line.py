@@ -18,6 +18,7 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.config import attach_defaults
 from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection, connect_to_successor
+from tsnb.consumer.counts import Count
 from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options, incomplete
@@ -58,6 +59,7 @@ class Line:
         connection: To the producer of now.
         allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
+        count: The rows that it was given.
         closed: Set to end a wait for a successor.
         look_s: When to look again whether somebody wants it to pause (monotonic seconds).
         stop_asked: What to raise at the next step: this consumer was asked to stop between two loops.
@@ -73,6 +75,7 @@ class Line:
         self.name = name if options.world_size < 2 else f"{name}[{options.rank}]"
         self.notices = Notices(self.name)
         self.scratch = ScratchPool()
+        self.count = Count()
         self.allotment = Allotment()
         self.connection = Connection(entry, name, options, self.scratch, reader)
         self.connection.post(self.allotment.report())
@@ -83,7 +86,7 @@ class Line:
         self.closed = False
         self.look_s = 0.0
         self.stop_asked: StopRequested | None = None
-        self.batches = self.samples = self.reconnects = 0
+        self.batches = self.reconnects = 0
         self.waited_s = 0.0
         self._paused_s = 0.0
         self._stands_since_s: float | None = None
@@ -126,14 +129,19 @@ class Line:
             part: The samples; None: all, of which nothing need be said.
         """
         self._part, indexed = part, self.connection.welcome.indexed
+        self.count.mask = None
         if part is not None and indexed is not None:
-            mask = part.packed(indexed)
+            self.count.mask, mask = part.mask(indexed), part.packed(indexed)
             for offset in range(0, len(mask), WANTS_BYTES):
                 self.connection.post(ms.Wants(offset, mask[offset : offset + WANTS_BYTES]))
 
     def leave(self) -> None:
         """The epoch has ended, or is left."""
         self.say(self.session.leave())
+
+    def settle(self) -> None:
+        """The loop is over: put right how many rows the producer was told that it got."""
+        self.say(*self.count.settled())
 
     def next(self) -> tuple[int, Delivered] | None:
         """Return the epoch's next loader batch and its number; None at its end.
@@ -153,8 +161,7 @@ class Line:
             except ProducerGone as gone:
                 self._come_back(gone)
                 continue
-            for message in turn.say:
-                self.connection.post(message)
+            self.say(*(turn.say if turn.batch is None else (self._took(turn.batch, taken),)))
             if turn.news is not None:
                 self._tell(turn.news)
             if taken is not None or turn.ended:
@@ -212,6 +219,7 @@ class Line:
         self.say(self.allotment.report())
         self._on_device_before += old.on_device.taken
         old.retire()
+        self.count.connected()
         self.tell_part(self._part)
         self.say(*self.session.branched(name, self.connection.welcome))
         if self.session.loop is None or not self.session.place.begun:
@@ -324,6 +332,7 @@ class Line:
         if successor is None:
             raise gone
         self.connection = successor
+        self.count.connected()
         self._live_told = ""
         successor.post(self.allotment.report())
         self._planned_told = 0  # the successor does not know it
@@ -357,13 +366,17 @@ class Line:
             _log.info("%r gave up %d of %d batches of epoch %d", self.name, gone, of, self.session.epoch)
         self._skipped_before = skipped
 
+    def _took(self, batch: ms.Batch, taken: tuple[int, Delivered] | None) -> ms.Take:
+        """Return the session's `Take`, with how many of the batch's rows are this consumer's."""
+        drawn = b"" if taken is None else taken[1].drawn
+        return self.count.took(batch, drawn, self.session.options)
+
     def _read(self, batch: ms.Batch) -> tuple[int, Delivered]:
         connection = self.connection
         unpacker = connection.unpacker
         layout = connection.layouts.lookup(batch.layout)
         delivered = unpacker.read(batch, layout, private=self.session.options.private)
         self.batches += 1
-        self.samples += batch.rows
         if (drawn := connection.drawn) is not None and drawn.lease == batch.lease:
             delivered.drawn = drawn.indices
         if (weighted := connection.weighted) is not None and weighted.lease == batch.lease:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tsnb.config import attach_defaults
+from tsnb.consumer.counts import shared
 from tsnb.consumer.device import Prefetch
 from tsnb.consumer.line import pass_boundary
 from tsnb.consumer.losses import Given
@@ -129,9 +130,11 @@ class EpochIterator(Iterator[Any], Bound):
             self._loop.place = self._loop.place.next_epoch()
             self._in_step = False
             self._consumer.given = None
+            self._consumer.settle()
             raise
         notices.given(delivered, guard=options.guard or self._consumer.guarded)
-        place = self._place_after(delivered)
+        place, count = self._place_after(delivered), self._consumer.count
+        rows = shared(delivered.rows, options)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
         batch, given = delivered.tree(), Given(delivered.drawn, delivered.weights)
@@ -141,9 +144,11 @@ class EpochIterator(Iterator[Any], Bound):
             except Exception:
                 # it was given: a loop that goes on gets the next one
                 self._loop.place, self._in_step, self._consumer.given = place, False, given
+                count.given += rows
                 raise
         # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
         self._loop.place = place
+        count.given += rows
         self._in_step = False
         self._consumer.given = given
         return batch

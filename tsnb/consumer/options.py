@@ -129,7 +129,7 @@ class Stats:
     batches: int
     """Loader batches."""
     samples: int
-    """Samples in them."""
+    """Samples that the loop has got: its own of those batches."""
     epochs: int
     """Epochs taken to their end."""
     inside_s: float

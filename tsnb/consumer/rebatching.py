@@ -21,7 +21,7 @@ from tsnb.consumer.parts import own_rows
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable
 
-__all__ = ["DRAWN_BYTES", "Rebatcher", "chosen", "cut", "part"]
+__all__ = ["DRAWN_BYTES", "Rebatcher", "chosen", "cut", "part", "share"]
 
 
 Rows = npt.NDArray[np.int64]
@@ -208,11 +208,23 @@ def _without_gaps(shape: tuple[int, ...], strides: tuple[int, ...], unit: int) -
     return tuple(made)
 
 
-def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
-    """Return a rank's own rows of a batch, as views: of n rows those from r*n//w to (r+1)*n//w for rank r of w.
+def share(rows: int, rank: int, world_size: int) -> slice:
+    """Return which rows of a batch are a rank's: of n those from r*n//w to (r+1)*n//w for rank r of w.
 
     Where the batch has fewer rows than there are ranks, those without a row get one that another has too: every rank
     must have something to compute on, or the others would wait for it.
+
+    Args:
+        rows: Of the batch.
+        rank: 0 to world_size - 1.
+        world_size: Ranks that share the batch.
+    """
+    start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
+    return slice(start, max(stop, min(start + 1, rows)))
+
+
+def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
+    """Return a rank's own rows of a batch, as views: its `share`.
 
     Args:
         whole: The batch for all ranks.
@@ -225,7 +237,7 @@ def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
     rows = whole.require_rows(
         f"rank={rank}, world_size={world_size}", "Say shard=False to give it whole to all ranks"
     )
-    start, stop = rank * rows // world_size, (rank + 1) * rows // world_size
-    own = cut(whole, start, max(stop, min(start + 1, rows)))
+    its = share(rows, rank, world_size)
+    own = cut(whole, its.start, its.stop)
     own.seq, own.rows = whole.seq, whole.rows
     return own

@@ -36,7 +36,7 @@ from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.view import as_text
-from tsnb.telemetry.words import balanced, growth_text, incidents, tuned
+from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
 from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
@@ -216,8 +216,7 @@ def _incidents(reading: StreamReading | None, kernel: ProducerKernel | None) -> 
         crashes = f", {kernel.crashes} after a crash" if kernel.crashes else ""
         lines.append(f"started again {times}{crashes}")
     if reading is not None:
-        lines += incidents(reading)
-        lines += list(filter(None, [growth_text(reading)]))
+        lines += footnotes(reading)
     return lines
 
 

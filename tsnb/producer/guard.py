@@ -272,7 +272,7 @@ class Guard:
         return [*strangers[:surplus], *late]
 
 
-_DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Rest)
+_DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Got, ms.Rest)
 """Messages for the decisions alone."""
 
 

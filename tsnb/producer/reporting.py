@@ -171,6 +171,7 @@ def _consumer(
         live=dict(session.live),
         epochs_before=session.before[0],
         batches_before=session.before[1],
+        left_out=member.left_out,
     )
 
 

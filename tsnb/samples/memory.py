@@ -143,9 +143,11 @@ class SampleMemory:
             ArenaFull: There is not so much memory.
         """
         lists = _lists_bytes(samples)
+        asked_bytes = limit_bytes
+        limit_bytes -= limit_bytes % mmap.PAGESIZE  # a page that is begun is in use as a whole
         if limit_bytes - lists < mmap.PAGESIZE:
             raise ArenaFull(
-                f"cache={limit_bytes:,} bytes is too small: the notes on {samples:,} samples alone take "
+                f"cache={asked_bytes:,} bytes is too small: the notes on {samples:,} samples alone take "
                 f"{lists:,}. Give it {_human(4 * lists)} or more, or leave it out."
             )
         header = _header(samples, limit_bytes, identity)

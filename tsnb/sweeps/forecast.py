@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tsnb.errors import TsnbError
 from tsnb.experiments.board import launch, trials
 from tsnb.experiments.engine import ThisMachine, engine_of
 from tsnb.experiments.plan import TrialPlan
@@ -27,6 +28,7 @@ from tsnb.planning.served import ServedCosts, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time
+from tsnb.telemetry.observer import status
 from tsnb.words import duration
 
 __all__ = ["plan_places", "show_plan", "watch_clones"]
@@ -91,7 +93,7 @@ def plan_places(
         told,
         clock=time.time,
         taken=lambda: samples_taken(costs.stream),
-        clones=_clones,
+        clones=lambda: _clones(costs.stream),
     )
     places.add(params)
     for line in _said(places, costs, wish):
@@ -117,12 +119,18 @@ def _starter(plan: TrialPlan, name: str, own: Mapping[str, Any]) -> Start:
     return start
 
 
-def _clones() -> dict[str, tuple[str, float]]:
-    """Return the clones that run: of each its parent, and how many samples that had taken."""
+def _clones(stream: str) -> dict[str, tuple[str, float]]:
+    """Return the clones that run: of each its parent, and how many of the stream's samples had gone by for that.
+
+    A plan counts those, and a trial what it was given of them: where it takes a part, a clone says how large that is.
+    """
+    parents = {t.name: t.parent for t in trials.own if t.parent is not None and t.state not in ENDED}
+    per_given: dict[str, float] = {}
+    if parents:
+        with contextlib.suppress(TsnbError, OSError):
+            per_given = {c.name: c.samples / c.given for c in status(stream).consumers if c.given}
     return {
-        trial.name: (trial.parent.name, float(trial.parent.samples))
-        for trial in trials.own
-        if trial.parent is not None and trial.state not in ENDED
+        name: (parent.name, parent.samples * per_given.get(name, 1.0)) for name, parent in parents.items()
     }
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "consumer_state",
     "count",
     "flow",
+    "footnotes",
     "growth_text",
     "incidents",
     "mebibytes",
@@ -354,6 +355,12 @@ def _half_up(value: float) -> int:
 
 SHOWN_MOVES = 3
 """The last moves of cores; the readings have more."""
+
+
+def footnotes(reading: StreamReading) -> list[str]:
+    """Return what `tsnb status` and `%tensorsocket status` say below the trials: incidents, growing data, the cache."""
+    cache = [] if reading.cache is None else [cached(reading.cache)]
+    return [*incidents(reading), *filter(None, [growth_text(reading)]), *cache]
 
 
 def incidents(reading: StreamReading) -> list[str]:

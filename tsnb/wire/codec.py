@@ -27,6 +27,7 @@ from tsnb.wire.messages import (
     EpochEnded,
     EpochStarted,
     Failed,
+    Got,
     HeldUp,
     Hello,
     LayoutTold,
@@ -79,7 +80,8 @@ MAX_SECONDS = 1e9
 _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     # 1-byte kind, then the fields in order; the hot path of the protocol
     1: (Batch, struct.Struct("<BHIIIIIQI")),
-    2: (Take, struct.Struct("<B")),
+    2: (Take, struct.Struct("<BI")),
+    5: (Got, struct.Struct("<BQ")),
     3: (Release, struct.Struct("<BI")),
     4: (Waiting, struct.Struct("<B")),
     6: (EpochEnded, struct.Struct("<BII")),

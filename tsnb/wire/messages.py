@@ -1,7 +1,7 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Rest  Metrics  Losses  Planned  Continues
-                       Threads  DeviceRefused  LiveTold  LiveNow  Bye
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Losses  Planned
+                       Continues  Threads  DeviceRefused  LiveTold  LiveNow  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  LiveAsked  StopAsked  Stopping
@@ -17,6 +17,7 @@ from typing import NamedTuple
 from tsnb.wire.device import DeviceRefused, DeviceTold, OnDevice
 
 __all__ = [
+    "ALL_ROWS",
     "PROTOCOL",
     "WHOLE_EPOCH",
     "Allotted",
@@ -31,6 +32,7 @@ __all__ = [
     "EpochEnded",
     "EpochStarted",
     "Failed",
+    "Got",
     "HeldUp",
     "Hello",
     "LayoutTold",
@@ -71,12 +73,14 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 21
+PROTOCOL = 22
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
 WHOLE_EPOCH = (1 << 32) - 1
 """In place of a number of batches: all that the epoch has."""
+ALL_ROWS = (1 << 32) - 1
+"""In place of a number of rows: all that the batch has."""
 
 
 class Hello(NamedTuple):
@@ -150,6 +154,9 @@ class Wants(NamedTuple):
 class Take(NamedTuple):
     """The consumer took the next batch it was sent."""
 
+    rows: int = ALL_ROWS
+    """Those of it that are its own; fewer where it takes a part of the samples, or is a rank."""
+
 
 class Waiting(NamedTuple):
     """The consumer has nothing left to take and waits."""
@@ -163,6 +170,12 @@ class Release(NamedTuple):
 
 class Leave(NamedTuple):
     """The consumer leaves its epoch before the end (`break`)."""
+
+
+class Got(NamedTuple):
+    """How many rows the consumer's loops have got since it attached, where that is not what its Takes come to."""
+
+    rows: int
 
 
 class Rest(NamedTuple):
@@ -543,6 +556,7 @@ Message = (
     | Waiting
     | Release
     | Leave
+    | Got
     | Rest
     | Metrics
     | Losses

@@ -88,6 +88,7 @@ class _TrialHere:
         )
         self._releasable: str | None = None
         self._changing = threading.Lock()
+        self._reporting = threading.Lock()
 
     def begin(self) -> None:
         """Note that this process is the trial's, and take down from now on what it logs."""
@@ -165,7 +166,8 @@ class _TrialHere:
         own = self.settings["name"]
         self.settings = {**self.settings, **settings, "name": name, "resume": {}}
         self.run, self.bridges = Run.of(settings["run"]), []
-        self._changing, self._reported, self._releasable = threading.Lock(), {}, None
+        self._changing, self._reporting = threading.Lock(), threading.Lock()
+        self._reported, self._releasable = {}, None
         values_here().branch()
         self._enter(self.reporter.count)
         keeper_here().branch(lambda known: name_in_clone(known, name, own))
@@ -203,14 +205,15 @@ class _TrialHere:
         if (why := self.memory.why_not()) != self._releasable:
             self._releasable = why
             tell(Releasable(why))
-        if not now and time.monotonic() - self._reported_s < REPORT_S:
-            return
-        self.peak.look()
-        news = report()
-        if news and news != self._reported:  # when all has been detached there is none
-            self._reported, self._reported_s = news, time.monotonic()
-            tell(Consumed(news))
-            self.run.report(news)
+        with self._reporting:  # so that no older numbers come after the last ones
+            if not now and (self.ended or time.monotonic() - self._reported_s < REPORT_S):
+                return
+            self.peak.look()
+            news = report()
+            if news and news != self._reported:
+                self._reported, self._reported_s = news, time.monotonic()
+                tell(Consumed(news))
+                self.run.report(news)
 
     def end(self, state: str, failure: str) -> None:
         """Hand on the last rows, leave every stream, and say how it ended; the notebook hears of it last."""

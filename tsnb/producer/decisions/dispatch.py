@@ -53,7 +53,7 @@ __all__ = ["HELD_S", "Dispatch"]
 HELD_S = 3.0
 """A consumer that waits so long for an epoch is told which ones hold it: the end of any epoch may take less."""
 
-_QUIET = (ms.Take, ms.Waiting, ms.Release)
+_QUIET = (ms.Take, ms.Waiting, ms.Release, ms.Got)
 """What a consumer says in the middle of its epoch: three messages for each batch and consumer, so these steps look no
 further than they must. `check` after each of them, in the tests, proves that nothing else follows."""
 
@@ -119,6 +119,7 @@ class Dispatch:
             ms.Waiting: self._waiting,
             ms.Release: self._released,
             ms.Leave: self._left_epoch,
+            ms.Got: self._got,
             ms.Rest: self._rested,
             ms.Bye: self._detached,
         }
@@ -231,7 +232,7 @@ class Dispatch:
         member.told_held = 0
         self._lost = [(member, lease) for lease in member.leases if lease not in ask.held]
 
-    def _took(self, key: int, _take: ms.Take) -> None:
+    def _took(self, key: int, take: ms.Take) -> None:
         member = self.members[key]
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
@@ -242,7 +243,7 @@ class Dispatch:
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
         member.batches += 1
-        member.samples += taken.rows
+        member.count(taken.rows, take.rows)
         if member.phase is not Phase.STREAMING:
             if member.keeps_place:
                 self._collect()  # its place has moved on
@@ -272,6 +273,9 @@ class Dispatch:
         index = member.leases.pop(lease, None)
         if index is not None:
             self.epochs.unpin(index)
+
+    def _got(self, key: int, got: ms.Got) -> None:
+        self.members[key].settle(got.rows)
 
     def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
         self._leave_epoch(self.members[key])

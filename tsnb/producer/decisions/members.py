@@ -168,6 +168,8 @@ class Member:
     """The stream's blocked clock at that moment."""
     batches: int = 0
     samples: int = 0
+    left_out: int = 0
+    """Of `samples` those that were not given to it: others' of its batches, and what it dropped."""
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
@@ -199,6 +201,15 @@ class Member:
     def taken(self) -> int:
         """Index of the next batch it will take."""
         return self.cursor - len(self.granted)
+
+    def count(self, rows: int, own: int) -> None:
+        """It took a batch of so many rows; so many of them are its own."""
+        self.samples += rows
+        self.left_out += max(0, rows - own)
+
+    def settle(self, given: int) -> None:
+        """Its loops have got so many rows since it attached, whatever its takes came to."""
+        self.left_out = max(0, self.samples - given)
 
     def forgive(self, seconds: float, now: float) -> None:
         """Do as if some of the time had not been."""
