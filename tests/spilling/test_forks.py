@@ -144,7 +144,12 @@ def test_what_reads_or_writes_a_weight_in_a_plain_child_ends_it(closed: bool) ->
     if closed:
         held.close()
     before = weight.numpy().tobytes()
-    how, _ = in_child(lambda: (faulthandler.disable(), weight.fill_(7.0)))
+
+    def touch() -> None:
+        faulthandler.disable()
+        weight.fill_(7.0)
+
+    how, _ = in_child(touch)
     assert how == -signal.SIGSEGV
     assert weight.numpy().tobytes() == before
     if closed:
