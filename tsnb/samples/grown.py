@@ -17,7 +17,7 @@ import os
 import threading
 import time
 import types
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -170,13 +170,15 @@ def grown_inside(loader: Any) -> tuple[Any, Grown] | None:
         loader: Anything; a DataLoader over the data set itself wraps nothing.
     """
     outer = loader.dataset if isinstance(loader, DataLoader) else loader
+    if isinstance(outer, Grown):
+        return None
     seen: set[int] = set()
     layer = [outer]
     for _ in range(DEEP):
-        inner = [value for each in layer for value in _held(each)]
+        inner = itertools.islice((value for each in layer for value in _held(each)), WIDE)
         layer = []
-        for value in inner[:WIDE]:
-            if isinstance(value, Grown) and not isinstance(outer, Grown):
+        for value in inner:
+            if isinstance(value, Grown):
                 return outer, value
             if id(value) not in seen:
                 seen.add(id(value))
@@ -184,15 +186,28 @@ def grown_inside(loader: Any) -> tuple[Any, Grown] | None:
     return None
 
 
-def _held(value: Any) -> list[Any]:
-    """Return what a wrapper holds: attributes, and what is in lists of them."""
-    if isinstance(value, dict):
-        return list(itertools.islice(value.values(), WIDE))
+_PLAIN = (
+    str,
+    bytes,
+    int,
+    float,
+    type(None),
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    torch.Tensor,
+    np.ndarray,
+)
+"""What holds no data set."""
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """Give what a wrapper holds: attributes, and what is in lists of them."""
     if isinstance(value, (list, tuple)):
-        return list(value[:WIDE])
-    if isinstance(value, (type, types.ModuleType, types.FunctionType, torch.Tensor, np.ndarray)):
-        return []
-    return list(getattr(value, "__dict__", {}).values())
+        found: Iterable[Any] = value
+    else:
+        found = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
+    return (each for each in itertools.islice(found, WIDE) if not isinstance(each, _PLAIN))
 
 
 class _Folder:
