@@ -65,6 +65,7 @@ for epoch in range(3):
 print("last", len(seen))
 """
 ROWS, BATCH = 96, 8
+DISK = Path(__file__).parents[2]  # where a temporary directory may be memory
 IN_EPOCH = ROWS // BATCH
 
 
@@ -141,6 +142,38 @@ def test_a_clone_computes_what_its_parent_computes_bit_for_bit_on_a_stream_witho
         assert told == [family, family], "the panel's drawer shows it for either"
         assert two.parent.samples == hold * (own or BATCH), "what its loop had got"
         assert [row.step for row in two.metrics.rows] == list(range(hold, len(one["seen"])))
+
+
+SPILLED = CELL.replace(
+    "seen, drawn",
+    "import warnings; warnings.simplefilter('ignore')\n"
+    "net[0] = torch.nn.Linear(8, 64)\n"
+    "net.insert(1, torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)))\n"
+    "optimizer = torch.optim.Adam(net.parameters(), lr=float(lr))\n"
+    "spilled = tsnb.spill(net, optimizer, '200KiB', directory=disk)\n"
+    "seen, drawn",
+    1,
+)
+
+
+def test_a_clone_of_a_spilled_model_has_a_file_of_its_own_and_both_train_right(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """The same losses where nothing is changed; a clone with another rate leaves its parent's as they are."""
+    with serve():
+        names = {"go": str(tmp_path / "go"), "own": 0, "disk": str(DISK)}
+        one = run_cell("one", SPILLED, {**names, "hold": (5, 9)}, outlet=page, threads=1)
+        waits_at(one, until, 5)
+        two = one.clone("two")
+        waits_at(one, until, 9)
+        hot = one.clone("hot", lr=0.5)
+        (tmp_path / "go").touch()
+        for trial in (one, two, hot):
+            trial.wait(120)
+        assert two["seen"] == one["seen"], "two that share weights would both be at fault: neither is"
+        assert len(one["seen"]) == 3 * IN_EPOCH
+        assert hot["seen"][:9] == one["seen"][:9]
+        assert [loss for *_, loss, _ in hot["seen"][12:]] != [loss for *_, loss, _ in one["seen"][12:]]
 
 
 @SLOW

@@ -6,7 +6,10 @@ import json
 import os
 import pickle
 import re
+import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +22,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
 import tsnb
 from tsnb.cli import main
@@ -31,6 +34,8 @@ from tsnb.samples.growth_index import GrowthIndex
 from tsnb.samples.growth_log import GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
 from tsnb.samples.selection import Standing, Trigger, after, every, read_select, worse
+from tsnb.telemetry.diagnosis import diagnose
+from tsnb.telemetry.observer import status
 
 HANG_S = 60.0
 
@@ -415,7 +420,7 @@ def test_a_folder_that_vanishes_ends_the_epoch_with_its_name_and_comes_back(tmp_
         (tmp_path / "gone").rename(folder)
         growth = producer.core.growth
         assert growth is not None
-        wait_until(lambda: growth._error is None)
+        wait_until(lambda: not growth.look_failure)
         assert len(torch.cat(list(consumer))) == 400
 
 
@@ -431,6 +436,166 @@ def test_what_does_not_go_with_growth_is_refused_with_the_way_out(tmp_path: Path
     with tsnb.serve(loader, name="g"), pytest.raises(JoinRefused, match="data set grows"):
         tsnb.attach("a", "g", subset=[1, 2])
     assert not [thread for thread in threading.enumerate() if thread.name == "tsnb-grow"]
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_folder_that_vanishes_with_its_index_is_named_whenever_it_does(
+    tmp_path: Path, workers: int
+) -> None:
+    """The default index lies inside: in the middle of an epoch, between two, and after both the next one is whole."""
+    folder, gone = folder_of(tmp_path, 400), tmp_path / "gone"
+    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=workers)
+    said = r"the folder '.*incoming' that a data set grows from is not there: make it, or mount it again"
+    with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
+        growth = producer.core.growth
+        assert growth is not None
+        loop = iter(consumer)
+        next(loop)
+        folder.rename(gone)
+        with pytest.raises(LoaderFailed, match=said):
+            list(loop)
+        with pytest.raises(LoaderFailed, match=said):
+            list(consumer)
+        gone.rename(folder)
+        wait_until(lambda: not growth.look_failure)
+        assert len(torch.cat(list(consumer))) == 400
+
+
+@pytest.mark.system
+def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_the_same_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the reading, `tsnb status`, `tsnb top`, the magic and the panel's sentence, until a look succeeds."""
+    folder, gone = folder_of(tmp_path, 8), tmp_path / "gone"
+    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4)
+    taken: list[int] = []
+
+    def loop(consumer: tsnb.Consumer) -> None:
+        taken.extend(int(n) for batch in consumer for n in batch)
+
+    with tsnb.serve(loader, name="g", window=2), tsnb.attach("a", "g") as consumer:
+        loop(consumer)
+        tsnb.rounds("g", every(2), select="new")
+        waiting = threading.Thread(target=loop, args=(consumer,), daemon=True)
+        waiting.start()
+        wait_until(lambda: not status("g").look_failure and bool(status("g").rounds))
+        folder.rename(gone)
+        wait_until(lambda: bool(status("g").look_failure))
+        said = f"New samples are not found: {status('g').look_failure}"
+        assert f"the folder {str(folder)!r} that a data set grows from is not there" in said
+        assert diagnose(status("g"), status("g")).text == said
+        assert said in " ".join(streams.status("g").split())
+        main(["status", "g"])
+        assert said in " ".join(capsys.readouterr().out.split())
+        main(["top", "g", "--once"])
+        shown = capsys.readouterr().out
+        assert "New samples are not found: the folder" in " ".join(shown.split()), shown
+        gone.rename(folder)
+        wait_until(lambda: not status("g").look_failure)
+        assert "not found" not in streams.status("g")
+        add(folder, 8, 9)
+        waiting.join(HANG_S)
+        assert taken == list(range(10))
+        tsnb.rounds("g", None)
+
+
+class Wrapped(Dataset[Any]):
+    """A wrapper of the user's."""
+
+    def __init__(self, inner: Any) -> None:
+        self.names, self.rows = [str(i) for i in range(2000)], list(range(2000))
+        self.parts = {"train": [inner]}
+
+    def __len__(self) -> int:
+        return len(self.parts["train"][0])
+
+    def __getitem__(self, index: int) -> Any:
+        return self.parts["train"][0][index]
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "Subset": lambda grown: Subset(grown, range(8)),
+    "ConcatDataset": lambda grown: ConcatDataset([TensorDataset(torch.zeros(2)), grown]),
+    "Cached": tsnb.cache,
+    "Wrapped": Wrapped,
+    "nested": lambda grown: Subset(Wrapped(ConcatDataset([grown])), range(4)),
+}
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("name", WRAPPERS)
+@pytest.mark.parametrize(
+    "options", [{}, {"cache": "8MiB"}, {"engine": "local"}], ids=["plain", "cache", "engine"]
+)
+def test_a_wrapper_around_a_data_set_that_grows_is_refused_as_it_would_never_grow(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    """It is named, and so is the way out; no thread and no name stays."""
+    wrapped = WRAPPERS[name](tsnb.grow(folder_of(tmp_path, 8), number_in, settle_s=0))
+    with pytest.raises(ValueError, match=rf"inside a {'Subset' if name == 'nested' else name}, .*parse="):
+        tsnb.serve(DataLoader(wrapped, 4, num_workers=1), name="g", **options)
+    with pytest.raises(ProducerNotFound):
+        status("g")
+
+
+@pytest.mark.system
+def test_an_empty_folder_says_to_wait_for_its_first_samples(tmp_path: Path) -> None:
+    """When it is served, and nothing is said of samplers."""
+    folder = folder_of(tmp_path, 0)
+    grown = tsnb.grow(folder, number_in, settle_s=0)
+    with pytest.raises(TsnbError, match=r"has no sample yet: wait for the first, .*\.wait\(1\)"):
+        tsnb.serve(DataLoader(grown, 4), name="g")
+    add(folder, 1)
+    with tsnb.serve(DataLoader(grown, 4), name="g"):  # one that has come since counts
+        pass
+
+
+def fill(what: str) -> None:
+    """Say what a full disk says, in a process whose files may not grow; called in a child."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    listed = [str(number) for number in range(30)]
+    directory = os.environ["INDEX"]
+    grown = tsnb.grow(lambda: listed, int, index=directory)
+    growth = growth_of(DataLoader(grown, 2), "s", 5)
+    assert growth is not None
+    size = {
+        "index": Path(directory, "samples").stat().st_size,
+        "log": growth.log._path.stat().st_size,
+        "first": 0,
+        "rounds": 10,
+    }[what]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+    try:
+        if what == "index":
+            listed += [str(number) for number in range(30, 60)]
+            grown.refresh()
+        elif what == "log":
+            growth.begin(0)
+        elif what == "rounds":
+            growth.set_rounds(every(5), "new")
+        else:
+            tsnb.grow(lambda: listed, int, index=f"{directory}-2")
+    except TsnbError as error:
+        print(f"{error}")
+
+
+@pytest.mark.parametrize("what", ["index", "log", "first", "rounds"])
+def test_a_full_disk_under_an_index_is_named_with_the_way_out(tmp_path: Path, what: str) -> None:
+    """The samples, the log of epochs, a first index, what rounds there are; what was whole before stays so."""
+    code = f"from tests.samples.test_growing import fill; fill({what!r})"
+    words = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "INDEX": str(tmp_path / "index")},
+        capture_output=True,
+        text=True,
+        timeout=HANG_S,
+        check=False,
+    )
+    assert str(tmp_path / "index") in words.stdout, words.stderr
+    assert "free some space" in words.stdout and "index=" in words.stdout
+    again = tsnb.grow(lambda: [str(number) for number in range(60)], int, index=tmp_path / "index")
+    assert [again[i] for i in range(60)] == list(range(60))
 
 
 def test_an_index_that_other_users_could_change_is_refused(tmp_path: Path) -> None:

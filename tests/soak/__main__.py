@@ -3,11 +3,12 @@
     make soak                                       two minutes
     make soak SOAK="--minutes 30 --consumers 8 --report docs/soak.md"
     make soak SOAK=--kept                           with a cache that memory is taken from, folds and subsets
-    make soak SOAK=--growing                        files of a folder that another process adds to
+    make soak SOAK=--growing                        a folder that another process adds to, now and then in rounds
 
 Ends with status 1 on any loss. Faults are drawn from `--seed`, which is printed; when they hit is the machine's
-own doing, so a run is never repeated exactly. The producer is killed and started again in the first half of the
-run only: the second half is one life, whose memory and descriptors must stay flat.
+own doing, so a run is never repeated exactly. Some come at a set share of the run at the latest (`SET`), so that none
+goes without them. The producer is killed and started again in the first half of the run only: the second half is one
+life, whose memory and descriptors must stay flat.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tests.soak import growth
 from tests.soak.report import Sample, Tally, report, verdict
 from tests.soak.stream import NAME, PATIENCE_S, RECONNECT_S
 from tsnb.errors import TsnbError
+from tsnb.samples.selection import Trigger
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDSTILL_S = RECONNECT_S + 15.0
@@ -44,6 +46,12 @@ ALL_FILES_S = 300.0
 """How long until an epoch has every file: two of them, at the slowest consumer's pace."""
 END_S = 45.0
 """How long the consumers may take to end their epochs."""
+
+
+KILLED = "SIGKILL of the producer, and its restart"
+NEW, LAST, OFF = "rounds of what is new", f"rounds of the last {growth.RECENT}", "no rounds any more"
+SET = {KILLED: (0.2, 0.45), NEW: (0.1,), LAST: (0.3,), OFF: (0.6,)}
+"""When faults come at the latest: shares of the run."""
 
 
 class Member:
@@ -175,11 +183,11 @@ class Soak:
         for member in members:
             member.send(signal.SIGCONT)
 
-    def _faults(self) -> dict[str, tuple[float, Callable[[], None]]]:
+    def _faults(self) -> dict[str, tuple[float, Callable[[], object]]]:
         """Return every fault by its name, with its weight."""
         assert self._producer is not None
         draw, producer = self._random, self._producer
-        faults: dict[str, tuple[float, Callable[[], None]]] = {
+        faults: dict[str, tuple[float, Callable[[], object]]] = {
             "SIGKILL of a consumer": (3, lambda: self._replace(self._anybody(), signal.SIGKILL)),
             "SIGSEGV of a consumer": (1, lambda: self._replace(self._anybody(), signal.SIGSEGV)),
             "one consumer leaves, another comes": (
@@ -208,9 +216,32 @@ class Soak:
                 2,
                 lambda: producer.send(signal.SIGUSR2),
             )
+        if self._folder:
+            faults[NEW] = (1, lambda: self._set_rounds(tsnb.every(5) | tsnb.after("2s"), "new"))
+            faults[LAST] = (
+                1,
+                lambda: self._set_rounds(tsnb.every(20) | tsnb.after("3s"), f"recent:{growth.RECENT}"),
+            )
+            faults[OFF] = (1, lambda: self._set_rounds(None))
         if time.monotonic() - self._began < self._seconds / 2:
-            faults["SIGKILL of the producer, and its restart"] = (0.7, self._restart_producer)
+            faults[KILLED] = (0.7, self._restart_producer)
         return faults
+
+    def _choose(self, faults: dict[str, tuple[float, Callable[[], object]]]) -> str:
+        """Return the next fault: one whose time has come, or any."""
+        share = (time.monotonic() - self._began) / self._seconds
+        for name, shares in SET.items():
+            if name in faults and self.tally.faults[name] < sum(share >= each for each in shares):
+                return name
+        return self._random.choices(list(faults), [weight for weight, _ in faults.values()])[0]
+
+    def _set_rounds(self, trigger: Trigger | None, select: str = "new") -> bool:
+        """Have the stream go in rounds, or no longer; return whether its producer was there to do so."""
+        try:
+            tsnb.rounds(NAME, trigger, select=select)
+        except (TsnbError, OSError):  # it is being started
+            return False
+        return True
 
     def _kill_worker(self) -> None:
         worker = self._worker()
@@ -247,7 +278,7 @@ class Soak:
                 if not self._producer.words:  # it is being started
                     continue
                 faults = self._faults()
-                name = self._random.choices(list(faults), [weight for weight, _ in faults.values()])[0]
+                name = self._choose(faults)
                 self.tally.faults[name] += 1
                 faults[name][1]()
             self._finish()
@@ -288,6 +319,7 @@ class Soak:
 
     def _finish(self) -> None:
         """Let every consumer end its epoch, then ask the producer what is still held."""
+        self._wait_for_the_producer()
         self._wait_for_all_files()
         for member in self._consumers:
             member.doomed = True
@@ -303,6 +335,15 @@ class Soak:
         last = self._producer.words[-1] if self._producer.words else {}
         self.tally.pinned, self.tally.missing = last.get("pinned"), last.get("missing")
 
+    def _wait_for_the_producer(self) -> None:
+        """Let one that was started late come up, and end its rounds: who waits for one would not end."""
+        deadline = time.monotonic() + RECONNECT_S
+        assert self._producer is not None
+        while time.monotonic() < deadline and not self._lost():
+            if self._producer.words and (not self._folder or self._set_rounds(None)):
+                return
+            time.sleep(0.2)
+
     def _wait_for_all_files(self) -> None:
         """Let the writer end, and wait for an epoch that has each of its files."""
         if self._writer is None or self.tally.losses:
@@ -317,6 +358,7 @@ class Soak:
             time.sleep(0.2)
         if sorted(growth.indexed(self._folder)) != list(range(written)) or self.tally.files != written:
             self.tally.losses.append(f"no epoch had all {written} files: at most {self.tally.files}")
+        self.tally.losses += growth.wrong_rounds(self._folder)
 
     def _watch(self) -> None:
         """Look at the producer's memory and descriptors, once a second."""

@@ -32,6 +32,7 @@ GROWING = (
     "Files come into a folder all the while, some a half at a time. Every consumer checks every sample bit for bit",
     "against its file, that none comes twice in an epoch, and that a complete epoch leaves out none that was found",
     "before its others. All consumers have the same order, whichever producer gave it; the last epoch has every file.",
+    "A round has exactly the files that the log says: all that are new since the last one, or the last so many.",
 )
 
 

@@ -208,6 +208,7 @@ class Trainer:
         self.finishing = False
         self.interruptible = False
         self._rows = self._batches = 0
+        self._before = "attached"
 
     def attach(self) -> tsnb.Consumer:
         """Attach, with a batch size and a part chosen anew; wait for a producer that is being started."""
@@ -251,6 +252,7 @@ class Trainer:
             tell(loss=f"{self._name}: {type(error).__name__}: {error}")
         finally:
             self.interruptible = False
+        self._before = outcome
         for numbers, epoch, image in kept:
             if not torch.equal(image, contents(numbers, epoch if self._drawn else 0)):
                 tell(loss=f"{self._name}: a batch of epoch {epoch} changed while it was held")
@@ -280,11 +282,20 @@ class Trainer:
         if self._check is None:
             raise Loss(f"epoch {consumer.epoch} had nothing")
         self._check.end()
+        what = (
+            "a round, complete"
+            if isinstance(self._check, growth.InFolder) and self._check.is_round
+            else "complete"
+        )
         if moods.random() < 0.1:
             consumer.close()
-            return "complete, then detached"
+            if (
+                self._folder
+            ):  # one that comes anew may join a round of few batches again: it is another consumer
+                self._last_epoch = -1
+            return f"{what}, then detached"
         time.sleep(moods.choice([0.0, 0.0, 0.2, 1.0]))
-        return "complete"
+        return what
 
     def _checks(self, epoch: int) -> InOrder | growth.InFolder:
         """Return what checks an epoch."""
@@ -295,7 +306,7 @@ class Trainer:
 
     def _begin(self, consumer: tsnb.Consumer) -> int:
         if consumer.epoch <= self._last_epoch:
-            raise Loss(f"epoch {consumer.epoch} came after epoch {self._last_epoch}")
+            raise Loss(f"epoch {consumer.epoch} came after epoch {self._last_epoch}, {self._before}")
         self._last_epoch = consumer.epoch
         return consumer.epoch
 

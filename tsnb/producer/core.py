@@ -20,7 +20,7 @@ from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
 from tsnb.config import MAX_CONSUMERS
-from tsnb.errors import RemoteProtocolError
+from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.machine.memory import free_memory
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer.decisions import events as ev
@@ -207,7 +207,7 @@ class Core:
                 return why
             try:
                 self.growth.set_rounds(trigger, select)
-            except OSError as error:
+            except TsnbError as error:
                 return f"rounds cannot be written down beside the log of {self.settings.name!r}: {error}"
             self.step(ev.RoundDue(0 if self.growth.in_words else None))
             return ""

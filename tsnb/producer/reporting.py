@@ -77,6 +77,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         copied=core.copied,
         consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
         found=core.growth.found if core.growth is not None else None,
+        look_failure=core.growth.look_failure if core.growth is not None else "",
         rounds=core.growth.in_words if core.growth is not None else "",
         growth=core.growth.news.readings if core.growth is not None else (),
         cache=core.keeper.counts() if core.keeper is not None else None,

@@ -18,7 +18,7 @@ from tsnb.producer.core import Core, Settings
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
 from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
-from tsnb.producer.loader.growth import growth_of
+from tsnb.producer.loader.growth import growth_of, refuse_wrapped
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
@@ -115,6 +115,7 @@ def serve(
         mode=mode, weights=weights or {}, rebalance=rebalance, guard=guard,
     )  # fmt: skip
     _warn_of(loader, name, options)
+    refuse_wrapped(loader)
     cluster = cluster_at(engine)
     if cluster is not None and isinstance(getattr(loader, "dataset", None), Grown):
         raise ValueError(

@@ -11,21 +11,25 @@ written:
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+import types
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch.utils.data import Dataset
+import torch
+from torch.utils.data import DataLoader, Dataset
 
 from tsnb.errors import TsnbError
 from tsnb.samples.growth_index import GrowthIndex, SampleRecord
 from tsnb.samples.labels import Labels
 
-__all__ = ["Grown", "grow"]
+__all__ = ["Grown", "grow", "grown_inside"]
 
 UNFINISHED = (".tmp", ".part")
 """How names of files end that are being written."""
@@ -80,16 +84,35 @@ class Grown(Dataset[Any]):
         """
         if index < 0:
             index += self._samples
-        return self._parse(self._source.fetch(self._index, index))
+        with self.source_first():
+            return self._parse(self._source.fetch(self._index, index))
+
+    @contextlib.contextmanager
+    def source_first(self) -> Iterator[None]:
+        """Within it, where the folder or file has gone, an error is that one: index and log may lie inside.
+
+        Raises:
+            TsnbError: It has gone.
+        """
+        try:
+            yield
+        except (OSError, TsnbError):
+            self._source.check()
+            raise
 
     def refresh(self) -> int:
         """Look for new samples; return how many there are now. Any process may, one at a time writes them down.
 
         Raises:
-            TsnbError: The folder or file has gone, or what had been taken of it has changed.
-            OSError: The index cannot be written: a full disk.
+            TsnbError: The folder or file has gone, or what had been taken of it has changed; or the index cannot be
+                written: a full disk.
         """
-        with self._lock, self._index.writing(wait=False) as mine:
+        with self._lock, self.source_first():
+            self._refresh()
+        return self._samples
+
+    def _refresh(self) -> None:
+        with self._index.writing(wait=False) as mine:
             if mine:
                 count = self._index.count()
                 if self._source.keyed:
@@ -97,7 +120,6 @@ class Grown(Dataset[Any]):
                     self._listed = count
                 self._source.take(self._index, self._known)
             self._samples = self._index.count()
-        return self._samples
 
     def wait(self, samples: int = 1, timeout_s: float | None = None) -> bool:
         """Wait until there are so many samples; return whether there are.
@@ -107,7 +129,7 @@ class Grown(Dataset[Any]):
             timeout_s: Seconds; None waits for good.
 
         Raises:
-            TsnbError, OSError: As `refresh`.
+            TsnbError: As `refresh`.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.refresh() < samples:
@@ -122,12 +144,70 @@ class Grown(Dataset[Any]):
         return self._index.identity
 
     @property
+    def words(self) -> str:
+        """What it grows from."""
+        return self._source.words
+
+    @property
     def directory(self) -> str:
         """Where the index lies."""
         return self._index.directory
 
     def __repr__(self) -> str:
         return f"<tsnb.grow({self._source.words}): {self._samples:,} samples>"
+
+
+DEEP = 8
+"""Wrappers in wrappers that are looked into."""
+WIDE = 1000
+"""Values that are looked at, lists' included: a loader holds few, and a list of samples is no wrapper."""
+
+
+def grown_inside(loader: Any) -> tuple[Any, Grown] | None:
+    """Return the outermost object of a loader that wraps a data set that grows, and that; None where none does.
+
+    Args:
+        loader: Anything; a DataLoader over the data set itself wraps nothing.
+    """
+    outer = loader.dataset if isinstance(loader, DataLoader) else loader
+    if isinstance(outer, Grown):
+        return None
+    seen: set[int] = set()
+    layer = [outer]
+    for _ in range(DEEP):
+        inner = itertools.islice((value for each in layer for value in _held(each)), WIDE)
+        layer = []
+        for value in inner:
+            if isinstance(value, Grown):
+                return outer, value
+            if id(value) not in seen:
+                seen.add(id(value))
+                layer.append(value)
+    return None
+
+
+_PLAIN = (
+    str,
+    bytes,
+    int,
+    float,
+    type(None),
+    type,
+    types.ModuleType,
+    types.FunctionType,
+    torch.Tensor,
+    np.ndarray,
+)
+"""What holds no data set."""
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """Give what a wrapper holds: attributes, and what is in lists of them."""
+    if isinstance(value, (list, tuple)):
+        found: Iterable[Any] = value
+    else:
+        found = (value if isinstance(value, dict) else getattr(value, "__dict__", {})).values()
+    return (each for each in itertools.islice(found, WIDE) if not isinstance(each, _PLAIN))
 
 
 class _Folder:
@@ -142,21 +222,23 @@ class _Folder:
             str, tuple[tuple[int, int, int], float]
         ] = {}  # from a clock ahead of ours: as it was, when
         self.words = repr(path)
-        if not Path(path).is_dir():
-            raise self._gone()
+        self.check()
 
-    def _gone(self) -> TsnbError:
-        return TsnbError(
-            f"the folder {self._path!r} that a data set grows from is not there: make it, or mount it again, or name "
-            "the right one with tsnb.grow(FOLDER, parse=...)."
-        )
+    def check(self) -> None:
+        """Raise if it is not there.
+
+        Raises:
+            TsnbError: It is not.
+        """
+        if not Path(self._path).is_dir():
+            raise TsnbError(
+                f"the folder {self._path!r} that a data set grows from is not there: make it, or mount it again, or "
+                "name the right one with tsnb.grow(FOLDER, parse=...)."
+            )
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
         """Write down the files that are new and whole."""
-        try:
-            found = sorted(self._settled(known, index.directory))
-        except FileNotFoundError:
-            raise self._gone() from None
+        found = sorted(self._settled(known, index.directory))
         if found:
             index.append_keys([key for _, key, _ in found], [size for _, _, size in found])
             known.update(key for _, key, _ in found)
@@ -239,19 +321,24 @@ class _Lines:
         self._path = path
         self.words = repr(path)
 
+    def check(self) -> None:
+        """Raise if it is not there.
+
+        Raises:
+            TsnbError: It is not.
+        """
+        if not Path(self._path).is_file():
+            raise TsnbError(
+                f"the file {self._path!r} that a data set grows from is not there: put it back, or name the right one "
+                "with tsnb.grow(FILE, parse=...)."
+            )
+
     def take(self, index: GrowthIndex, _known: set[bytes]) -> None:
         """Write down the lines whose end is there."""
         count = index.count()
         last = index.record(count - 1) if count else SampleRecord(0, -1, 0)
         begin = last.offset + last.length + 1
-        try:
-            file = Path(self._path).open("rb")  # noqa: SIM115  # closed below
-        except FileNotFoundError:
-            raise TsnbError(
-                f"the file {self._path!r} that a data set grows from is not there: put it back, or name the right one "
-                "with tsnb.grow(FILE, parse=...)."
-            ) from None
-        with file:
+        with Path(self._path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size < begin:
                 raise TsnbError(
@@ -299,6 +386,9 @@ class _Listing:
     def __init__(self, list_keys: Callable[[], Sequence[str]]) -> None:
         self._list_keys = list_keys
         self.words = getattr(list_keys, "__qualname__", type(list_keys).__qualname__)
+
+    def check(self) -> None:
+        """Whether it is there the function itself says."""
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
         """Write down the keys that are new, in the order of the listing."""

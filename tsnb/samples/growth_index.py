@@ -27,11 +27,27 @@ import numpy.typing as npt
 from tsnb.directories import Unsafe, make_private
 from tsnb.errors import TsnbError
 
-__all__ = ["GrowthIndex", "SampleRecord"]
+__all__ = ["GrowthIndex", "SampleRecord", "kept_in"]
 
 MAGIC = b"tsnbgrw1"
 HEAD_BYTES = 32
 RECORD_BYTES = 24
+
+
+@contextlib.contextmanager
+def kept_in(path: Path) -> Iterator[None]:
+    """Within it an error of the system is told with a file of an index, and the way out.
+
+    Raises:
+        TsnbError: The disk is full, say.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise TsnbError(
+            f"{path} cannot be read or written ({error.strerror or error}): free some space there, or give tsnb.grow "
+            "another index= on a disk that has some."
+        ) from None
 
 
 class SampleRecord(NamedTuple):
@@ -91,8 +107,8 @@ class GrowthIndex:
             ) from None
         except OSError as error:
             raise TsnbError(
-                f"the index of what grows cannot be kept in {self.directory} ({error.strerror or error}): name a "
-                "directory that you can write to with index=."
+                f"the index of what grows cannot be kept in {self.directory} ({error.strerror or error}): free some "
+                "space there, or name a directory that you can write to with index=."
             ) from None
 
     @contextlib.contextmanager
@@ -103,9 +119,10 @@ class GrowthIndex:
             wait: For another one to be done, if one writes now.
 
         Raises:
-            OSError: The index cannot be written to.
+            TsnbError: The index cannot be written to.
         """
-        descriptor = os.open(self._samples, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        with kept_in(self._samples):
+            descriptor = os.open(self._samples, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -122,14 +139,19 @@ class GrowthIndex:
             os.close(descriptor)
 
     def count(self) -> int:
-        """Return how many samples there are now, whoever wrote them."""
-        return max(0, self._samples.stat().st_size - HEAD_BYTES) // RECORD_BYTES
+        """Return how many samples there are now, whoever wrote them.
+
+        Raises:
+            TsnbError: The index has gone.
+        """
+        with kept_in(self._samples):
+            return max(0, self._samples.stat().st_size - HEAD_BYTES) // RECORD_BYTES
 
     def append_keys(self, keys: Sequence[bytes], sizes: Sequence[int]) -> None:
         """Append samples that are found by a key. Only while `writing`.
 
         Raises:
-            OSError: They cannot be written: a full disk. What was written of them does not count.
+            TsnbError: They cannot be written: a full disk. What was written of them does not count.
         """
         last = self.record(self.count() - 1) if self.count() else SampleRecord(0, 0, 0)
         begin = last.offset + last.length
@@ -145,7 +167,7 @@ class GrowthIndex:
         """Append samples that lie in the growing file itself. Only while `writing`.
 
         Raises:
-            OSError: As `append_keys`.
+            TsnbError: As `append_keys`.
         """
         self._append(np.stack([offsets, lengths, np.zeros_like(offsets)], axis=1))
 
@@ -172,11 +194,15 @@ class GrowthIndex:
             )  # plain: 10x quicker
 
     def keys(self, first: int, stop: int) -> list[bytes]:
-        """Return the keys of some samples."""
+        """Return the keys of some samples.
+
+        Raises:
+            TsnbError: The index has gone.
+        """
         if first >= stop:
             return []
         begin, end = self.record(first), self.record(stop - 1)
-        with self._keys.open("rb") as file:
+        with kept_in(self._keys), self._keys.open("rb") as file:
             file.seek(begin.offset)
             text = file.read(end.offset + end.length - begin.offset)
         found = self._map[first:stop]
@@ -187,11 +213,12 @@ class GrowthIndex:
 
 
 def _write_at(path: Path, offset: int, content: bytes) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        left = memoryview(content)
-        while left:
-            written = os.pwrite(descriptor, left, offset)
-            left, offset = left[written:], offset + written
-    finally:
-        os.close(descriptor)
+    with kept_in(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            left = memoryview(content)
+            while left:
+                written = os.pwrite(descriptor, left, offset)
+                left, offset = left[written:], offset + written
+        finally:
+            os.close(descriptor)

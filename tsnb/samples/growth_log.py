@@ -13,6 +13,7 @@ killed at any moment has a successor that orders the same batches again, up to t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsnb.errors import TsnbError
+from tsnb.samples.growth_index import kept_in
 from tsnb.samples.growth_order import Arrivals
 from tsnb.samples.inclusion import Selected
 
@@ -77,8 +79,9 @@ class GrowthLog:
             self._lock(name)
             if os.fstat(self._file).st_size < ROW_BYTES:
                 drawn = int.from_bytes(os.urandom(7), "little") if seed is None else seed
-                os.ftruncate(self._file, 0)
-                os.pwrite(self._file, np.array([MAGIC, drawn, 0, 0, 0, 0], "<i8").tobytes(), 0)
+                with kept_in(self._path):
+                    os.ftruncate(self._file, 0)
+                    os.pwrite(self._file, np.array([MAGIC, drawn, 0, 0, 0, 0], "<i8").tobytes(), 0)
         except BaseException:
             os.close(self._file)
             raise
@@ -126,9 +129,10 @@ class GrowthLog:
     def _append(self, *numbers: int) -> None:
         known = len(self._map)
         row = np.array(numbers, "<i8").tobytes()
-        if os.pwrite(self._file, row, known * ROW_BYTES) < len(row):
-            raise TsnbError(f"no room for the log {self._path}: free some, then start the stream again.")
-        self._map = self._mapped()
+        with kept_in(self._path):
+            if os.pwrite(self._file, row, known * ROW_BYTES) < len(row):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._map = self._mapped()
         self._read(known)
 
     def close(self) -> None:
@@ -144,7 +148,7 @@ class GrowthLog:
             first: The first of them that a round has; None: it is not a round.
 
         Raises:
-            OSError, TsnbError: A full disk.
+            TsnbError: A full disk.
         """
         if epoch not in self._begun:
             self._append(BEGUN, epoch, 0, samples, first or 0, int(time.time()) if first is not None else 0)
@@ -157,15 +161,15 @@ class GrowthLog:
             selected: Which, and their weights.
 
         Raises:
-            OSError: A full disk.
+            TsnbError: A full disk.
         """
         path = self._file_of(epoch)
         beside = path.with_suffix(".tmp")
-        beside.write_bytes(
-            selected.samples.astype("<i8").tobytes() + selected.weights.astype("<f4").tobytes()
-        )
-        beside.replace(path)
-        self._file_of(epoch - KEPT).unlink(missing_ok=True)
+        text = selected.samples.astype("<i8").tobytes() + selected.weights.astype("<f4").tobytes()
+        with kept_in(path):
+            beside.write_bytes(text)
+            beside.replace(path)
+            self._file_of(epoch - KEPT).unlink(missing_ok=True)
 
     def selected(self, epoch: int) -> Selected | None:
         """Return which samples a round has that was kept so; None where it was not.
@@ -227,8 +231,9 @@ class GrowthLog:
     @rounds.setter
     def rounds(self, text: str) -> None:
         beside = self._rounds.with_suffix(".tmp")
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(self._rounds)
+        with kept_in(self._rounds):
+            beside.write_text(text, encoding="utf-8")
+            beside.replace(self._rounds)
 
     def samples(self, epoch: int) -> int:
         """Return the samples of the data set when an epoch began."""
@@ -246,7 +251,7 @@ class GrowthLog:
         """Note that samples enter, before they do.
 
         Raises:
-            OSError, TsnbError: A full disk.
+            TsnbError: A full disk.
         """
         self._append(ENTERED, epoch, entry.place, entry.first, entry.size, 0)
 

@@ -6,18 +6,27 @@ that was used longest ago makes room. Training uses parameters forwards, then ba
 the first ones of the next, and this order reads each of them once a pass.
 
 The file never has a name (or loses it at once), so it goes with the process, however that ends.
+
+A forked process would write into the same pages. So it has none of them (`Pages.leave`): a model that it runs is an
+error, and what reads a weight directly ends it (SIGSEGV). Whoever forks to have both train on makes a second file
+first: within `copied`, children have the copies, at the same addresses.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import gc
 import math
 import mmap
 import os
 import sys
 import tempfile
+import traceback
+import weakref
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +38,7 @@ from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.machine.memory import free_memory
 
-__all__ = ["SMALL_BYTES", "Pages", "bytes_of", "free_at_once"]
+__all__ = ["SMALL_BYTES", "Pages", "bytes_of", "copied", "free_at_once"]
 
 SMALL_BYTES = 1 << 16
 """States below this stay in memory; on a GPU, where a copy of one takes longer to begin than to do, parameters too."""
@@ -59,6 +68,16 @@ def _libc() -> Any:
 
 
 _LIBC = _libc()
+_MAP: Any = ctypes.CDLL(None, use_errno=True).mmap
+"""The system's own, as Python's places no mapping."""
+_MAP.restype = ctypes.c_void_p
+_MAP.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
+_MAP_FIXED = 0x10
+_FAILED = ctypes.c_void_p(-1).value
+_NOTHING = 0
+"""PROT_NONE, for which Python has no name."""
+COPIED_BYTES = 1 << 26
+"""Of a file is copied at a time."""
 
 
 def free_at_once(wanted: bool) -> None:
@@ -79,13 +98,31 @@ CHUNK_BYTES = 1 << 30
 """The file is mapped by such pieces, since each takes a descriptor; on the disk they take only their written parts."""
 
 
-@dataclass
+@dataclass(eq=False)
 class _Chunk:
     """A piece of the file."""
 
     memory: mmap.mmap
     start: int
     used: int = 0
+
+    def put(self, protection: int, flags: int, fd: int) -> None:
+        """Have something else lie at its addresses.
+
+        Raises:
+            OSError: The system does not do it.
+        """
+        start = self.start if fd >= 0 else 0
+        if (
+            _MAP(_address(self.memory), len(self.memory), protection, flags | _MAP_FIXED, fd, start)
+            == _FAILED
+        ):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+
+def _address(memory: mmap.mmap) -> int:
+    return int(np.frombuffer(memory, np.uint8).ctypes.data)
 
 
 @dataclass(frozen=True)
@@ -124,6 +161,7 @@ class Pages:
             )
         self.limit_bytes = limit_bytes
         self.read_bytes = self.dropped_bytes = 0
+        self._directory = directory
         try:
             self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115  # open as long as this is
         except OSError as error:
@@ -131,10 +169,12 @@ class Pages:
                 f"nothing can be written in {directory}: {error}. Give another directory=."
             ) from None
         self._places: dict[int, _Place] = {}
-        self._chunk: _Chunk | None = None
+        self._chunks: list[_Chunk] = []
+        self._left = False
         self._present: OrderedDict[int, None] = OrderedDict()
         self._present_bytes = 0
         self._end = 0
+        _open.add(self)
 
     def tensor(self, like: torch.Tensor, *, fill: bool = True) -> torch.Tensor:
         """Return a tensor in the file.
@@ -167,12 +207,13 @@ class Pages:
         """
         fd = self._file.fileno()
         try:
-            if self._chunk is None or self._chunk.used + whole > len(self._chunk.memory):
+            if not self._chunks or self._chunks[-1].used + whole > len(self._chunks[-1].memory):
                 size = max(CHUNK_BYTES, whole)
                 os.ftruncate(fd, self._end + size)
-                self._chunk = _Chunk(mmap.mmap(fd, size, offset=self._end), self._end)
+                self._chunks.append(_Chunk(mmap.mmap(fd, size, offset=self._end), self._end))
+                _mapped.add(self._chunks[-1].memory)
                 self._end += size
-            chunk, start = self._chunk, self._chunk.used
+            chunk, start = self._chunks[-1], self._chunks[-1].used
             os.posix_fallocate(
                 fd, chunk.start + start, whole
             )  # a full disk is an error here, and a SIGBUS later
@@ -200,7 +241,11 @@ class Pages:
             tensors: Those that are not in the file are left as they are.
             writes: Whether they will be written to: the system notices.
             room: Bytes of new tensors beside them: they come on top.
+
+        Raises:
+            TsnbError: They are another process's.
         """
+        self._check_own()
         for tensor in tensors:
             self._use(tensor.data_ptr())
 
@@ -233,7 +278,12 @@ class Pages:
         """Note that tensors were stepped: they stay until others need the room."""
 
     def alone(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return a tensor with the same values that has memory of its own."""
+        """Return a tensor with the same values that has memory of its own.
+
+        Raises:
+            TsnbError: They are another process's.
+        """
+        self._check_own()
         return tensor.clone()
 
     def _drop(self, key: int) -> None:
@@ -254,11 +304,131 @@ class Pages:
             if _DONTNEED is not None:
                 place.advise(_DONTNEED)
 
+    # -- forks -------------------------------------------------------------------------------------------
+
+    def copy(self) -> Any:
+        """Return a second file with the same contents, and with room on the disk for all of them.
+
+        Raises:
+            TsnbError: There is none.
+        """
+        made = None
+        try:
+            made = tempfile.TemporaryFile(dir=self._directory)  # noqa: SIM115  # the caller closes it
+            os.ftruncate(made.fileno(), self._end)
+            for chunk in self._chunks:
+                if (
+                    chunk.used
+                ):  # not by sharing extents: a disk that is full later would be a SIGBUS of either
+                    os.posix_fallocate(made.fileno(), chunk.start, chunk.used)
+                    _copy(self._file.fileno(), made.fileno(), chunk.start, chunk.used)
+        except OSError as error:
+            if made is not None:
+                made.close()
+            size = sum(chunk.used for chunk in self._chunks)
+            raise TsnbError(
+                f"its spilled model needs a second file of {size / 2**20:,.0f} MiB, for which {self._directory} has "
+                f"no room ({error.strerror or error}). Free some"
+            ) from None
+        return made
+
+    def adopt(self, copy: Any) -> None:
+        """Have a copy in place of the file, under the same tensors. Called in a forked child.
+
+        Raises:
+            OSError: The system does not do it.
+        """
+        own = self._file.fileno()
+        for chunk in self._chunks:
+            chunk.put(mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, copy.fileno())
+        found = []
+        for number in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208 (before a child's first step)
+            with contextlib.suppress(OSError):  # that of the listing
+                # Python's mappings have theirs; the copy's is one of them from the second fork on
+                if number != copy.fileno() and os.path.sameopenfile(number, own):
+                    found.append(number)
+        for number in found:
+            os.dup2(copy.fileno(), number, inheritable=False)
+
+    def leave(self) -> None:
+        """Let go of the pages: they are the parent's, which trains on with them. Called in a forked child."""
+        self._left = True
+
+    def _check_own(self) -> None:
+        if self._left:
+            raise TsnbError(
+                "this process was forked from one that trains a spilled model, and that model's weights stay there. "
+                "Give it a copy that is made before the fork: {name: value.clone() for name, value in "
+                "model.state_dict().items()}."
+            )
+
     def close(self) -> None:
         """Let go of the file; tensors that are still referred to keep it."""
         self._places.clear()
-        self._chunk = None
+        self._chunks.clear()
         self._file.close()
+        _open.discard(self)
+
+
+_open: weakref.WeakSet[Pages] = weakref.WeakSet()
+_mapped: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+"""All that lies in a file, also of those that were closed, while tensors refer to it."""
+_copies: list[tuple[Pages, Any]] = []
+"""What children have."""
+
+
+@contextlib.contextmanager
+def copied() -> Iterator[None]:
+    """Within it, forked processes have files of their own, equal to this process's, and train on with them.
+
+    Nothing may be trained here until the last of them has been forked.
+
+    Raises:
+        TsnbError: There is no room for the files, or a tensor's file is not known any more.
+    """
+    known = {chunk.memory for pages in _open for chunk in pages._chunks}
+    if any(memory not in known for memory in list(_mapped)):
+        gc.collect()
+        if any(memory not in known for memory in list(_mapped)):
+            raise TsnbError(
+                "weights of a spilled model are in use whose file was closed. Let go of them after close()"
+            )
+    try:
+        for pages in list(_open):
+            _copies.append((pages, pages.copy()))  # noqa: PERF401  # those before one that fails are closed
+        yield
+    finally:
+        for _, file in _copies:
+            file.close()
+        _copies.clear()
+
+
+def _copy(source: int, to: int, start: int, size: int) -> None:
+    """Copy a part of a file to the same place in another one, through the system's cache alone."""
+    os.lseek(to, start, os.SEEK_SET)
+    while size:
+        done = os.sendfile(to, source, start, min(size, COPIED_BYTES))
+        if not done:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        start, size = start + done, size - done
+
+
+def _after_fork_in_child() -> None:
+    try:
+        for pages, file in _copies:
+            pages.adopt(file)
+        own = {chunk.memory for pages, _ in _copies for chunk in pages._chunks}
+        for memory in list(_mapped):
+            if memory not in own:
+                _Chunk(memory, 0).put(_NOTHING, mmap.MAP_PRIVATE | mmap.MAP_ANON, -1)
+        for pages in _open.difference(pages for pages, _ in _copies):
+            pages.leave()
+    except BaseException:  # noqa: BLE001 (it must not train in its parent's pages)
+        os.write(2, traceback.format_exc().encode())
+        os._exit(1)
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def bytes_of(tensor: Any) -> int:

@@ -13,7 +13,7 @@ On the CPU parameters and states lie in a file (`pages`), on a GPU in pinned hos
 are the same, and `Pages` and `Offloaded` have one interface.
 
 Whatever needs all gradients at once does not work: clipping by their common norm, several `backward` for one step, a
-`GradScaler`. The second is noticed and refused; the others find gradients of None.
+`GradScaler`. Clipping is warned of, the others are refused before a wrong step (`gradients`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import contextlib
 import tempfile
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ from torch import nn
 from tsnb.errors import TsnbError
 from tsnb.machine.memory import free_memory
 from tsnb.spilling.checkpoints import checkpoint_hooks
+from tsnb.spilling.gradients import SCALED, is_scaled, unwatch, watch
 from tsnb.spilling.offloaded import Offloaded, plain, reserve_bytes
 from tsnb.spilling.operations import Operations
 from tsnb.spilling.pages import SMALL_BYTES, Pages, bytes_of, free_at_once
@@ -44,6 +45,8 @@ STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta"
 """Tensors of a parameter's size that an optimizer keeps beside it, to foretell what it will take; others: 1."""
 
 _spilled: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+_stepping: weakref.WeakSet[Spilled] = weakref.WeakSet()
+"""Those whose gradients go."""
 
 
 def spill(
@@ -82,10 +85,11 @@ def spill(
 
     Raises:
         ValueError: The limit is not a size, or below what the largest parameter needs; or a directory for a GPU.
-        TypeError: The optimizer does not step parameter by parameter.
+        TypeError: The optimizer does not step parameter by parameter, or something else was given for an argument.
         TsnbError: The model is on several devices or one of another kind, is spilled already, or the directory cannot
             be used.
     """
+    _check_types(model, optimizer, directory, device)
     most = int(size_of(limit))
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TypeError(
@@ -108,10 +112,41 @@ def spill(
     return Spilled(model, optimizer, most, pages)
 
 
+def _check_types(model: Any, optimizer: Any, directory: Any, device: Any) -> None:
+    """Refuse what is another argument, or none.
+
+    Raises:
+        TypeError, ValueError: As `spill`.
+    """
+    call = 'tsnb.spill(model, optimizer, "700MB")'
+    for word, given, wanted in (("model", model, nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
+        if not isinstance(given, wanted):
+            name = f"torch.{'nn.Module' if wanted is nn.Module else 'optim.Optimizer'}"
+            raise TypeError(f"the {word} must be a {name}, and a {type(given).__name__} was given: {call}.")
+    if directory is not None and not isinstance(directory, (str, Path)):
+        raise TypeError(
+            f'directory= must be a path, and a {type(directory).__name__} was given: {call[:-1]}, directory=".").'
+        )
+    if device is not None and not isinstance(device, torch.device):
+        if not isinstance(device, str):
+            raise TypeError(f'device= must be "cuda" or "cuda:1", and a {type(device).__name__} was given.')
+        try:
+            torch.device(device)
+        except RuntimeError:
+            raise ValueError(f'device={device!r} names no device: give "cuda" or "cuda:1".') from None
+
+
+def _gone(parameters: Iterable[Any]) -> list[Spilled]:
+    """Return those of which some of these parameters have lost their gradients."""
+    known = set(map(id, parameters))
+    return [spilled for spilled in list(_stepping) if not spilled.stepped.isdisjoint(known)]
+
+
 def _ended() -> None:
-    """Have the heap keep freed blocks, as usual, once no model is spilled any more."""
+    """Leave heap and torch as usual once no model is spilled any more."""
     if not list(_spilled):  # its length may still count one that goes now
         free_at_once(False)
+        unwatch()
 
 
 class Spilled:
@@ -158,6 +193,8 @@ class Spilled:
             raise
         self._hook()
         _spilled.add(model)
+        _stepping.add(self)
+        watch(_gone)
         weakref.finalize(model, _ended).atexit = False  # it may go without close()
 
     def _stepped_ones(self) -> list[nn.Parameter]:
@@ -323,6 +360,8 @@ class Spilled:
 
     def _step(self, parameter: nn.Parameter, before: nn.Parameter | None) -> None:
         """Step one parameter. Called in `backward`, when its gradient is whole."""
+        if is_scaled():
+            raise TsnbError(SCALED)
         if id(parameter) in self._stepped:
             raise TsnbError(
                 "a second backward() before optimizer.step(): a spilled model takes its step in each backward(), so "
@@ -361,6 +400,11 @@ class Spilled:
             self._stepped.clear()
             if isinstance(self._pages, Offloaded):
                 self._pages.hold()  # backward is over
+
+    @property
+    def stepped(self) -> frozenset[int]:
+        """The parameters, by `id`, that took their steps in the last `backward`, and lost their gradients."""
+        return frozenset(self._stepped if self._handles else ())
 
     # -- about it ------------------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ def diagnose(
         return _say("failed", "The loader failed:", later.failure)
     if later.state in ("stopping", "gone"):
         return _say("gone", "The stream has ended.")
+    if later.look_failure:
+        return _say("failed", "New samples are not found:", later.look_failure)
     parts = _parts(earlier, later, paces or {})
     if not parts:
         return _resting(later)

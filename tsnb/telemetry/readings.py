@@ -376,6 +376,8 @@ class StreamReading:
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     found: Whole | None = None
     """Samples that its growing data set has so far; None: it does not grow."""
+    look_failure: Text = ""
+    """Why the last look for new samples failed, one line; empty where it did not."""
     rounds: Text = ""
     """Which samples its rounds have, and when one begins, in words; empty: epochs follow each other."""
     growth: Annotated[tuple[GrowthReading, ...], FEW] = ()

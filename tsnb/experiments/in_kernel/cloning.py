@@ -144,9 +144,15 @@ class Cloning:
             if why:
                 self._write_instead(why)
                 return
-            place, (word, told) = position(), os.pipe()
             drawn = random.getstate()
-            between = fork_twice()
+            with contextlib.ExitStack() as files:
+                try:
+                    files.enter_context(_files_of_its_own())
+                except TsnbError as error:
+                    self._write_instead(str(error).rstrip("."))
+                    return
+                place, (word, told) = position(), os.pipe()
+                between = fork_twice()
             if not between:
                 os.close(word)
                 self._become(wished, own_lane, told, consumers)
@@ -213,6 +219,12 @@ def _consumers() -> list[Any]:
     """Return this process's consumers; none where nothing of them was ever imported."""
     found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)
     return [] if found is None else list(found())
+
+
+def _files_of_its_own() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which a forked process has a spilled model of its own."""
+    found = getattr(sys.modules.get("tsnb.spilling.pages"), "copied", None)
+    return contextlib.nullcontext() if found is None else found()
 
 
 def _say(told: int, **word: Any) -> None:

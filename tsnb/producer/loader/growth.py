@@ -21,7 +21,8 @@ import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tsnb.errors import TsnbError
-from tsnb.samples.grown import Grown
+from tsnb.producer.failures import message_of
+from tsnb.samples.grown import Grown, grown_inside
 from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
 from tsnb.samples.growth_news import GrowthNews
 from tsnb.samples.growth_order import Arrivals, EpochOrder
@@ -31,7 +32,7 @@ from tsnb.samples.labels import STEP
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Selection, Standing, Trigger, check_select, in_words, read_select
 
-__all__ = ["GrowingBatches", "Growth", "growth_of"]
+__all__ = ["GrowingBatches", "Growth", "growth_of", "refuse_wrapped"]
 
 LOOK_S = 0.25
 """How often new samples are looked for, where that takes no time, and triggers for a round."""
@@ -51,11 +52,17 @@ def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
         seed: As `tsnb.serve`.
 
     Raises:
-        ValueError: It orders its samples itself.
-        TsnbError: The log cannot be kept, or the folder has gone.
+        ValueError: It orders its samples itself, or wraps the data set that grows.
+        TsnbError: The log cannot be kept, the folder has gone, or nothing is in it yet.
     """
+    refuse_wrapped(loader)
     if not isinstance(loader, DataLoader) or not isinstance(loader.dataset, Grown):
         return None
+    if not loader.dataset.refresh():
+        raise TsnbError(
+            f"{loader.dataset.words} has no sample yet: wait for the first, data = tsnb.grow(...), data.wait(1), "
+            "before the DataLoader is made and served."
+        )
     sampler = getattr(loader, "sampler", None)
     shuffle = type(sampler) is RandomSampler and not sampler.replacement
     if type(loader.batch_sampler) is not BatchSampler or not (shuffle or type(sampler) is SequentialSampler):
@@ -66,6 +73,21 @@ def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
     facts = f"batch_size={loader.batch_size} shuffle={shuffle} drop_last={loader.drop_last}"
     log = GrowthLog(loader.dataset.directory, name, facts, seed)
     return Growth(loader.dataset, log, loader.batch_size or 1, shuffle=shuffle, drop_last=loader.drop_last)
+
+
+def refuse_wrapped(loader: Any) -> None:
+    """Refuse a loader that would go on with the samples that there were when it was made.
+
+    Raises:
+        ValueError: A data set that grows is inside another one.
+    """
+    if (found := grown_inside(loader)) is not None:
+        outer, grown = found
+        raise ValueError(
+            f"the data set that grows from {grown.words} is inside a {type(outer).__name__}, which would go on with "
+            "the samples that there are now: give the DataLoader what tsnb.grow has returned, and do in parse= what "
+            "is done to a sample."
+        )
 
 
 def _read_rounds(text: str) -> tuple[Trigger, str]:
@@ -175,6 +197,11 @@ class Growth:
                 labels.of(min(samples, labels.known + STEP))
 
     @property
+    def look_failure(self) -> str:
+        """Why the last look for new samples failed, in one line; empty where it did not."""
+        return "" if self._error is None else message_of(self._error)
+
+    @property
     def found(self) -> int:
         """Samples that have been found."""
         return len(self._dataset)
@@ -192,7 +219,7 @@ class Growth:
             select: As `samples.selection.check_select`.
 
         Raises:
-            OSError: That cannot be written down: a full disk.
+            TsnbError: That cannot be written down: a full disk.
         """
         with self._rounds:
             self.log.rounds = json.dumps([trigger.to_text(), select])
@@ -296,11 +323,12 @@ class Growth:
         """Return the order of an epoch that begins, or begins again, with all that has entered it so far.
 
         Raises:
-            TsnbError, OSError: The folder has gone, or the disk is full.
+            TsnbError: The folder has gone, or the disk is full.
         """
         samples = self._dataset.refresh()
         if not self.log.begun(epoch):
-            self._choose(epoch, samples)
+            with self._dataset.source_first():
+                self._choose(epoch, samples)
         selected = self._selected = self.log.selected(epoch)
         order = EpochOrder(
             np.arange(self.log.first(epoch), self.log.samples(epoch), dtype=np.int64)
@@ -335,7 +363,8 @@ class Growth:
         count = min(self.count - known, 2 * began - known)
         if count > 0 and place >= self.log.mark(epoch) and order.takes(place):
             entry = Arrivals(place, known, count)
-            self.log.enter(epoch, entry)
+            with self._dataset.source_first():
+                self.log.enter(epoch, entry)
             self.news.enter(epoch, count)
             order.enter(entry)
 
