@@ -80,15 +80,15 @@ ROUNDS = (
     SCRIPT.split("def train(name):")[0]
     + """
 def train(name):
-    consumer = tsnb.attach(name, "g")
-    # whoever came after the first round would never find all
-    wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+    # one that asks when the others have taken some of the first round would never find all
+    consumer, loop = together("g", name, 3)
     found = 0
     while found < files:
         taken = []
-        for batch in consumer:
+        for batch in loop:
             taken += batch.tolist()
             time.sleep(4 / files)
+        loop = consumer
         found += len(taken)
         note("round", name, consumer.epoch, *taken)
     consumer.close()
