@@ -120,7 +120,7 @@ class Size(NamedTuple):
     rounds: int
 
 
-WHOLE, QUICK = Size(3000, 400_000, 5, (100, 10_000), 20), Size(80, 1600, 1, (20,), 2)
+WHOLE, QUICK = Size(1200, 200_000, 3, (100, 10_000), 20), Size(80, 1600, 1, (20,), 2)
 
 
 def decoded(path: str) -> torch.Tensor:
