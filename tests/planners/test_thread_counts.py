@@ -13,7 +13,7 @@ import pytest
 
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed, listed, within
-from tsnb.planners.thread_counts import WORTH, in_threads, most_within, soonest, with_threads
+from tsnb.planners.thread_counts import WORTH, in_threads, most_within, soonest, steadied, with_threads
 
 FREE = LoaderCost(0.0001, 0.0001, 0.0)
 
@@ -171,3 +171,16 @@ def test_numbers_in_words() -> None:
     """What most have once, and who has another."""
     assert in_threads({"a": 2, "b": 2}) == "2 threads each" and in_threads({"a": 1}) == "1 thread each"
     assert in_threads({"a": 1, "b": 1, "wide": 2}) == "1 thread, wide 2"
+
+
+def test_threads_that_gain_no_more_than_a_measurement_is_off_are_not_seen() -> None:
+    """A step that is faster by noise, or a start that was shorter by chance, gives a trial no more threads."""
+    one = [Job("noisy", 1e4, 1e-3, 1e-3, start_s=1.5), Job("gains", 1e4, 2e-3, 2e-3, start_s=1.5)]
+    two = [Job("noisy", 1e4, 0.9e-3, 1.8e-3, start_s=0.5), Job("gains", 1e4, 1.1e-3, 2.2e-3, start_s=0.5)]
+    found = steadied({1: one, 2: two}, {"noisy": 0.15, "gains": 0.15})
+    assert found[1] == one and found[2][0] == one[0]
+    assert found[2][1] == replace(two[1], start_s=1.5)
+    sure = steadied({1: one, 2: two}, {})
+    assert sure[2][0].step_s == 0.9e-3, "a tenth is more than nothing is off"
+    varied = steadied({1: one, 2: two}, {"gains": 0.9})
+    assert varied[2][1].step_s == 1.1e-3, "nearly twice as fast is faster, however much it varied"

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tsnb.planners.fluid import Job, LoaderCost
@@ -23,12 +24,15 @@ __all__ = [
     "in_threads",
     "most_within",
     "soonest",
+    "steadied",
     "thread_counts",
     "with_threads",
 ]
 
 WORTH = 0.03
 """What ends all of them sooner by less than this share is not worth a way that is less simple, or more threads."""
+MOST_OFF = 0.25
+"""A step that is faster by so much with more threads is faster, however much it varied."""
 PLAYS = 2000
 """So many choices of numbers are played at most for a dozen trials: fewer for more, as each takes longer."""
 MISSES = 3
@@ -67,6 +71,26 @@ def with_threads(jobs: Jobs, threads: Mapping[str, int]) -> list[Job]:
     """
     several = next(iter(jobs.values()))
     return [jobs[threads[job.name]][at] for at, job in enumerate(several)]
+
+
+def steadied(jobs: Jobs, off: Mapping[str, float]) -> dict[int, list[Job]]:
+    """Return the trials with each number of threads: as with the fewest, unless they are clearly faster.
+
+    What a measurement of a few batches is off could otherwise give a trial threads that gain it nothing. A trial's
+    start is the same with all numbers.
+
+    Args:
+        jobs: The trials with each number, as they were measured.
+        off: How far off their steps may be, as a share, by name.
+    """
+    few = {job.name: job for job in jobs[min(jobs)]}
+
+    def steady(job: Job) -> Job:
+        least = few[job.name]
+        clear = job.step_s < least.step_s * (1 - max(WORTH, min(MOST_OFF, off.get(job.name, 0.0))))
+        return replace(job, start_s=least.start_s, start_cpu_s=least.start_cpu_s) if clear else least
+
+    return {number: list(map(steady, each)) for number, each in jobs.items()}
 
 
 def _all_with(jobs: Jobs, number: int) -> dict[str, int]:

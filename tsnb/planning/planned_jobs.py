@@ -84,8 +84,6 @@ def feeds(
 ) -> tuple[LoaderCost, LoaderCost]:
     """Return what a loader of one's own costs, and the shared one.
 
-    A trial with a loader of its own takes that from a stream of its own, as `Plan.run` has it.
-
     Args:
         told: The loader, measured.
         held_up: Two of it at once.
@@ -106,7 +104,7 @@ def feeds(
     def feed(loading: Loading, lone_s: float) -> LoaderCost:
         return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s, held_up.memory_bytes, lone_s, disk)
 
-    return feed(warm.served, lone_s), feed(warm.served, 0.0)
+    return feed(warm.plain, lone_s), feed(warm.served, 0.0)
 
 
 def dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) -> LoaderCost:

@@ -13,7 +13,7 @@ from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import soonest_s
-from tsnb.planners.thread_counts import in_threads, with_threads
+from tsnb.planners.thread_counts import in_threads, steadied, with_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.oversize import oversized
@@ -330,7 +330,10 @@ def plan(
         number: jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
         for number, found in profiles.items()
     }
-    gets, jobs = on_devices(jobs, there, rooms)
+    offs = {
+        name: max(found.costs[name].off for found in profiles.values()) for name in profiles[numbers[0]].costs
+    }
+    gets, jobs = on_devices(steadied(jobs, offs), there, rooms)
     has = told.cores if cores is None else cores
     own, one = feeds(
         told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])

@@ -29,6 +29,7 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.thread_counts import steadied
 from tsnb.planning.oversize import died
 from tsnb.planning.profiling import Start, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled
@@ -102,6 +103,10 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
     seen = [each for each in names if any(each in mine for mine in costs.values())]
     takes = {each: epochs[each] or (1 if each in seen else statistics.median(known)) for each in names}
     jobs, unsure = _jobs({each: number * samples for each, number in takes.items()}, costs, whys, typical)
+    offs = {
+        each: max((mine[each].off for mine in costs.values() if each in mine), default=0.0) for each in names
+    }
+    jobs = {number: tuple(each) for number, each in steadied(jobs, offs).items()}
     off = max(LEAST_OFF, *(cost.off for each in costs.values() for cost in each.values()))
     return ServedCosts(
         name,

@@ -53,6 +53,7 @@ class Channels:
         self._orders: set[str] = set()
         self._requesting = asyncio.Lock()
         self._published = asyncio.Event()
+        self._closed = False
         self._client = AsyncKernelClient()
         self._client.load_connection_file(connection_file)
         self._client.context.setsockopt(zmq.RECONNECT_IVL, KNOCK_MS)
@@ -67,6 +68,7 @@ class Channels:
 
     def close(self) -> None:
         """Let go of the kernel, whether it runs or not."""
+        self._closed = True
         for task in self._tasks:
             task.cancel()
         self._client.stop_channels()
@@ -123,8 +125,7 @@ class Channels:
         Raises:
             KernelDied: The process ended meanwhile.
         """
-        if self._death.done():
-            raise KernelDied(str(self._death.result()))
+        self._require_open()
         request = self._client.execute(
             code, silent=order, store_history=not order, allow_stdin=False, stop_on_error=False
         )
@@ -151,24 +152,35 @@ class Channels:
             KernelDied: The process has ended.
             TimeoutError: It did not answer: its interpreter is held up, in C say.
         """
-        if self._death.done():
-            raise KernelDied(str(self._death.result()))
         async with self._requesting:
+            self._require_open()  # it may have died while another request was under way
             message = self._client.session.msg(kind, content)
             self._client.control_channel.send(message)
             reply = asyncio.ensure_future(self._replied(message["header"]["msg_id"]))
             both: set[asyncio.Future[Any]] = {reply, self._death}
             try:
                 await asyncio.wait(both, timeout=REQUEST_S, return_when=asyncio.FIRST_COMPLETED)
+                if reply.done() and reply.exception() is not None:
+                    self._require_open()  # closed sockets fail in ways of their own: its end is the reason
                 if reply.done():
                     return reply.result()
             finally:
                 reply.cancel()
-        if self._death.done():
-            raise KernelDied(str(self._death.result()))
+        self._require_open()
         raise TimeoutError(
             f"the kernel did not answer within {REQUEST_S:.0f} s: its code blocks the interpreter. It may answer later"
         )
+
+    def _require_open(self) -> None:
+        """Refuse to talk to a kernel that has died, or was let go of: its sockets are closed.
+
+        Raises:
+            KernelDied: It has.
+        """
+        if self._death.done():
+            raise KernelDied(str(self._death.result()))
+        if self._closed:
+            raise KernelDied("its kernel was ended")
 
     def _expect(self, request: str) -> asyncio.Future[dict[str, Any]]:
         future: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
