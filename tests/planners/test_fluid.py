@@ -96,3 +96,21 @@ def test_time_goes_on_by_hand() -> None:
     course.begin(job("a", 1000, 1.0))
     assert course.go_on(0.25) == [] and course.going[0].left == pytest.approx(750.0)
     assert course.go_on(math.inf) == ["a"] and course.now_s == pytest.approx(1.0) and not course.going
+
+
+def test_on_a_stream_a_trial_that_comes_in_an_epoch_waits_for_the_next_one() -> None:
+    """Those that begin together wait for each other; after them one waits for the epoch's end, if somebody trains."""
+    epochs = LoaderCost(0.001, 0.0, 0.0, epoch_samples=1000.0)
+    first = Job("first", 2000, 0.0, 0.0, start_s=0.5)
+    slow = Job("slow", 1000, 0.0, 0.0, start_s=0.9)
+    assert listed([first, slow], epochs, 8).ends_s == pytest.approx({"slow": 1.9, "first": 2.9})
+    # two places: the third starts at 1.9, is ready at 2.4, in the middle of first's second epoch, which ends at 2.9
+    third = Job("third", 1000, 0.0, 0.0, start_s=0.5)
+    found = listed([first, slow, third], epochs, 8, at_once=2)
+    assert found.starts_s["third"] == pytest.approx(1.9) and found.ends_s["third"] == pytest.approx(3.9)
+    assert listed([first, slow, third], epochs, 8, at_once=1).makespan_s == pytest.approx(2.5 + 1.9 + 1.5)
+    # one that runs already is 300 samples from its epoch's end
+    runs = Job("runs", 1300, 0.0, 0.0)
+    assert listed([third], epochs, 8, running=[runs]).ends_s == pytest.approx({"runs": 1.3, "third": 2.3})
+    late = Job("late", 1000, 0.0, 0.0, start_s=0.2)
+    assert listed([late], epochs, 8, running=[runs]).ends_s["late"] == pytest.approx(1.3)

@@ -106,6 +106,8 @@ class LoaderCost:
     """How many times as long a sample took with `drag_of` trials on this loader than their costs say."""
     drag_of: int = 1
     """So many took it when `drag` was measured."""
+    epoch_samples: float = 0.0
+    """Samples in an epoch, on one stream: who comes in the middle of one waits for the next; 0: nobody waits."""
 
     def dragged(self, trials: int) -> float:
         """Return how many times as long a sample takes with so many trials: in proportion up to those measured."""
@@ -121,6 +123,10 @@ class Going:
     """Samples."""
     starting_s: float
     """What is left of its start, in seconds as if it had a core when it needs one."""
+    begun_s: float = 0.0
+    """When it began: those that begin together wait for each other before their first batch."""
+    joined: bool = False
+    """Whether it takes batches."""
 
 
 class Course:
@@ -141,10 +147,26 @@ class Course:
         self.now_s = 0.0
         self._feed, self._cores, self._shared = feed, cores, shared
         self._cached = feed.disk.cached if feed.disk else 1.0
+        self._epoch = feed.epoch_samples if shared else 0.0
+        self._in_epoch = 0.0
 
-    def begin(self, job: Job) -> None:
-        """Start a trial."""
-        self.going.append(Going(job, job.samples, job.start_s))
+    def begin(self, job: Job, *, running: bool = False) -> None:
+        """Start a trial, or take in one that has taken batches before."""
+        self.going.append(Going(job, job.samples, job.start_s, self.now_s, running and not job.start_s))
+        if self._epoch and self.going[-1].joined:
+            self._in_epoch = -job.samples % self._epoch
+
+    def _let_join(self) -> None:
+        """Let those take batches that have started: all that began together at once, at the beginning of an epoch."""
+        ready = [each for each in self.going if not each.joined and each.starting_s <= 0]
+        if self._epoch:
+            late = {each.begun_s for each in self.going if each.starting_s > 0}
+            ready = [each for each in ready if each.begun_s not in late]
+            if any(each.joined for each in self.going) and 1e-9 < self._in_epoch / self._epoch < 1 - 1e-9:
+                return
+            self._in_epoch = 0.0
+        for each in ready:
+            each.joined = True
 
     def go_on(self, most_s: float = math.inf) -> list[str]:
         """Let time pass until something changes; return the trials that have ended, which run no more.
@@ -152,13 +174,20 @@ class Course:
         Args:
             most_s: So many seconds at most.
         """
+        self._let_join()
         speeds = self._speeds()
         took_s = min(
             most_s,
             self._reading_s(speeds),
-            *((each.starting_s or each.left) / speed for each, speed in zip(self.going, speeds, strict=True)),
+            self._epoch_s(speeds),
+            *(
+                (each.starting_s or each.left) / speed if speed else math.inf
+                for each, speed in zip(self.going, speeds, strict=True)
+            ),
         )
         self._read(speeds, took_s)
+        if self._epoch:
+            self._in_epoch = (self._in_epoch + self._rate(speeds) * took_s) % self._epoch
         for each, speed in zip(self.going, speeds, strict=True):
             if each.starting_s > 0:
                 left = each.starting_s - speed * took_s
@@ -178,12 +207,18 @@ class Course:
     def _speeds(self) -> list[float]:
         """Return the speed of each: samples/s of those that take batches; of those that start, seconds a second."""
         starts = [each for each in self.going if each.starting_s > 0]
-        trains = [each for each in self.going if each.starting_s <= 0]
+        trains = [each for each in self.going if each.joined]
         wanted = sum(min(1.0, each.job.start_cpu_s / each.job.start_s) for each in starts)
         given = min(wanted, self._cores * len(starts) / max(1, len(self.going)))
         start = given / wanted if wanted else 1.0
         paces = iter(self._paces(trains, self._cores - given if trains else self._cores))
-        return [start if each.starting_s > 0 else next(paces) for each in self.going]
+        return [start if each.starting_s > 0 else next(paces) if each.joined else 0.0 for each in self.going]
+
+    def _epoch_s(self, speeds: Sequence[float]) -> float:
+        """Return in how many seconds the epoch ends, if somebody may wait for that."""
+        rate = self._rate(speeds)
+        waits = self._epoch and rate and any(not each.joined for each in self.going)
+        return (self._epoch - self._in_epoch) / rate if waits else math.inf
 
     def _paces(self, trains: Sequence[Going], cores: float) -> list[float]:
         """Return samples/s of each that takes batches."""
@@ -219,7 +254,7 @@ class Course:
 
     def _rate(self, speeds: Sequence[float]) -> float:
         """Return samples/s that are read, those in memory included."""
-        paces = [speed for each, speed in zip(self.going, speeds, strict=True) if each.starting_s <= 0]
+        paces = [speed for each, speed in zip(self.going, speeds, strict=True) if each.joined]
         return max(paces, default=0.0) if self._shared else sum(paces)
 
     def _reading_s(self, speeds: Sequence[float]) -> float:

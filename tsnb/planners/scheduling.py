@@ -95,7 +95,7 @@ def listed(
     """
     waiting, course = list(jobs), Course(feed, cores, shared=shared)
     for job in running:
-        course.begin(job)
+        course.begin(job, running=True)
     places = at_once or max(1, len(jobs) + len(running))
     starts: dict[str, float] = {job.name: 0.0 for job in running}
     ends: dict[str, float] = {}
@@ -276,7 +276,7 @@ def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: 
     """
     course = Course(feed, cores, shared=True)
     for job in running:
-        course.begin(job)
+        course.begin(job, running=True)
     left = {job.name: job.samples for job in running}
     while course.now_s < seconds and course.going:
         ended = course.go_on(seconds - course.now_s)

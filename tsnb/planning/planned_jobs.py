@@ -102,7 +102,15 @@ def feeds(
         lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
 
     def feed(loading: Loading, lone_s: float) -> LoaderCost:
-        return LoaderCost(loading.wall_s, loading.cpu_s, loading.taking_s, held_up.memory_bytes, lone_s, disk)
+        return LoaderCost(
+            loading.wall_s,
+            loading.cpu_s,
+            loading.taking_s,
+            held_up.memory_bytes,
+            lone_s,
+            disk,
+            epoch_samples=epoch_samples,
+        )
 
     return feed(warm.plain, lone_s), feed(warm.served, 0.0)
 

@@ -20,7 +20,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tsnb import registry
 from tsnb.errors import TsnbError
@@ -111,7 +111,7 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
     return ServedCosts(
         name,
         jobs,
-        meter.cost(),
+        replace(meter.cost(), epoch_samples=samples),
         available_cores(),
         memory_bytes,
         off,
