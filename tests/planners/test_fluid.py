@@ -33,6 +33,24 @@ def test_loaders_hold_each_other_up_where_one_at_a_time_gets_on() -> None:
     assert ends == pytest.approx({"slow": 16.0, "fast": 5.333}, rel=1e-3)
 
 
+def test_a_loader_has_to_start_once_on_one_stream_and_for_each_trial_that_has_its_own() -> None:
+    """A start of 2 s, computing: in turn each pays it, two at once on one core share the core for it, one stream pays
+    it once, also for a trial that comes later."""
+    fills = LoaderCost(0.001, 0.0, 0.0, fill_s=2.0)
+    two = [job("a"), job("b")]
+    assert in_turn(two, fills, 8).makespan_s == pytest.approx(6.0)
+    assert apart(two, fills, 8).makespan_s == pytest.approx(3.0)
+    assert apart(two, fills, 1).makespan_s == pytest.approx(4.0 + 2.0)
+    assert listed(two, fills, 8).makespan_s == pytest.approx(3.0)
+    course = Course(fills, 8, shared=True)
+    course.begin(two[0])
+    assert course.go_on() == []  # it has started
+    assert course.go_on() == ["a"]
+    course.begin(two[1])
+    assert course.go_on() == ["b"]
+    assert course.now_s == pytest.approx(4.0)
+
+
 def test_steps_are_slower_in_a_crowd_in_proportion() -> None:
     """Alone as measured alone, beside as many as were measured so much slower, and not more beside still more."""
     jobs = [job(name, ms=2.0, crowd=1.5, beside=2) for name in "abc"]

@@ -1,9 +1,10 @@
 """How fast trials go beside each other: a fluid model. Pure.
 
 Between two events (a trial starts, has its first batch, or ends; a tenth more of the files is in memory) each goes at a
-constant pace, in samples a second. Starts share the cores too: each has a second or more of imports. With m the seconds
-of a trial's step, c its CPU seconds, t those of taking a sample, and of the loader l its seconds a sample when nothing
-else limits it, p its CPU seconds, and e those in which it has what one loader at a time can have:
+constant pace, in samples a second. Starts share the cores too: each has a second or more of imports, and the first on
+a loader waits for that to start. With m the seconds of a trial's step, c its CPU seconds, t those of taking a sample,
+and of the loader l its seconds a sample when nothing else limits it, p its CPU seconds, and e those in which it has
+what one loader at a time can have:
 
     one stream      all at 1 / max(max(m + t), l, (p + sum(c + t)) / cores): one loader, and the slowest sets the pace
     a loader each   each at most at 1 / max(m + t, l); the cores are shared out evenly (water-filling) at a cost of
@@ -20,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["Course", "Disk", "Job", "LoaderCost"]
 
@@ -108,6 +109,12 @@ class LoaderCost:
     """So many took it when `drag` was measured."""
     epoch_samples: float = 0.0
     """Samples in an epoch, on one stream: who comes in the middle of one waits for the next; 0: nobody waits."""
+    fill_s: float = 0.0
+    """Seconds until its first batches go at its pace: a start of workers, memory that is new. CPU time, too."""
+
+    def first_of(self, job: Job) -> Job:
+        """Return a trial that is the first on a loader: its batches are there only when that has started."""
+        return replace(job, start_s=job.start_s + self.fill_s, start_cpu_s=job.start_cpu_s + self.fill_s)
 
     def dragged(self, trials: int) -> float:
         """Return how many times as long a sample takes with so many trials: in proportion up to those measured."""
@@ -149,9 +156,13 @@ class Course:
         self._cached = feed.disk.cached if feed.disk else 1.0
         self._epoch = feed.epoch_samples if shared else 0.0
         self._in_epoch = 0.0
+        self._used = False  # whether a trial has been on the loader
 
     def begin(self, job: Job, *, running: bool = False) -> None:
         """Start a trial, or take in one that has taken batches before."""
+        if not running and not (self._shared and self._used):
+            job = self._feed.first_of(job)
+        self._used = True
         self.going.append(Going(job, job.samples, job.start_s, self.now_s, running and not job.start_s))
         if self._epoch and self.going[-1].joined:
             self._in_epoch = -job.samples % self._epoch

@@ -11,7 +11,7 @@ from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
 from tsnb.planners.scheduling import spread
 from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
-from tsnb.stalling import LoaderContention, Loading, Stalls
+from tsnb.stalling import LoaderContention, Stalls
 
 __all__ = ["dragged", "feeds", "jobs_of", "known_devices", "on_devices"]
 
@@ -82,7 +82,7 @@ def on_devices(
 def feeds(
     told: Stalls, held_up: LoaderContention, epoch_samples: float, page_cache_bytes: float
 ) -> tuple[LoaderCost, LoaderCost]:
-    """Return what a loader of one's own costs, and the shared one.
+    """Return what a loader of one's own costs, and the shared one: both are served, each on a stream.
 
     Args:
         told: The loader, measured.
@@ -101,18 +101,18 @@ def feeds(
         warm = told.with_cached(1.0)
         lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
 
-    def feed(loading: Loading, lone_s: float) -> LoaderCost:
-        return LoaderCost(
-            loading.wall_s,
-            loading.cpu_s,
-            loading.taking_s,
-            held_up.memory_bytes,
-            lone_s,
-            disk,
-            epoch_samples=epoch_samples,
-        )
-
-    return feed(warm.plain, lone_s), feed(warm.served, 0.0)
+    loading = warm.served
+    own = LoaderCost(
+        loading.wall_s,
+        loading.cpu_s,
+        loading.taking_s,
+        held_up.memory_bytes,
+        lone_s,
+        disk,
+        epoch_samples=epoch_samples,
+        fill_s=held_up.fill_s,
+    )
+    return own, replace(own, lone_s=0.0)
 
 
 def dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) -> LoaderCost:

@@ -5,8 +5,9 @@ enough it is stopped, and nothing of it is kept: no record, no process, no strea
 numbers are in another process, so nothing here touches them.
 
 The first one runs alone, since nothing is known of its memory; then all that fit, the first once more, begin together
-behind a gate and take the same batches. So the first has been seen alone and beside the others, which tells how much
-longer a step takes in a crowd; and the pace of all of them has been seen on one stream.
+behind a gate and take the same batches; then all but the one with the longest steps are stopped, and it goes on alone.
+So two have been seen alone and beside the others, which tells how much longer a step takes in a crowd: of small steps
+and of the longest; and the pace of all of them has been seen on one stream.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tsnb.errors import TsnbError
 from tsnb.experiments import trials as board
 from tsnb.experiments.board import launch
 from tsnb.experiments.plan import LONGEST
@@ -115,6 +117,7 @@ def profile(
                 patient=False,
                 least_s=least_s,
                 largest_bytes=largest_bytes,
+                alone_last=True,
             )
 
         alone = run({first: starts[first]}, 0.0)[first]
@@ -122,7 +125,9 @@ def profile(
         whole = len(starts) > 1 and next_wave(len(starts), largest_bytes, memory_bytes) == len(starts)
         others = starts if whole else {name: start for name, start in starts.items() if name != first}
         seen = {first: alone} | run(others, largest_bytes)
-    return joined(first, alone.cost(), {name: each.cost() for name, each in seen.items()}, seen, whole=whole)
+    by_itself = {name: each.by_itself for name, each in seen.items() if each.by_itself is not None}
+    costs = {name: each.cost() for name, each in seen.items()}
+    return joined(by_itself | {first: alone.cost()}, costs, seen, whole=whole)
 
 
 def profile_name(name: str) -> str:
@@ -149,6 +154,7 @@ def in_waves(
     least_s: float = 0.0,
     largest_bytes: float = 0.0,
     note: Callable[[Sequence[Profiled]], None] = lambda _: None,
+    alone_last: bool = False,
 ) -> dict[str, Profiled]:
     """Run trials for some batches each, as many at once as fit; stop and forget them, and return what was seen.
 
@@ -163,6 +169,7 @@ def in_waves(
         least_s: Each is watched for so long at least once it has begun.
         largest_bytes: The memory of the largest one that has been seen before; 0: none has, so the first runs alone.
         note: Is given those that run, whenever their memory has been looked at.
+        alone_last: Whether the one with the longest steps of several is seen by itself, too, in the end.
 
     Raises:
         TsnbError: One failed, or took too few batches; not where it is patient.
@@ -175,6 +182,9 @@ def in_waves(
         left = left[len(wave) :]
         with together({name: starts[name] for name in wave}, threads, least_s) as group:
             _watch(group, look, note)
+            if alone_last and len(wave) > 1:
+                _leave_longest(group, look, note)
+            _stop(group.trials.values())
             seen |= group.trials
             if not patient:
                 for each in group.trials.values():
@@ -235,7 +245,9 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
     group = ProfiledGroup(gate)
     try:
         for name, start in starts.items():
-            group.trials[name] = Profiled(start(gate.path if gate else None), threads, least_s=least_s)
+            called_s = time.monotonic()
+            trial = start(gate.path if gate else None)
+            group.trials[name] = Profiled(trial, threads, called_s=called_s, least_s=least_s)
         yield group
     finally:
         if gate is not None:
@@ -247,7 +259,7 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
 def _watch(
     group: ProfiledGroup, look: Callable[[], StreamReading], note: Callable[[Sequence[Profiled]], None]
 ) -> None:
-    """Look at trials until each has taken enough batches, and stop them then."""
+    """Look at trials until each has taken enough batches."""
     trials = list(group.trials.values())
     deadline_s = time.monotonic() + LIMIT_S
     while not all(each.done for each in trials) and time.monotonic() < deadline_s:
@@ -255,6 +267,28 @@ def _watch(
         if not group.over:
             note(trials)
         time.sleep(LOOK_S)
+
+
+def _leave_longest(
+    group: ProfiledGroup, look: Callable[[], StreamReading], note: Callable[[Sequence[Profiled]], None]
+) -> None:
+    """Stop all trials but the one whose steps take longest, and see that one by itself; not where it ends before."""
+    costs = {}
+    for name, each in group.trials.items():
+        with contextlib.suppress(TsnbError):
+            costs[name] = each.cost()
+    if not costs:
+        return
+    longest = group.trials[max(costs, key=lambda name: max(costs[name].step_s, costs[name].cpu_s))]
+    _stop(each for each in group.trials.values() if each is not longest)
+    rest = ProfiledGroup(None)
+    rest.trials[longest.trial.name] = alone = longest.going_on()
+    _watch(rest, look, note)
+    with contextlib.suppress(TsnbError):
+        longest.by_itself = alone.cost()
+
+
+def _stop(trials: Iterable[Profiled]) -> None:
     for each in trials:
         if each.trial.state not in ENDED:
             each.trial.stop()  # its memory is free for those that come

@@ -257,7 +257,7 @@ class Plan:
         bound = f" No order on one stream can have all done before {duration(self.soonest_s)}."
         return (
             f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
-            f"and the loader measured alone, twice at once and shared, on {self.loading.cores:g} cores."
+            f"and the loader measured alone, shared, and shared twice at once, on {self.loading.cores:g} cores."
             + bound
         )
 
@@ -277,7 +277,7 @@ def plan(
 ) -> Plan:
     """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
 
-    The loader is measured as `tsnb.stalls` does, and two of it at once. Every trial runs for some 20 batches in a
+    The loader is measured as `tsnb.stalls` does, and served twice at once. Every trial runs for some 20 batches in a
     process of its own: the first alone, then all together on one stream, if they fit; then they are stopped, and
     nothing of them is kept. The notebook is not changed.
 
@@ -319,7 +319,7 @@ def plan(
         raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
     told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
     each_epoch = samples or told.epoch_samples or 1
-    held_up = contention(loader, told.plain, seconds / 2)
+    held_up = contention(loader, told.served, seconds / 2)
     on = [replace(each, device=there[at % len(there)]) if there else each for at, each in enumerate(several)]
     profiles = {
         number: profile(on, loader, threads=number, memory_bytes=memory_bytes, least_s=seconds)
@@ -339,8 +339,8 @@ def plan(
         told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])
     )
     one = dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
-    widest = max(cost.off for found in profiles.values() for cost in found.costs.values())
-    off = max(LEAST_OFF, (told.off**2 + widest**2) ** 0.5)
+    spreads = [each.off for found in profiles.values() for each in (found, *found.costs.values())]
+    off = max(LEAST_OFF, (told.off**2 + max(spreads) ** 2) ** 0.5)
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
     taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}

@@ -163,8 +163,10 @@ class Profiled:
     """Torch threads that it computes with."""
     last: ConsumerReading | None = None
     """What the stream said of it last."""
+    called_s: float | None = None
+    """When it was asked for, by the monotonic clock."""
     began_s: float | None = None
-    """When its process was there, by the monotonic clock."""
+    """When its process was there, likewise."""
     asking_s: float | None = None
     """When it had asked for its first batch, likewise."""
     opened_s: float | None = None
@@ -187,6 +189,10 @@ class Profiled:
     """The GPU on which it holds most memory; empty: none."""
     device_bytes: float = 0.0
     """The largest part of that GPU's memory that was its own."""
+    skip: int = SKIP
+    """So many of its batches are not counted."""
+    by_itself: Cost | None = None
+    """What it cost when those that had run beside it had been stopped; None: it was not seen so."""
     asked_s: float = 0.0
     """When its memory was asked for last, by the monotonic clock."""
 
@@ -213,7 +219,7 @@ class Profiled:
         cpu_s = clocks.cpu_s(pid)
         self.first_s = self.first_s or now_s
         late = not self.marks or reading.batches > self.marks[-1].batches
-        if cpu_s is not None and reading.batches > SKIP and late:
+        if cpu_s is not None and reading.batches > self.skip and late:
             no_core_s = clocks.waited_s(pid)
             mark = _TrialClocks(
                 reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s, time.monotonic()
@@ -226,6 +232,11 @@ class Profiled:
         if on:
             index = max(on, key=on.__getitem__)
             self.device, self.device_bytes = f"cuda:{index}", max(self.device_bytes, float(on[index]))
+
+    def going_on(self) -> Profiled:
+        """Return the same trial as one that is seen from some batches after now on."""
+        batches = self.last.batches if self.last else 0
+        return replace(self, marks=[], skip=batches + SKIP)
 
     @property
     def done(self) -> bool:
@@ -299,7 +310,7 @@ class Profiled:
     @property
     def _start_s(self) -> float:
         """Seconds from its start to its first batch, less the waits for a core and for the others at the gate."""
-        first_s, began_s = self.first_s or 0.0, self.began_s or 0.0
+        first_s, began_s = self.first_s or 0.0, self.called_s or self.began_s or 0.0
         asking_s = self.asking_s or first_s
         waited_s = max(0.0, min(first_s, self.opened_s or asking_s) - asking_s)
         return max(0.0, first_s - began_s - waited_s - self.no_core_s)
@@ -323,28 +334,35 @@ class Profiled:
 
 
 def joined(
-    first: str, alone: Cost, costs: Mapping[str, Cost], seen: Mapping[str, Profiled], *, whole: bool
+    alone: Mapping[str, Cost], costs: Mapping[str, Cost], seen: Mapping[str, Profiled], *, whole: bool
 ) -> Profile:
-    """Put together what was seen of the first trial alone and of all of them.
+    """Put together what was seen of some trials alone and of all of them.
+
+    How much longer a trial of which only the second is known takes in a crowd is told by the one that is most like it:
+    small steps wait for others and for memory in another way than long ones.
 
     Args:
-        first: Its name.
-        alone: What it cost alone.
-        costs: What each cost, by name; where all ran together, the first one too.
+        alone: What some of them cost alone, by name; one at least.
+        costs: What each cost, by name; where all ran together, beside all others.
         seen: The trials while they were profiled.
         whole: Whether all ran together.
     """
     if not whole:
         return Profile(costs)
     beside = len(costs) - 1
-    crowd = _crowd(alone, costs[first], beside)
-    found = {name: _uncrowded(cost, crowd, beside) for name, cost in costs.items()}
-    found[first] = replace(
-        found[first],
-        step_s=min(alone.step_s, costs[first].step_s),
-        cpu_s=min(alone.cpu_s, costs[first].cpu_s),
-        off=max(alone.off, costs[first].off),
-    )
+    crowds = {name: _crowd(each, costs[name], beside) for name, each in alone.items()}
+
+    def most_like(cost: Cost) -> str:
+        return min(crowds, key=lambda name: abs(math.log(_spent_s(costs[name]) / _spent_s(cost))))
+
+    found = {name: _uncrowded(cost, crowds[most_like(cost)], beside) for name, cost in costs.items()}
+    for name, each in alone.items():
+        found[name] = replace(
+            _uncrowded(costs[name], crowds[name], beside),
+            step_s=min(each.step_s, costs[name].step_s),
+            cpu_s=min(each.cpu_s, costs[name].cpu_s),
+            off=max(each.off, costs[name].off),
+        )
     paces = [each.per_s for each in seen.values()]
     if not all(per_s for per_s, _ in paces):
         return Profile(found)
@@ -352,11 +370,16 @@ def joined(
     return Profile(found, 1 / per_s, off)
 
 
+def _spent_s(cost: Cost) -> float:
+    """Return what a crowd makes longer of a sample; never 0."""
+    return max(1e-12, cost.step_s if cost.device else cost.cpu_s)
+
+
 def _crowd(alone: Cost, together: Cost, beside: int) -> float:
     """Return how many times as much of what counts it took beside so many others as alone."""
     if alone.device:  # those that share a GPU take turns there
-        return min(1.0 + beside, max(1.0, together.step_s / max(1e-12, alone.step_s)))
-    return min(MOST_CROWD, max(1.0, together.cpu_s / max(1e-12, alone.cpu_s)))
+        return min(1.0 + beside, max(1.0, _spent_s(together) / _spent_s(alone)))
+    return min(MOST_CROWD, max(1.0, _spent_s(together) / _spent_s(alone)))
 
 
 def _uncrowded(cost: Cost, crowd: float, beside: int) -> Cost:

@@ -13,7 +13,8 @@ than one of a plain DataLoader, and holds the model up less.
 | `storage` | pure: paces at another share of the page cache, and on another disk |
 | `changing` | pure: what was measured, with something else |
 | `sizing` | pure: vCPUs that a GPU needs, and prices |
-| `contention` | what two loaders of the same data cost each other, and the memory of one |
+| `serving` | serves a loader in this process, for a measurement |
+| `contention` | what two loaders of the same data cost each other, and the start and memory of one |
 | `intervals` | pure: how far each figure may be off |
 | `costs` | from counts to costs a sample |
 | `asked` | the bounds of what may be asked |

@@ -1,7 +1,8 @@
-"""What several loaders of the same data cost each other, beyond the cores, and the memory of one: two run at once.
+"""What several loaders of the same data cost each other, beyond the cores, and the memory of one: two are served.
 
 Two loaders with a core each can still hold each other up: a disk that serves one read at a time, a lock, the memory
-bus. Where a sample takes clearly longer with two at once than alone, half of it is what one loader at a time can have:
+bus, Python's lock in the process that serves both. Where a sample takes clearly longer with two at once than alone,
+half of it is what one loader at a time can have:
 
     alone t1 a sample, two at once t2 > t1     each has t2 / 2 of what no other can have meanwhile
     k at once                                  k t2 / 2 a sample each, or longer for want of cores
@@ -10,14 +11,16 @@ bus. Where a sample takes clearly longer with two at once than alone, half of it
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from tsnb.machine import clocks
 from tsnb.machine.processes import children_of, held
-from tsnb.stalling.measuring import fresh, length_of, run, undisturbed
+from tsnb.stalling.measuring import Continued, length_of, run, undisturbed
+from tsnb.stalling.serving import full_after, served
 from tsnb.stalling.sharing import Loading
 
 __all__ = ["LoaderContention", "contention"]
@@ -33,45 +36,81 @@ class LoaderContention:
     lone_s: float = 0.0
     """Seconds a sample in which no other loader of the same data gets on; 0: nothing was noticed."""
     memory_bytes: float = 0.0
-    """Memory of its workers alone."""
+    """Memory of its workers and of its arena alone."""
+    fill_s: float = 0.0
+    """Seconds that its first batches take longer than later ones: a start of workers, memory that is new."""
 
 
-class _Two:
-    """Two loaders of the same data, a batch of each at a time. Counts the first one's samples."""
+class _Both(Continued):
+    """Two streams, a batch of each at a time; the first one's count."""
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loaders = fresh(loader), fresh(loader)
-        self.memory_bytes = 0.0
-        self._before = set(children_of(os.getpid()))
+    def __init__(self, counted: Any, other: Any) -> None:
+        self._counted, self._other = map(_continued, (counted, other))
 
-    def __iter__(self) -> Iterator[Any]:
-        """Go through one epoch of each; at its end, or where it is left, see what memory the workers have."""
-        first, second = map(iter, self._loaders)
+    @property
+    def begins(self) -> bool:
+        """Whether the next batch is the first of an epoch."""
+        return self._counted.begins
+
+    def __next__(self) -> Any:
+        """Return the next batch of the one that counts, when the other's is there too.
+
+        Raises:
+            StopIteration: Its epoch has ended.
+        """
+        batch = next(self._counted)
         try:
-            yield from zip(first, second, strict=False)
-        finally:
-            workers = set(children_of(os.getpid())) - self._before
-            own = [memory.own_bytes for pid in workers if (memory := held(pid)) is not None]
-            self.memory_bytes = max(self.memory_bytes, sum(own) / 2)
+            next(self._other)
+        except StopIteration:  # it is a batch ahead, or behind
+            next(self._other)
+        return batch
+
+
+def _continued(stream: Any) -> Continued:
+    return stream if isinstance(stream, Continued) else Continued(stream)
 
 
 def contention(loader: Any, alone: Loading, seconds: float) -> LoaderContention:
-    """Run two copies of a loader at once; return what they cost each other, and what memory one takes.
+    """Serve a loader twice at once; return what the two cost each other, and what memory one takes.
 
     Args:
         loader: A DataLoader with workers; of another nothing can be told.
-        alone: What it costs alone.
+        alone: What it costs alone, served.
         seconds: How long to count.
 
     Raises:
         ValueError: An epoch has one batch.
+        LoaderFailed: It cannot be shared.
     """
     if not isinstance(loader, DataLoader) or not loader.num_workers:
         return LoaderContention()
-    both = _Two(loader)
-    ahead = loader.num_workers * (loader.prefetch_factor or 0)
-    with undisturbed(loader):
-        counted = run(both, None, seconds, ahead, length_of(loader))
+    before, others = set(children_of(os.getpid())), clocks.threads()
+    with undisturbed(loader), ExitStack() as stack:
+        first = stack.enter_context(served(loader, seconds))
+        both = [first, stack.enter_context(served(loader, seconds))]
+        serving = clocks.threads() - others
+        streams = _Both(*(each.stream for each in both))
+        ahead = full_after(loader)
+        counted = run(streams, None, seconds, ahead, length_of(loader), before, serving)
+        workers_bytes = _weighed(
+            streams, ahead, before
+        )  # not while it counts: the kernel walks all their pages
+        arenas = [each.producer.status().touched_bytes for each in both]
     two_s = counted.each(counted.wall_s - counted.no_core_s)
     one_s = max(alone.wall_s, 2 * alone.taking_s)  # this thread takes the batches of both
-    return LoaderContention(two_s / 2 if two_s > CLEAR * one_s else 0.0, both.memory_bytes)
+    memory_bytes = (workers_bytes + sum(arenas)) / 2
+    fill_s = max(0.0, first.took_s - first.samples * alone.wall_s)
+    return LoaderContention(two_s / 2 if two_s > CLEAR * one_s else 0.0, memory_bytes, fill_s)
+
+
+def _weighed(streams: _Both, most: int, before: set[int]) -> float:
+    """Take some batches more, and return the most memory that the workers had, now and then.
+
+    In an epoch that is short there are none when its last batches are taken.
+    """
+    found = 0.0
+    for number, _ in zip(range(most), streams, strict=False):
+        if number & (number + 1) == 0:
+            workers = set(children_of(os.getpid())) - before
+            found = max(found, sum(float(memory.own_bytes) for pid in workers if (memory := held(pid))))
+    return found

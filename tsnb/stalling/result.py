@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,11 +13,9 @@ from typing import Any
 
 import torch
 
-from tsnb.consumer import attach
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
-from tsnb.producer import serve
 from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.changing import changed
 from tsnb.stalling.costs import Round, others, ways
@@ -26,6 +23,7 @@ from tsnb.stalling.intervals import four_in_five, rounds_of, shared_out, sized_o
 from tsnb.stalling.listing import as_plain
 from tsnb.stalling.measuring import Continued, Step, fresh, length_of, undisturbed
 from tsnb.stalling.reading import storage_of
+from tsnb.stalling.serving import full_after, served
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 from tsnb.stalling.sizing import Sizing
 from tsnb.stalling.storage import Hits, Storage, hits
@@ -37,20 +35,6 @@ KEPT = 4
 """Batches that the model alone computes on, in turn."""
 ROUNDS = 3
 """Everything is measured so many times in turns, each a part of the seconds asked for; medians count."""
-TICKETS = 8
-"""A served loader orders up to so many batches at a time."""
-
-WINDOW = 8
-"""Batches that it publishes before they are taken."""
-WARM_UP = 60
-"""Batches after which the slots of a served loader have gone round; fewer where that takes `LONGEST` times the
-seconds asked for."""
-LONG = 200
-"""Batches of an epoch that is not begun anew for each measurement of the served loader."""
-PATIENCE_S = 3600.0
-"""Of the served loader, with a loop that rests while the others are measured."""
-
-_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, repr=False)
@@ -323,12 +307,12 @@ def stalls(
     before, others = set(children_of(os.getpid())), clocks.threads()
     with _threads(threads), undisturbed(loader):
         storage = storage_of(loader, seconds / 2, cold=cold)
-    with _threads(threads), undisturbed(loader), _served(loader, seconds) as stream:
-        serving = clocks.threads() - others
+    with _threads(threads), undisturbed(loader), served(loader, seconds) as there:
+        stream, serving = there.stream, clocks.threads() - others
         kept = list(itertools.islice(iter(fresh(loader)), KEPT)) if step is not None else []
         part_s = seconds / ROUNDS
         length = None if isinstance(stream, Continued) else batches
-        served_span = (part_s, ahead * TICKETS + WINDOW, length, before, serving)
+        served_span = (part_s, full_after(loader), length, before, serving)
         for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the five
             alone = measuring.run(fresh(loader), None, part_s, ahead, batches)
             computing = together = together_served = None
@@ -336,11 +320,11 @@ def stalls(
                 computing = measuring.run_step(step, kept, part_s)
                 together = measuring.run(fresh(loader), step, part_s, ahead, batches)
                 measuring.wait_for_gpu()
-            served = measuring.run(stream, None, *served_span)
+            shared = measuring.run(stream, None, *served_span)
             if step is not None:
                 together_served = measuring.run(stream, step, *served_span)
                 measuring.wait_for_gpu()
-            rounds.append(Round(alone, computing, together, served, together_served))
+            rounds.append(Round(alone, computing, together, shared, together_served))
     steps = 0 if step is None else step.runs
     return replace(_result(loader, trials, threads, rounds, storage), steps=steps)
 
@@ -390,26 +374,6 @@ def _threads(threads: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextmanager
-def _served(loader: Any, seconds: float) -> Iterator[Any]:
-    """Serve the loader in this process; give a consumer of it.
-
-    Its slots have been written once by then: memory that is new is expensive, but only once. No consumer joins late, so
-    it has no rubber band, which would take new memory for all of the measurement.
-    """
-    name = f"stalls-{os.getpid()}-{next(_numbers)}"
-    with (
-        serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S),
-        attach("stalls", name) as consumer,
-    ):
-        stream = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)
-        began = time.perf_counter()
-        for number, _ in enumerate(stream):
-            if number >= WARM_UP or time.perf_counter() - began > measuring.LONGEST * seconds:
-                break
-        yield stream
 
 
 def _result(loader: Any, trials: int, threads: int, rounds: list[Round], storage: Storage | None) -> Stalls:
