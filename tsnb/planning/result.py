@@ -339,7 +339,11 @@ def plan(
         told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])
     )
     one = dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
-    spreads = [each.off for found in profiles.values() for each in (found, *found.costs.values())]
+    spreads = [
+        off
+        for found in profiles.values()
+        for off in (found.off, *(cost.off for cost in found.costs.values()))
+    ]
     off = max(LEAST_OFF, (told.off**2 + max(spreads) ** 2) ** 0.5)
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
