@@ -1,8 +1,8 @@
 """Trials that need different samples of one data set: a loader for each, or their parts of one stream.
 
 What is isolated: preparing samples. Trials do no training; they touch the first and the last value of a batch. JPEG
-photos are decoded and made small at each access, one process of its own a trial, one worker a loader, so that every
-way may use all cores as the system sees fit.
+photos are decoded and made small at each access, one process of its own a trial. A loader of a trial's own has one
+worker, and the shared one as many as there are cores, so that every way may use all cores as the system sees fit.
 
 - *folds*: cross-validation. Each of five trials takes four fifths of the photos in each epoch, and after the last one
   the fifth that was held out. "private": five processes with two loaders each over `Subset`s. "shared": five processes
@@ -47,7 +47,9 @@ import tsnb
 from tsnb.consumer.parts import Part
 
 NAME = "benchmark-subsets"
-SIDE, SMALL, BATCH, FOLDS = 320, 48, 20, 5
+SMALL, BATCH, FOLDS = 48, 20, 5
+SIDE = 640
+"""Pixels a side of a photo."""
 SHARES = (0.1, 0.3, 1.0)
 EIGHTHS = 8
 BLOCK = 128
@@ -211,7 +213,7 @@ def _reporting(run: Callable[..., int], said: Any, *arguments: Any) -> None:
 def _produce(photos: Photos, said: Any, up: Any, over: Any) -> None:
     torch.set_num_threads(1)
     before = used_s()
-    with tsnb.serve(loader_of(photos), name=NAME, seed=1):
+    with tsnb.serve(loader_of(photos, len(os.sched_getaffinity(0))), name=NAME, seed=1):
         up.set()
         over.wait()
     said.put((int(photos.calls.sum()), before - used_s()))
