@@ -26,7 +26,7 @@ from tsnb.experiments import own_life, trials
 from tsnb.experiments.memory_queue import MemoryQueue
 from tsnb.machine.memory import Free
 from tsnb.notebook import streams
-from tsnb.notebook.panels import TrialLogs
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.records.notices import Notice
 from tsnb.reports.plain import plain
@@ -35,7 +35,8 @@ from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import CacheReading
-from tsnb.telemetry.view import StreamView, as_text
+from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import watch
 from tsnb.telemetry.words import remaining
 from tsnb.top.live import _Heard

@@ -118,7 +118,7 @@ def list_streams(options: argparse.Namespace) -> None:
 def show_status(options: argparse.Namespace) -> None:
     """Print a stream and its consumers."""
     from tsnb.telemetry.following import look
-    from tsnb.telemetry.view import as_text
+    from tsnb.telemetry.view_text import as_text
 
     if options.json:
         print(status(options.name).to_json())

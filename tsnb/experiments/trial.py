@@ -32,9 +32,9 @@ from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.experiments.attempt import raised
 from tsnb.experiments.clones import CloneWish
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
+from tsnb.experiments.news import raised
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned

@@ -29,7 +29,7 @@ from tsnb.planners.timeline import newest_on
 from tsnb.telemetry.history import MOST, History
 from tsnb.telemetry.observer import balance, pause
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import as_text
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import Watch
 
 __all__ = ["Panel"]

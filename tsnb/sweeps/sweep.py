@@ -14,9 +14,10 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
-from tsnb.experiments.board import NoSuchTrial, shown_scores
+from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
+from tsnb.experiments.trials_table import shown_scores
 from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
