@@ -55,7 +55,7 @@ _PUBLIC = {
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "halving": "tsnb.sweeps.rungs",
-    "race": "tsnb.sweeps.racing",
+    "race": "tsnb.sweeps.race_table",
     "results": "tsnb.reports",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.tables",
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.folds import CrossValidation, crossval
     from tsnb.sweeps.population import Population, population
-    from tsnb.sweeps.racing import race
+    from tsnb.sweeps.race_table import race
     from tsnb.sweeps.rungs import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep

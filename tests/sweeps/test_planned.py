@@ -28,7 +28,7 @@ from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed, left_after, listed, within
 from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
-from tsnb.sweeps import forecast, starting
+from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time, read_until
 
@@ -446,14 +446,14 @@ def test_a_trial_that_starts_with_other_threads_than_were_said_is_named(
     exec("def train(x): return x", made)
     params = {f"t-x{x}": {"x": x} for x in (1, 2, 3)}
     plan = plan_function(made["train"], {"x": 1}, name="t-x1", sweep="t")
-    course = starting.Settled("t", plan, params, page)
+    course = settled.Settled("t", plan, params, page)
     started: dict[str, Any] = {}
 
     def launched(plan: Any, outlet: Any) -> None:
         started[plan.name] = plan.options.threads
         plan.discard()
 
-    monkeypatch.setattr(starting, "launch", launched)
+    monkeypatch.setattr(settled, "launch", launched)
     course.launch("t-x3", None)
     chosen = {"t-x1": 1, "t-x2": 1}
     course.take_threads(chosen)
