@@ -9,7 +9,7 @@ from dataclasses import replace
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions.groups import awaited
 from tsnb.producer.decisions.members import Member, Phase
-from tsnb.producer.loader.dataloader import Indices
+from tsnb.producer.loader.dataloader_facts import Indices
 from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
