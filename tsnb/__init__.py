@@ -68,7 +68,7 @@ _PUBLIC = {
     "replay": "tsnb.notebook.panels",
     "export": "tsnb.records.exporting",
     "tag": "tsnb.records.selection",
-    "log_artifact": "tsnb.records.run",
+    "log_artifact": "tsnb.records.current",
     "notify": "tsnb.records.notices",
 }
 """Public names and the package that each comes from."""
@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from tsnb.planning import Fitting, Plan, place, plan
     from tsnb.producer import Producer
     from tsnb.producer.serving import serve
+    from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export
     from tsnb.records.notices import notify
-    from tsnb.records.run import log_artifact
     from tsnb.records.scores import direction
     from tsnb.records.selection import delete, tag
     from tsnb.records.tables import compare, history
