@@ -61,7 +61,7 @@ _PUBLIC = {
     "compare": "tsnb.records.tables",
     "delete": "tsnb.records.selection",
     "direction": "tsnb.records.scores",
-    "spill": "tsnb.spilling.spilled",
+    "spill": "tsnb.spilling.asked",
     "plot": "tsnb.reports",
     "report": "tsnb.reports",
     "Report": "tsnb.reports",
@@ -95,7 +95,7 @@ if TYPE_CHECKING:
     from tsnb.samples.cut import cache
     from tsnb.samples.grown import Grown, grow
     from tsnb.samples.selection import after, every, rounds, worse
-    from tsnb.spilling.spilled import spill
+    from tsnb.spilling.asked import spill
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.folds import CrossValidation, crossval
     from tsnb.sweeps.population import Population, population
