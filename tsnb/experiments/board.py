@@ -263,7 +263,7 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
     """Have a trial cloned at its next batch, and enter the clone.
 
     Raises:
-        Exception: As `Attempt.branch` raises; and NameInUse.
+        Exception: As `Branches.branch` raises; and NameInUse.
     """
     there = next((trial for trial in trials.own if trial.name == plan.name), None)
     if there is not None and there.state not in ENDED:

@@ -204,7 +204,7 @@ class TrialLife(ABC):
             changes: New values of its live values.
 
         Raises:
-            TsnbError: It cannot be cloned; says why. Others as `Attempt.branch`.
+            TsnbError: It cannot be cloned; says why. Others as `Branches.branch`.
         """
         raise TsnbError(
             f"trial {self.name!r} was started by another notebook: clone it there, while that runs"
