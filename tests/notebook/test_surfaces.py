@@ -299,7 +299,7 @@ def test_samples_are_those_that_a_trial_got_everywhere(numbers: tsnb.Producer, t
     results, history = tsnb.results().set_index("name"), tsnb.history("got")
     told = {one.name: one.samples for one in story(streamed("numbers").readings).trials}
     again = {one.name: one.samples for one in story(recorded(tmp_path / "numbers.jsonl").readings).trials}
-    lanes = {lane.name: lane.reading.given for lane in panel._tape.view.rows.values()}
+    lanes = {lane.name: lane.reading.samples for lane in panel._tape.view.rows.values()}
     drawn = {line.name: list(line.x) for line in tsnb.plot("got", x="samples").data}
     for trial in started:
         name, (total, seen) = trial.name, got[trial.name]

@@ -607,7 +607,7 @@ def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytes
         SimpleNamespace(name="new", parent=parent, state="running"),  # it has not taken anything
         SimpleNamespace(name="over", parent=parent, state="done"),
     ]
-    seen = replace(consumer("one", batches=10), left_out=72)
+    seen = replace(consumer("one", batches=10), samples=8, passed=80)
     monkeypatch.setattr(forecast, "trials", SimpleNamespace(own=own))
     monkeypatch.setattr(forecast, "status", lambda _stream: reading(0.0, seen))
     assert forecast._clones("s") == {"one": ("tenth", 300.0), "new": ("tenth", 30.0)}

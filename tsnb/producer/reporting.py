@@ -159,7 +159,7 @@ def _consumer(
         fill=max(0, published - member.taken) if streaming else 0,
         lag=max(0, front - member.taken) if streaming else 0,
         batches=member.batches,
-        samples=member.samples,
+        samples=member.passed - member.left_out,
         skipped=member.skipped,
         computing_s=computing_s,
         waiting_s=waiting_s,
@@ -172,7 +172,7 @@ def _consumer(
         live=dict(session.live),
         epochs_before=session.before[0],
         batches_before=session.before[1],
-        left_out=member.left_out,
+        passed=member.passed,
     )
 
 

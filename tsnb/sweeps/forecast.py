@@ -125,12 +125,12 @@ def _clones(stream: str) -> dict[str, tuple[str, float]]:
     A plan counts those, and a trial what it was given of them: where it takes a part, a clone says how large that is.
     """
     parents = {t.name: t.parent for t in trials.own if t.parent is not None and t.state not in ENDED}
-    per_given: dict[str, float] = {}
+    per_sample: dict[str, float] = {}
     if parents:
         with contextlib.suppress(TsnbError, OSError):
-            per_given = {c.name: c.samples / c.given for c in status(stream).consumers if c.given}
+            per_sample = {c.name: c.passed / c.samples for c in status(stream).consumers if c.samples}
     return {
-        name: (parent.name, parent.samples * per_given.get(name, 1.0)) for name, parent in parents.items()
+        name: (parent.name, parent.samples * per_sample.get(name, 1.0)) for name, parent in parents.items()
     }
 
 
