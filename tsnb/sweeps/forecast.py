@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,15 +158,20 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
     return lines
 
 
-def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> None:
+def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callable[[], Timeline]:
     """Have a planned sweep drawn from now on, by `tsnb.plot("plan")` and in its stream's report.
 
     Args:
         title: What it is called.
         places: Its places.
         conductor: Has the trials that have been started.
+
+    Returns:
+        What returns the plan as it is by then.
     """
-    show(lambda: _timeline(title, places, conductor))
+    drawn = partial(_timeline, title, places, conductor)
+    show(drawn)
+    return drawn
 
 
 def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:

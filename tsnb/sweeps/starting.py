@@ -313,17 +313,21 @@ def start(
         plan.discard()
         raise
     conductor = Conductor(course, places, pruner)
-    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
+    foretell = None
+    if isinstance(places, PlannedPlaces):
+        from tsnb.sweeps.forecast import show_plan  # needs torch
+
+        foretell = show_plan(f"sweep {title!r}", places, conductor)
+    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()), foretell=foretell)
     enter(made)
     if wish is None and at_once is None and places.at_once < len(params):
         course.say(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
         )
-    if isinstance(places, PlannedPlaces):
-        from tsnb.sweeps.forecast import show_plan, watch_clones  # needs torch
+    if foretell is not None:
+        from tsnb.sweeps.forecast import watch_clones  # needs torch
 
         watch_clones(conductor, lambda: made.over)
-        show_plan(f"sweep {title!r}", places, conductor)
     made.begin()
     return made
 
