@@ -55,20 +55,20 @@ _PUBLIC = {
     "sweep": "tsnb.sweeps.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "halving": "tsnb.sweeps.rungs",
-    "race": "tsnb.sweeps.racing",
+    "race": "tsnb.sweeps.race_table",
     "results": "tsnb.reports",
     "history": "tsnb.records.tables",
     "compare": "tsnb.records.tables",
     "delete": "tsnb.records.selection",
     "direction": "tsnb.records.scores",
-    "spill": "tsnb.spilling.spilled",
+    "spill": "tsnb.spilling.asked",
     "plot": "tsnb.reports",
     "report": "tsnb.reports",
     "Report": "tsnb.reports",
     "replay": "tsnb.notebook.panels",
     "export": "tsnb.records.exporting",
     "tag": "tsnb.records.selection",
-    "log_artifact": "tsnb.records.run",
+    "log_artifact": "tsnb.records.current",
     "notify": "tsnb.records.notices",
 }
 """Public names and the package that each comes from."""
@@ -85,9 +85,9 @@ if TYPE_CHECKING:
     from tsnb.planning import Fitting, Plan, place, plan
     from tsnb.producer import Producer
     from tsnb.producer.serving import serve
+    from tsnb.records.current import log_artifact
     from tsnb.records.exporting import export
     from tsnb.records.notices import notify
-    from tsnb.records.run import log_artifact
     from tsnb.records.scores import direction
     from tsnb.records.selection import delete, tag
     from tsnb.records.tables import compare, history
@@ -95,11 +95,11 @@ if TYPE_CHECKING:
     from tsnb.samples.cut import cache
     from tsnb.samples.grown import Grown, grow
     from tsnb.samples.selection import after, every, rounds, worse
-    from tsnb.spilling.spilled import spill
+    from tsnb.spilling.asked import spill
     from tsnb.stalling import Stalls, stalls
     from tsnb.sweeps.folds import CrossValidation, crossval
     from tsnb.sweeps.population import Population, population
-    from tsnb.sweeps.racing import race
+    from tsnb.sweeps.race_table import race
     from tsnb.sweeps.rungs import halving
     from tsnb.sweeps.starting import sweep
     from tsnb.sweeps.sweep import Sweep

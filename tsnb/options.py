@@ -16,40 +16,33 @@ import ast
 import contextlib
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
 from typing import Any
 
 from tsnb.config import MODES, check_balance, read_weight
-from tsnb.words import bytes_of
+from tsnb.option_kinds import FLAG, SIZE, Kind, is_whole, one_of, seconds, share, whole
 
 __all__ = [
     "AUTO",
     "COMMAND",
     "ENGINE",
-    "FLAG",
     "NOTEBOOK",
     "RESTART",
     "RESTARTS",
-    "SIZE",
-    "Kind",
     "StreamOptions",
     "TuneOptions",
     "add_options",
     "check_in_step",
     "check_options",
     "help_of",
-    "in_its_words",
     "option",
     "options_from",
     "read_change",
     "read_setting",
     "runs_here",
     "settings_together",
-    "share",
     "typed",
-    "whole",
 ]
 
 RESTARTS = ("on-crash",)
@@ -105,130 +98,19 @@ def settings_together(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     return [*words[:first], *(words[k] for k in late), *rest]
 
 
-def in_its_words(read: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Return a reader as argparse takes it: what it says of a text stands in the error.
-
-    Args:
-        read: Turns typed text into a value; raises ValueError where it cannot.
-    """
-    return Kind("", read, lambda _: True, told=True).typed
-
-
-@dataclass(frozen=True)
-class Kind:
-    """What an option's values are: how they are typed, and which will do."""
-
-    wanted: str
-    """What to give, as a message says it: "a number of batches, 1 or more"."""
-    read: Callable[[str], Any]
-    """Turns typed text into a value; raises ValueError where it cannot."""
-    fits: Callable[[Any], bool]
-    """Whether a value is within its bounds."""
-    metavar: str = "N"
-    """Stands for it in usage lines."""
-    plain: Callable[[Any], Any] = lambda value: value
-    """Turns a valid value into Python's own type: numpy's are accepted, but do not travel to a kernel."""
-    told: bool = False
-    """Whether `read` itself raises an error that says what is wrong with a text."""
-    repeats: bool = False
-    """Whether it may be typed several times: pairs of a name and a value, which make a mapping."""
-
-    def typed(self, text: str) -> Any:
-        """Return the value of what was typed. For argparse.
-
-        Raises:
-            ArgumentTypeError: It is not one, or out of bounds.
-        """
-        try:
-            value = self.read(text)
-            if self.fits(value):
-                return value
-            said = f"{text!r}: give {self.wanted}"
-        except ValueError as error:
-            said = str(error) if self.told else f"{text!r}: give {self.wanted}"
-        raise argparse.ArgumentTypeError(said)
-
-    def checked(self, name: str, value: Any) -> Any:
-        """Return a value as Python's own type has it.
-
-        Args:
-            name: The keyword that it was given by.
-            value: The value.
-
-        Raises:
-            ValueError: It is of another type, or out of bounds.
-        """
-        if not self.fits(value):
-            raise ValueError(f"{name}={value!r}: give {self.wanted}.")
-        return self.plain(value)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _is_size(value: Any) -> bool:
-    if not isinstance(value, str) and not _is_number(value):
-        return False
-    try:
-        return 1 <= bytes_of(value) < 1 << 62
-    except (ValueError, OverflowError):
-        return False
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def whole(wanted: str, least: int, *, most: int | None = None, metavar: str = "N") -> Kind:
-    """Return the kind of whole numbers between two bounds."""
-
-    def fits(value: Any) -> bool:
-        return _is_whole(value) and value >= least and (most is None or value <= most)
-
-    return Kind(wanted, int, fits, metavar, int)
-
-
-def share(wanted: str, metavar: str = "2%") -> Kind:
-    """Return the kind of shares, 0 to 1, which may be typed as percentages."""
-    return Kind(wanted, _read_share, lambda value: _is_number(value) and 0.0 <= value <= 1.0, metavar, float)
-
-
-def _read_share(text: str) -> float:
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
-
-
-def _seconds(wanted: str, fits: Callable[[Any], bool]) -> Kind:
-    def fit(value: Any) -> bool:
-        return _is_number(value) and fits(value)
-
-    return Kind(wanted, lambda text: float(text.removesuffix("s")), fit, "SECONDS", float)
-
-
-def _one_of(words: tuple[str, ...]) -> Kind:
-    return Kind(" or ".join(map(repr, words)), str, lambda value: value in words, "|".join(words))
-
-
 _BATCHES = whole("a number of batches, 1 or more", 1)
 _BAND = share("a share of an epoch, 0 to 1 (0.02 is 2 %)")
-_PATIENCE = _seconds("a number of seconds, more than 0", lambda value: value > 0)
+_PATIENCE = seconds("a number of seconds, more than 0", lambda value: value > 0)
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 _WORKERS = Kind(
     'a number of processes, 0 or more, or "auto"',
     lambda text: text if text == AUTO else int(text),
-    lambda value: value == AUTO if isinstance(value, str) else _is_whole(value) and value >= 0,
+    lambda value: value == AUTO if isinstance(value, str) else is_whole(value) and value >= 0,
     "N|auto",
     lambda value: value if value == AUTO else int(value),
 )
 _BYTES = whole("a number of bytes, 1 or more", 1)
-SIZE = Kind(
-    'a size, such as "512MiB" or "2GiB"',
-    lambda text: int(bytes_of(text)),
-    _is_size,
-    "2GiB",
-    lambda value: int(bytes_of(value)),
-)
-_RECONNECT = _seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
+_RECONNECT = seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
 _EPOCH = whole("an epoch's number, 0 or more", 0, most=(1 << 31) - 1)
 ENGINE = Kind(
     '"local", "ray" or "ray://HOST:PORT"',
@@ -245,9 +127,7 @@ def runs_here(engine: str) -> bool:
 
 _MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value, str), "|".join(MODES))
 _WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True, repeats=True)
-FLAG = Kind("True or False", str, lambda _: True, "", bool)
-"""On or off: typed without a value."""
-RESTART = _one_of(RESTARTS)
+RESTART = one_of(RESTARTS)
 """When a process that has died is started again."""
 
 

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb import registry
 from tsnb.errors import RemoteProtocolError, TsnbError
-from tsnb.options import read_change, runs_here, settings_together, whole
+from tsnb.option_kinds import whole
+from tsnb.options import read_change, runs_here, settings_together
 from tsnb.printable import one_line
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import Observer, pause, status

@@ -38,7 +38,7 @@ def nothing_before(monkeypatch: pytest.MonkeyPatch) -> None:
 def told(name: str) -> tuple[int, int]:
     """Return what the producer says of a consumer: rows that it was given, and rows of its batches."""
     found = {consumer.name: consumer for consumer in tsnb.status("s").consumers}[name]
-    return found.given, found.samples
+    return found.samples, found.passed
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -86,9 +86,9 @@ def test_what_the_producer_adds_up_is_what_was_given(batches: list[tuple[int, in
     member = Member(1, "c", skips=False)
     for rows, own in batches:
         member.count(rows, own)
-    assert 0 <= member.left_out <= member.samples == sum(rows for rows, _ in batches)
+    assert 0 <= member.left_out <= member.passed == sum(rows for rows, _ in batches)
     member.settle(given)
-    assert member.samples - member.left_out == min(given, member.samples)
+    assert member.passed - member.left_out == min(given, member.passed)
 
 
 def test_the_last_word_on_rows_is_said_only_where_it_is_another() -> None:

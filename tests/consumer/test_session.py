@@ -16,7 +16,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.consumer.options import Options
-from tsnb.consumer.session import ConsumerSession, Loop, Place, Turn
+from tsnb.consumer.place import Loop, Place
+from tsnb.consumer.session import ConsumerSession, Turn
 from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, TsnbError
 from tsnb.telemetry.observer import pause, status
 from tsnb.wire import messages as ms

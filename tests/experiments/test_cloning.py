@@ -27,7 +27,7 @@ from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.pausing import pause_trials
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes import forking
-from tsnb.notebook.panels import TrialLogs
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.records.run import Run
 from tsnb.steering import _clone
 from tsnb.telemetry.observer import status

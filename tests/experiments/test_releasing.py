@@ -25,7 +25,7 @@ from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.in_kernel import cloning, device_memory
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
 from tsnb.notebook.magics import TsnbMagics
-from tsnb.notebook.panels import TrialLogs
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 
 pytestmark = pytest.mark.system

@@ -38,7 +38,7 @@ for epoch in range(10**6):
 
 NOTEBOOK = """
 import signal
-from tsnb.experiments.attempt import Attempt
+from tsnb.experiments.branches import Branches
 from tsnb.experiments.news import BRANCH
 from tsnb.kernels.processes.forking import ForkServer
 
@@ -48,20 +48,20 @@ os.chdir(sys.argv[3])
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 
-async def asks(self, wish):
-    await self.child.request(BRANCH, wish)
+async def asks(self, child, wish):
+    await child.request(BRANCH, wish)
     die()
 
-async def forks(self, wish, forked=Attempt._forked):
-    await forked(self, wish)
+async def forks(self, child, wish, forked=Branches._forked):
+    await forked(self, child, wish)
     die()
 
 async def takes_in(self, pid, take_in=ForkServer.take_in):
     await take_in(self, pid)
     die()
 
-if step == "it was asked for": Attempt._forked = asks
-if step == "the clone stands there": Attempt._forked = forks
+if step == "it was asked for": Branches._forked = asks
+if step == "the clone stands there": Branches._forked = forks
 if step == "the clone is taken in": ForkServer.take_in = takes_in
 from tsnb.experiments import run_cell
 from tsnb.kernels.hub import the_hub

@@ -34,6 +34,7 @@ LAYERS = [
     {"entries", "transport"},
     {"arena", "engines", "wire"},
     {"options"},
+    {"option_kinds"},
     {"config", "machine", "native"},
     {"files", "foreign", "masks"},
     {"directories"},

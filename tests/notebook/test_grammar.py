@@ -13,6 +13,7 @@ from IPython.core.error import UsageError
 
 import tsnb
 from tsnb import cli
+from tsnb.cli import commands
 from tsnb.experiments import Trial
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
@@ -147,7 +148,7 @@ def test_units_are_the_same_wherever_an_option_is_typed() -> None:
         "--mode",
         "weights",
     ]
-    command = cli._parser().parse_args(["serve", "a:b", "--name", "m", *words])
+    command = commands._parser().parse_args(["serve", "a:b", "--name", "m", *words])
     typed = start(f"train --name m {' '.join(words)}")
     assert options_from(command) == options_from(typed)
     assert options_from(typed).patience_s == 5.0
@@ -229,7 +230,7 @@ def test_settings_may_stand_behind_options() -> None:
         given = parse(f"clone {line}", "%trials", TRIALS)[1]
         assert (given.name, given.new, given.changes) == ("cnn", "hot", [("lr", 0.03)])
     words = ["mnist/cnn", "--name", "hot", "--json", "lr=0.03", "net=big"]
-    command = cli._parser().parse_args(["clone", *words])
+    command = commands._parser().parse_args(["clone", *words])
     assert (command.target, command.name, command.json) == ("mnist/cnn", "hot", True)
     assert command.changes == ["lr=0.03", "net=big"]
 

@@ -13,7 +13,7 @@ import pytest
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
-from tsnb.notebook.panels import TrialLogs
+from tsnb.notebook.trial_logs import TrialLogs
 
 
 def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:

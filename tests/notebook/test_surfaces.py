@@ -26,7 +26,7 @@ from tsnb.experiments import own_life, trials
 from tsnb.experiments.memory_queue import MemoryQueue
 from tsnb.machine.memory import Free
 from tsnb.notebook import streams
-from tsnb.notebook.panels import TrialLogs
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.records.notices import Notice
 from tsnb.reports.plain import plain
@@ -35,7 +35,8 @@ from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import CacheReading
-from tsnb.telemetry.view import StreamView, as_text
+from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import watch
 from tsnb.telemetry.words import remaining
 from tsnb.top.live import _Heard
@@ -298,7 +299,7 @@ def test_samples_are_those_that_a_trial_got_everywhere(numbers: tsnb.Producer, t
     results, history = tsnb.results().set_index("name"), tsnb.history("got")
     told = {one.name: one.samples for one in story(streamed("numbers").readings).trials}
     again = {one.name: one.samples for one in story(recorded(tmp_path / "numbers.jsonl").readings).trials}
-    lanes = {lane.name: lane.reading.given for lane in panel._tape.view.rows.values()}
+    lanes = {lane.name: lane.reading.samples for lane in panel._tape.view.rows.values()}
     drawn = {line.name: list(line.x) for line in tsnb.plot("got", x="samples").data}
     for trial in started:
         name, (total, seen) = trial.name, got[trial.name]

@@ -20,7 +20,8 @@ from tsnb.panel.tape import Tape
 from tsnb.telemetry.frames import ALL, GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
 from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading
-from tsnb.telemetry.view import MARKS, StreamView, as_text
+from tsnb.telemetry.view import MARKS, StreamView
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.words import cached
 
 module = sys.modules["tsnb.telemetry.view"]

@@ -80,21 +80,21 @@ def test_a_stream_goes_as_it_was_seen_to_go() -> None:
 
 def test_files_come_into_memory_and_stay() -> None:
     """A first epoch from the disk, a second from memory; where half fits, half of the reads are misses for good."""
-    disk = Disk(0.008, 0.008, 1, 1000.0)
-    feed = LoaderCost(0.001, 0.0, 0.0, disk=disk)
+    disk = Disk(0.008, 0.008, 1)
+    feed = LoaderCost(0.001, 0.0, 0.0, disk=disk, epoch_samples=1000.0)
     two_epochs = in_turn([job("a", 40_000, 0.0)], feed, 8).makespan_s
     assert two_epochs == pytest.approx(40 + 8.0, rel=0.05), (
         "40 s of preparing, and each file once from the disk"
     )
-    half = LoaderCost(0.001, 0.0, 0.0, disk=Disk(0.008, 0.008, 1, 1000.0, cached=0.5, fits=0.5))
+    half = LoaderCost(0.001, 0.0, 0.0, disk=Disk(0.008, 0.008, 1, cached=0.5, fits=0.5), epoch_samples=1000.0)
     assert in_turn([job("a", 10_000, 0.0)], half, 8).makespan_s == pytest.approx(10 + 40.0)
-    warm = LoaderCost(0.001, 0.0, 0.0, disk=Disk(0.008, 0.008, 1, 1000.0, cached=1.0))
+    warm = LoaderCost(0.001, 0.0, 0.0, disk=Disk(0.008, 0.008, 1, cached=1.0), epoch_samples=1000.0)
     assert in_turn([job("a", 10_000, 0.0)], warm, 8).makespan_s == pytest.approx(10.0)
 
 
 def test_a_later_start_finds_files_in_memory_and_is_never_said_to_be_later_than_at_once() -> None:
     """The best offset is no worse than none; trials start by it; with nothing to gain it is 0."""
-    disk = LoaderCost(0.0005, 0.0005, 0.0, disk=Disk(0.01, 0.01, 1, 1000.0))
+    disk = LoaderCost(0.0005, 0.0005, 0.0, disk=Disk(0.01, 0.01, 1), epoch_samples=1000.0)
     luck = random.Random(0)
     for _ in range(10):
         jobs = [job(name, luck.choice((1e3, 3e3)), luck.uniform(0.5, 6.0)) for name in "abc"]

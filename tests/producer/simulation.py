@@ -19,7 +19,8 @@ import numpy as np
 from tests.producer.preparing import GrowingSamples, KeptSamples
 from tsnb.consumer.options import Options
 from tsnb.consumer.parts import Part, own_rows
-from tsnb.consumer.session import ConsumerSession, Loop, Place
+from tsnb.consumer.place import Loop, Place
+from tsnb.consumer.session import ConsumerSession
 from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch

@@ -11,7 +11,8 @@ import pytest
 import tsnb
 from tests.records.recorded import begun
 from tsnb.errors import TsnbError
-from tsnb.records.run import Run, current_run, enter_run
+from tsnb.records.current import current_run, enter_run
+from tsnb.records.run import Run
 
 
 @pytest.fixture

@@ -28,9 +28,10 @@ from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed, left_after, listed, within
 from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
-from tsnb.sweeps import forecast, starting
+from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time, read_until
+from tsnb.sweeps.sweep import Sweep
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
 
@@ -367,6 +368,7 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     plan, report = newest(), tsnb.report(numbers.name)
     assert plan is not None and {trial.name for trial in plan.trials} == set(sweep)
     assert report.story.plan == plan and plan.bars() in report.text
+    assert sweep.plan == plan
     drawn = {bar.name: dict(zip(bar.y, bar.x, strict=True)) for bar in tsnb.plot("plan").data}
     assert set(drawn) == {"planned", "in fact"}
     assert drawn["in fact"] == pytest.approx({trial.name: trial.duration_s for trial in sweep.values()})
@@ -420,6 +422,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
     assert asked == [{1: ["t-width4", "t-width8"], 2: ["t-width4", "t-width8"]}]
     assert set(profiled) == {(f"plan-t-width{width}", number) for width in (4, 8) for number in (1, 2)}
     assert {name: trial.result() for name, trial in sweep.items()} == {"t-width4": (1, 1), "t-width8": (2, 2)}
+    assert sweep.plan is not None and {each.name for each in sweep.plan.trials} == set(sweep)
     assert [trial.options["threads"] for trial in sweep.values()] == [
         {"t-width4": 1, "t-width8": 2}[name] for name in sweep
     ]
@@ -446,14 +449,14 @@ def test_a_trial_that_starts_with_other_threads_than_were_said_is_named(
     exec("def train(x): return x", made)
     params = {f"t-x{x}": {"x": x} for x in (1, 2, 3)}
     plan = plan_function(made["train"], {"x": 1}, name="t-x1", sweep="t")
-    course = starting.Settled("t", plan, params, page)
+    course = settled.Settled("t", plan, params, page)
     started: dict[str, Any] = {}
 
     def launched(plan: Any, outlet: Any) -> None:
         started[plan.name] = plan.options.threads
         plan.discard()
 
-    monkeypatch.setattr(starting, "launch", launched)
+    monkeypatch.setattr(settled, "launch", launched)
     course.launch("t-x3", None)
     chosen = {"t-x1": 1, "t-x2": 1}
     course.take_threads(chosen)
@@ -599,6 +602,26 @@ def test_a_plan_is_drawn_while_its_sweep_adds_to_it(monkeypatch: pytest.MonkeyPa
     assert found is not None and [each.name for each in found.trials] == before
 
 
+def test_a_planned_sweep_tells_its_plan_and_another_sweep_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own, whichever is the newest; as bars where it is shown; as it is by the time that it is asked for."""
+    monkeypatch.setattr(timeline, "_newest", [])
+    world, conductor = World([job("a"), job("b", 20_000)]), cast("Any", SimpleNamespace(trials={}))
+    sweep = Sweep("s", {}, conductor, foretell=show_plan("sweep 's'", world.places, conductor))
+    world.places.foretell()
+    show_plan("another", World([job("c")]).places, conductor)
+    plan = sweep.plan
+    assert (
+        plan is not None and plan.title == "sweep 's'" and {each.name for each in plan.trials} == {"a", "b"}
+    )
+    assert repr(plan) == f"sweep 's'\n{plan.bars()}" and all(each.ahead is not None for each in plan.trials)
+    world.run()
+    ended = sweep.plan
+    assert ended is not None and [each.planned for each in ended.trials] == [
+        each.planned for each in plan.trials
+    ]
+    assert Sweep("t", {}, conductor).plan is None
+
+
 def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan counts the stream's samples; a trial's own are those that it was given."""
     parent = SimpleNamespace(name="tenth", samples=30)
@@ -607,7 +630,7 @@ def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytes
         SimpleNamespace(name="new", parent=parent, state="running"),  # it has not taken anything
         SimpleNamespace(name="over", parent=parent, state="done"),
     ]
-    seen = replace(consumer("one", batches=10), left_out=72)
+    seen = replace(consumer("one", batches=10), samples=8, passed=80)
     monkeypatch.setattr(forecast, "trials", SimpleNamespace(own=own))
     monkeypatch.setattr(forecast, "status", lambda _stream: reading(0.0, seen))
     assert forecast._clones("s") == {"one": ("tenth", 300.0), "new": ("tenth", 30.0)}

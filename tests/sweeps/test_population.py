@@ -21,7 +21,8 @@ import tsnb
 from tsnb.errors import TsnbError
 from tsnb.sweeps import choice, loguniform, randint, uniform
 from tsnb.sweeps import population as sweeps_population
-from tsnb.sweeps.population import Breeder, Generations, explored
+from tsnb.sweeps.generations import Generations, explored
+from tsnb.sweeps.population import Breeder
 from tsnb.sweeps.queueing import Places
 
 LIMIT_S = 120

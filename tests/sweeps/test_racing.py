@@ -14,7 +14,7 @@ import pytest
 
 import tsnb
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps import racing as racing_module
+from tsnb.sweeps import race_table
 from tsnb.sweeps.difference import Difference
 from tsnb.sweeps.racing import Racing
 
@@ -242,7 +242,7 @@ def test_by_hand_and_in_a_sweep_the_same_trials_are_stopped(monkeypatch: pytest.
             logged = row(batch, level[trial.params["net"]] + rng.gauss(0, 0.1))
             trial.rows.append(logged)
             cuts += [cut.name for cut in pruning.take(name, logged)]
-    monkeypatch.setattr(racing_module, "board", trials)
+    monkeypatch.setattr(race_table, "board", trials)
     stopped = tsnb.race("loss").end_losers()
     behind = [name for name in trials if not name.startswith("wide")]
     assert sorted(cuts) == sorted(stopped) == sorted(behind)
@@ -259,7 +259,7 @@ def test_of_two_that_ended_or_one_that_did_nobody_is_stopped(monkeypatch: pytest
     for batch in range(1, 300):
         for name, trial in trials.items():
             trial.rows.append(row(batch, (name == "poor") + rng.gauss(0, 0.1)))
-    monkeypatch.setattr(racing_module, "board", trials)
+    monkeypatch.setattr(race_table, "board", trials)
     race = tsnb.race("loss")
     assert race.end_losers() == []
     race = tsnb.race("loss", trials=["good", "poor"])
@@ -278,7 +278,7 @@ def test_a_stream_that_is_told_after_the_first_rows_is_no_other_stream(
     rng = random.Random(3)
     trials = {name: Trained(name, {"lr": name, "seed": 0}, [row(0, 2.3)]) for name in ("good", "poor")}
     trials["good"].report, trials["poor"].report = {"stream": at_first}, {"stream": "train, val"}
-    monkeypatch.setattr(racing_module, "board", trials)
+    monkeypatch.setattr(race_table, "board", trials)
     race = tsnb.race("loss")
     [verdict] = race.look()
     assert not verdict.reason

@@ -19,7 +19,7 @@ from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
-from tsnb.notebook.panels import TrialLogs
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.sweeps import conductor
 from tsnb.sweeps.starting import sweep_cell
 

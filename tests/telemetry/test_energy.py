@@ -36,7 +36,7 @@ def test_joules_are_for_the_samples_that_trials_were_given() -> None:
     """One takes a tenth of each batch: its own samples are a tenth."""
     on = {"a": (0,), "tenth": (1,)}
     trials = [consumer(name, batches=0) for name in on]
-    later = [consumer("a", batches=125), replace(consumer("tenth", batches=125), left_out=900)]
+    later = [consumer("a", batches=125), replace(consumer("tenth", batches=125), samples=100, passed=1000)]
     energy = [looked({"cuda:0": joules, "cuda:1": joules}, **on) for joules in (0.0, 5.5)]
     use = energy_use([reading(0, *trials, host=energy[0]), reading(2, *later, host=energy[1])])
     assert use.trial_samples == {"a": 1000, "tenth": 100}

@@ -20,7 +20,8 @@ from tsnb.panel.tape import Tape
 from tsnb.reports import Report
 from tsnb.telemetry.readings import MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
-from tsnb.telemetry.view import StreamView, as_text
+from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.words import incidents
 from tsnb.top.view import screen
 

@@ -37,7 +37,7 @@ def consumer(batches: int, computing_s: float = 0.0, **fields: float) -> Consume
 
 def test_samples_a_second_are_those_that_a_trial_was_given() -> None:
     """A part's: of ten batches of 64 a sixteenth."""
-    window, later = RateWindow(), replace(consumer(10, 1.0), left_out=600)
+    window, later = RateWindow(), replace(consumer(10, 1.0), samples=40, passed=640)
     window.add(reading(0.0, 0, (consumer(0),)))
     window.add(reading(2.0, 10, (later,)))
     pace = window.pace(later)

@@ -21,7 +21,7 @@ from tsnb.panel.tape import Tape
 from tsnb.telemetry import words
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
-from tsnb.telemetry.view import as_text
+from tsnb.telemetry.view_text import as_text
 from tsnb.top.view import screen
 
 SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"

@@ -18,7 +18,7 @@ from tsnb.cluster.hub_dispatch import SampleParts
 from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.consumer.line import Line
 from tsnb.consumer.options import Options
-from tsnb.consumer.session import Place
+from tsnb.consumer.place import Place
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError

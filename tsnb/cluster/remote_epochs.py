@@ -20,7 +20,7 @@ from ray.exceptions import (
 
 from tsnb.cluster.hub_dispatch import Covers, Offered, SampleParts
 from tsnb.errors import LoaderFailed
-from tsnb.producer.loader.dataloader import Indices
+from tsnb.producer.loader.dataloader_facts import Indices
 from tsnb.producer.loader.packing import SlotImage
 from tsnb.producer.loader.repeating import Covering, EpochIs
 from tsnb.wire import messages as ms

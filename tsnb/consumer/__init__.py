@@ -4,7 +4,7 @@
 |---|---|
 | `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
-| `session` | where a consumer stands, and its side of the protocol, without I/O |
+| `session`, `place` | a consumer's side of the protocol, without I/O; where it stands, and saved places |
 | `line` | carries out what the session decides |
 | `connection` | messages and batches of one producer, and finding its successor |
 | `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |

@@ -20,11 +20,11 @@ from tsnb.consumer.counts import Count
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
-from tsnb.consumer.losses import Given, checked, in_messages
+from tsnb.consumer.losses import Given, checked, in_messages, with_rows
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size, require_part
+from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
-from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (
     ArenaFull,
@@ -202,24 +202,8 @@ class Consumer(Bound):
 
     def _go_on(self, place: Place, state: Mapping[str, Any], *, patient: bool) -> None:
         self.require_free()
+        require_same(place, state, self._line.connection.welcome, self._part_identity)
         order = self._line.connection.welcome.order
-        if place.begun and (not order or state.get("order") != order):
-            unordered = self._line.connection.welcome.unordered or "its loader has no order of its own"
-            why = (
-                "comes in another order than when this was saved. Serve the same DataLoader with the same seed= as then"
-                if order
-                else f"cannot give an epoch again: {unordered}"
-            )
-            raise JoinRefused(
-                f"epoch {place.epoch} cannot go on at batch {place.batch}: the stream {self.producer!r} {why}."
-                " Or leave the state out, to begin with a whole epoch."
-            )
-        if place.begun and state.get("part", "") != self._part_identity:
-            raise JoinRefused(
-                f"epoch {place.epoch} cannot go on at batch {place.batch}: this state was saved by a consumer that "
-                "took other samples. Attach with the subset= or fold= of then, or leave the state out, to begin with "
-                "a whole epoch."
-            )
         if self._session.loop is not None:
             self.leave(self._session.loop)
         self._session.load(place, same_order=bool(order) and state.get("order") == order, patient=patient)
@@ -266,7 +250,7 @@ class Consumer(Bound):
             TsnbError: It is not the time to report: no batch was given, or its losses were reported before. Or the
                 stream's data set does not grow, or does not tell which samples the rows are.
         """
-        given = self._rows_given("report(losses)")
+        given = with_rows("report(losses)", self.name, self._line.connection.welcome, self.given)
         if given is self._reported:
             raise TsnbError(
                 f"the losses of this batch of {self.name!r} were reported before: report once a batch, right after "
@@ -287,33 +271,8 @@ class Consumer(Bound):
             TsnbError: There is no such batch, the stream's data set does not grow, or it is not known which samples
                 the rows are.
         """
-        weights = self._rows_given("weights").weighted()
+        weights = with_rows("weights", self.name, self._line.connection.welcome, self.given).weighted()
         return weights if self.options.device is None else weights.to(self.options.device)
-
-    def _rows_given(self, call: str) -> Given:
-        """Return what is known of the rows of the present batch.
-
-        Raises:
-            TsnbError: There is no such batch, or it is not known which samples they are.
-        """
-        stream, given = self._line.connection.welcome, self.given
-        if not stream.grows:
-            raise TsnbError(
-                f"consumer.{call} is for rounds, and the data set of {stream.name!r} does not grow, so it has none: "
-                "serve a DataLoader over tsnb.grow(...)."
-            )
-        if given is None:
-            raise TsnbError(
-                f"consumer.{call} is about the batch that the loop was given last, and {self.name!r} is not in a "
-                "loop: call it in the loop over its batches."
-            )
-        if not given.drawn:
-            raise TsnbError(
-                f"consumer.{call} needs a row for each sample, and this batch of {stream.name!r} does not tell which "
-                "samples its rows are. Let the collate_fn make one row of each sample, in their order, and a batch "
-                "have 30,000 rows or fewer."
-            )
-        return given
 
     def tell_metrics(self) -> None:
         """Tell the producer what was logged since the last time, after the loop too. From any thread."""

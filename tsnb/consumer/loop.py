@@ -25,8 +25,8 @@ from tsnb.consumer.counts import shared
 from tsnb.consumer.device import Prefetch
 from tsnb.consumer.line import pass_boundary
 from tsnb.consumer.losses import Given
+from tsnb.consumer.place import Loop, Place
 from tsnb.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
-from tsnb.consumer.session import Loop, Place
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending

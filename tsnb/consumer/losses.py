@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from tsnb.errors import TsnbError
 from tsnb.wire import messages as ms
 
-__all__ = ["Given", "checked", "in_messages"]
+__all__ = ["Given", "checked", "in_messages", "with_rows"]
 
 MOST = 8000
 """Samples in one message: 64 kB, half of what a packet may have."""
@@ -42,6 +43,37 @@ class Given(NamedTuple):
         if len(self.weights) != len(self.drawn):
             return torch.ones(self.rows)
         return torch.from_numpy(np.frombuffer(self.weights, "<f4").astype(np.float32))
+
+
+def with_rows(call: str, name: str, stream: ms.Welcome, given: Given | None) -> Given:
+    """Return what is known of the rows of a consumer's present batch.
+
+    Args:
+        call: What its user has called.
+        name: The consumer's name.
+        stream: Its stream.
+        given: Of the batch that its loop was given last; None: it is not in a loop.
+
+    Raises:
+        TsnbError: There is no such batch, or it is not known which samples they are.
+    """
+    if not stream.grows:
+        raise TsnbError(
+            f"consumer.{call} is for rounds, and the data set of {stream.name!r} does not grow, so it has none: "
+            "serve a DataLoader over tsnb.grow(...)."
+        )
+    if given is None:
+        raise TsnbError(
+            f"consumer.{call} is about the batch that the loop was given last, and {name!r} is not in a "
+            "loop: call it in the loop over its batches."
+        )
+    if not given.drawn:
+        raise TsnbError(
+            f"consumer.{call} needs a row for each sample, and this batch of {stream.name!r} does not tell which "
+            "samples its rows are. Let the collate_fn make one row of each sample, in their order, and a batch "
+            "have 30,000 rows or fewer."
+        )
+    return given
 
 
 def checked(losses: Any, rows: int) -> npt.NDArray[np.float32]:

@@ -10,15 +10,16 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `trial` | one trial, as its user sees it |
 | `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |
 | `pausing` | several trials that pause together, or go on |
-| `attempt` | one kernel, for one run through its code |
+| `attempt`, `branches` | one kernel, for one run through its code; clones of that kernel |
 | `memory_queue`, `expected_memory` | who waits for memory; what a trial was seen to take |
 | `live_values` | values that are set while the training reads them |
-| `news` | what that kernel tells |
+| `news`, `ends` | what that kernel tells; how the end is told to all observers of its streams |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
 | `clones` | trials that begin as clones of others |
 | `detached` | following and ending a detached trial of another notebook |
 | `bookkeeping` | what it has logged; the launching process's part of the project's records |
-| `board` | all trials of this process |
+| `board`, `trials_table` | all trials of this process; the same as a table |
+| `requests` | what the command line asks of this process |
 | `in_kernel` | what runs in a trial's kernel |
 """
 

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tsnb.device_sharing.mps import with_mps
 from tsnb.errors import TsnbError
-from tsnb.experiments.live_values import NoSuchLiveValue
+from tsnb.experiments.branches import Branch, Branches
 from tsnb.experiments.news import (
-    BRANCH,
-    FORGET_BRANCH,
     GO_ON,
     RELEASE,
     SET,
@@ -36,12 +34,11 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.machine.placement import place
-from tsnb.printable import block
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
 
-__all__ = ["Attempt", "Branch", "CloneAttempt", "Delivery", "KeptStart", "Kernel", "Outcome", "raised"]
+__all__ = ["Attempt", "CloneAttempt", "Delivery", "Kernel", "Outcome"]
 
 INSIDE = "tsnb.experiments.in_kernel.steps"
 """The module with the steps that its kernel runs."""
@@ -90,64 +87,12 @@ class Kernel(Protocol):
         """End it."""
 
 
-BRANCH_S = 60.0
-"""How long a trial that is to be cloned may take to come to its next batch: the step that runs, or a validation."""
-LATE_S = 15.0
-"""How long one that has begun with it may take on."""
-
-
-class Branch:
-    """A clone that stands at its place, and waits to be told to go on.
-
-    Attributes:
-        child: Its kernel.
-        place: Where it stands.
-        take: Takes what its kernel publishes, once there is an attempt for it.
-    """
-
-    def __init__(self) -> None:
-        self.child: Child
-        self.place: Branched
-        self.take: Callable[[str, dict[str, Any]], None] = lambda _kind, _content: None
-
-
-class KeptStart(NamedTuple):
-    """A state that a clone begins with in a process of its own, where its parent was not forked."""
-
-    path: Path
-    """Its file."""
-    place: tuple[int | None, int | None, int]
-    """Where it was taken: the stream's epoch, from 0, loader batches taken of it, samples in all."""
-    copied: bool = False
-    """Whether the file stays where it is; else it is the clone's alone."""
-    why: str = ""
-    """Why there was no fork."""
-
-
-class _WroteInstead(Exception):
-    """A trial has written its state for a clone, in place of a fork."""
-
-    def __init__(self, start: KeptStart) -> None:
-        super().__init__(start.why)
-        self.start = start
-
-
-def raised(reply: Mapping[str, Any], name: str) -> Exception:
-    """Return the error that a kernel's reply to a request stands for.
-
-    Args:
-        reply: Its content.
-        name: The trial's.
-    """
-    kinds: dict[str, type[Exception]] = {"NoSuchLiveValue": NoSuchLiveValue, "ValueError": ValueError}
-    return kinds.get(reply["ename"], TsnbError)(f"trial {name!r}: {block(reply['evalue'])}")
-
-
 class Attempt:
     """A kernel for one run through a trial's code.
 
     Attributes:
         child: Its process.
+        branches: The clones that are made of it.
 
     Args:
         hub: The hub on whose thread it lives.
@@ -175,8 +120,7 @@ class Attempt:
         self._stays = False
         self._sending = asyncio.Lock()
         self._begun: Callable[[], None] = lambda: None
-        self._branching = asyncio.Lock()
-        self._branched: asyncio.Future[Branched | NotBranched | KeptForClone] | None = None
+        self.branches = Branches(hub, plan, self._over)
         self.child: Kernel = self._new_child(log)
 
     @property
@@ -212,8 +156,7 @@ class Attempt:
             self._said = Outcome(*news)
             self._over.set()
         elif isinstance(news, (Branched, NotBranched, KeptForClone)):
-            if self._branched is not None and not self._branched.done():
-                self._branched.set_result(news)
+            self.branches.hear(news)
         else:
             self._host.hear(news)
 
@@ -270,90 +213,6 @@ class Attempt:
     async def release_memory(self, *, wanted: bool) -> dict[str, Any]:
         """Have its GPU memory given back when it is paused, or not after all; return the kernel's reply."""
         return await self.child.request(RELEASE, {"wanted": wanted})
-
-    async def branch(self, name: str, changes: Mapping[str, Any]) -> Branch | KeptStart:
-        """Have the kernel cloned at its next batch; where it cannot be forked, have its state written for the clone.
-
-        Args:
-            name: The clone's name.
-            changes: New values of its live values.
-
-        Raises:
-            NoSuchLiveValue, ValueError: A change is not possible.
-            TsnbError: It cannot be cloned; says why.
-            TimeoutError: It does not come to its next batch.
-            KernelDied: It or the clone has died.
-        """
-        child = self.child
-        if not isinstance(child, Child):
-            raise TsnbError(
-                f"trial {self._plan.name!r} runs on a cluster: a trial of this machine can be cloned"
-            )
-        async with self._branching:
-            branch = Branch()
-
-            async def fork(place: dict[str, Any]) -> int:
-                if self._plan.options.detach:  # it outlives this process, which would look after a fork of it
-                    place["server"] = None
-                branch.place = await self._forked({**place, "name": name, "changes": dict(changes)})
-                return branch.place.pid
-
-            try:
-                branch.child = await Child.clone(
-                    child,
-                    name,
-                    lambda *message: branch.take(*message),  # noqa: PLW0108 (`take` is set later)
-                    fork,
-                )
-            except _WroteInstead as instead:
-                return instead.start
-            return branch
-
-    async def _forked(self, wish: dict[str, Any]) -> Branched:
-        """Ask for the fork, and wait until it has been done."""
-        name = self._plan.name
-        answer = self._branched = self._hub.loop.create_future()
-        reply = await self.child.request(BRANCH, wish)
-        if reply["status"] != "ok":
-            raise raised(reply, name)
-        over = asyncio.ensure_future(self._over.wait())
-        death = getattr(self.child, "death")  # noqa: B009 (a child of this machine has it)
-        there: set[asyncio.Future[Any]] = {answer, over, death}
-        try:
-            await asyncio.wait(there, timeout=BRANCH_S, return_when=asyncio.FIRST_COMPLETED)
-            if (
-                not answer.done()
-                and not self._over.is_set()
-                and not death.done()
-                and not await self._forgotten()
-            ):
-                await asyncio.wait(there, timeout=LATE_S, return_when=asyncio.FIRST_COMPLETED)
-        except BaseException:
-            with contextlib.suppress(TsnbError, TimeoutError):
-                await self._forgotten()
-            raise
-        finally:
-            over.cancel()
-        if answer.done():
-            said = answer.result()
-            if isinstance(said, Branched):
-                return said
-            if isinstance(said, KeptForClone):
-                raise _WroteInstead(KeptStart(Path(said.path), said[2:], why=said.why))
-            raise TsnbError(f"trial {name!r} cannot be cloned now: {said.why}.")
-        if death.done():
-            raise KernelDied(f"trial {name!r} died before it was cloned")
-        if self._over.is_set():
-            raise TsnbError(f"trial {name!r} has ended before its next batch, so it was not cloned")
-        raise TimeoutError(
-            f"trial {name!r} has asked for no batch for {BRANCH_S:.0f} s, so it was not cloned: a trial is cloned "
-            "between two batches"
-        )
-
-    async def _forgotten(self) -> bool:
-        """Take the wish back; return whether that came in time."""
-        reply = await self.child.request(FORGET_BRANCH, {})
-        return bool(reply.get("answer"))
 
     async def leave(self) -> None:
         """End the process; nothing can be fetched from it after this."""

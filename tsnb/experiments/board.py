@@ -3,56 +3,44 @@
 Detached trials of the same project that other notebooks have started are found too: they are looked for by name, and
 shown in the table, but `stop` and `wait` without a name mean this process's own.
 
-What the command line asks that only this process can do (a clone of a trial, an extension of one that has left its
-stream, GPU memory that a paused one gives back) comes by a door (`kernels.door`), which opens with the first trial.
+With the first trial a door opens for what the command line asks of this process (`requests`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import html
 import itertools
-import logging
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 from tsnb.errors import NameInUse, TsnbError
-from tsnb.experiments.attempt import KeptStart
 from tsnb.experiments.bookkeeping import begin_run
+from tsnb.experiments.branches import KeptStart
 from tsnb.experiments.clones import CloneLife, CloneWish, KeptCloneLife
 from tsnb.experiments.detached import FoundTrial
+from tsnb.experiments.ends import stream_for
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.own_life import OwnLife
-from tsnb.experiments.pausing import consumers_in
-from tsnb.experiments.plan import LONGEST, TrialPlan, shown_value, trial_name
+from tsnb.experiments.plan import LONGEST, TrialPlan, trial_name
 from tsnb.experiments.replanning import cloned
+from tsnb.experiments.requests import open_door
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
-from tsnb.experiments.trial_life import stream_for
-from tsnb.kernels.door import Door
-from tsnb.kernels.hub import Hub, the_hub
+from tsnb.experiments.trials_table import rows_of
+from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.records.detached_entries import entries_of, entry_of
 from tsnb.records.project import project_directory
-from tsnb.records.scores import leaders
 from tsnb.records.writes import LoggedRow, Parent
-from tsnb.registry import describe_origin
 from tsnb.telemetry.watching import sources
-from tsnb.telemetry.words import remaining
 from tsnb.words import did_you_mean, html_table, text_table
 
-__all__ = ["Board", "NoSuchTrial", "launch", "shown_scores", "trials"]
+__all__ = ["Board", "NoSuchTrial", "launch", "trials"]
 
 
 KEPT_PROCESSES = 8
 """Trials that have ended keep their processes, until so many have ended after them: the variables stay all the same."""
-
-
-STARTS_S = 30.0
-"""How long the command line waits for a clone whose process is yet to start; after that it is told without it."""
 
 
 class Board(Mapping[str, Trial]):
@@ -207,63 +195,17 @@ class Board(Mapping[str, Trial]):
         shown = list(self.values())
         if not shown:
             return "no trials yet: %%trial NAME at the top of a cell starts one"
-        return "\n".join(text_table(_rows(shown)))
+        return "\n".join(text_table(rows_of(shown)))
 
     def _repr_html_(self) -> str:
         shown = list(self.values())
         if not shown:
             return f"<p>{html.escape(repr(self))}</p>"
-        return html_table(_rows(shown))
+        return html_table(rows_of(shown))
 
 
 class NoSuchTrial(NoSuchVariable):
     """This notebook has no trial of that name."""
-
-
-_SHOWN = ("trial", "state", "time", "left", "parameters", "last numbers")
-"""`left`: until its last epoch is over; "epoch": only to the end of this one; docs/before.md."""
-
-
-def _rows(shown: Sequence[Trial]) -> list[list[str]]:
-    leading = leaders([(trial.name, trial.state, trial.metrics) for trial in shown])
-    rows = [list(_SHOWN), *(_cells(trial, leading) for trial in shown)]
-    if any(trial.parent for trial in shown):
-        for row, parent in zip(rows, ["parent", *(_origin(trial) for trial in shown)], strict=True):
-            row.insert(2, parent)
-    return rows
-
-
-def _origin(trial: Trial) -> str:
-    """Return which trial it is a clone of, and from where on."""
-    return "" if trial.parent is None else f"{trial.parent.label}, {trial.parent.place}"
-
-
-def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:
-    name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
-    state = f"{trial.state} (detached)" if trial.options.get("detach") else trial.state
-    state += f": {trial.waits_for}" if trial.waits_for else ""
-    params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
-    left = remaining(trial.eta)
-    return [name, state, f"{trial.duration_s:.1f} s", left, params, shown_scores(trial, leading)]
-
-
-def shown_scores(trial: Trial, leading: Mapping[str, str]) -> str:
-    """Return a trial's last numbers as tables show them, those marked in which it is the best.
-
-    Args:
-        trial: The trial.
-        leading: The best trial's name by metric (`scores.leaders`).
-    """
-    numbers = dict(trial.metrics)
-    best = {metric: " (best)" if leading.get(metric) == trial.name else "" for metric in numbers}
-    return ", ".join(f"{metric} {value:.4g}{best[metric]}" for metric, value in numbers.items())
-
-
-def _short(value: Any) -> str:
-    """Return a parameter as a table shows it: lists in short, objects by their type."""
-    plain = value if isinstance(value, str) else shown_value(value)
-    text = plain or (repr(value) if isinstance(value, (list, tuple)) else type(value).__name__)
-    return text if len(text) <= 40 else f"{text[:39]}…"
 
 
 trials = Board()
@@ -310,7 +252,7 @@ def _begun(life: OwnLife) -> Trial:
     """Enter a trial on the board, and let its life begin."""
     trial = Trial(life)
     trial.listen(trials.tidy)
-    _open_door(life.hub)
+    open_door(life.hub, lambda: trials.own)
     former = trials.put(trial)
     life.begin(None if former is None else former.life)
     trials.tell(trial)
@@ -321,7 +263,7 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
     """Have a trial cloned at its next batch, and enter the clone.
 
     Raises:
-        Exception: As `Attempt.branch` raises; and NameInUse.
+        Exception: As `Branches.branch` raises; and NameInUse.
     """
     there = next((trial for trial in trials.own if trial.name == plan.name), None)
     if there is not None and there.state not in ENDED:
@@ -357,73 +299,6 @@ def _from_state(plan: TrialPlan, outlet: Outlet, wish: CloneWish, start: KeptSta
         if not start.copied:
             start.path.unlink(missing_ok=True)
         raise
-
-
-_open: tuple[Hub, Door] | None = None
-_opening = threading.Lock()
-
-
-def _open_door(hub: Hub) -> None:
-    """Let the command line ask for what only this process can do, from its first trial on."""
-    global _open
-    with _opening:
-        if _open is not None and _open[0] is hub:
-            return
-        try:
-            _open = hub, Door(hub, _answered)
-        except (TsnbError, OSError) as error:  # trials run all the same
-            logging.getLogger("tsnb").warning(
-                "tsnb clone, tsnb extend and tsnb pause --release cannot reach this process: %s", error
-            )
-
-
-def _answered(request: dict[str, Any]) -> dict[str, Any]:
-    """Answer what the command line asks (`steering`). On a thread of its own.
-
-    Raises:
-        Exception: As the trial's method raises.
-        TsnbError: There is no such trial, or it asks for something else.
-    """
-    verb, name, stream = (str(request.get(word, "")) for word in ("verb", "trial", "stream"))
-    pid = request.get("pid")
-    meant = [trial for trial in trials.own if _is_meant(trial, name, stream, pid)]
-    if verb == "find":
-        found = [{"trial": trial.name, "state": trial.state} for trial in meant]
-        return {"pid": os.getpid(), "origin": describe_origin(), "trials": found}
-    if not meant:
-        raise TsnbError(f"trial {name!r} is not there any more")
-    if verb == "clone":
-        changes = dict(request.get("changes", {}))
-        made = meant[0].clone(request.get("name"), at=request.get("at"), **changes)
-        assert made.parent is not None
-        deadline = time.monotonic() + STARTS_S
-        while made.state in ("queued", "starting") and time.monotonic() < deadline:
-            time.sleep(0.02)  # one that begins with a kept state does so in a new process
-        facts = {**made.parent._asdict(), "trial": made.parent.name, "clone": made.name, "pid": made.pid}
-        return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
-    if verb == "extend":
-        return {"trial": meant[0].extend(request["epochs"]).name, "epochs": request["epochs"]}
-    if verb == "pause":
-        meant[0].pause(release=bool(request.get("release")))
-        return {"trial": meant[0].name}
-    raise TsnbError(f"this version of tsnb does not know {verb!r}")
-
-
-def _is_meant(trial: Trial, name: str, stream: str, pid: object) -> bool:
-    """Return whether a trial is the one that takes, or has taken, a stream under that name.
-
-    Args:
-        trial: The trial.
-        name: The consumer's name.
-        stream: The stream's.
-        pid: The consumer's process, of which the trial's is the first of its session; None: only the name counts.
-    """
-    if isinstance(pid, int) and pid > 0:
-        with contextlib.suppress(OSError):
-            return trial.pid is not None and trial.pid in (pid, os.getsid(pid))
-        return False
-    taken = trial.report.get("stream", "").split(", ")
-    return trial.name == name and (stream in taken or stream in dict(consumers_in(trial.life)))
 
 
 def _require_turn(name: str, after: Trial | None) -> None:

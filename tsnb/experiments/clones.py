@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tsnb.experiments.attempt import Branch, CloneAttempt, KeptStart, Outcome
+from tsnb.experiments.attempt import CloneAttempt, Outcome
 from tsnb.experiments.bookkeeping import asked, written
+from tsnb.experiments.branches import Branch, KeptStart
 from tsnb.experiments.own_life import OwnLife
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.trial_life import Launch, TrialLife

@@ -11,8 +11,8 @@
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `Releasable` | whether its GPU memory can be given back while it is paused has changed | `trial_life` |
 | `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
-| `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `attempt` |
-| `KeptForClone` | it could not be forked, and has written its state for the clone | `attempt` |
+| `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `branches` |
+| `KeptForClone` | it could not be forked, and has written its state for the clone | `branches` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -25,6 +25,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tsnb.errors import TsnbError
+from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.printable import block, uncoloured
 from tsnb.records.writes import LiveChange, LoggedRow
 
@@ -53,6 +55,7 @@ __all__ = [
     "as_message",
     "how_it_ended",
     "news_in",
+    "raised",
 ]
 
 SET = "tsnb_set"
@@ -280,3 +283,14 @@ def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) ->
     if raised in STOPPED:
         return Ended("stopped")
     return Ended("failed", block(f"{first}\n\n{uncoloured(traceback)}".rstrip()))
+
+
+def raised(reply: Mapping[str, Any], name: str) -> Exception:
+    """Return the error that a kernel's reply to a request stands for.
+
+    Args:
+        reply: Its content.
+        name: The trial's.
+    """
+    kinds: dict[str, type[Exception]] = {"NoSuchLiveValue": NoSuchLiveValue, "ValueError": ValueError}
+    return kinds.get(reply["ename"], TsnbError)(f"trial {name!r}: {block(reply['evalue'])}")

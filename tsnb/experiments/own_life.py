@@ -22,8 +22,9 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Branch, Delivery, KeptStart, Outcome
+from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import written
+from tsnb.experiments.branches import Branch, KeptStart
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.expected_memory import ExpectedMemory, expected_memory
 from tsnb.experiments.live_values import NoSuchLiveValue
@@ -275,7 +276,7 @@ class OwnLife(TrialLife):
         """Have its kernel cloned at its next batch, or its state written there."""
         if self._attempt is None:
             raise TsnbError("it has never run")
-        return await self._attempt.branch(name, changes)
+        return await self._attempt.branches.branch(self._attempt.child, name, changes)
 
     def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
         """Return the state from an epoch's start."""

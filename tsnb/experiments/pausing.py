@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import raised
+from tsnb.experiments.news import raised
 from tsnb.telemetry.observer import consumers_of, pause
 
 if TYPE_CHECKING:

@@ -22,19 +22,8 @@ from tsnb.device_sharing.mps import with_mps
 from tsnb.experiments.memory_queue import too_large
 from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
-from tsnb.options import (
-    ENGINE,
-    FLAG,
-    RESTART,
-    RESTARTS,
-    SIZE,
-    Kind,
-    check_options,
-    option,
-    read_setting,
-    runs_here,
-    whole,
-)
+from tsnb.option_kinds import FLAG, SIZE, Kind, whole
+from tsnb.options import ENGINE, RESTART, RESTARTS, check_options, option, read_setting, runs_here
 from tsnb.records.trackers import check_bridges
 from tsnb.records.writes import own_number
 from tsnb.words import bytes_of

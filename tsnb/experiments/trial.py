@@ -18,23 +18,21 @@ the notebook, or until many have ended after it (`board.KEPT_PROCESSES`): then i
 of a sweep keeps its variables only (`in_kernel.keeping`), and its process ends. What a trial does
 happens on the hub's thread; its methods are called from others.
 
-While a cell or a terminal waits for a trial's end, one line says how far it is: under a notebook's cell it is kept up
-to date, on a terminal it is written once.
+While a cell or a terminal waits for a trial's end, one line says how far it is (`waiting_line`).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.experiments.attempt import raised
 from tsnb.experiments.clones import CloneWish
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT
+from tsnb.experiments.news import raised
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.replanning import replanned
@@ -48,6 +46,7 @@ from tsnb.experiments.trial_life import (
 from tsnb.kernels.cargo.shipping import fetch
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.output.transcript import PrintedPart
+from tsnb.kernels.output.waiting_line import wait_and_tell
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block
@@ -63,41 +62,7 @@ __all__ = [
     "NoSuchVariable",
     "RowListener",
     "Trial",
-    "wait_and_tell",
 ]
-
-SILENT_S = 1.0
-"""How long nothing is said: most waits are over by then."""
-EVERY_S = 1.0
-"""How often the line is brought up to date."""
-
-
-def wait_and_tell(ended: threading.Event, label: str, text: Callable[[], str]) -> None:
-    """Wait for an event. An interrupt ends the waiting.
-
-    Args:
-        ended: The event to wait for.
-        label: What marks the line on a terminal.
-        text: Returns the line.
-    """
-    if ended.wait(SILENT_S):
-        return
-    outlet = outlet_here(label)
-    if not isinstance(outlet, CellOutlet):
-        outlet.publish("stream", {"name": "stdout", "text": f"{text()}\n"})
-        ended.wait()
-        return
-    place = f"tsnb-wait-{uuid.uuid4().hex}"
-    _show(outlet, "display_data", place, text())
-    try:
-        while not ended.wait(EVERY_S):
-            _show(outlet, "update_display_data", place, text())
-    finally:
-        _show(outlet, "update_display_data", place, text())
-
-
-def _show(outlet: Outlet, kind: str, place: str, text: str) -> None:
-    outlet.publish(kind, {"data": {"text/plain": text}, "metadata": {}, "transient": {"display_id": place}})
 
 
 PULL_S = 300.0

@@ -3,8 +3,7 @@
 The user calls `trial.Trial`, which has a life. The life of a trial that this process has started drives kernels, one
 after the other (`own_life`); that of a trial that was found is followed (`detached`).
 
-How it ended is told to all observers of its stream: its producer tells every observer; this process's own panels and
-reports know at once.
+`ends` tells all observers of its stream how it ended.
 """
 
 from __future__ import annotations
@@ -19,10 +18,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Branch, Delivery, KeptStart, Outcome
+from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, asked, noted, written
+from tsnb.experiments.branches import Branch, KeptStart
+from tsnb.experiments.ends import end_reading, follow_stream_for, tell_end
 from tsnb.experiments.news import (
     Attaching,
     Changed,
@@ -47,9 +47,6 @@ from tsnb.records.reading import ENDED as ENDED_STATES
 from tsnb.records.run import Run
 from tsnb.records.scores import direction
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
-from tsnb.telemetry.observer import TOLD_S, Observer
-from tsnb.telemetry.readings import EndReading
-from tsnb.telemetry.watching import watch, watched
 
 __all__ = [
     "ENDED",
@@ -59,8 +56,6 @@ __all__ = [
     "Launch",
     "RowListener",
     "TrialLife",
-    "end_reading",
-    "tell_end",
 ]
 
 NOT_BEGUN = "its code has not begun to train, or has only just"
@@ -209,7 +204,7 @@ class TrialLife(ABC):
             changes: New values of its live values.
 
         Raises:
-            TsnbError: It cannot be cloned; says why. Others as `Attempt.branch`.
+            TsnbError: It cannot be cloned; says why. Others as `Branches.branch`.
         """
         raise TsnbError(
             f"trial {self.name!r} was started by another notebook: clone it there, while that runs"
@@ -343,7 +338,7 @@ class TrialLife(ABC):
         noted(self._run.state, self.state, why)
         if not self.was_queued:
             self.was_queued = True
-            self.hub.post(asyncio.to_thread(_have_told, self.options.get("producer")))
+            self.hub.post(asyncio.to_thread(follow_stream_for, self.options.get("producer")))
 
     def say(self, text: str, stream: str = "stdout") -> None:
         """Show text under its cell."""
@@ -449,56 +444,3 @@ class TrialLife(ABC):
         await self.leave()
         with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
             await asyncio.wait_for(self._over.wait(), ENDING_S)
-
-
-MOST_LETTERS = 300
-"""Letters of an error's line that are told."""
-
-
-def end_reading(
-    name: str, state: str, time_s: float, pid: int, failure: str, metrics: Mapping[str, float]
-) -> EndReading:
-    """Return how a trial ended, in short.
-
-    Args:
-        name: The trial's.
-        state: One of `END_STATES`.
-        time_s: When: wall clock, seconds since 1970.
-        pid: Its process; 0: it never had one.
-        failure: What went wrong: one line, then the traceback.
-        metrics: The last numbers that it logged.
-    """
-    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], dict(metrics))
-
-
-def stream_for(producer: str | None) -> str:
-    """Return the stream that a trial is for: the named one, else the one that is served; empty if there are others."""
-    with contextlib.suppress(TsnbError, OSError):
-        return producer or registry.find(None).name
-    return ""
-
-
-def _have_told(producer: str | None) -> None:
-    """See to it that a trial's stream is followed here, and so told of trials that are not attached yet."""
-    if name := stream_for(producer):
-        watch(name)
-
-
-def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
-    """Tell an end to the streams that the trial took. Never raises; takes milliseconds.
-
-    Args:
-        end: How it ended.
-        streams: Those it attached to, as its report has them ("train, val"); empty: none.
-        producer: The one that it was for; with neither, the one that is served, if it is the only one.
-    """
-    with contextlib.suppress(TsnbError, OSError):
-        names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]
-        for name in names:
-            watch = watched().get(name)
-            if watch is not None:
-                watch.tell_end(end)
-            with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
-                observer.tell_end(end)
-                if watch is not None:
-                    watch.catch_up(TOLD_S)

@@ -56,8 +56,8 @@ def end_of_cell(result: Any) -> None:
             _say_that_each_waits()
         if last is not False:
             failed = _wait_for_all()
-    if (panels := sys.modules.get("tsnb.notebook.panels")) is not None:
-        panels.renew_stills()
+    if (stills := sys.modules.get("tsnb.notebook.stills")) is not None:
+        stills.renew_stills()
     flush_collected()
     if failed is not None:
         result.error_in_exec = failed

@@ -12,16 +12,15 @@ from IPython.core.error import UsageError
 
 from tsnb.config import MODES, read_weight
 from tsnb.experiments.plan import TrialOptions, read_words
+from tsnb.option_kinds import in_its_words, whole
 from tsnb.options import (
     NOTEBOOK,
     StreamOptions,
     TuneOptions,
     add_options,
-    in_its_words,
     read_change,
     read_setting,
     settings_together,
-    whole,
 )
 from tsnb.samples.selection import add_rounds
 from tsnb.sweeps.space_grammar import add_sweep

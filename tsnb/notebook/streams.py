@@ -35,7 +35,7 @@ from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.tuning import tune_as_typed
-from tsnb.telemetry.view import as_text
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
 from tsnb.words import did_you_mean
 

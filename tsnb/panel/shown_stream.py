@@ -15,13 +15,16 @@ One without a name waits for the one stream that is served, or is told which it 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from tsnb.panel.tape import Tape
+from tsnb.planners.timeline import newest_on
 from tsnb.telemetry.following import Follower
+from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import StreamNews
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 if TYPE_CHECKING:
@@ -122,6 +125,43 @@ class ShownStream:
         """Ask the stream for something over its watch's connection; nothing where nobody watches it."""
         if (watch := self.watch) is not None:
             ask(watch)
+
+    def balance(self, wish: Mapping[str, Any]) -> None:
+        """Divide the stream's compute in another way: by the weights that were given, else by those that it has.
+
+        Args:
+            wish: What the page sent: `mode`, and `weights` by name.
+
+        Raises:
+            ValueError, ProducerNotFound, ProducerGone, TsnbError: As `observer.balance`.
+        """
+        mode, latest, weights = str(wish.get("mode", "")), self.tape.latest, wish.get("weights")
+        if not isinstance(weights, dict):
+            weights = latest.weights if latest and mode == "weights" else None
+        balance(self.name, mode, weights)
+
+    def pid_of(self, name: str) -> int | None:
+        """Return the process of a consumer; a group's name stands for its ranks. None: it is not there."""
+        latest = self.tape.latest
+        found = () if latest is None else latest.consumers
+        return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
+
+    def plan(self) -> dict[str, Any] | None:
+        """Return the newest plan of this process, if trials of it took batches of the stream while it was shown."""
+        latest, origin_s = self.tape.latest, self.view.origin_s
+        if latest is None or origin_s is None or self.tape.recorded:
+            return None
+        found = newest_on(latest.name, origin_s, latest.time_s)
+        return None if found is None else found.to_dict()
+
+    def text(self, when: str = "") -> str:
+        """Return the stream as plain text, for clients that show no panel.
+
+        Args:
+            when: Words behind its name: when it was so.
+        """
+        what = f"the stream {self.name}" if self.name else "no stream yet"
+        return as_text(self.view, f"tsnb panel of {what}{when}", recorded=self.tape.recorded)
 
     def close(self) -> None:
         """Follow no longer."""

@@ -25,11 +25,9 @@ from tsnb.errors import TsnbError
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
-from tsnb.planners.timeline import newest_on
 from tsnb.telemetry.history import MOST, History
-from tsnb.telemetry.observer import balance, pause
+from tsnb.telemetry.observer import pause
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import as_text
 from tsnb.telemetry.watching import Watch
 
 __all__ = ["Panel"]
@@ -189,12 +187,12 @@ class Panel(anywidget.AnyWidget):
 
     def stream_of(self, name: str) -> str:
         """Return the stream that a consumer is on now, the first of several; the panel's first if it is on none."""
-        there = [channel.name for channel in self._channels if _pid_on(channel, name) is not None]
+        there = [channel.name for channel in self._channels if channel.pid_of(name) is not None]
         return there[0] if there else self.stream
 
     def pid_of(self, name: str) -> int | None:
         """Return the process of a consumer that is on a stream now; None if none has that name."""
-        pids = (_pid_on(channel, name) for channel in self._channels)
+        pids = (channel.pid_of(name) for channel in self._channels)
         return next((pid for pid in pids if pid is not None), None)
 
     @property
@@ -274,7 +272,7 @@ class Panel(anywidget.AnyWidget):
         with self._lock:
             # a saved notebook has this text for good, beside the picture of the end: it must not read like that
             when = "" if self._picture is None else " when this cell ran"
-            text = "\n\n".join(_text_of(channel.tape, when) for channel in self._channels)
+            text = "\n\n".join(channel.text(when) for channel in self._channels)
         if isinstance(bundle, tuple):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
@@ -348,7 +346,7 @@ class Panel(anywidget.AnyWidget):
         elif op == "stop stream":
             self._in_background("", lambda _: channel.act(Watch.request_stop), what=op, at=at)
         elif op == "balance":
-            self._in_background("", lambda _: _balance(channel.tape, content), what=op, at=at)
+            self._in_background("", lambda _: channel.balance(content), what=op, at=at)
         elif op == "report" and self._make_report:
             report = self._make_report
             given = () if len(self._channels) == 1 else (channel.name,)
@@ -388,13 +386,8 @@ class Panel(anywidget.AnyWidget):
 
     def _plan(self) -> dict[str, Any] | None:
         """Return the newest plan of this process, if trials of it took batches of a stream that is shown."""
-        for tape in (channel.tape for channel in self._channels):
-            latest, origin_s = tape.latest, tape.view.origin_s
-            if latest is None or origin_s is None or tape.recorded:
-                continue
-            if (found := newest_on(latest.name, origin_s, latest.time_s)) is not None:
-                return found.to_dict()
-        return None
+        plans = (channel.plan() for channel in self._channels)
+        return next((plan for plan in plans if plan is not None), None)
 
     def _in_background(self, name: str, act: Callable[[str], None], what: str = "stop", at: int = 0) -> None:
         """Act away from the shell: it may wait for a child process, and a cell may be running."""
@@ -410,12 +403,12 @@ class Panel(anywidget.AnyWidget):
 
     def _end_consumer(self, name: str) -> None:
         """Ask for a consumer's loop to end, on each stream that it is on."""
-        there = [channel for channel in self._channels if _pid_on(channel, name) is not None]
+        there = [channel for channel in self._channels if channel.pid_of(name) is not None]
         for channel in there or self._channels[:1]:
             channel.act(lambda watch: watch.request_consumer_stop(name))
 
     def _pause_consumer(self, name: str, on: bool) -> None:
-        for channel in [channel for channel in self._channels if _pid_on(channel, name) is not None]:
+        for channel in [channel for channel in self._channels if channel.pid_of(name) is not None]:
             pause(channel.name, name, on=on)
 
     def _steer(self, op: str, trial: str, content: dict[str, Any]) -> None:
@@ -443,29 +436,8 @@ class Panel(anywidget.AnyWidget):
             self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005
 
 
-def _pid_on(channel: ShownStream, name: str) -> int | None:
-    """Return the process of a consumer of a channel's stream; a group's name stands for its ranks."""
-    latest = channel.tape.latest
-    found = () if latest is None else latest.consumers
-    return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
-
-
-def _balance(tape: Tape, content: dict[str, Any]) -> None:
-    """Divide a stream's compute in another way: by the weights that were given, else by those that it has."""
-    mode, latest = str(content.get("mode", "")), tape.latest
-    given = content.get("weights")
-    if not isinstance(given, dict):
-        given = latest.weights if latest and mode == "weights" else None
-    balance(tape.name, mode, given)
-
-
 def _saved(scene: dict[str, Any]) -> dict[str, Any]:
     """Return a scene as a page keeps it in a notebook that is saved with its widgets (`snapshot` in streams.js)."""
     if "streams" in scene:
         return {**scene, "streams": [_saved(one) for one in scene["streams"]], "saved": True}
     return {**scene, "recorded": True, "saved": True, "can": {}}
-
-
-def _text_of(tape: Tape, when: str = "") -> str:
-    what = f"the stream {tape.name}" if tape.name else "no stream yet"
-    return as_text(tape.view, f"tsnb panel of {what}{when}", recorded=tape.recorded)

@@ -71,7 +71,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Disk:
-    """What reading costs a loader, a sample whose files are not in memory."""
+    """What reading costs a loader that has `epoch_samples`, a sample whose files are not in memory."""
 
     wait_s: float
     """Seconds that a worker waits longer."""
@@ -79,12 +79,10 @@ class Disk:
     """Of these, seconds that the disk is busy for it alone."""
     workers: int
     """Of the loader: they wait at the same time."""
-    epoch_samples: float
-    """Samples in the data set."""
     cached: float = 0.0
-    """Share of them whose files are in memory in the beginning, 0 to 1."""
+    """Share of the samples whose files are in memory in the beginning, 0 to 1."""
     fits: float = 1.0
-    """Share of them that fits into memory, 0 to 1."""
+    """Share of the samples that fits into memory, 0 to 1."""
 
 
 @dataclass(frozen=True)
@@ -274,13 +272,13 @@ class Course:
         if disk is None or not self._fills or not rate:
             return math.inf
         missed, then = 1 - self._cached, max(1 - min(1.0, disk.fits), 1 - self._cached - SHARE)
-        return disk.epoch_samples / rate * math.log(missed / max(then, missed * 1e-3))
+        return self._feed.epoch_samples / rate * math.log(missed / max(then, missed * 1e-3))
 
     def _read(self, speeds: Sequence[float], seconds: float) -> None:
         """Note what came into memory."""
         disk = self._feed.disk
         if disk is not None and self._fills:
-            missed = (1 - self._cached) * math.exp(-self._rate(speeds) * seconds / disk.epoch_samples)
+            missed = (1 - self._cached) * math.exp(-self._rate(speeds) * seconds / self._feed.epoch_samples)
             fits = min(1.0, disk.fits)
             self._cached = min(fits, 1 - missed)
             if fits - self._cached < 1e-3:

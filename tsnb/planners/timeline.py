@@ -89,6 +89,9 @@ class Timeline:
                 rows.append(["" if trial.planned is not None else trial.name, _bar(known, scale), said])
         return "\n".join(text_table(rows))
 
+    def __repr__(self) -> str:
+        return f"{self.title}\n{self.bars()}"
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return asdict(self)

@@ -117,7 +117,7 @@ def _watched(
         time.sleep(LOOK_S)
         readings = {consumer.name: consumer for consumer in look().consumers}
         whole.look(readings)
-        now = {name: (reading.batches, reading.samples) for name, reading in readings.items()}
+        now = {name: (reading.batches, reading.passed) for name, reading in readings.items()}
         here = {name: now.get(each.trial.name, (0, 0)) for name, each in group.items()}
         if any(each.trial.state in ENDED for each in group.values()):
             break

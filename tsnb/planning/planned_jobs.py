@@ -95,9 +95,7 @@ def feeds(
     if storage is not None and storage.wait_s is not None and storage.total_bytes:
         fits = min(1.0, max(0.0, page_cache_bytes / storage.total_bytes))
         cached = 1.0 if storage.cached is None else storage.cached
-        disk = Disk(
-            storage.wait_s, storage.busy_s or 0.0, told.plain.workers, epoch_samples, min(cached, fits), fits
-        )
+        disk = Disk(storage.wait_s, storage.busy_s or 0.0, told.plain.workers, min(cached, fits), fits)
         warm = told.with_cached(1.0)
         lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
 

@@ -192,9 +192,9 @@ def _jobs(
 
 
 def samples_taken(stream: str) -> dict[str, float]:
-    """Return how many samples each consumer of a stream has taken so far, by name; nothing where it has gone."""
+    """Return how many samples have passed each consumer of a stream so far, by name; nothing where it has gone."""
     try:
-        return {consumer.name: float(consumer.samples) for consumer in status(stream).consumers}
+        return {consumer.name: float(consumer.passed) for consumer in status(stream).consumers}
     except (TsnbError, OSError):
         return {}
 
@@ -262,7 +262,7 @@ class Meter:
         Args:
             found: Trials that took some.
         """
-        pairs = [(seen.last.samples, seen.last.batches) for seen in found if seen.last]
+        pairs = [(seen.last.passed, seen.last.batches) for seen in found if seen.last]
         if not pairs:
             return 1.0
         return sum(samples for samples, _ in pairs) / max(1, sum(batches for _, batches in pairs))
@@ -273,7 +273,7 @@ class Meter:
             return LoaderCost(0.0, 0.0, 0.0)
         (first, cpu_before_s), (last, cpu_s) = self._first, self._last
         batches = last.batches - first.batches
-        taken = [(c.samples, c.batches) for c in last.consumers if c.batches]
+        taken = [(c.passed, c.batches) for c in last.consumers if c.batches]
         each = sum(samples for samples, _ in taken) / max(1, sum(number for _, number in taken))
         if batches <= 0 or not each:
             return LoaderCost(0.0, 0.0, 0.0)

@@ -222,7 +222,7 @@ class Profiled:
         if cpu_s is not None and reading.batches > self.skip and late:
             no_core_s = clocks.waited_s(pid)
             mark = _TrialClocks(
-                reading.batches, reading.samples, reading.computing_s, cpu_s, no_core_s, time.monotonic()
+                reading.batches, reading.passed, reading.computing_s, cpu_s, no_core_s, time.monotonic()
             )
             self.marks.append(mark)
 

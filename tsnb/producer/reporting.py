@@ -9,7 +9,7 @@ from dataclasses import replace
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions.groups import awaited
 from tsnb.producer.decisions.members import Member, Phase
-from tsnb.producer.loader.dataloader import Indices
+from tsnb.producer.loader.dataloader_facts import Indices
 from tsnb.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
@@ -159,7 +159,7 @@ def _consumer(
         fill=max(0, published - member.taken) if streaming else 0,
         lag=max(0, front - member.taken) if streaming else 0,
         batches=member.batches,
-        samples=member.samples,
+        samples=member.passed - member.left_out,
         skipped=member.skipped,
         computing_s=computing_s,
         waiting_s=waiting_s,
@@ -172,7 +172,7 @@ def _consumer(
         live=dict(session.live),
         epochs_before=session.before[0],
         batches_before=session.before[1],
-        left_out=member.left_out,
+        passed=member.passed,
     )
 
 

@@ -17,7 +17,7 @@ from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
-from tsnb.producer.loader.dataloader import is_plain, why_not_persistent
+from tsnb.producer.loader.dataloader_facts import is_plain, why_not_persistent
 from tsnb.producer.loader.growth import growth_of, refuse_wrapped
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch

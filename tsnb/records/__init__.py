@@ -5,7 +5,7 @@
 | `project` | which directory the records lie in |
 | `database` | the file: its tables, transactions, versions |
 | `writes` | the writes of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
-| `run` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
+| `run`, `current` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
 | `kept` | the states of its training that a run has kept |
 | `reading` | runs as they stand in the file |
 | `peaks` | how much memory the runs of a trial took |

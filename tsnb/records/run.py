@@ -9,8 +9,6 @@ So a detached trial needs no other process. A handle is plain text inside (`as_s
 opens the file for itself. **No method raises because of the file**: where it cannot be written (a full disk, a
 locked or deleted file) there is one warning in the log "tsnb", and training goes on; rows are kept in memory for
 the next time.
-
-Here too: the run that this process is (`enter_run`), to which a training loop adds files (`log_artifact`).
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ from tsnb.records.writes import (
     insert_rows,
 )
 
-__all__ = ["Run", "RunStart", "current_run", "enter_run", "log_artifact"]
+__all__ = ["Run", "RunStart"]
 
 KEPT_ROWS = 100_000
 """Rows kept in memory while the file cannot be written; the oldest go first. About 50 MB."""
@@ -424,42 +422,3 @@ def _elsewhere() -> Path:
         return runtime_directory() / "unrecorded"
     except TsnbError:
         return Path(os.devnull)
-
-
-_current: Run | None = None
-
-
-def enter_run(run: Run | None) -> None:
-    """Say which run this process is: `log_artifact` adds to it. Called in the trial's process, before its cell."""
-    global _current
-    _current = run
-
-
-def current_run() -> Run | None:
-    """Return the run that this process is; None outside trials."""
-    return _current
-
-
-def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
-    """Keep a copy of a file or folder with this trial's results, in `.tsnb/artifacts/NAME-NUMBER`.
-
-    A second one of the same name replaces the first. A full disk is a warning: training goes on.
-
-    Args:
-        path: The file or folder, as it is now.
-        name: Its name there ("nets/last.pt"); left out: its own.
-
-    Returns:
-        The path of the copy.
-
-    Raises:
-        TsnbError: This is not a trial.
-        FileNotFoundError: There is no such file or folder.
-        ValueError: The name leads out of the trial's folder.
-    """
-    if _current is None:
-        raise TsnbError(
-            "log_artifact works inside a trial only. "
-            "Call it in a %%trial cell or in a function that tsnb.run started."
-        )
-    return _current.add_artifact(path, name)

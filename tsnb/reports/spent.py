@@ -212,7 +212,7 @@ def _sum(its: Sequence[Attachment], state: str, epoch_batches: int | None) -> Sp
         between_s=between_s,
         parked_s=parked_s,
         pace_s=sum(life.states_s.get("sets the pace", 0.0) for life in its),
-        samples=sum(life.last.given for life in its),
+        samples=sum(life.last.samples for life in its),
         batches=batches,
         skipped=sum(life.last.skipped for life in its),
         epochs=batches / epoch_batches if epoch_batches else float(sum(life.last.epochs for life in its)),

@@ -14,6 +14,7 @@
 | `lent` | a worker's way to samples that lie on other machines |
 | `lenders` | the producer's side of it: who lends, what lies where |
 | `grown` | `grow`: a data set that others add to; finding what is new and whole |
+| `growth_sources` | what such a data set grows from, and what is new there |
 | `growth_index` | which samples such a data set has: append-only, on disk |
 | `growth_order` | the order of an epoch in which samples enter (pure) |
 | `selection` | `rounds`: when a round of such a data set begins, and which samples it has |

@@ -1,4 +1,4 @@
-"""`tsnb.spill`: train a model whose parameters and optimizer states do not fit into memory.
+"""A model that does not fit into memory with its optimizer, made by `tsnb.spill` (`asked`), and trained as any other.
 
     plain                                    spilled
     backward: all gradients                  backward: one gradient, that parameter's step, the gradient goes;
@@ -19,11 +19,9 @@ Whatever needs all gradients at once does not work: clipping by their common nor
 from __future__ import annotations
 
 import contextlib
-import tempfile
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,10 +34,8 @@ from tsnb.spilling.gradients import SCALED, is_scaled, unwatch, watch
 from tsnb.spilling.offloaded import Offloaded, plain, reserve_bytes
 from tsnb.spilling.operations import Operations
 from tsnb.spilling.pages import SMALL_BYTES, Pages, bytes_of, free_at_once
-from tsnb.spilling.transfers import CudaTransfers, device_of
-from tsnb.words import bytes_of as size_of
 
-__all__ = ["Spilled", "spill"]
+__all__ = ["Spilled", "is_spilled"]
 
 STATES = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "Adadelta": 2, "ASGD": 1, "Adagrad": 1}
 """Tensors of a parameter's size that an optimizer keeps beside it, to foretell what it will take; others: 1."""
@@ -49,91 +45,9 @@ _stepping: weakref.WeakSet[Spilled] = weakref.WeakSet()
 """Those whose gradients go."""
 
 
-def spill(
-    model: nn.Module,
-    optimizer: torch.optim.Optimizer,
-    limit: str | float,
-    *,
-    directory: str | Path | None = None,
-    device: str | torch.device | None = None,
-) -> Spilled:
-    """Keep a model's parameters and its optimizer's states in a file, and at most `limit` of them in memory.
-
-    On a GPU they are kept in pinned host memory, and at most `limit` on the GPU: the next layer is copied there while
-    one computes, and what was stepped is copied back meanwhile.
-
-    The loop stays as it is: `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`. Each parameter takes
-    its step during `backward`, as soon as its gradient is there, and the gradient goes; losses are the same as
-    without. Saving and loading of `state_dict` works as usual (load with `torch.load(..., mmap=True)`, or it is in
-    memory first). A model that does not even fit once is made on the device "meta": its modules' `reset_parameters`
-    then fill it. With `device="cuda"` a model that is made on the CPU goes to the GPU in parts.
-
-    Gradients are gone after `backward`: no clipping by their common norm, no accumulation over several `backward`, no
-    `GradScaler`. Until `close()`, memory blocks of 128 KiB or more that the process frees go back to the system at once
-    (glibc's `M_MMAP_THRESHOLD`), or holes in the heap would take as much memory as the file saves.
-
-    Args:
-        model: On the CPU or a GPU, all of it, or on "meta".
-        optimizer: Over its parameters; any of torch.optim except LBFGS.
-        limit: Memory for parameters and states, "700MB"; activations and one gradient come on top. On a GPU its memory
-            for parameters, gradients and states; activations and what the optimizer needs for one step come on top.
-        directory: Where the file is, on a disk. By default that of temporary files. Not for a GPU.
-        device: The GPU to train on, "cuda" or "cuda:1". By default a model is trained where it is.
-
-    Returns:
-        The spilled model; `close()` undoes it.
-
-    Raises:
-        ValueError: The limit is not a size, or below what the largest parameter needs; or a directory for a GPU.
-        TypeError: The optimizer does not step parameter by parameter, or something else was given for an argument.
-        TsnbError: The model is on several devices or one of another kind, is spilled already, or the directory cannot
-            be used.
-    """
-    _check_types(model, optimizer, directory, device)
-    most = int(size_of(limit))
-    if isinstance(optimizer, torch.optim.LBFGS):
-        raise TypeError(
-            "LBFGS needs all gradients at once: tsnb.spill works with any other optimizer of torch.optim."
-        )
-    if model in _spilled:
-        raise TsnbError("this model is spilled already: close() what tsnb.spill has returned first.")
-    on = device_of(
-        {name: p.device for name, p in model.named_parameters()},
-        None if device is None else torch.device(device),
-    )
-    if on.type == "cpu":
-        pages: Pages | Offloaded = Pages(most, Path(directory or tempfile.gettempdir()).resolve())
-    elif directory is not None:
-        raise ValueError(
-            "directory= is for models on the CPU: on a GPU parameters and states are kept in host memory. Leave it out."
-        )
-    else:
-        pages = Offloaded(most, CudaTransfers(on))
-    return Spilled(model, optimizer, most, pages)
-
-
-def _check_types(model: Any, optimizer: Any, directory: Any, device: Any) -> None:
-    """Refuse what is another argument, or none.
-
-    Raises:
-        TypeError, ValueError: As `spill`.
-    """
-    call = 'tsnb.spill(model, optimizer, "700MB")'
-    for word, given, wanted in (("model", model, nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
-        if not isinstance(given, wanted):
-            name = f"torch.{'nn.Module' if wanted is nn.Module else 'optim.Optimizer'}"
-            raise TypeError(f"the {word} must be a {name}, and a {type(given).__name__} was given: {call}.")
-    if directory is not None and not isinstance(directory, (str, Path)):
-        raise TypeError(
-            f'directory= must be a path, and a {type(directory).__name__} was given: {call[:-1]}, directory=".").'
-        )
-    if device is not None and not isinstance(device, torch.device):
-        if not isinstance(device, str):
-            raise TypeError(f'device= must be "cuda" or "cuda:1", and a {type(device).__name__} was given.')
-        try:
-            torch.device(device)
-        except RuntimeError:
-            raise ValueError(f'device={device!r} names no device: give "cuda" or "cuda:1".') from None
+def is_spilled(model: nn.Module) -> bool:
+    """Tell whether a model is spilled now."""
+    return model in _spilled
 
 
 def _gone(parameters: Iterable[Any]) -> list[Spilled]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from tsnb.options import Kind, share, whole
+from tsnb.option_kinds import Kind, share, whole
 from tsnb.words import bytes_of
 
 __all__ = [

@@ -77,7 +77,7 @@ def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:
         return given
     from torch.utils.data import IterableDataset
 
-    from tsnb.producer.loader.dataloader import is_plain
+    from tsnb.producer.loader.dataloader_facts import is_plain
 
     seedable = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
     return spare if seedable else None

@@ -8,11 +8,13 @@
 | `queueing` | which trials start now |
 | `planned`, `forecast` | the same by a plan, which is made anew as they end; its costs and words, of real trials |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
-| `racing`, `difference` | which of the trials that see the same batches is ahead now; the statistics of one pair |
+| `racing`, `race_table` | which of the trials that see the same batches is ahead now; that as a table |
+| `difference` | the statistics of one pair of them |
 | `conductor` | the way of all these decisions to real trials, and their common start |
-| `population` | `tsnb.population`: the worst of some trials go on as changed clones of the best |
+| `population`, `generations` | `tsnb.population`: the worst go on as changed clones of the best; which, how changed |
 | `folds` | `tsnb.crossval`: a trial for each fold, the mean and spread of their scores |
-| `sweep`, `starting`, `marking` | the trials as a mapping and a table; `tsnb.sweep`; whose line of output is whose |
+| `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep`: what was asked for, checked and settled |
+| `settled`, `names`, `marking` | trials that start from one plan; their names; whose line of output is whose |
 """
 
 from __future__ import annotations

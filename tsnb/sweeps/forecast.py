@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,12 +126,12 @@ def _clones(stream: str) -> dict[str, tuple[str, float]]:
     A plan counts those, and a trial what it was given of them: where it takes a part, a clone says how large that is.
     """
     parents = {t.name: t.parent for t in trials.own if t.parent is not None and t.state not in ENDED}
-    per_given: dict[str, float] = {}
+    per_sample: dict[str, float] = {}
     if parents:
         with contextlib.suppress(TsnbError, OSError):
-            per_given = {c.name: c.samples / c.given for c in status(stream).consumers if c.given}
+            per_sample = {c.name: c.passed / c.samples for c in status(stream).consumers if c.samples}
     return {
-        name: (parent.name, parent.samples * per_given.get(name, 1.0)) for name, parent in parents.items()
+        name: (parent.name, parent.samples * per_sample.get(name, 1.0)) for name, parent in parents.items()
     }
 
 
@@ -157,15 +158,20 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
     return lines
 
 
-def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> None:
+def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callable[[], Timeline]:
     """Have a planned sweep drawn from now on, by `tsnb.plot("plan")` and in its stream's report.
 
     Args:
         title: What it is called.
         places: Its places.
         conductor: Has the trials that have been started.
+
+    Returns:
+        What returns the plan as it is by then.
     """
-    show(lambda: _timeline(title, places, conductor))
+    drawn = partial(_timeline, title, places, conductor)
+    show(drawn)
+    return drawn
 
 
 def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.masks import Masked
-from tsnb.options import in_its_words, share, whole
+from tsnb.option_kinds import in_its_words, share, whole
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
 

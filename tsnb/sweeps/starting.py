@@ -11,40 +11,29 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 from tsnb import registry
-from tsnb.config import MAX_CONSUMERS, check_name
-from tsnb.experiments.board import launch
+from tsnb.config import MAX_CONSUMERS
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of, trial_name
-from tsnb.experiments.replanning import replanned
-from tsnb.experiments.trial import Trial
-from tsnb.kernels.hub import the_hub
-from tsnb.kernels.output.capping import Budget
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.options import runs_here
-from tsnb.sweeps.conductor import Conductor, Launcher
-from tsnb.sweeps.marking import marked
+from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.names import naming_of, title_of, trial_names
 from tsnb.sweeps.planned import PlannedPlaces, PlanWish
 from tsnb.sweeps.queueing import Places
-from tsnb.sweeps.racing import Race, race
+from tsnb.sweeps.race_table import Race, race
 from tsnb.sweeps.rungs import Halving, halving
-from tsnb.sweeps.space_grammar import Rule, filled, unlike
+from tsnb.sweeps.settled import Settled
+from tsnb.sweeps.space_grammar import Rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 from tsnb.words import did_you_mean
 
-__all__ = [
-    "Settled",
-    "start",
-    "sweep",
-    "sweep_cell",
-    "trial_names",
-]
+__all__ = ["prune_of", "settle_cell", "start", "sweep", "sweep_cell"]
 
 
 def sweep(
@@ -116,7 +105,7 @@ def sweep(
     own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
     title = title_of(template)
     told = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
-    told = replace(told, naming=_naming(template, params[0]))
+    told = replace(told, naming=naming_of(template, params[0]))
     each = dict(zip(names, params, strict=True))
     return start(title, told, each, at_once, prune, wish=wish, rotate=rotate)
 
@@ -165,7 +154,7 @@ def sweep_cell(
     told = settle_cell(
         title, names[0], source, namespace, params[0], options, transform=transform, also=also, check=check
     )
-    told = replace(told, naming=_naming(template, params[0]))
+    told = replace(told, naming=naming_of(template, params[0]))
     each = dict(zip(names, params, strict=True))
     return start(title, told, each, at_once, prune, outlet, wish, rotate)
 
@@ -270,95 +259,6 @@ def _signature(names: Iterable[str]) -> inspect.Signature:
     return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
 
 
-def title_of(template: str) -> str:
-    """Return a sweep's name: what stands before the first brace of its trials' names."""
-    return template.partition("{")[0].rstrip("-._") or "sweep"
-
-
-def trial_names(template: str, params: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names of a sweep's trials, each another one.
-
-    Args:
-        template: A name with parameters in braces, or one that they are added to.
-        params: The parameters of each trial.
-
-    Raises:
-        ValueError: They cannot be names of trials.
-    """
-    if "{" not in template:
-        check_name(template, "sweep")
-    names = [_name(template, given) for given in params]
-    return [check_name(name, "trial") for name in unlike(names)]
-
-
-def _name(template: str, given: Mapping[str, Any]) -> str:
-    return filled(template, given) if "{" in template else trial_name(template, given)
-
-
-def _naming(template: str, words: Iterable[str]) -> Callable[[Mapping[str, Any], TrialOptions], str]:
-    """Return what names a trial of a sweep that is run again with other parameters: the same ones stand in it."""
-    shown = tuple(words)
-
-    def naming(params: Mapping[str, Any], options: TrialOptions) -> str:
-        return _name(template, {word: params.get(word, getattr(options, word, None)) for word in shown})
-
-    return naming
-
-
-class Settled(Launcher):
-    """A course that starts its trials from one plan.
-
-    Args:
-        title: The sweep's name.
-        plan: What its trials have in common, shipped already.
-        params: The parameters and options of each, by its name; may grow.
-        here: Where their output goes.
-    """
-
-    def __init__(
-        self, title: str, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], here: Outlet
-    ) -> None:
-        self.title = title
-        self.params = params
-        self._threads: Mapping[str, int] = {}
-        self._said: Mapping[str, int] = {}
-        self._plan = plan
-        self._here = here
-        self._budget = Budget()
-
-    def launch(self, name: str, gate: Path | None) -> Trial:
-        """Start a trial, with parameters of its own."""
-        own = {**self.params[name], "name": name}
-        if (number := self._threads.get(name)) is not None:
-            own["threads"] = number
-            if number != self._said.get(name, number):
-                self.say(
-                    f"{name} starts with {number} torch thread{'s' if number > 1 else ''}, as the plan has it now"
-                )
-        plan = replanned(self._plan, own, gate)
-        return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
-
-    def take_threads(self, chosen: Mapping[str, int]) -> None:
-        """Have trials started with the torch threads that a plan has chosen.
-
-        Args:
-            chosen: By the trial's name; may change until it starts, and is said where it is other than now.
-        """
-        self._threads, self._said = chosen, dict(chosen)
-
-    def ended(self, trial: Trial) -> None:
-        """Do nothing: its state says it all."""
-
-    def over(self) -> None:
-        """Let go of what was shipped: every trial that was started shares it."""
-        self._plan.arrival["cargo"].close()
-
-    def say(self, line: str) -> None:
-        """Show a line where the trials' output is shown. From any thread."""
-        content = {"name": "stdout", "text": f"sweep {self.title!r}: {line}\n"}
-        the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
-
-
 def start(
     title: str,
     plan: TrialPlan,
@@ -413,17 +313,21 @@ def start(
         plan.discard()
         raise
     conductor = Conductor(course, places, pruner)
-    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()))
+    foretell = None
+    if isinstance(places, PlannedPlaces):
+        from tsnb.sweeps.forecast import show_plan  # needs torch
+
+        foretell = show_plan(f"sweep {title!r}", places, conductor)
+    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()), foretell=foretell)
     enter(made)
     if wish is None and at_once is None and places.at_once < len(params):
         course.say(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
         )
-    if isinstance(places, PlannedPlaces):
-        from tsnb.sweeps.forecast import show_plan, watch_clones  # needs torch
+    if foretell is not None:
+        from tsnb.sweeps.forecast import watch_clones  # needs torch
 
         watch_clones(conductor, lambda: made.over)
-        show_plan(f"sweep {title!r}", places, conductor)
     made.begin()
     return made
 

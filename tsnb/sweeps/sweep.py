@@ -9,17 +9,19 @@ import asyncio
 import html
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
-from tsnb.experiments.board import NoSuchTrial, shown_scores
+from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import STOP_GRACE_S, Trial
+from tsnb.experiments.trials_table import shown_scores
 from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
+from tsnb.planners.timeline import Timeline
 from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.records.tables import shown
 from tsnb.sweeps.conductor import Conductor
@@ -49,6 +51,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         conductor: Runs the trials.
         metric: The metric of `best` by default.
         mode: Which of its values are better: "min" or "max"; None: as `tsnb.direction` or the name says.
+        foretell: Returns its plan as it is now; None: it was not planned.
     """
 
     instead = "Take its results() along, or what a trial returned: trial.result()."
@@ -60,12 +63,15 @@ class Sweep(Bound, Mapping[str, Trial]):
         conductor: Conductor,
         metric: str | None = None,
         mode: str | None = None,
+        *,
+        foretell: Callable[[], Timeline] | None = None,
     ) -> None:
         self.name = name
         self.params: Mapping[str, Mapping[str, Any]] = Masked(params)
         self._conductor = conductor
         self._metric = metric
         self._mode = mode
+        self._foretell = foretell
         self._over = threading.Event()
         self._error: BaseException | None = None
 
@@ -137,6 +143,14 @@ class Sweep(Bound, Mapping[str, Trial]):
             return refused
         why = self._conductor.gave_up or "the sweep was stopped before"
         return {name: refused.get(name, why) for name in self.params if name not in self}
+
+    @property
+    def plan(self) -> Timeline | None:
+        """When its trials run: as planned first, as it was, and as foretold now; None: it was not planned.
+
+        Shows as bars. Of the newest plan `tsnb.plot("plan")` draws the same.
+        """
+        return None if self._foretell is None else self._foretell()
 
     @property
     def stopped_early(self) -> dict[str, Cut]:

@@ -6,7 +6,7 @@
 | `observer`, `following` | a connection that reads them; a thread that does |
 | `tuning` | how many workers its loader is to have |
 | `watching` | one such thread a stream and process, with its view and its history |
-| `view` | one stream as every screen shows it: rows, rates, sentence, marks; the same as text |
+| `view`, `view_text` | one stream as every screen shows it: rows, rates, sentence, marks; the same as text |
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |
 | `recording` | readings in a file |
 | `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |

@@ -169,7 +169,7 @@ def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) ->
     held_s = max(0.0, after.held_s - before.held_s)
     # time is booked when a step ends, so a long step can bring more seconds than have passed
     whole = max(seconds, computing_s + waiting_s + held_s)
-    batches, samples = after.batches - before.batches, after.given - before.given
+    batches, samples = after.batches - before.batches, after.samples - before.samples
     step_s = computing_s / batches if batches else math.nan
     shares = computing_s / whole, waiting_s / whole, held_s / whole
     return Pace(samples / seconds, *shares, step_s, alone(samples, computing_s))
@@ -272,10 +272,10 @@ def _spent(before: HostReading, after: HostReading) -> dict[str, float] | None:
 
 
 def _taken(before: StreamReading, after: StreamReading) -> dict[str, int]:
-    had = {c.name: c.given for c in before.consumers}
+    had = {c.name: c.samples for c in before.consumers}
     # one that came anew under its old name counts from 0
     return {
-        c.name: c.given - had[c.name] if c.given >= had.get(c.name, 0) and c.name in had else c.given
+        c.name: c.samples - had[c.name] if c.samples >= had.get(c.name, 0) and c.name in had else c.samples
         for c in after.consumers
     }
 

@@ -138,7 +138,7 @@ class ConsumerReading:
     batches: Whole
     """Loader batches taken so far, all epochs."""
     samples: Whole
-    """Samples of those batches, all epochs: what went by on the stream. What it was given of them is `given`."""
+    """Samples that its loop has got, all epochs; the same in results, logs and reports."""
     computing_s: Number
     """Seconds inside epochs spent in the user's own code."""
     waiting_s: Number
@@ -165,14 +165,9 @@ class ConsumerReading:
     """Whole epochs behind it when it came: those of the trial that it is a clone of, or of a process before its own."""
     batches_before: Whole = 0
     """Loader batches, likewise."""
-    left_out: Whole = 0
-    """Of `samples` those that it was not given: other trials' where it takes a part, other ranks', and what `drop_last`
-    leaves out."""
-
-    @property
-    def given(self) -> int:
-        """Samples that its loop has got, all epochs: what `samples` is in results, logs and reports."""
-        return self.samples - self.left_out
+    passed: Whole = 0
+    """Samples of its loader batches, all epochs: what went by on the stream. Beside `samples` those of other trials
+    where it takes a part, of other ranks, and what `drop_last` leaves out."""
 
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")

@@ -2,7 +2,7 @@
 
 Panel, `tsnb top`, `tsnb status` and `%tensorsocket status` each feed readings to a `StreamView`, or share the one that
 a watch feeds (`telemetry.watching`), and draw what it says; reports tell a whole life from the same parts (`Ends`,
-`Taken`, `diagnose`). So a fact is the same number everywhere. `as_text` is that view in plain text.
+`Taken`, `diagnose`). So a fact is the same number everywhere. `view_text` is that view in plain text.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
 from tsnb.telemetry.frames import Curves, frame
-from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, mode_text, never_attached
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 
-__all__ = ["MARKS", "Row", "StreamNews", "StreamView", "as_text"]
+__all__ = ["MARKS", "Row", "StreamNews", "StreamView"]
 
 MARKS = 200
 """Marks kept: more would not be read, and a sweep of a thousand trials makes two of each."""
@@ -411,73 +411,3 @@ class StreamView:
             self.say, self._said_s = found, now_s
             for row in self.rows.values():
                 row.told = row.pace
-
-
-_TEXT_COLUMNS = (
-    f"{'trial':<20} {'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
-    f"{'a batch':>9} {'alone':>8} {'left':>10}"
-)
-"""`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
-until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known."""
-
-
-def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
-    """Return the stream as a few lines of text.
-
-    Args:
-        view: It.
-        title: What they begin with.
-        recorded: Whether it happened at another time.
-    """
-    with view.lock:
-        return _as_text(view, title, recorded)
-
-
-def _as_text(view: StreamView, title: str, recorded: bool) -> str:
-    lines = [f"{title}: {'a recording' if recorded else view.state}"]
-    if view.latest:
-        lines[0] += _text_head(view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta))
-    if view.say.text:
-        lines.append(view.say.text)
-    known = view.rows.values()
-    rows = [row for row in known if row.here]
-    if rows:
-        lines += ["", _TEXT_COLUMNS, *map(_text_row, rows), ""]
-        lines.append("; ".join(f"{title.lower()} {said}" for title, said in view.flow.items()))
-    waiting = [f"{row.name:<20} {row.pending}" for row in known if row.pending]
-    if rest := waiting + [_text_end(row) for row in known if row.end and not row.here]:
-        lines += ["", *rest]
-    could = view.rates.loader_alone_per_s() if rows else math.nan
-    if not math.isnan(could):
-        lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
-    return "\n".join(lines)
-
-
-def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
-    whole = reading.epoch_batches
-    done = f"batch {reading.published}"
-    if whole:
-        done += f" of {whole} ({words.percent(reading.published / whole)})"
-    left = "" if math.isnan(left_s) else f", {words.clock(left_s)} left"
-    window = f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}"
-    after = f", {all_left}" if all_left else ""
-    return f", epoch {reading.epoch + 1}, {done}{left}, {window}{after}"
-
-
-def _text_end(row: Row) -> str:
-    """Return how a trial ended, with the last that it logged."""
-    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.last.items())
-    error = f"  {row.error}" if row.error else ""
-    return f"{row.name:<20} {row.end:<14} {metrics}{error}".rstrip()
-
-
-def _text_row(row: Row) -> str:
-    pace, told, reading = row.pace, row.told, row.reading
-    shares = (
-        f"{words.percent(told.computing):>10} {words.percent(told.waiting):>8} {words.percent(told.held):>6}"
-    )
-    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8} {words.remaining(row.eta):>10}"
-    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
-    numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
-    metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
-    return f"{row.name:<20} {row.waits or row.state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()

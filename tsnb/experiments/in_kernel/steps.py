@@ -59,7 +59,8 @@ from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, 
 from tsnb.masks import remember
 from tsnb.native.ties import untie
 from tsnb.printable import uncoloured
-from tsnb.records.run import Run, enter_run
+from tsnb.records.current import enter_run
+from tsnb.records.run import Run
 from tsnb.records.scores import told
 from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean

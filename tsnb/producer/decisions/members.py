@@ -167,9 +167,10 @@ class Member:
     blocked_then_s: float = 0.0
     """The stream's blocked clock at that moment."""
     batches: int = 0
-    samples: int = 0
+    passed: int = 0
+    """Samples of those batches."""
     left_out: int = 0
-    """Of `samples` those that were not given to it: others' of its batches, and what it dropped."""
+    """Of them those that were not given to it: others' of its batches, and what it dropped."""
     computing_s: float = 0.0
     waiting_s: float = 0.0
     held_s: float = 0.0
@@ -204,12 +205,12 @@ class Member:
 
     def count(self, rows: int, own: int) -> None:
         """It took a batch of so many rows; so many of them are its own."""
-        self.samples += rows
+        self.passed += rows
         self.left_out += max(0, rows - own)
 
     def settle(self, given: int) -> None:
         """Its loops have got so many rows since it attached, whatever its takes came to."""
-        self.left_out = max(0, self.samples - given)
+        self.left_out = max(0, self.passed - given)
 
     def forgive(self, seconds: float, now: float) -> None:
         """Do as if some of the time had not been."""

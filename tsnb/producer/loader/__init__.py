@@ -4,6 +4,7 @@
 |---|---|
 | `sources` | where batches come from: a DataLoader, any other iterable, a function that makes one |
 | `dataloader` | a DataLoader whose workers write into the arena |
+| `dataloader_facts` | what can be told of one without iterating it |
 | `tickets`, `collate`, `workers` | what its workers are told and answer; collating into a slot; what they need beside |
 | `crew`, `ticket_line` | the order in which batches are begun, and given; one line of tickets for all workers |
 | `packing`, `leaves` | a batch in a slot; each tensor, array and object of it |

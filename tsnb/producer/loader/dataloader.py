@@ -12,18 +12,19 @@ import os
 import signal
 import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import DataLoader, IterableDataset
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.planners.slow_samples import SampleCosts
 from tsnb.producer.loader.collate import SlotCollate
 from tsnb.producer.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
+from tsnb.producer.loader.dataloader_facts import GROWS, epoch_samples, indices_of, why_deaf
 from tsnb.producer.loader.growth import GrowingBatches, Growth
 from tsnb.producer.loader.repeating import length, loader_order, replayed, sampler_chain
 from tsnb.producer.loader.ticket_line import TicketLine, has_lines
@@ -31,7 +32,7 @@ from tsnb.producer.loader.tickets import TICKET_S, TicketCollate, TicketDataset,
 from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, travelling
 from tsnb.samples.keeper import Keeper
 
-__all__ = ["DataLoaderSource", "Indices", "epoch_samples", "is_plain", "why_not_persistent"]
+__all__ = ["DataLoaderSource"]
 
 MAX_TICKET = 8
 """Batches in a ticket. By then the queues cost little; more would only lie ahead."""
@@ -40,62 +41,6 @@ AHEAD_BYTES = 1 << 25
 alone, since the queues are not what limits them."""
 SMOOTHING = 0.1
 """Weight of the newest measurement of what a batch costs."""
-
-
-def is_plain(loader: Any) -> bool:
-    """Whether it is a DataLoader that is iterated in torch's own way, so that parts of it may be replaced."""
-    kind = type(loader)
-    return isinstance(loader, DataLoader) and all(
-        getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
-    )
-
-
-def _deaf(loader: DataLoader[Any], seed: int | None) -> str:
-    """Return why workers that stay would hear neither of an epoch's number nor of its seed; "": they need not."""
-    if hasattr(loader.dataset, "set_epoch"):
-        return "its dataset has a set_epoch"
-    return "seed= is given" if isinstance(loader.dataset, IterableDataset) and seed is not None else ""
-
-
-def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> str:
-    """Return why workers that are meant to stay cannot; "" if they can, or are not meant to.
-
-    Args:
-        loader: The loader to serve.
-        seed: As `tsnb.serve`.
-        workers: As `tsnb.serve`.
-    """
-    if (
-        not is_plain(loader)
-        or not loader.persistent_workers
-        or workers == 0
-        or not (why := _deaf(loader, seed))
-    ):
-        return ""
-    way_out = (
-        "Serve without seed= to keep them" if why.startswith("seed") else "Remove set_epoch to keep them"
-    )
-    return (
-        f"persistent_workers=True has no effect on this stream: {why}, and only workers that are started for an epoch "
-        "hear of it. What their copies of the dataset keep from epoch to epoch (caches, open files) begins anew. "
-        f"{way_out}, or keep such things in a file."
-    )
-
-
-class Indices(NamedTuple):
-    """Whether batches can tell which samples they hold."""
-
-    samples: int | None = None
-    """Of the dataset; None: they cannot tell."""
-    each_once: bool = False
-    """Whether an epoch has each of them exactly once."""
-    why_not: str = ""
-    """Why they cannot tell, and what would change that."""
-
-
-_GROWS = Indices(
-    why_not="its data set grows, so which samples there are is not known before: attach without subset= and fold="
-)
 
 
 def _no_advice() -> None:
@@ -131,7 +76,7 @@ class DataLoaderSource:
             fields["timeout"] = loader.timeout if workers else 0
         iterable = isinstance(loader.dataset, IterableDataset)
         fields["persistent_workers"] = (
-            loader.persistent_workers and mine.num_workers > 0 and not _deaf(loader, seed)
+            loader.persistent_workers and mine.num_workers > 0 and not why_deaf(loader, seed)
         )
         if seed is not None:
             fields["generator"] = self._generators[1]
@@ -162,7 +107,7 @@ class DataLoaderSource:
         self.batch_size = loader.batch_size
         self.batches = length(loader)
         self.samples = epoch_samples(loader)
-        self.indices = _indices_of(loader) if growth is None else _GROWS
+        self.indices = indices_of(loader) if growth is None else GROWS
         self.cover: int | None = None
         self.drawn: Sequence[Any] | None = None
 
@@ -434,38 +379,3 @@ def _own(sampler: Any, generator: torch.Generator) -> Any:
     if hasattr(mine, "generator"):
         mine.generator = generator
     return mine
-
-
-def epoch_samples(loader: DataLoader[Any]) -> int | None:
-    """Return the samples in an epoch, where the loader's own parts tell."""
-    if loader.batch_size is None:
-        return None
-    if isinstance(loader.dataset, IterableDataset):
-        return None if loader.drop_last else length(loader.dataset)
-    samples = length(loader.sampler)
-    if samples is not None and loader.drop_last:
-        return samples // loader.batch_size * loader.batch_size
-    return samples
-
-
-def _indices_of(loader: DataLoader[Any]) -> Indices:
-    """Return whether a loader's batches can tell which samples they hold."""
-    if isinstance(loader.dataset, IterableDataset):
-        return Indices(
-            why_not="its dataset is only iterated, so its samples have no index: serve a map-style dataset"
-        )
-    samples, batches = length(loader.dataset), loader.batch_sampler
-    if batches is None:
-        return Indices(
-            why_not="batch_size=None gives batches that the dataset has made: let the DataLoader make them"
-        )
-    if samples is None or samples >= 1 << 32:
-        return Indices(why_not="its dataset has no len(), or too many samples: give the dataset a __len__")
-    sampler: Any = getattr(batches, "sampler", None)
-    permuted = type(sampler) is SequentialSampler or (
-        type(sampler) is RandomSampler and not sampler.replacement
-    )
-    whole = isinstance(batches, BatchSampler) and not (
-        loader.drop_last and samples % (loader.batch_size or 1)
-    )
-    return Indices(samples, permuted and whole and length(sampler) == samples)

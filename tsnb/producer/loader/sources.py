@@ -11,7 +11,8 @@ from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
-from tsnb.producer.loader.dataloader import DataLoaderSource, Indices, epoch_samples, is_plain
+from tsnb.producer.loader.dataloader import DataLoaderSource
+from tsnb.producer.loader.dataloader_facts import Indices, epoch_samples, is_plain
 from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.repeating import length, loader_order, replayed
 from tsnb.producer.loader.workers import mind_own_workers

@@ -1,0 +1,193 @@
+"""All commands of the command line: their arguments, how each ends, and those about this machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from tsnb.cli import streams
+from tsnb.cli.measuring import add_place, add_plan, add_stalls
+from tsnb.cli.trials import add_results, add_sweep_command
+from tsnb.config import MODES
+from tsnb.errors import TsnbError
+from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
+from tsnb.samples.selection import add_rounds
+from tsnb.steering import CommandParser, add_verbs, answer
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: The words after `tsnb`; by default those of this process.
+
+    Returns:
+        The exit status: 0 done, 1 the command failed (the message says why and what to do), 2 bad usage, 141 nobody
+        reads the output any more (`tsnb plan ... | head`).
+    """
+    try:
+        try:
+            options = _parser().parse_args(arguments)
+            return _guarded(options, options.run)
+        finally:
+            sys.stdout.flush()  # what is left in the buffer fails here, and not at the interpreter's end
+    except BrokenPipeError:
+        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
+        if not unread:
+            raise
+        for stream in unread:  # the interpreter flushes both once more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        return 128 + signal.SIGPIPE
+
+
+def _unread(stream: Any) -> bool:
+    """Tell whether a stream is a pipe whose other end has gone."""
+    asked = select.poll()
+    asked.register(stream.fileno(), 0)
+    return any(told & select.POLLERR for _, told in asked.poll(0))
+
+
+def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], int | None]) -> int:
+    """Run a command; return its exit status."""
+    try:
+        return run(options) or 0
+    except (TsnbError, ValueError, TypeError) as error:
+        if getattr(options, "json", False):
+            print(json.dumps({"error": str(error)}))
+        print(f"tsnb {options.command}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tsnb", description="Parallel training trials on one shared data loader."
+    )
+    version = sys.modules[
+        "tsnb"
+    ].__version__  # not `import tsnb`: its lazy names reach up to the notebook layer
+    parser.add_argument("--version", action="version", version=f"tsnb {version}")
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
+    )
+    serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
+    serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    serve.add_argument("--name", required=True, help="the name that consumers attach by")
+    add_options(serve, StreamOptions, "command")
+    serve.set_defaults(run=partial(streams.serve_loader, guarded=_guarded))
+    examined = commands.add_parser(
+        "doctor", help="try what tsnb needs on this machine, and say what will not work"
+    )
+    examined.set_defaults(run=_doctor)
+    listed = commands.add_parser("list", help="list what is served")
+    listed.add_argument("--json", action="store_true", help="print it as JSON")
+    listed.set_defaults(run=streams.list_streams)
+    for name, run, text in (
+        ("status", streams.show_status, "show a stream and its consumers"),
+        ("top", streams.show_top, "watch a stream live: who waits for whom, and what the machine does"),
+        ("rounds", streams.give_rounds, "give a stream over data that grows in rounds of chosen samples"),
+        ("stop", streams.stop_named, "stop a stream, or one of its trials: STREAM/TRIAL"),
+    ):
+        command = commands.add_parser(name, help=text)
+        command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+        command.set_defaults(run=run)
+    add_verbs(commands)
+    balancing = commands.add_parser("balance", help="change how a stream divides compute between its trials")
+    balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+    balancing.add_argument("mode", metavar="|".join(MODES), help="how compute is divided between trials")
+    balancing.add_argument(
+        "--weight",
+        action="append",
+        default=[],
+        metavar="TRIAL=2",
+        help="by weight: twice the compute of one with 1",
+    )
+    balancing.set_defaults(run=streams.set_balance)
+    for name in ("status", "stop", "rounds"):
+        commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
+    tuning = commands.add_parser(
+        "tune", help="change the number of a loader's workers while trials go on, or look at it"
+    )
+    tuning.add_argument(
+        "name",
+        nargs="?",
+        metavar="NAME",
+        help="may be left out while one is running; without --workers it is only looked at then",
+    )
+    add_options(tuning, TuneOptions, COMMAND)
+    tuning.set_defaults(workers=None)  # left out, and no name: only looked at
+    tuning.add_argument("--json", action="store_true", help="print what was asked and measured as JSON")
+    tuning.set_defaults(run=streams.tune_workers)
+    add_rounds(commands.choices["rounds"])
+    commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
+    listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
+    listing.set_defaults(run=_devices)
+    _add_mps(commands)
+    add_stalls(commands)
+    add_plan(commands)
+    add_place(commands)
+    add_sweep_command(commands)
+    add_results(commands)
+    recording = commands.add_parser(
+        "record", help="write a stream's readings to a file until it ends or Ctrl-C"
+    )
+    recording.add_argument("name", metavar="NAME", help="the stream's name")
+    recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
+    recording.set_defaults(run=streams.record_readings)
+    return parser
+
+
+def _add_mps(commands: Any) -> None:
+    mps = commands.add_parser(
+        "mps", help="run trials on one GPU at the same time, by an MPS daemon of yours (docs/devices.md)"
+    )
+    mps.add_argument(
+        "verb", choices=("start", "stop", "status"), help="status tells which trials are attached"
+    )
+    mps.add_argument("--json", action="store_true", help="print the answer as JSON")
+    mps.set_defaults(run=_mps)
+
+
+def _doctor(_options: argparse.Namespace) -> int:
+    from tsnb.checks.examining import doctor
+
+    found = doctor()
+    print(found)
+    return 0 if found.works else 1
+
+
+def _devices(_options: argparse.Namespace) -> None:
+    from tsnb.checks.devices import devices
+
+    print(devices())
+
+
+def _mps(options: argparse.Namespace) -> None:
+    from tsnb.checks.devices import name_of_process, our_processes
+    from tsnb.device_sharing import mps
+
+    if options.verb == "status":
+        found = mps.status(our_processes())
+        answer(options, found.to_dict(), str(found))
+    elif options.verb == "stop":
+        ours = our_processes()
+        ran = mps.stop(lambda pid: name_of_process(pid, ours))
+        answer(options, {"stopped": ran}, "stopped your MPS daemon" if ran else "no MPS daemon of yours runs")
+    else:
+        daemon, new = mps.start()
+        text = f"your MPS daemon runs {'' if new else 'already '}(pid {daemon.pid})"
+        answer(
+            options,
+            {"started": new, "pid": daemon.pid},
+            f"{text}: trials that start from now on are attached to it; `tsnb mps status` tells which are",
+        )

@@ -1,0 +1,182 @@
+"""The commands that measure before hours are spent: `tsnb stalls`, `tsnb plan`, `tsnb place`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tsnb.cli.arguments import load, named, numbers
+from tsnb.options import read_change
+
+if TYPE_CHECKING:
+    from tsnb.planning import Fitting, Plan
+
+__all__ = ["add_place", "add_plan", "add_stalls"]
+
+
+def add_stalls(commands: Any) -> None:
+    """Add `tsnb stalls`."""
+    stalling = commands.add_parser(
+        "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"
+    )
+    stalling.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    stalling.add_argument(
+        "--step", metavar="MODULE:NAME", help="a function of a batch: one step of training; it really trains"
+    )
+    stalling.add_argument("--trials", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
+    stalling.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement; longer is steadier (2)"
+    )
+    stalling.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads in the step (1)")
+    stalling.add_argument(
+        "--cold",
+        action="store_true",
+        help="also measure what the disk costs: some files leave the page cache",
+    )
+    stalling.add_argument("--workers", type=int, metavar="N", help="also tell of that many loader workers")
+    stalling.add_argument(
+        "--disk", metavar="100MB/s", help="also tell of everything read from a disk of that rate"
+    )
+    stalling.add_argument(
+        "--memory", metavar="8GiB", help="also tell of so much memory for files; with --cold or --disk"
+    )
+    stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
+    stalling.set_defaults(run=_stalls)
+
+
+def add_plan(commands: Any) -> None:
+    """Add `tsnb plan`."""
+    planning = commands.add_parser(
+        "plan", help="measure several trials, and tell in which way all are done soonest (docs/before.md)"
+    )
+    _add_measured(planning)
+    planning.add_argument(
+        "--threads",
+        type=numbers,
+        default=(1,),
+        metavar="N[,N]",
+        help="torch threads of each (1); 1,2: those of them with which all are done soonest",
+    )
+    planning.add_argument(
+        "--cold", action="store_true", help="also measure the disk: some files leave the page cache"
+    )
+    planning.add_argument(
+        "--devices",
+        type=lambda words: words.split(","),
+        metavar="cuda:0,cuda:1",
+        help="a GPU of these for each",
+    )
+    planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
+    planning.add_argument(
+        "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
+    )
+    planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
+    planning.set_defaults(run=_plan)
+
+
+def add_place(commands: Any) -> None:
+    """Add `tsnb place`."""
+    placing = commands.add_parser(
+        "place", help="measure which trials fit together in memory, and which have to wait (docs/before.md)"
+    )
+    _add_measured(placing)
+    placing.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
+    placing.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="each trial, and each group, is watched (2)"
+    )
+    placing.add_argument("--run", action="store_true", dest="carried_out", help="then run those that fit")
+    placing.set_defaults(run=_place)
+
+
+def _add_measured(parser: argparse.ArgumentParser) -> None:
+    """Add what `plan` and `place` share: the loader and the trials."""
+    parser.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    parser.add_argument(
+        "--trial",
+        action="append",
+        nargs="+",
+        required=True,
+        metavar=("MODULE:NAME", "K=V"),
+        help="a function that trains on tsnb.attach(), and its parameters; may be repeated",
+    )
+    parser.add_argument("--epochs", type=float, metavar="N", help="of each; by default its parameter epochs")
+    parser.add_argument("--samples", type=int, metavar="N", help="in an epoch, if the loader does not say")
+    parser.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
+    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+def _stalls(options: argparse.Namespace) -> None:
+    from tsnb.stalling import stalls, what_if  # needs torch
+
+    changes = {name: getattr(options, name) for name in ("workers", "disk", "memory")}
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "memory" in given and "disk" not in given and not options.cold:
+        raise ValueError("--memory needs to know what the disk costs: add --cold, or --disk 100MB/s.")
+    changed = what_if(**given)  # what cannot be asked is refused before anything is measured
+    step = None if options.step is None else named(options.step)
+    found = stalls(
+        load(options.loader),
+        step,
+        trials=options.trials,
+        seconds=options.seconds,
+        threads=options.threads,
+        cold=options.cold,
+    )
+    numbers = {1, 2, 4, 8, options.trials}
+    told = changed(found) if given else None
+    if options.json:
+        more = {} if told is None else {"what_if": {"asked": given, **told.to_dict(numbers)}}
+        print(json.dumps({**found.to_dict(numbers), **more}, indent=1))
+        return
+    print(found)
+    if told is not None:
+        print("\nWith " + " ".join(f"--{name} {value}" for name, value in given.items()) + f":\n\n{told}")
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from tsnb.planning import plan  # needs torch
+
+    found = plan(
+        _trials(options),
+        loader=load(options.loader),
+        epochs=options.epochs,
+        samples=options.samples,
+        cold=options.cold,
+        devices=options.devices,
+        cores=options.cores,
+        memory=options.memory,
+        threads=options.threads,
+        seconds=options.seconds,
+    )
+    _told(options, found)
+
+
+def _place(options: argparse.Namespace) -> None:
+    from tsnb.planning import place  # needs torch
+
+    found = place(
+        _trials(options),
+        loader=load(options.loader),
+        epochs=options.epochs,
+        samples=options.samples,
+        memory=options.memory,
+        threads=options.threads,
+        seconds=options.seconds,
+    )
+    _told(options, found)
+
+
+def _trials(options: argparse.Namespace) -> list[tuple[Any, dict[str, Any]]]:
+    return [(named(target), dict(map(read_change, given))) for target, *given in options.trial]
+
+
+def _told(options: argparse.Namespace, found: Plan | Fitting) -> None:
+    """Run what was planned, if that was asked for, and print the figures."""
+    if options.carried_out:
+        # what the trials print is not the answer
+        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+            found.run()
+    print(json.dumps(found.to_dict(), indent=1) if options.json else found)

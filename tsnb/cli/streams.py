@@ -1,0 +1,186 @@
+"""What the commands about one stream do: serve, list, status, top, balance, tune, rounds, record, stop."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import secrets
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, fields
+
+from tsnb import registry
+from tsnb.arena.nameless import make_nameless
+from tsnb.cli.arguments import load
+from tsnb.config import read_weight
+from tsnb.options import StreamOptions, options_from
+from tsnb.samples.selection import rounds_as_typed
+from tsnb.steering import answer, stop_trial
+from tsnb.streams.served import RECONNECT_S, seed_of
+from tsnb.telemetry.observer import balance, status, stop
+from tsnb.telemetry.recording import record
+from tsnb.telemetry.tuning import tune_as_typed
+from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
+
+__all__ = [
+    "give_rounds",
+    "list_streams",
+    "record_readings",
+    "serve_loader",
+    "set_balance",
+    "show_status",
+    "show_top",
+    "stop_named",
+    "tune_workers",
+]
+
+
+def serve_loader(
+    options: argparse.Namespace,
+    guarded: Callable[[argparse.Namespace, Callable[[argparse.Namespace], int | None]], int],
+) -> int:
+    """Serve a loader until Ctrl-C or `tsnb stop`.
+
+    Args:
+        options: As parsed.
+        guarded: Runs a command and returns its exit status: for a life that is started again after a crash.
+
+    Raises:
+        Exception: As `tsnb.serve` raises.
+    """
+    given = options_from(options)  # what does not go together is refused before anything is loaded
+    if given.restart is None:
+        _serve_here(options, given)
+        return 0
+    from tsnb.streams.supervising import supervise
+
+    spare_seed = secrets.randbelow(2**31)
+    kept = None if given.cache is None else make_nameless()
+
+    def life(first_epoch: int) -> int:
+        if kept is not None:  # in a fork of its own, where it may take numpy
+            from tsnb.samples.memory import adopt
+
+            adopt(kept)
+        return guarded(options, lambda _: _serve_here(options, given, spare_seed, first_epoch))
+
+    return supervise(options.name, life)
+
+
+def _serve_here(
+    options: argparse.Namespace, given: StreamOptions, spare_seed: int | None = None, first_epoch: int = 0
+) -> None:
+    """Serve until the stream is stopped.
+
+    Args:
+        options: As parsed.
+        given: Those of the stream among them.
+        spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
+        first_epoch: The epoch to begin with.
+    """
+    from tsnb.producer.serving import serve  # needs torch: the other commands answer without it
+
+    loader = load(options.loader)
+    seed = seed_of(loader, options.seed, spare_seed)
+    if seed != options.seed:
+        print(f"order drawn from seed {seed}, to be the same again after a crash", flush=True)
+    waits_s = 0.0 if spare_seed is None else RECONNECT_S
+    chosen = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in ("detach", "restart")}
+    with serve(
+        loader,
+        name=options.name,
+        origin=f"tsnb serve {options.loader}",
+        **{**chosen, "seed": seed, "first_epoch": first_epoch, "reconnect_s": waits_s},
+    ) as producer:
+        print(
+            f"serving {producer.name!r} (pid {os.getpid()}); attach with "
+            f'tsnb.attach("my-model", producer="{producer.name}"); stop with Ctrl-C or `tsnb stop {producer.name}`',
+            flush=True,
+        )
+        producer.wait()
+
+
+def list_streams(options: argparse.Namespace) -> None:
+    """Print what is served."""
+    found = registry.entries()
+    if options.json:
+        print(
+            json.dumps([{"stream": entry.name, "pid": entry.pid, "origin": entry.origin} for entry in found])
+        )
+        return
+    for entry in found:
+        print(entry)
+    if not found:  # not on stdout: a script that counts lines finds none
+        print("no stream is running; tsnb serve MODULE:NAME --name NAME starts one", file=sys.stderr)
+
+
+def show_status(options: argparse.Namespace) -> None:
+    """Print a stream and its consumers."""
+    from tsnb.telemetry.following import look
+    from tsnb.telemetry.view_text import as_text
+
+    if options.json:
+        print(status(options.name).to_json())
+        return
+    name, view = look(options.name)
+    lines = [as_text(view, f"stream {name}")]
+    if view.latest is not None:
+        lines += footnotes(view.latest)
+    print("\n".join(lines))
+
+
+def set_balance(options: argparse.Namespace) -> None:
+    """Change how a stream divides compute between its trials, and print it."""
+    print("\n".join(balanced(balance(options.name, options.mode, dict(map(read_weight, options.weight))))))
+
+
+def tune_workers(options: argparse.Namespace) -> None:
+    """Change the number of a loader's workers, or print what was measured of it."""
+    reading, changed = tune_as_typed(options, options.name)
+    if options.json:
+        told = {"asked": None} if reading.tuning is None else asdict(reading.tuning)
+        print(json.dumps({"name": reading.name, "running": reading.workers, **told}, indent=1))
+        return
+    print("\n".join(tuned(reading)))
+    if not changed:
+        print(f"nothing was changed; to change it: tsnb tune {reading.name} --workers auto, or a number")
+
+
+def give_rounds(options: argparse.Namespace) -> None:
+    """Have a stream give rounds of chosen samples, and print it."""
+    reading = rounds_as_typed(options, options.name)
+    said = {"name": reading.name, "found": reading.found, "rounds": reading.rounds}
+    text = growth_text(reading) or "its data set does not grow, so it has no rounds"
+    answer(options, said, f"{reading.name}: {text}")
+
+
+def show_top(options: argparse.Namespace) -> None:
+    """Watch a stream in the terminal."""
+    from tsnb.top import top
+
+    top(options.name, once=options.once)
+
+
+def record_readings(options: argparse.Namespace) -> None:
+    """Write a stream's readings to a file until it ends or Ctrl-C."""
+    recorder = record(options.name, options.file)
+    print(
+        f"recording {recorder.name!r} to {recorder.path}; Ctrl-C ends it, and so does the stream's end",
+        flush=True,
+    )
+    try:
+        recorder.wait()
+    except KeyboardInterrupt:
+        recorder.stop()
+    print(f"recorded {recorder.readings} readings of {recorder.name!r} to {recorder.path}")
+
+
+def stop_named(options: argparse.Namespace) -> None:
+    """Stop a stream, or one of its trials."""
+    if "/" in (options.name or ""):
+        stop_trial(options)
+        return
+    entry = registry.find(options.name)
+    stop(entry.name)
+    answer(options, {"stream": entry.name, "stopped": True}, f"stopped {entry.name!r}")

@@ -1,0 +1,87 @@
+"""The commands about many trials: `tsnb sweep`, and `tsnb results`, which tells what trials have logged."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from tsnb.cli.arguments import named, numbers
+from tsnb.options import read_change
+from tsnb.steering import run_sweep
+from tsnb.sweeps.space_grammar import add_sweep, read_rule
+from tsnb.words import text_table
+
+__all__ = ["add_results", "add_sweep_command"]
+
+
+def add_sweep_command(commands: Any) -> None:
+    """Add `tsnb sweep`."""
+    swept = commands.add_parser("sweep", help="run a function as many trials, and wait for their end")
+    swept.add_argument(
+        "function", metavar="MODULE:NAME", help="it gets the parameters, and says tsnb.attach()"
+    )
+    add_sweep(swept)
+    swept.add_argument("--name", metavar="NAME", help="what the trials' names begin with")
+    swept.add_argument("--stream", metavar="STREAM", help="what tsnb.attach() takes; left out: the only one")
+    swept.add_argument("--seed", type=int, metavar="S", help="seeds the draw, and every trial")
+    swept.add_argument(
+        "--threads",
+        type=numbers,
+        metavar="N[,N]",
+        help="torch threads of each (1); 1,2 with --plan: those of them with which all are done soonest",
+    )
+    swept.add_argument("--json", action="store_true", help="print a line of JSON for each trial that ends")
+    swept.set_defaults(run=_sweep)
+
+
+def add_results(commands: Any) -> None:
+    """Add `tsnb results`."""
+    told = commands.add_parser("results", help="print what the project's trials have logged last")
+    told.add_argument("name", nargs="?", metavar="NAME", help="a trial or a sweep; left out: all")
+    told.add_argument("--sort", metavar="METRIC", help="the best first")
+    told.add_argument(
+        "--until",
+        action="append",
+        metavar="METRIC=VALUE",
+        help="what each had cost when it got there; may be repeated",
+    )
+    told.add_argument("--recording", metavar="FILE", help="with --until: what `tsnb record` wrote meanwhile")
+    told.add_argument("--vcpu-price", type=float, metavar="P", help="with --until: of an hour of one core")
+    told.add_argument("--kwh-price", type=float, metavar="P", help="with --until: of a kilowatt hour")
+    told.add_argument("--json", action="store_true", help="print a list of JSON objects")
+    told.set_defaults(run=_results)
+
+
+def _sweep(options: argparse.Namespace) -> int:
+    found = named(options.function)
+    given = {
+        name: value
+        for name in ("n", "at_once", "rotate", "name", "seed", "until")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.stream is not None:
+        given["producer"] = options.stream
+    if options.plan:
+        given["plan"] = True
+    if options.threads is not None:
+        given["threads"] = options.threads if len(options.threads) > 1 else options.threads[0]
+    rule = read_rule(options)
+    return run_sweep(found, dict(options.grid), dict(options.sample), given, rule, json_lines=options.json)
+
+
+def _results(options: argparse.Namespace) -> None:
+    from tsnb.reports.costed import costed_table
+
+    columns, rows = costed_table(
+        options.name,
+        sort=options.sort,
+        until=dict(map(read_change, options.until)) if options.until else None,
+        vcpu_price=options.vcpu_price,
+        kwh_price=options.kwh_price,
+        recording=options.recording,
+    )
+    if options.json:
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str))
+    else:
+        print("\n".join(text_table([columns, *([str(cell) for cell in row] for row in rows)])))

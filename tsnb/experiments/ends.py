@@ -1,0 +1,66 @@
+"""Telling the observers of a stream of trials: that some are about to attach, and how each ended."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+
+from tsnb import registry
+from tsnb.errors import TsnbError
+from tsnb.telemetry.observer import TOLD_S, Observer
+from tsnb.telemetry.readings import EndReading
+from tsnb.telemetry.watching import watch, watched
+
+__all__ = ["end_reading", "follow_stream_for", "stream_for", "tell_end"]
+
+MOST_LETTERS = 300
+"""Letters of an error's line that are told."""
+
+
+def end_reading(
+    name: str, state: str, time_s: float, pid: int, failure: str, metrics: Mapping[str, float]
+) -> EndReading:
+    """Return how a trial ended, in short.
+
+    Args:
+        name: The trial's.
+        state: One of `END_STATES`.
+        time_s: When: wall clock, seconds since 1970.
+        pid: Its process; 0: it never had one.
+        failure: What went wrong: one line, then the traceback.
+        metrics: The last numbers that it logged.
+    """
+    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], dict(metrics))
+
+
+def stream_for(producer: str | None) -> str:
+    """Return the stream that a trial is for: the named one, else the one that is served; empty if there are others."""
+    with contextlib.suppress(TsnbError, OSError):
+        return producer or registry.find(None).name
+    return ""
+
+
+def follow_stream_for(producer: str | None) -> None:
+    """See to it that a trial's stream is followed here, and so told of trials that are not attached yet."""
+    if name := stream_for(producer):
+        watch(name)
+
+
+def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
+    """Tell an end to the streams that the trial took. Never raises; takes milliseconds.
+
+    Args:
+        end: How it ended.
+        streams: Those it attached to, as its report has them ("train, val"); empty: none.
+        producer: The one that it was for; with neither, the one that is served, if it is the only one.
+    """
+    with contextlib.suppress(TsnbError, OSError):
+        names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]
+        for name in names:
+            here = watched().get(name)
+            if here is not None:
+                here.tell_end(end)
+            with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
+                observer.tell_end(end)
+                if here is not None:
+                    here.catch_up(TOLD_S)

@@ -1,0 +1,142 @@
+"""The picture beside a live panel: what a saved notebook shows of it where the panel itself cannot be.
+
+A widget's state is not saved by default, so a notebook that is opened again without its kernel has an error in the
+panel's place, and so have pages made from it (nbconvert, code hosts). The picture is an output of its own in the same
+cell: the stream's report so far as SVG, shown with the first trial, made anew when a trial leaves, at the stream's
+end, and once a minute. While the panel is alive in a page, its front end hides the picture, which it knows by the mark
+in it.
+
+It is not shown at once: JupyterLab 4.6 drops what a cell displays just when the notebook's first widget opens.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+from tsnb.errors import TsnbError
+from tsnb.kernels.output.outlets import outlet_here
+from tsnb.panel import Panel
+from tsnb.telemetry.readings import StreamReading
+
+__all__ = ["EVERY_S", "Still", "leave_still", "renew_stills"]
+
+_log = logging.getLogger("tsnb")
+
+EVERY_S = 60.0
+"""How old the picture of a stream that runs may be."""
+
+
+class Still:
+    """The picture of one panel, of each of its streams.
+
+    Attributes:
+        mark: What the front end knows it by; the beginning of an id in each picture.
+
+    Args:
+        panel: The panel; its cell runs.
+    """
+
+    def __init__(self, panel: Panel) -> None:
+        self.mark = f"tsnb-still-{uuid.uuid4().hex[:12]}"
+        self._panel = panel
+        self._outlet = outlet_here(panel.stream or "panel")
+        self._of: dict[str, _Pictured] = {}
+        self._drawing = threading.Lock()
+        self._again = threading.Event()
+
+    def news(self, reading: StreamReading | None = None, stream: str = "") -> None:
+        """Make the picture anew where something has ended, or it has grown old. Called with the panel's lock held.
+
+        Args:
+            reading: The newest one; None: the stream's state has changed in another way, as at its end.
+            stream: The stream's name.
+        """
+        this = self._of.setdefault(stream, _Pictured(len(self._of)))
+        former, ended = this.here, reading is None
+        if reading is not None:
+            this.here = frozenset(c.name for c in reading.consumers if c.state != "gone")
+            ended = bool(reading.ends or former - this.here)
+        first = bool(this.here) and not this.shown
+        if ended or first or time.monotonic() - this.made_s > EVERY_S:
+            this.made_s = time.monotonic()
+            this.wanted = True
+            self._again.set()
+            threading.Thread(target=self._draw, name=f"tsnb-still-{stream}", daemon=True).start()
+
+    def renew(self) -> None:
+        """Make all of it anew, here and now; and leave the panel itself, as it is, as a recording."""
+        for this in list(self._of.values()):
+            this.wanted = True
+        self._again.set()
+        self._draw()
+        self._panel.leave_recording()
+
+    def _draw(self) -> None:
+        """Draw until nothing is new. On a thread of its own: a long stream's picture takes a tenth of a second."""
+        with self._drawing:
+            while self._again.is_set():
+                self._again.clear()
+                for stream, this in list(self._of.items()):
+                    if this.wanted:
+                        this.wanted = False
+                        self._picture(stream, this)
+
+    def _picture(self, stream: str, this: _Pictured) -> None:
+        from tsnb.reports import report
+
+        try:
+            found = report(stream or self._panel.stream or None)
+        except (TsnbError, LookupError, OSError, ValueError) as error:
+            _log.debug("no picture of the panel: %s", error)
+            return
+        if not found.story.trials:
+            return
+        mark = f"{self.mark}-{this.number}" if this.number else self.mark
+        data = found._repr_mimebundle_()
+        data["image/svg+xml"] = data["image/svg+xml"].replace("<svg ", f'<svg id="{mark}" ', 1)
+        kind = "update_display_data" if this.shown else "display_data"
+        content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": mark}}
+        self._outlet.publish(kind, content)
+        this.shown = True
+
+
+@dataclass
+class _Pictured:
+    """What is pictured of one stream."""
+
+    number: int
+    here: frozenset[str] = frozenset()
+    """The trials that were on it at its last reading."""
+    made_s: float = -EVERY_S
+    """When its picture was made last; monotonic."""
+    wanted: bool = False
+    shown: bool = False
+
+
+_stills: weakref.WeakSet[Still] = weakref.WeakSet()
+
+
+def leave_still(panel: Panel) -> None:
+    """Have a picture beside a panel, kept up to date. Called while the cell runs that shows the panel."""
+    from IPython.core.getipython import get_ipython
+
+    if getattr(get_ipython(), "kernel", None) is not None:
+        still = Still(panel)
+        panel.picture = still
+        _stills.add(still)
+
+
+def renew_stills() -> None:
+    """Have each panel of this notebook, and its picture, in the file as they are now.
+
+    For clients without a page (nbclient), which keep what comes while a cell runs. Called at the end of a cell, on its
+    thread.
+    """
+    for still in list(_stills):
+        still.renew()

@@ -1,0 +1,266 @@
+"""What the panel shows of this notebook's trials and may have done to them: logs, facts, live values, clones."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tsnb.errors import TsnbError
+from tsnb.experiments.board import trials
+from tsnb.experiments.trial import Trial
+from tsnb.panel.logs import LogPart
+
+if TYPE_CHECKING:
+    from tsnb.sweeps.sweep import Sweep
+
+__all__ = ["TrialLogs"]
+
+MOST = 200
+"""Parameters, changes and artifacts of a trial that its drawer shows."""
+
+
+SHOWN = 200
+"""Characters of each."""
+
+
+_PICTURES = {
+    ".png": "png",
+    ".jpg": "jpeg",
+    ".jpeg": "jpeg",
+    ".gif": "gif",
+    ".webp": "webp",
+    ".svg": "svg+xml",
+}
+"""Files that a page can show as they are, by what their names end in."""
+
+
+FIGURES, FIGURE_BYTES = 4, 300_000
+"""So many of a trial's newest pictures are shown in its drawer, and none that is larger."""
+
+
+_figures: dict[tuple[Path, int, int], str] = {}
+"""Pictures as pages take them, by file, size and time; the newest of those that were asked for."""
+
+
+class TrialLogs:
+    """Gives the panel the logs and the facts of the trials on this notebook's board."""
+
+    def trials(self) -> list[tuple[str, str]]:
+        """Return name and state of each trial, and what it waits for, in the order of their first start."""
+        return [(trial.name, trial.state_text) for trial in trials.values()]
+
+    def read(self, name: str, run: str, position: int, most: int) -> LogPart | None:
+        """Return what a trial's log has from a position on, from its start if that was another run's."""
+        trial = trials.get(name)
+        if trial is None:
+            return None
+        this = f"{trial.started_s:.6f}"
+        start, text, still_open = trial.log_since(position if run == this else 0, most)
+        return LogPart(this, start, text, still_open)
+
+    def facts(self, name: str) -> dict[str, Any] | None:
+        """Return a trial's parameters, live values with their changes, artifacts and family of clones."""
+        trial = trials.get(name)
+        if trial is None:
+            return None
+        where = trial.life.artifacts_path
+        return {
+            "params": _params(trial),
+            "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
+            "changes": _changes(trial),
+            "artifacts": _files(where),
+            "figures": _pictures(where),
+            "where": str(where),
+            "cannot": {
+                "clone": trial.why_not_cloned,
+                "extend": trial.why_not_extended,
+                "release": trial.why_not_released,
+            },
+            "verdict": _verdict(name),
+            "lineage": _lineage(trial),
+        }
+
+    def params(self) -> dict[str, list[list[str]]]:
+        """Return the parameters of all trials, as text, by name."""
+        return {name: _params(trial) for name, trial in trials.items()}
+
+    def verdicts(self) -> dict[str, str]:
+        """Return why trials of sweeps were stopped for others that were better, by name."""
+        return {name: said for name in trials if (said := _verdict(name))}
+
+    def sweeps(self) -> dict[str, str]:
+        """Return the sweep of each trial that is of one, also of those that wait for a place, by the trial's name."""
+        from tsnb.sweeps.sweep import known
+
+        return {name: sweep.name for sweep in known() for name in sweep.params if _is_of(sweep, name)}
+
+    def changes(self) -> dict[str, list[list[Any]]]:
+        """Return when live values of trials were set, and to what, by name."""
+        found = {}
+        for name, trial in trials.items():
+            made = _changes(trial)
+            if made:
+                found[name] = [[change["time_s"], _set_text(change)] for change in made]
+        return found
+
+    def set(self, name: str, value: str, text: str) -> None:
+        """Change a live value of a trial to what the text says: a number, True or False, or one of its choices.
+
+        Raises:
+            TsnbError: No such trial or value, or it is not running.
+            ValueError: It may not be that.
+        """
+        trial = _here(name, "so its live values are set there")
+        trial.set(**{value: _read(trial, value, text)})
+
+    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
+        """Make two of a trial, the new one with other live values; its output goes where the trial's does.
+
+        Raises:
+            Exception: As `Trial.clone` raises.
+            TsnbError: The trial is not here.
+        """
+        trial = _here(name, "and is cloned there")
+        trial.clone(new or None, **{value: _read(trial, value, text) for value, text in changes.items()})
+
+    def release(self, name: str) -> None:
+        """Pause a trial, and have it give GPU memory back meanwhile.
+
+        Raises:
+            Exception: As `Trial.pause` raises.
+            TsnbError: The trial is not here.
+        """
+        _here(name, "so its memory is released there").pause(release=True)
+
+    def extend(self, name: str, epochs: int) -> None:
+        """Have a trial that is done go on for some more epochs.
+
+        Raises:
+            Exception: As `Trial.extend` raises.
+            TsnbError: The trial is not here.
+        """
+        _here(name, "and is extended there").extend(epochs)
+
+
+def _here(name: str, else_: str) -> Trial:
+    trial = trials.get(name)
+    if trial is None:
+        raise TsnbError(f"{name} was started elsewhere, {else_}")
+    return trial
+
+
+def _read(trial: Trial, value: str, text: str) -> Any:
+    """Return what a text means for a live value: a number, True or False, or one of its choices."""
+    if not isinstance(trial.live.get(value), str):
+        with contextlib.suppress(ValueError, SyntaxError):
+            return ast.literal_eval(text)
+    return text
+
+
+def _params(trial: Trial) -> list[list[str]]:
+    return [[key, _short(value)] for key, value in list(trial.params.items())[:MOST]]
+
+
+def _changes(trial: Trial) -> list[dict[str, Any]]:
+    """Return a trial's changes of live values, the newest of them, each with what was before."""
+    now: dict[str, str] = {}
+    made = []
+    for change in trial.changes:
+        this = change._asdict() | {"value": _short(change.value), "before": now.get(change.name, "")}
+        now[change.name] = this["value"]
+        made.append(this)
+    return made[-MOST:]
+
+
+def _set_text(change: dict[str, Any]) -> str:
+    before = f"{change['before']} → " if change["before"] else ""
+    return f"{change['name']} {before}{change['value']}"
+
+
+def _verdict(name: str) -> str:
+    """Return why a trial was stopped for others that were better; of this one alone, for its drawer asks often."""
+    from tsnb.sweeps.sweep import known
+
+    for sweep in reversed(known()):
+        if name in sweep and _is_of(sweep, name) and (cut := sweep.stopped_early.get(name)) is not None:
+            return f"{cut.why} at step {cut.step}"
+    return ""
+
+
+def _is_of(sweep: Sweep, name: str) -> bool:
+    """Whether the trial of a name is the sweep's own, started or not: one run later may have the name of another."""
+    now = trials.get(name)
+    return now is None or name not in sweep or sweep[name] is now
+
+
+def _lineage(trial: Trial) -> list[list[Any]]:
+    """Return a trial's family of clones: name, depth, where it branched off and state of each; empty if it has none.
+
+    A parent stands before its clones. One whose parent's name another trial has by now begins a family.
+    """
+    here = dict(trials.items())
+    clones: dict[str, list[Trial]] = {}
+    for one in here.values():
+        if (parent := _parent(one, here)) is not None:
+            clones.setdefault(parent.name, []).append(one)
+    root, seen = trial, {trial.name}
+    while (parent := _parent(root, here)) is not None and parent.name not in seen:
+        seen.add(parent.name)
+        root = parent
+    found: list[list[Any]] = []
+    waiting = [(root, 0)]
+    while waiting and len(found) < MOST:
+        one, depth = waiting.pop()
+        found.append([one.name, depth, one.parent.place if one.parent is not None else "", one.state_text])
+        waiting += [(clone, depth + 1) for clone in reversed(clones.get(one.name, []))]
+    return found if len(found) > 1 or trial.parent is not None else []
+
+
+def _parent(trial: Trial, here: dict[str, Trial]) -> Trial | None:
+    """Return the trial that one is a clone of, if it is still the one of that name."""
+    origin = trial.parent
+    parent = here.get(origin.name) if origin is not None else None
+    return parent if parent is not None and origin is not None and parent.number == origin.number else None
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def _files(where: Path) -> list[list[Any]]:
+    """Return name and bytes of what lies there, the first `MOST` by name; of a folder without its bytes."""
+    try:
+        found = sorted(where.iterdir())[:MOST]
+        return [[one.name, one.stat().st_size if one.is_file() else None] for one in found]
+    except OSError:  # none yet, or one was taken away meanwhile
+        return []
+
+
+def _pictures(where: Path) -> list[list[str]]:
+    """Return the newest pictures that lie there, oldest first: name, a mark of what is in it, bytes as an address."""
+    try:
+        files = [
+            (one, one.stat()) for one in where.iterdir() if one.suffix.lower() in _PICTURES and one.is_file()
+        ]
+    except OSError:
+        return []
+    files = [(one, stat) for one, stat in files if 0 < stat.st_size <= FIGURE_BYTES]
+    newest = sorted(files, key=lambda file: (file[1].st_mtime_ns, file[0].name))[-FIGURES:]
+    found = []
+    for one, stat in newest:
+        key = (one, stat.st_size, stat.st_mtime_ns)
+        if key not in _figures:
+            try:
+                text = base64.b64encode(one.read_bytes()).decode()
+            except OSError:  # taken away meanwhile
+                continue
+            while len(_figures) >= 4 * FIGURES:
+                del _figures[next(iter(_figures))]
+            _figures[key] = f"data:image/{_PICTURES[one.suffix.lower()]};base64,{text}"
+        found.append([one.name, f"{one.name} {stat.st_size} {stat.st_mtime_ns}", _figures[key]])
+    return found

@@ -1,0 +1,102 @@
+"""What can be told of a DataLoader without iterating it: whether it is torch's own, its samples, their indices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from tsnb.producer.loader.repeating import length
+
+__all__ = ["GROWS", "Indices", "epoch_samples", "indices_of", "is_plain", "why_deaf", "why_not_persistent"]
+
+
+def is_plain(loader: Any) -> bool:
+    """Whether it is a DataLoader that is iterated in torch's own way, so that parts of it may be replaced."""
+    kind = type(loader)
+    return isinstance(loader, DataLoader) and all(
+        getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
+    )
+
+
+def why_deaf(loader: DataLoader[Any], seed: int | None) -> str:
+    """Return why workers that stay would hear neither of an epoch's number nor of its seed; "": they need not."""
+    if hasattr(loader.dataset, "set_epoch"):
+        return "its dataset has a set_epoch"
+    return "seed= is given" if isinstance(loader.dataset, IterableDataset) and seed is not None else ""
+
+
+def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> str:
+    """Return why workers that are meant to stay cannot; "" if they can, or are not meant to.
+
+    Args:
+        loader: The loader to serve.
+        seed: As `tsnb.serve`.
+        workers: As `tsnb.serve`.
+    """
+    if (
+        not is_plain(loader)
+        or not loader.persistent_workers
+        or workers == 0
+        or not (why := why_deaf(loader, seed))
+    ):
+        return ""
+    way_out = (
+        "Serve without seed= to keep them" if why.startswith("seed") else "Remove set_epoch to keep them"
+    )
+    return (
+        f"persistent_workers=True has no effect on this stream: {why}, and only workers that are started for an epoch "
+        "hear of it. What their copies of the dataset keep from epoch to epoch (caches, open files) begins anew. "
+        f"{way_out}, or keep such things in a file."
+    )
+
+
+class Indices(NamedTuple):
+    """Whether batches can tell which samples they hold."""
+
+    samples: int | None = None
+    """Of the dataset; None: they cannot tell."""
+    each_once: bool = False
+    """Whether an epoch has each of them exactly once."""
+    why_not: str = ""
+    """Why they cannot tell, and what would change that."""
+
+
+GROWS = Indices(
+    why_not="its data set grows, so which samples there are is not known before: attach without subset= and fold="
+)
+
+
+def epoch_samples(loader: DataLoader[Any]) -> int | None:
+    """Return the samples in an epoch, where the loader's own parts tell."""
+    if loader.batch_size is None:
+        return None
+    if isinstance(loader.dataset, IterableDataset):
+        return None if loader.drop_last else length(loader.dataset)
+    samples = length(loader.sampler)
+    if samples is not None and loader.drop_last:
+        return samples // loader.batch_size * loader.batch_size
+    return samples
+
+
+def indices_of(loader: DataLoader[Any]) -> Indices:
+    """Return whether a loader's batches can tell which samples they hold."""
+    if isinstance(loader.dataset, IterableDataset):
+        return Indices(
+            why_not="its dataset is only iterated, so its samples have no index: serve a map-style dataset"
+        )
+    samples, batches = length(loader.dataset), loader.batch_sampler
+    if batches is None:
+        return Indices(
+            why_not="batch_size=None gives batches that the dataset has made: let the DataLoader make them"
+        )
+    if samples is None or samples >= 1 << 32:
+        return Indices(why_not="its dataset has no len(), or too many samples: give the dataset a __len__")
+    sampler: Any = getattr(batches, "sampler", None)
+    permuted = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement
+    )
+    whole = isinstance(batches, BatchSampler) and not (
+        loader.drop_last and samples % (loader.batch_size or 1)
+    )
+    return Indices(samples, permuted and whole and length(sampler) == samples)

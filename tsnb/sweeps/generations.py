@@ -1,0 +1,99 @@
+"""Which members of a population are replaced, and which values their clones get. Pure; `population` has the table."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tsnb.records.scores import rank
+from tsnb.sweeps.rungs import Cut, Rungs
+from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform
+
+__all__ = ["Generations", "explored"]
+
+FACTORS = (0.8, 1.2)
+"""What a number is multiplied by, one or the other at random: those of the paper."""
+
+
+def explored(space: Mapping[str, Any], values: Mapping[str, Any], source: random.Random) -> dict[str, Any]:
+    """Return values near others.
+
+    Args:
+        space: What each may be, by its name: a `Distribution`, or a list of values.
+        values: Those of the parent; a name that is missing is drawn from the space.
+        source: Of the random numbers.
+    """
+    return {name: _near(what, values.get(name), source) for name, what in space.items()}
+
+
+def _near(what: Any, value: Any, source: random.Random) -> Any:
+    """Return a number 0.8 or 1.2 times as large, within its range; anything else is drawn anew."""
+    if isinstance(what, (list, tuple)):
+        return source.choice(what)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(what, (Uniform, LogUniform, RandInt)) or not is_number or not value:
+        return what.draw(source)
+    factors = list(FACTORS)
+    source.shuffle(factors)
+    for factor in factors:
+        near = value * factor
+        if isinstance(what, RandInt):
+            near = round(near) if round(near) != value else value + (1 if near > value else -1)
+        near = min(max(near, what.low), what.high)
+        if near != value:  # at the edge of the range the other way is free
+            return near
+    return what.draw(source)
+
+
+class Generations(Rungs):
+    """The generations of one population, decided by truncation selection.
+
+    Attributes:
+        parents: For each trial that is to be replaced: those that a clone may be made of.
+
+    Args:
+        metric: The logged number that decides.
+        mode: "min" or "max".
+        every: Steps of a generation.
+        share: Which part is replaced, and which part it is replaced by.
+    """
+
+    def __init__(self, metric: str, mode: str, every: int, share: float) -> None:
+        super().__init__(metric)
+        self.mode = mode
+        self.every = every
+        self.share = share
+        self.parents: dict[str, list[str]] = {}
+
+    def step_of(self, rung: int) -> int:
+        """Return the step at which a generation is decided."""
+        return self.every * (rung + 1)
+
+    def judge(self, rung: int, live: Sequence[str]) -> list[Cut]:
+        """Return the last of a generation, if others are better; remember which those are."""
+        values = self.values_at(rung)
+        ranking = sorted(live, key=lambda name: rank(values[name], self.mode))
+        few = min(max(1, round(self.share * len(live))), len(live) // 2)
+        best = [name for name in ranking[:few] if not math.isnan(values[name])]
+        cuts = []
+        for place in range(len(ranking) - few, len(ranking)) if few else ():
+            name = ranking[place]
+            better = [
+                other for other in best if rank(values[other], self.mode) < rank(values[name], self.mode)
+            ]
+            if better:
+                self.parents[name] = better
+                cuts.append(Cut(name, self.step_of(rung), values[name], place + 1, len(ranking)))
+        return cuts
+
+    def keep(self, name: str) -> None:
+        """Let a trial that was to be replaced go on."""
+        self._runners[name].live = True
+
+    def adopt(self, name: str, parent: str) -> None:
+        """Take in a clone: it has come as far as its parent."""
+        runner = self._runners[parent]
+        self._runners[name] = replace(runner, live=True, values=dict(runner.values))

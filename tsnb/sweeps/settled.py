@@ -1,0 +1,74 @@
+"""A course whose trials all start from one plan, which was settled and shipped when the sweep began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tsnb.experiments.board import launch
+from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.replanning import replanned
+from tsnb.experiments.trial import Trial
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.capping import Budget
+from tsnb.kernels.output.outlets import Outlet
+from tsnb.sweeps.conductor import Launcher
+from tsnb.sweeps.marking import marked
+
+__all__ = ["Settled"]
+
+
+class Settled(Launcher):
+    """A course that starts its trials from one plan.
+
+    Args:
+        title: The sweep's name.
+        plan: What its trials have in common, shipped already.
+        params: The parameters and options of each, by its name; may grow.
+        here: Where their output goes.
+    """
+
+    def __init__(
+        self, title: str, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], here: Outlet
+    ) -> None:
+        self.title = title
+        self.params = params
+        self._threads: Mapping[str, int] = {}
+        self._said: Mapping[str, int] = {}
+        self._plan = plan
+        self._here = here
+        self._budget = Budget()
+
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start a trial, with parameters of its own."""
+        own = {**self.params[name], "name": name}
+        if (number := self._threads.get(name)) is not None:
+            own["threads"] = number
+            if number != self._said.get(name, number):
+                self.say(
+                    f"{name} starts with {number} torch thread{'s' if number > 1 else ''}, as the plan has it now"
+                )
+        plan = replanned(self._plan, own, gate)
+        return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
+
+    def take_threads(self, chosen: Mapping[str, int]) -> None:
+        """Have trials started with the torch threads that a plan has chosen.
+
+        Args:
+            chosen: By the trial's name; may change until it starts, and is said where it is other than now.
+        """
+        self._threads, self._said = chosen, dict(chosen)
+
+    def ended(self, trial: Trial) -> None:
+        """Do nothing: its state says it all."""
+
+    def over(self) -> None:
+        """Let go of what was shipped: every trial that was started shares it."""
+        self._plan.arrival["cargo"].close()
+
+    def say(self, line: str) -> None:
+        """Show a line where the trials' output is shown. From any thread."""
+        content = {"name": "stdout", "text": f"sweep {self.title!r}: {line}\n"}
+        the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
