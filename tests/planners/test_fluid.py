@@ -34,8 +34,7 @@ def test_loaders_hold_each_other_up_where_one_at_a_time_gets_on() -> None:
 
 
 def test_a_loader_has_to_start_once_on_one_stream_and_for_each_trial_that_has_its_own() -> None:
-    """A start of 2 s, computing: in turn each pays it, two at once on one core share the core for it, one stream pays
-    it once, also for a trial that comes later."""
+    """A start of 2 s, computing: in turn each pays it, two at once share a core for it, one stream pays it once."""
     fills = LoaderCost(0.001, 0.0, 0.0, fill_s=2.0)
     two = [job("a"), job("b")]
     assert in_turn(two, fills, 8).makespan_s == pytest.approx(6.0)
