@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.machine.cores import Machine, cores_of
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
-from tsnb.machine.processes import children_of_thread, part_bytes
+from tsnb.machine.processes import children_of_thread, forks_bytes
 from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
 from tsnb.samples.choice import floor_of, stalls_for_memory
@@ -260,9 +260,9 @@ class AutoWorkers:
         return stalls_for_memory(free.size, floor_of(bounds.total_bytes), stalled)
 
     def _weigh(self) -> None:
-        parts = [part for pid in children_of_thread(self._thread) if (part := part_bytes(pid))]
-        self._has_bytes = float(sum(parts))
-        self._worker_bytes = self._has_bytes / len(parts) if parts else self._worker_bytes
+        workers = children_of_thread(self._thread)
+        self._has_bytes = float(forks_bytes(workers))
+        self._worker_bytes = self._has_bytes / len(workers) if workers else self._worker_bytes
         free, bounds = free_memory(), memory_bounds()
         self._budget_bytes = self._memory_bytes
         if free is not None and bounds is not None:
