@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.tuning import Race, Row, table, verdict
+from benchmarks.tuning_results import Race, Row, table, verdict
 from tsnb.planners.tuning import Crew
 
 ROOT = Path(__file__).parents[2]
