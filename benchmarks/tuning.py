@@ -15,8 +15,9 @@ fixed number of workers from 1 to `--most`, which includes 2 workers and as many
 same stream, `--rounds` times; every second round goes backwards. A number that was best of one measurement each was
 some of the time only the luckiest, and what a machine is given changes within seconds. So the best of the grid is the
 number with the largest median, and what auto reaches of it the median of the ratios within each round, with the least
-and the largest: where both are the same choice, they tell the noise. As many workers as grain's rule gives (the budget
-by the bytes of one batch) are the largest of the grid where they are more.
+and the largest. Where auto has chosen just that ("the same"), they tell the noise, and the best counts as reached. As
+many workers as grain's rule gives (the budget by the bytes of one batch) are the largest of the grid where they are
+more.
 
 Beside it: a plain DataLoader with PyTorch's defaults, no worker, in this process, before and after that; a stream
 without workers; probes; seconds until auto rested; its pace then; the most memory of all workers in samples at 20 Hz;
@@ -57,7 +58,7 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from benchmarks.tuning_pipelines import PIPELINES, Pipeline
-from benchmarks.tuning_results import Race, Row, table, verdict
+from benchmarks.tuning_results import PREFETCH, Race, Row, table, verdict
 from tsnb.machine.processes import children_of_thread, forks_bytes, use_of
 from tsnb.planners.tuning import Crew
 from tsnb.words import bytes_of
@@ -66,8 +67,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 BATCH, SEED = 8, 7
-PREFETCH = 2
-"""Batches that each worker prepares ahead where nothing else is asked for, as torch has it."""
 SAMPLE_S, WEIGH_S = 0.05, 0.5
 TRIES_S = 60.0
 """Auto has so long until nothing may be left to try."""

@@ -9,7 +9,11 @@ from dataclasses import dataclass, field
 from tsnb.planners.tuning import Crew
 from tsnb.words import text_table
 
-__all__ = ["Race", "Row", "table", "verdict"]
+__all__ = ["PREFETCH", "Race", "Row", "table", "verdict"]
+
+PREFETCH = 2
+"""Batches that each worker of the grid prepares ahead, as torch has it."""
+NEAR = 0.95
 
 
 @dataclass
@@ -37,6 +41,16 @@ class Race:
         """What auto's choice reaches of it: the median, the least and the largest of the rounds."""
         shares = [mine / best for mine, best in zip(self.auto_per_s, self.grid[self.best], strict=True)]
         return [statistics.median(shares), min(shares), max(shares)]
+
+    @property
+    def same(self) -> bool:
+        """Whether auto's choice is the best of the grid: how far the two measurements differ is then noise."""
+        return self.auto == Crew(self.best, PREFETCH)
+
+    @property
+    def near(self) -> bool:
+        """Whether auto's choice reaches 95 % of the best."""
+        return self.same or self.of_best[0] >= NEAR
 
 
 @dataclass
@@ -105,7 +119,8 @@ def _told(crew: Crew) -> str:
 
 def _share(race: Race) -> str:
     median, least, most = race.of_best
-    return f"{100 * median:.0f}% ({100 * least:.0f}-{100 * most:.0f})"
+    same = ", the same" if race.same else ""
+    return f"{100 * median:.0f}% ({100 * least:.0f}-{100 * most:.0f}{same})"
 
 
 def _after_halving(race: Race) -> str:
@@ -119,7 +134,7 @@ def _of_rule(row: Row) -> str:
 
 def verdict(rows: Sequence[Row]) -> str:
     """Say in a line what was reached of what is wanted."""
-    near = sum(row.race.of_best[0] >= 0.95 for row in rows)
+    near = sum(row.race.near for row in rows)
     few = sum(row.probes <= 8 or (row.rested_s is not None and row.rested_s <= 30) for row in rows)
     kept = sum(row.most_bytes <= row.budget_bytes for row in rows)
     same = sum(row.same_digest for row in rows)
@@ -129,10 +144,8 @@ def verdict(rows: Sequence[Row]) -> str:
         for row in rows
         if row.pipeline == "leaking"
     )
-    halved = [row.halved.of_best[0] for row in rows if row.halved is not None]
-    back = (
-        f"; cores halved: {sum(share >= 0.95 for share in halved)} of {len(halved)} at 95 %" if halved else ""
-    )
+    halved = [row.halved.near for row in rows if row.halved is not None]
+    back = f"; cores halved: {sum(halved)} of {len(halved)} at 95 %" if halved else ""
     return (
         f"of {len(rows)}: {near} at 95 % of the best, {few} in 8 probes or 30 s, {kept} within the budget, "
         f"{same} with the same digest{times}{back}"

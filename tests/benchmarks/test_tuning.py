@@ -31,6 +31,10 @@ def test_the_best_is_that_of_the_medians_and_the_share_that_within_rounds() -> N
     race = Race(Crew(2, 4), [98.0, 49.0, 97.0], {1: [50.0, 120.0, 50.0], 2: [100.0, 50.0, 100.0]})
     assert (race.best, race.best_per_s) == (2, 100.0)
     assert race.of_best == pytest.approx([0.98, 0.97, 0.98])
+    assert race.near and not race.same
+    noisy = [0.8 * pace for pace in race.auto_per_s]
+    assert not Race(Crew(2, 4), noisy, race.grid).near
+    assert Race(Crew(2, 2), noisy, race.grid).near  # the best itself, whatever was measured of it
 
 
 def test_the_table_says_what_was_reached() -> None:
@@ -43,7 +47,7 @@ def test_the_table_says_what_was_reached() -> None:
     bad = Row("read", Race(Crew(1, 2), [50.0, 51.0], grid), cores=2, grain=1, grain_rule=1, probes=12)
     bad.most_bytes, bad.budget_bytes = 2.0**22, 2.0**21
     text = table([good, bad])
-    assert "100.0 (2)" in text and "97.0 (2, 2 ahead)" in text and "97% (96-98)" in text
+    assert "100.0 (2)" in text and "97.0 (2, 2 ahead)" in text and "97% (96-98, the same)" in text
     assert "1 of 2 MiB" in text and "OTHER" in text
     assert "99% (98-100): 1, 4 ahead; best 1" in text
     # what grain's rule gives, and what of it was run
