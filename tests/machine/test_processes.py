@@ -119,6 +119,49 @@ def test_what_a_thread_has_started_is_found_by_it() -> None:
     started[0].wait()
 
 
+FORKS = """
+import mmap, os, sys, time
+from tsnb.machine.processes import forks_bytes
+
+MIB = 1 << 20
+heap = bytearray(b"x" * (96 * MIB))
+shared = mmap.mmap(-1, 64 * MIB)
+
+def work():
+    own = bytearray(b"y" * (16 * MIB))
+    shared[:32 * MIB] = b"z" * (32 * MIB)  # as the first who writes a batch's slot
+    os.write(ready[1], b".")
+    time.sleep(1000)
+
+ready = os.pipe()
+pids = []
+for _ in range(2):
+    pid = os.fork()
+    if not pid:
+        work()
+    pids.append(pid)
+for _ in pids:
+    os.read(ready[0], 1)
+first = forks_bytes(pids)
+heap[:] = b"w" * len(heap)  # the forks keep what it was
+second = forks_bytes(pids)
+for pid in pids:
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+print(first // MIB, second // MIB, forks_bytes(pids))
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system does not tell")
+def test_forks_have_what_comes_free_with_them() -> None:
+    """Not their parent's memory, nor what is shared; what the parent has written since is theirs, and counts once."""
+    done = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    first, second, third = map(int, done.stdout.split())
+    assert 32 <= first < 48
+    assert 96 + 32 <= second < 96 + 48
+    assert third == 0
+
+
 def test_a_name_of_any_bytes_is_no_hindrance() -> None:
     """A program may call itself what it likes: parentheses, spaces, and bytes that are not text."""
     name = "import ctypes; ctypes.CDLL(None).prctl(15, b'\\xff) Z 1 (\\xfe')"

@@ -29,7 +29,10 @@ class Loader:
             worker_bytes,
             budget_bytes,
         )
-        self.former_bytes, self.former_s = 0.0, 0.0
+        self.former_bytes, self.former_s, self.hand_in_s = 0.0, 0.0, 0.9
+        self.former_leaks, self.handed_over = 0.0, False
+        self.weighed_bytes, self.weigh_s, self.weighings = 0.0, 0.0, 0
+        self.short_epochs = False
         self.prefetch, self.cores, self.short, self.leak_bytes, self.born_s = 2, 0, False, 0.0, 0.0
         self.ahead_helps = 1.0
         self.workers, self.time_s, self.batches, self.loading_s = 1, 0.0, 0.0, 0.0
@@ -51,24 +54,34 @@ class Loader:
                 1.0 if gives <= self.wanted else max(0.0, 0.1 - 0.1 * gives / self.wanted)
             )
             memory = self.workers * (self.worker_bytes + self.leak_bytes * (self.time_s - self.born_s))
-            if self.time_s < self.former_s:
+            handing_over = self.time_s < self.former_s
+            if handing_over:
+                self.former_bytes += 0.25 * self.former_leaks
                 memory += self.former_bytes
             self.most_bytes = max(self.most_bytes, memory)
+            if self.time_s >= self.weigh_s or (self.handed_over and not handing_over):
+                self.weighings += 1
+                self.weighed_bytes, self.weigh_s = memory, self.time_s + 1.0
+                if self.short_epochs and self.weighings % 2:
+                    self.weighed_bytes = 0.01 * memory
+            self.handed_over = handing_over
             told = tuner.step(
                 Seen(
                     self.time_s,
                     int(self.batches),
                     self.loading_s,
                     self.workers,
-                    memory,
+                    self.weighed_bytes,
                     self.budget_bytes,
                     self.prefetch,
                     self.cores,
                     self.short,
+                    handing_over,
                 )
             )
             if told is not None:
-                self.former_bytes, self.former_s = memory, self.time_s + 0.9
+                self.former_leaks = self.workers * self.leak_bytes
+                self.former_bytes, self.former_s = memory, self.time_s + self.hand_in_s
                 self.workers, self.prefetch = told
                 self.born_s = self.time_s
                 self.numbers.append(told)
@@ -164,6 +177,31 @@ def test_workers_that_leak_are_replaced_within_the_budget() -> None:
     assert loader.most_bytes <= 10.0
 
 
+@pytest.mark.parametrize("budget_bytes", [1.5, 2.9, 7.0])
+def test_workers_that_have_just_begun_are_not_taken_for_small(budget_bytes: float) -> None:
+    """With short epochs every second look at their memory finds new ones: what they need is what they had at most."""
+    loader, tuner = Loader(lambda n: 20.0 * n, budget_bytes=budget_bytes), Tuner(MOST)
+    loader.short_epochs = True
+    loader.run(tuner, 60)
+    assert loader.most_bytes <= budget_bytes
+    assert tuner.worker_bytes == 1.0
+    assert loader.workers == {1.5: 1, 2.9: 1, 7.0: 4}[budget_bytes]
+
+
+@pytest.mark.parametrize("hand_in_s", [0.5, 2.0, 4.0])
+def test_workers_that_take_long_to_hand_in_are_waited_for(hand_in_s: float) -> None:
+    """Former and new ones together are not new ones that have grown: none goes for that, and the budget holds."""
+    loader, tuner = Loader(lambda n: 20.0 * min(n, 2), budget_bytes=10.0), Tuner(MOST)
+    loader.leak_bytes, loader.hand_in_s = 0.15, hand_in_s
+    loader.run(tuner, 100)
+    there = loader.workers, loader.prefetch
+    assert there[0] >= 2
+    before = len(loader.numbers)
+    loader.run(tuner, 600)
+    assert set(loader.numbers[before:]) == {there}
+    assert loader.most_bytes <= 10.0
+
+
 @pytest.mark.parametrize("budget_bytes", [1.5, 3.5, 6.0, 9.0])
 def test_no_probe_ever_passes_a_budget(budget_bytes: float) -> None:
     """Whatever it is, and though one worker alone is nearly all of it."""
@@ -185,6 +223,31 @@ def test_cores_that_are_halved_are_noticed_at_once() -> None:
     loader.cores, loader.pace = 4, lambda n: 20.0 * min(n, 4)
     loader.run(tuner, 15)
     assert loader.workers == 4
+
+
+HALVED: dict[str, Callable[[int, int], float]] = {
+    "each core one worker": lambda n, cores: 20.0 * min(n, cores) * (1 - 0.03 * max(0, n - cores)),
+    "more than cores": lambda n, cores: 20.0 * min(n, cores) * min(1.0, 0.9 + 0.05 * n / cores),
+    "a disk": lambda n, cores: min(12.0 * n, 48.0),
+    "nothing to prepare": lambda n, cores: 200.0 * (1 - 0.1 * (n - 1)) * (0.7 + 0.15 * cores),
+}
+
+
+@pytest.mark.parametrize("cores", [2, 4, 8])
+@pytest.mark.parametrize("name", HALVED)
+def test_within_15_s_of_halved_cores_it_rests_at_a_good_number(name: str, cores: int) -> None:
+    """Near the best of the grid, and with no probe on its way: what gave nothing with more cores is not tried."""
+    pace = HALVED[name]
+    loader, tuner = Loader(lambda n: pace(n, loader.cores)), Tuner(4)
+    loader.cores = cores
+    loader.run(tuner, 90)
+    assert tuner.resting
+    loader.cores = cores // 2
+    loader.run(tuner, 15)
+    assert tuner.resting
+    assert pace(loader.workers, loader.cores) >= 0.95 * max(
+        pace(n, loader.cores) for n in range(1, 4 * loader.cores + 1)
+    )
 
 
 def test_it_says_when_nothing_is_left_to_try() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,38 @@ def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch)
         )
         assert any("one worker needs" in line for line in incidents(status))
         assert any("one worker needs" in line for line in tuned(tuning_of("small")))
+
+
+class InMemory(Noisy):
+    """Has all of its data in memory, filled before any worker is there."""
+
+    def __init__(self) -> None:
+        super().__init__(200)
+        self.data = torch.ones(256 << 18)  # 256 MiB
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(0.004)
+        return super().__getitem__(index)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="this system does not tell")
+def test_a_data_set_in_memory_is_not_held_against_workers_that_read_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It stays when they end. Only what comes free with them counts, and a second one is tried beside the first."""
+    monkeypatch.setattr(autoworkers, "PROBE_S", 0.3)
+    monkeypatch.setattr(autoworkers, "SETTLE_S", 0.1)
+    loader = DataLoader(InMemory(), 2, shuffle=True, num_workers=1)
+    with tsnb.serve(loader, name="in-memory", seed=5, workers="auto", memory="200MiB") as producer:
+        consumer = tsnb.attach("c")
+        while not producer.probes:
+            epoch(consumer)
+        tuning = producer.status().tuning
+        assert tuning is not None and 0 < tuning.worker_bytes < 60 << 20
+        assert not short_of_memory(tuning)
+        while len(producer.probes) < 2:
+            epoch(consumer)
+        assert [probe.workers for probe in producer.probes[:2]] == [1, 2]
 
 
 def test_memory_that_is_too_little_is_said_with_what_is_needed() -> None:

@@ -436,10 +436,11 @@ def test_workers_change_in_the_middle_of_an_epoch_and_no_batch_does(tickets: int
         given, seen = [], set()
         for number, batch in enumerate(stand.give(0)):
             given.append(batch)
-            seen.add(stand.source.workers)
+            seen.add((stand.source.workers, stand.source.handing_over))
             if number in {3, 12}:
                 stand.source.change_workers(3 if number == 3 else 2)
-        assert seen == {1, 3, 2}
+        assert seen >= {(1, False), (3, True), (2, True)} and {1, 3, 2} == {workers for workers, _ in seen}
+        assert not stand.source.handing_over
         assert all(same(one, other) for one, other in zip(given, expected[0], strict=True))
         assert all(same(one, other) for one, other in zip(stand.epoch(1), expected[1], strict=True))
         stand.source.change_workers(1)  # between two epochs

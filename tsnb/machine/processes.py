@@ -11,6 +11,7 @@ import contextlib
 import os
 import select
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ __all__ = [
     "children",
     "children_of",
     "children_of_thread",
+    "forks_bytes",
     "has_gone",
     "has_open",
     "has_started_so",
@@ -257,6 +259,45 @@ def part_bytes(pid: int) -> int | None:
     except OSError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(b"Pss_Anon:")), None)
+
+
+def forks_bytes(pids: Sequence[int]) -> int:
+    """Return the memory that comes free if processes that this one has forked all end; shared memory is not in it.
+
+    A fork shares its parent's pages until one of the two writes them. So what each has resident counts this process's
+    memory once for each of them, and their parts of it (`part_bytes`) come to nearly all of it: a data set in memory
+    would be held against the workers that only read it.
+
+    Counted are the pages that each has alone. Pages that this process has written since are the forks' too, shared
+    among them: all pages of the family but those that this process has. Where others share its pages (the server that
+    it was forked from) the second is too little, so the larger of the two counts.
+
+    The kernel walks all their pages for that, and those of this process twice: some 3 ms each with torch imported.
+
+    Args:
+        pids: The processes; those that have gone count nothing.
+
+    Returns:
+        Bytes; 0 where it cannot be told.
+    """
+    before = _shared_out("self")
+    alone, parts = 0, 0
+    for pid in pids:
+        with contextlib.suppress(OSError, KeyError):
+            pages = _kilobytes(f"/proc/{pid}/smaps_rollup")
+            # of the arena, pages that only this fork has touched are private too, and never in `Pss_Anon`
+            alone += min(pages[b"Private_Dirty:"], pages[b"Pss_Anon:"])
+            parts += pages[b"Pss_Anon:"]
+    # some may have ended, or begun, meanwhile
+    return max(alone, parts - max(before, _shared_out("self")))
+
+
+def _shared_out(pid: int | str) -> int:
+    """Return how much of a process's anonymous memory counts as the part of others, in bytes."""
+    with contextlib.suppress(OSError, KeyError):
+        pages = _kilobytes(f"/proc/{pid}/smaps_rollup")
+        return pages[b"Anonymous:"] - pages[b"Pss_Anon:"]
+    return 0
 
 
 class HeldMemory(NamedTuple):

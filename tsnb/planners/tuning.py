@@ -9,13 +9,14 @@ Seeds by batch make both invisible in the data, and the grid is small, so no lea
 
 - The loader limits where the producer waits for its workers for more than `LIMITS` of the time; the models do where it
   waits for less than `IDLE`: the window is full, or no trial asks.
-- A choice is measured for `probe_s`, after `settle_s` in which the former workers hand in what they had.
+- A choice is measured for `probe_s`, after `settle_s`, and once the former workers have handed in what they had.
 - A choice whose memory would go past the budget is not tried, that of the former workers included, which end a moment
   later; workers that have gone past it are made fewer at once. Workers that grow (they leak) are replaced by as many
-  new ones while both still fit.
+  new ones while both still fit, with what leaks until the former ones have gone: as long as that took the last time.
 - Where the system says that memory is short, workers become fewer at the next look, and none is added for `CALM_S`.
 - A settled pace that changes by `CHANGED` in two measurements makes all that was tried worth trying again: other
-  trials, other samples. So does another number of cores, at once.
+  trials, other samples. So does another number of cores, at once; but where they are fewer, more that gave nothing
+  before will give nothing now.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ LEAST = 10
 MOST_AHEAD = 8
 """Batches that each worker prepares ahead at most: beyond it, samples of uneven cost are evened out."""
 CALM_S = 30.0
+WEIGHED_S = 1.0
+"""The memory is weighed so often."""
 GROWN = 1.5
 """Workers that have so many times the memory they began with leak."""
 
@@ -73,6 +76,8 @@ class Seen(NamedTuple):
     """That the workers may use, now; 0: not known."""
     short: bool = False
     """Whether the system says that memory is short: processes stand still for want of it."""
+    handing_over: bool = False
+    """Whether workers from before a change still hand in what they had: both are there."""
 
 
 class Probe(NamedTuple):
@@ -96,6 +101,8 @@ class Tuner:
     Attributes:
         probes: What was measured, in order.
         resting: Whether nothing is left to try, until something changes.
+        worker_bytes: The most that one of the workers had, on average over them, since they were changed; of the
+            former ones while it is not known. 0: not known yet.
 
     Args:
         most: Workers at most; with the number of cores known, for each of them.
@@ -106,6 +113,7 @@ class Tuner:
     def __init__(self, most: int, probe_s: float = 3.0, settle_s: float = 1.0) -> None:
         self.probes: list[Probe] = []
         self.resting = False
+        self.worker_bytes = 0.0
         self._most = most
         self._probe_s, self._settle_s = probe_s, settle_s
         self._start: Seen | None = None
@@ -114,14 +122,19 @@ class Tuner:
         self._settled: float | None = None
         self._changed = 0
         self._tried: set[Crew] = set()
+        self._vain: set[Crew] = set()  # those among them that were more, and no faster
+        self._vain_ahead: set[int] = set()  # the same of working further ahead, with whatever number
         self._own_prefetch: int | None = None
         self._cores = 0
         self._fell = False  # whether there are fewer cores than the workers were chosen for
         self._between = 0  # a number that may do as well as the larger one that was just kept
         self._calm_until_s = -math.inf
-        self._fresh_bytes = math.inf  # of these workers: the least since they settled
-        self._weighed = math.inf  # at the look before
-        self._grows = 0.0  # bytes from look to look
+        self._went_s: float | None = None  # when workers were changed last, until the former ones have gone
+        self._hand_in_s = settle_s  # how long the last ones took to go
+        # of these workers, since they settled: bytes at first, at most, and when that was; bytes that were weighed last
+        self._fresh_bytes = self._most_bytes = self._weighed_bytes = 0.0
+        self._settled_s = self._most_s = -math.inf
+        self._grows_per_s = 0.0  # bytes
 
     def step(self, seen: Seen) -> Crew | None:
         """Look at the loader; return another choice, the same one to have its workers replaced, or None.
@@ -135,7 +148,7 @@ class Tuner:
         spared = self._spare(seen)
         if spared is not None:
             return spared
-        settled = seen.time_s >= self._not_before_s
+        settled = self._has_settled(seen)
         if self._start is None or _crew(self._start) != _crew(seen):
             if settled:
                 self._start = seen
@@ -154,10 +167,18 @@ class Tuner:
         if seen.cores and seen.cores != self._cores:
             if self._cores:
                 self._fell = seen.cores < self._cores
-                self._tried.clear()
+                if self._fell:  # more that gave nothing with more cores gives nothing with fewer
+                    self._tried = {vain for vain in self._vain if vain > _crew(seen)}
+                else:
+                    self._forget()
                 self._start = self._before = self._settled = None
                 self.resting = False
             self._cores = seen.cores
+
+    def _forget(self) -> None:
+        """Have all that was tried worth trying again."""
+        for each in (self._tried, self._vain, self._vain_ahead):
+            each.clear()
 
     def _spare(self, seen: Seen) -> Crew | None:
         """Return what memory asks for, without a measurement."""
@@ -165,18 +186,52 @@ class Tuner:
             self._calm_until_s = seen.time_s + CALM_S
             fewer = Crew(max(1, seen.workers - 1), min(seen.prefetch, self._own_prefetch or 2))
             return self._back_off(seen, fewer) if fewer != _crew(seen) else None
-        if seen.time_s < self._not_before_s:
+        if not self._has_settled(seen):
             return None
         if seen.memory_bytes > seen.budget_bytes and seen.workers > 1:
             return self._back_off(seen, Crew(seen.workers - 1, seen.prefetch))
-        fresh = self._fresh_bytes = min(self._fresh_bytes, seen.memory_bytes)
-        grew, self._weighed = max(0.0, seen.memory_bytes - self._weighed), seen.memory_bytes
-        self._grows = max(grew, 0.8 * self._grows)
-        soon_bytes = seen.memory_bytes + 2 * self._grows + fresh
-        if soon_bytes > seen.budget_bytes and seen.memory_bytes > GROWN * fresh:
+        self._note_memory(seen)
+        soon_bytes = seen.memory_bytes + self._leaks_meanwhile() + self._fresh_bytes
+        if soon_bytes > seen.budget_bytes and seen.memory_bytes > GROWN * self._fresh_bytes:
             self._before = None
             return self._go(seen, _crew(seen))
         return None
+
+    def _has_settled(self, seen: Seen) -> bool:
+        """Whether those that are seen are the workers of now alone."""
+        if seen.time_s < self._not_before_s or seen.handing_over:
+            return False
+        if self._went_s is not None:
+            self._hand_in_s = max(self._settle_s, seen.time_s - self._went_s)
+            self._went_s = None
+        return True
+
+    def _note_memory(self, seen: Seen) -> None:
+        """Note what the workers have, and how fast it grows.
+
+        At an epoch's end they may be replaced, and those that have just begun have next to nothing: what they had at
+        most is what they need, and only what is more than ever before has grown.
+        """
+        if self._settled_s == -math.inf:
+            self._settled_s = self._most_s = seen.time_s
+            self._most_bytes = seen.memory_bytes
+        if (
+            seen.memory_bytes != self._weighed_bytes
+        ):  # weighed anew: that is done less often than it is looked
+            self._weighed_bytes = seen.memory_bytes
+            self._grows_per_s *= 0.8
+        if seen.memory_bytes > self._most_bytes:
+            lasted_s = max(WEIGHED_S, seen.time_s - self._most_s)
+            grew_per_s = (seen.memory_bytes - self._most_bytes) / lasted_s
+            self._grows_per_s = max(self._grows_per_s, grew_per_s)
+            self._most_bytes, self._most_s = seen.memory_bytes, seen.time_s
+        if seen.time_s <= self._settled_s + WEIGHED_S:
+            self._fresh_bytes = self._most_bytes
+        self.worker_bytes = self._most_bytes / max(1, seen.workers) or self.worker_bytes
+
+    def _leaks_meanwhile(self) -> float:
+        """Return what leaks until the memory is weighed twice more, and then while others take over, in bytes."""
+        return self._grows_per_s * (2 * WEIGHED_S + self._hand_in_s)
 
     def _back_off(self, seen: Seen, fewer: Crew) -> Crew:
         self._tried.add(_crew(seen))
@@ -192,12 +247,17 @@ class Tuner:
         kept = now.per_s >= (HELPED if more else STAYED) * before.per_s
         self.probes.append(now._replace(kept=kept))
         self._tried.add(_crew(before if kept else now))
+        same = now.per_s > STAYED * before.per_s  # as fast: so is what lies between
+        fewest, most = sorted((before.workers, now.workers))
+        between = {Crew(n, now.prefetch) for n in range(fewest + 1, most)} if same else set()
+        if kept != more:
+            self._tried |= between
+            if more or before.waited > LIMITS:  # else it is the models that need no more
+                self._vain |= between | {_crew(now if more else before)}
+        if more and not kept and now.workers == before.workers:
+            self._vain_ahead.add(now.prefetch)
         if kept and now.per_s < IN_PROPORTION * before.per_s * now.workers / before.workers:
             self._between = (before.workers + now.workers) // 2
-        if (
-            more and not kept and now.per_s > STAYED * before.per_s
-        ):  # as fast as before: so is what lies between
-            self._tried.update(Crew(n, now.prefetch) for n in range(before.workers + 1, now.workers))
         self._settled = None
         return self._watch(seen, now) if kept else self._go(seen, _crew(before))
 
@@ -208,7 +268,7 @@ class Tuner:
             self._changed += 1
             if self._changed < 2:
                 return None
-            self._tried.clear()
+            self._forget()
         self._changed = 0
         self._settled = now.per_s
         wanted = self._next(seen, now)
@@ -228,7 +288,9 @@ class Tuner:
         if now.waited > LIMITS:
             tries += self._more_workers(seen)
         if now.waited >= IDLE:
-            tries.append(Crew(seen.workers, min(MOST_AHEAD, 2 * seen.prefetch)))
+            further = min(MOST_AHEAD, 2 * seen.prefetch)
+            if further not in self._vain_ahead:
+                tries.append(Crew(seen.workers, further))
         elif not tries:
             tries.append(Crew(seen.workers - 1, seen.prefetch))
             tries.append(Crew(seen.workers, max(self._own_prefetch or 2, seen.prefetch // 2)))
@@ -254,12 +316,14 @@ class Tuner:
         if choice > _crew(seen) and seen.time_s < self._calm_until_s:
             return False
         # new ones have as much as these at most; both are there until the former have handed in what they had
-        foretold_bytes = seen.memory_bytes * (1 + choice.workers / max(1, seen.workers))
+        foretold_bytes = self.worker_bytes * (seen.workers + choice.workers) + self._leaks_meanwhile()
         return foretold_bytes <= seen.budget_bytes
 
     def _go(self, seen: Seen, choice: Crew) -> Crew:
         self._start, self._not_before_s = None, seen.time_s + self._settle_s
-        self._fresh_bytes, self._weighed, self._grows = math.inf, math.inf, 0.0
+        self._went_s = seen.time_s
+        self._fresh_bytes = self._most_bytes = self._grows_per_s = 0.0
+        self._settled_s = self._most_s = -math.inf
         self.resting = False
         return choice
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.machine.cores import Machine, cores_of
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
-from tsnb.machine.processes import children_of_thread, part_bytes
+from tsnb.machine.processes import children_of_thread, forks_bytes
 from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
 from tsnb.samples.choice import floor_of, stalls_for_memory
@@ -185,7 +185,8 @@ class AutoWorkers:
         self._probes: list[ProbeReading] = []
         self._told = 0  # of the tuner's probes
         self._looked_s = -math.inf
-        self._has_bytes = self._worker_bytes = 0.0
+        self._handing_over = False
+        self._has_bytes = 0.0
         self._budget_bytes = math.inf
         self._ended = threading.Event()
         self._follow = threading.Thread(
@@ -204,7 +205,7 @@ class AutoWorkers:
     @property
     def worker_bytes(self) -> int:
         """What one worker needs, on average over those of now; 0: not measured yet."""
-        return int(self._worker_bytes)
+        return int(self._tuner.worker_bytes)
 
     @property
     def resting(self) -> bool:
@@ -225,8 +226,9 @@ class AutoWorkers:
         core = self._core
         source: Any = core.source  # a DataLoader's: `Tuning.tune` has looked
         now_s = time.monotonic()
-        if now_s - self._looked_s >= MEMORY_S:
-            self._weigh()
+        handed_over, self._handing_over = self._handing_over, source.handing_over
+        if now_s - self._looked_s >= MEMORY_S or (handed_over and not self._handing_over):
+            self._weigh()  # what was weighed before has the former workers in it
             self._looked_s = now_s
         short, cores = self._short(), self._cores()
         with core.lock:
@@ -240,6 +242,7 @@ class AutoWorkers:
                 source.prefetch,
                 cores,
                 short,
+                self._handing_over,
             )
         wanted = self._tuner.step(seen)
         for probe in self._tuner.probes[self._told :]:
@@ -260,9 +263,7 @@ class AutoWorkers:
         return stalls_for_memory(free.size, floor_of(bounds.total_bytes), stalled)
 
     def _weigh(self) -> None:
-        parts = [part for pid in children_of_thread(self._thread) if (part := part_bytes(pid))]
-        self._has_bytes = float(sum(parts))
-        self._worker_bytes = self._has_bytes / len(parts) if parts else self._worker_bytes
+        self._has_bytes = float(forks_bytes(children_of_thread(self._thread)))
         free, bounds = free_memory(), memory_bounds()
         self._budget_bytes = self._memory_bytes
         if free is not None and bounds is not None:

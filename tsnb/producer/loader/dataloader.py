@@ -100,6 +100,7 @@ class DataLoaderSource:
         self._wanted: tuple[int, int] | None = (
             None  # workers and their prefetch factor, where others were asked for
         )
+        self._crews: list[WorkerCrew] = []
         self._batch_bytes = 0
         self.order = loader_order(loader, mine.num_workers, seed) if growth is None else growth.order
         self.workers: int = mine.num_workers
@@ -260,6 +261,11 @@ class DataLoaderSource:
         """Their number, once what was asked for has taken effect."""
         return self.workers if self._wanted is None else self._wanted[0]
 
+    @property
+    def handing_over(self) -> bool:
+        """Whether workers from before a change still hand in what they had. From any thread."""
+        return len(self._crews) > 1
+
     def change_workers(self, workers: int, prefetch: int | None = None, *, advised: bool = True) -> None:
         """Change the number of workers, from the next batch that has not been handed out yet. From any thread.
 
@@ -317,10 +323,12 @@ class DataLoaderSource:
         """Give the batches of each ticket, in the order of the epoch, and its error at its place."""
         assert self._tickets is not None
         crews, whole = [self._crew()], False
+        self._crews = crews
         try:
             yield from in_order(crews, start, self._pace, self._measured, self._note_drawn, self._others)
             whole = True
         finally:
+            self._crews = []
             if not whole:
                 self.wake_workers()  # before they are ended
             # an error's traceback holds this frame, and workers that a collector of cycles lets go take ten seconds
