@@ -2,21 +2,26 @@
 
 What is isolated: one data set of JPEG photos whose sizes have a real spread (log-normal, sigma 0.8), decoded anew at
 each access. Every rule gets the same memory and the same epochs, and is counted in `__getitem__` calls and in seconds
-of CPU that decoding takes, of which each photo's is measured once, alone. Wall clock would only say how busy this
-machine is.
+of CPU: what decoding a photo takes, or taking it from the memory, and unpacking it where it is kept packed, each
+measured once for each photo, alone. Wall clock would only say how busy this machine is.
 
 - none: every photo is decoded in every epoch;
 - LRU: the last ones that were used are kept;
 - MinIO (CoorDL): what comes first, until the memory is full; then nothing changes any more;
-- best: what saves most a byte, if each photo's cost were known beforehand: no rule can do better;
-- tsnb: what saves most a byte, as a real stream with `cache=` has chosen it (its own `kept`), from its own clock.
+- MinIO, packed: the same, where every photo is kept packed that becomes smaller so;
+- best, unpacked: what saves most a byte, if each photo's cost were known beforehand: no rule that keeps photos as they
+  are can do better;
+- tsnb: what saves most a byte, packed or not, as a real stream with `cache=` has chosen it (its own `kept`), from its
+  own clock.
 
-LRU and MinIO's rule are computed over the same measured costs and sizes. Then "four private": four runs on four private
+All but tsnb are computed over the same measured costs and sizes. Then "four private": four runs on four private
 MinIO caches of a quarter of the memory each, against one shared cache on one stream.
 
     python -m benchmarks.caching [--photos 400] [--side 480] [--epochs 6] [--json FILE] [--quick]
+    python -m benchmarks.caching --forms [--quick]
     python -m benchmarks.caching --cluster [--quick]
 
+`--forms` measures what samples of several kinds are when they are packed, and what that costs.
 `--cluster` measures instead what a sample costs that lies in the memory of another machine (docs/caching.md, "Over a
 cluster"), against one that is kept here and one that is prepared: the same photos, made 224x224, as uint8 and as
 float32. The other machine is a process of this one that has a real shard, and the network is the loopback: so the
@@ -38,7 +43,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
@@ -48,6 +53,8 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.samples.lent import ShardLink
+from tsnb.samples.memory import WRITTEN
+from tsnb.samples.packed import pack, unpack
 from tsnb.samples.records import decode, digest, encode
 from tsnb.samples.shard import Shard
 from tsnb.samples.shard_wire import TOKEN_BYTES
@@ -66,7 +73,7 @@ class Row:
     """One rule at one size of memory."""
 
     rule: str
-    """ "none", "LRU", "MinIO", "best" or "tsnb"; "4 private MinIO" for all four of them together."""
+    """As above; "4 private MinIO" for all four of them together."""
     memory: float
     """Share of what all decoded photos take."""
     kept: int
@@ -74,7 +81,9 @@ class Row:
     misses: float
     """Photos decoded an epoch, from the third on."""
     cpu_s: float
-    """Seconds of CPU that decoding them takes, an epoch."""
+    """Seconds of CPU that decoding them takes, and taking the others, an epoch."""
+    packed: int = 0
+    """Of those in memory, how many are packed."""
 
 
 class Photos(Dataset[Any]):
@@ -122,17 +131,82 @@ def together(samples: list[Any]) -> torch.Tensor:
     return torch.tensor(rows_of(samples))
 
 
-def costs_of(photos: Photos) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Measure each photo alone, the least of three: seconds of CPU, and bytes when it is kept."""
-    cost_s, sizes = np.empty(len(photos)), np.empty(len(photos), np.int64)
-    for index in range(len(photos)):
-        times = []
-        for _ in range(3):
-            began = time.thread_time()
-            sample = photos[index]
-            times.append(time.thread_time() - began)
-        cost_s[index], sizes[index] = min(times), len(encode(sample))
-    return cost_s, sizes
+class Alone(NamedTuple):
+    """What each photo takes, measured alone: float64 [photos]."""
+
+    cost_s: np.ndarray[Any, Any]
+    """Seconds of CPU to decode it."""
+    sizes: np.ndarray[Any, Any]
+    """Bytes when it is kept as it is."""
+    hit_s: np.ndarray[Any, Any]
+    """Seconds of CPU to take it then."""
+    packed_sizes: np.ndarray[Any, Any]
+    """Bytes when it is kept packed; as it is where that is no less."""
+    unpack_s: np.ndarray[Any, Any]
+    """Seconds of CPU more to take it then."""
+    pack_s: np.ndarray[Any, Any]
+    """Seconds of CPU to pack it."""
+
+    def spent_s(self, missed: Any, packed: Any = ()) -> float:
+        """Return the seconds of an epoch in which some are decoded, and others taken, some of them packed."""
+        missed, packed = np.asarray(missed, int), np.asarray(packed, int)
+        taken = self.hit_s.sum() - self.hit_s[missed].sum()
+        return float(self.cost_s[missed].sum() + taken + self.unpack_s[packed].sum())
+
+
+def costs_of(photos: Any) -> Alone:
+    """Measure each sample alone, the least of three."""
+    return Alone(*np.array([_alone(photos, index) for index in range(len(photos))]).T)
+
+
+def _alone(photos: Any, index: int) -> tuple[float, ...]:
+    cost_s, sample = least(lambda: photos[index])
+    record = encode(sample)
+    hit_s, _ = least(lambda: decode(np.frombuffer(record, np.uint8).copy()))
+    pack_s, packed = least(lambda: pack(record))
+    unpack_s, _ = least(lambda: unpack(packed, len(record)))
+    if len(packed) >= len(record):
+        return cost_s, len(record), hit_s, len(record), 0.0, pack_s
+    return cost_s, len(record), hit_s, len(packed), unpack_s, pack_s
+
+
+def least(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the least seconds of CPU of three times, and what came of it."""
+    times = []
+    for _ in range(3):
+        began = time.thread_time()
+        made = work()
+        times.append(time.thread_time() - began)
+    return min(times), made
+
+
+def in_floats(photos: Photos) -> list[Any]:
+    """Return all photos as many data sets give them."""
+    return [(image / 255, label) for image, label in map(photos.__getitem__, range(len(photos)))]
+
+
+def forms_table(photos: int) -> str:
+    """Return as Markdown what samples of several kinds are when they are packed: medians."""
+    torch.set_num_threads(1)
+    small, usual = Photos(photos), Photos(photos, small=USUAL)
+    kinds = {
+        f"photo {SMALL}x{SMALL}, uint8": small,
+        f"photo {SMALL}x{SMALL} of a median side of 1400, uint8": Photos(photos, 1400),
+        f"photo {SMALL}x{SMALL}, float32": in_floats(small),
+        f"photo {USUAL}x{USUAL}, uint8": usual,
+        f"photo {USUAL}x{USUAL}, float32": in_floats(usual),
+        "noise, float32": [(torch.randn(SMALL, 3 * SMALL), label) for label in range(photos)],
+    }
+    lines = [
+        "| sample | bytes | packed | taking it | unpacking it | packing it |",
+        "|---|--:|--:|--:|--:|--:|",
+    ]
+    for kind, samples in kinds.items():
+        alone = costs_of(samples)
+        sizes = f"{np.median(alone.sizes) / 1e3:,.0f} kB | {np.median(alone.packed_sizes / alone.sizes):.0%}"
+        times = (f"{1e3 * np.median(each):.2f} ms" for each in (alone.hit_s, alone.unpack_s, alone.pack_s))
+        lines.append(f"| {kind} | {sizes} | {' | '.join(times)} |")
+    return "\n".join(lines)
 
 
 def orders_of(photos: int, epochs: int, seed: int) -> list[list[int]]:
@@ -175,8 +249,8 @@ def minio(order: list[int], sizes: np.ndarray[Any, Any], room: int) -> tuple[lis
     return [index for index in order if index not in kept], len(kept)
 
 
-def ours(photos: Photos, limit: int, epochs: int) -> tuple[float, int, np.ndarray[Any, Any]]:
-    """Serve a stream with a cache; return calls an epoch from the third on, what is kept, and which were decoded."""
+def ours(photos: Photos, limit: int, epochs: int) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Serve a stream with a cache; return which are decoded from the third epoch on, and which are kept packed."""
     loader = DataLoader(photos, BATCH, shuffle=True, num_workers=2, collate_fn=together)
     with tsnb.serve(loader, name="benchmark-caching", seed=1, cache=limit) as producer:
         with tsnb.attach("reader", producer=producer.name) as consumer:
@@ -185,11 +259,15 @@ def ours(photos: Photos, limit: int, epochs: int) -> tuple[float, int, np.ndarra
                     before = photos.calls.clone()
                 seen = [label for batch in consumer for label in batch.tolist()]
                 assert sorted(seen) == list(range(len(photos)))
-        cache = producer.status().cache
-    assert cache is not None
-    decoded = (photos.calls - before).numpy() / (epochs - 2)
-    assert decoded.sum() == len(photos) - cache.kept, "misses are exactly what is not kept"
-    return float(decoded.sum()), cache.kept, decoded
+        cache, keeper = producer.status().cache, producer.core.keeper
+        assert cache is not None
+        assert keeper is not None
+        memory = keeper._memory
+        packed = np.flatnonzero((memory.states == WRITTEN) & memory.packed)
+    assert len(packed) == cache.packed
+    decoded = np.flatnonzero(photos.calls - before)
+    assert len(decoded) == len(photos) - cache.kept, "misses are exactly what is not kept"
+    return decoded, packed
 
 
 def notes_bytes(photos: int) -> int:
@@ -201,17 +279,22 @@ def notes_bytes(photos: int) -> int:
 
 def measure(photos: Photos, shares: Sequence[float], epochs: int) -> list[Row]:
     """Return all rows."""
-    cost_s, sizes = costs_of(photos)
+    alone = costs_of(photos)
+    sizes, everything = alone.sizes, np.arange(len(photos))
     orders, whole = orders_of(len(photos), epochs, 2), int(sizes.sum())
-    rows = [Row("none", 0.0, 0, len(photos), float(cost_s.sum()))]
+    rows = [Row("none", 0.0, 0, len(photos), alone.spent_s(everything))]
     for share in shares:
         room = int(share * whole)
         for rule, (missed, kept) in (
             ("LRU", least_recently_used(orders, sizes, room)),
             ("MinIO", minio(orders[0], sizes, room)),
-            ("best", minio(np.argsort(-cost_s / sizes).tolist(), sizes, room)),
+            ("best, unpacked", minio(np.argsort(-alone.cost_s / sizes).tolist(), sizes, room)),
         ):
-            rows.append(Row(rule, share, kept, len(missed), float(cost_s[missed].sum())))
+            rows.append(Row(rule, share, kept, len(missed), alone.spent_s(missed)))
+        missed, kept = minio(orders[0], alone.packed_sizes, room)
+        packed = np.setdiff1d(np.flatnonzero(alone.packed_sizes < sizes), missed)
+        cpu_s = alone.spent_s(missed, packed)
+        rows.append(Row("MinIO, packed", share, kept, len(missed), cpu_s, len(packed)))
         private = [minio(order, sizes, room // TRIALS) for order in orders_of(len(photos), TRIALS, 3)]
         rows.append(
             Row(
@@ -219,11 +302,12 @@ def measure(photos: Photos, shares: Sequence[float], epochs: int) -> list[Row]:
                 share,
                 sum(kept for _, kept in private),
                 sum(len(missed) for missed, _ in private),
-                float(sum(cost_s[missed].sum() for missed, _ in private)),
+                sum(alone.spent_s(missed) for missed, _ in private),
             )
         )
-        misses, kept, decoded = ours(photos, room + notes_bytes(len(photos)), epochs)
-        rows.append(Row("tsnb", share, kept, misses, float((decoded * cost_s).sum())))
+        decoded, packed = ours(photos, room + notes_bytes(len(photos)), epochs)
+        kept, cpu_s = len(photos) - len(decoded), alone.spent_s(decoded, packed)
+        rows.append(Row("tsnb", share, kept, len(decoded), cpu_s, len(packed)))
     return rows
 
 
@@ -340,15 +424,14 @@ def table(rows: Sequence[Row]) -> str:
     """Return the rows as Markdown."""
     mine = {row.memory: row.cpu_s for row in rows if row.rule == "tsnb"}
     lines = [
-        "| memory | rule | kept | decoded an epoch | CPU an epoch | against tsnb |",
-        "|---|---|---|---|---|---|",
+        "| memory | rule | kept | of them packed | decoded an epoch | CPU an epoch | against tsnb |",
+        "|---|---|---|---|---|---|---|",
     ]
     for row in rows:
         against = f"{row.cpu_s / mine[row.memory]:.1f}x" if mine.get(row.memory) else ""
         share = f"{row.memory:.0%}" if row.memory else "-"
-        lines.append(
-            f"| {share} | {row.rule} | {row.kept} | {row.misses:.0f} | {row.cpu_s:.2f} s | {against} |"
-        )
+        kept = f"{row.kept} | {row.packed or '-'} | {row.misses:.0f}"
+        lines.append(f"| {share} | {row.rule} | {kept} | {row.cpu_s:.2f} s | {against} |")
     return "\n".join(lines)
 
 
@@ -361,7 +444,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few photos, one size: does it run")
     parser.add_argument("--cluster", action="store_true", help="what a sample of another machine costs")
+    parser.add_argument("--forms", action="store_true", help="what samples are when they are packed")
     given = parser.parse_args()
+    if given.forms:
+        print(forms_table(8 if given.quick else 100))
+        return
     if given.cluster:
         fetched = over_cluster(*((8, 20) if given.quick else (100, 2000)))
         print(cluster_table(fetched))

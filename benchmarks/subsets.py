@@ -1,8 +1,9 @@
 """Trials that need different samples of one data set: a loader for each, or their parts of one stream.
 
 What is isolated: preparing samples. Trials do no training; they touch the first and the last value of a batch. JPEG
-photos are decoded and made small at each access, one process of its own a trial. A loader of a trial's own has one
-worker, and the shared one as many as there are cores, so that every way may use all cores as the system sees fit.
+photos are decoded and made small at each access, one process of its own a trial, one worker a loader. So private
+loaders use all cores, and one shared loader no more than one and what trials need; with a worker a core ("shared, 2
+workers" on two cores) it uses them all, too.
 
 - *folds*: cross-validation. Each of five trials takes four fifths of the photos in each epoch, and after the last one
   the fifth that was held out. "private": five processes with two loaders each over `Subset`s. "shared": five processes
@@ -55,6 +56,10 @@ EIGHTHS = 8
 BLOCK = 128
 """Numbers in one block of Joader's bitmaps."""
 
+CORES = max(2, len(os.sched_getaffinity(0)))
+WAYS = {"private": 0, "shared": 1, f"shared, {CORES} workers": CORES}
+"""Workers of the shared loader; 0: there is none."""
+
 _context = multiprocessing.get_context("fork")
 
 
@@ -65,7 +70,7 @@ class Row:
     scenario: str
     """ "folds" or "curve"."""
     way: str
-    """ "private" or "shared"."""
+    """ "private", "shared", or "shared, 2 workers"."""
     prepared: int
     """Calls of `__getitem__`, of all trials together."""
     cpu_s: float
@@ -210,10 +215,10 @@ def _reporting(run: Callable[..., int], said: Any, *arguments: Any) -> None:
     said.put((0, -used_s()))
 
 
-def _produce(photos: Photos, said: Any, up: Any, over: Any) -> None:
+def _produce(photos: Photos, workers: int, said: Any, up: Any, over: Any) -> None:
     torch.set_num_threads(1)
     before = used_s()
-    with tsnb.serve(loader_of(photos, len(os.sched_getaffinity(0))), name=NAME, seed=1):
+    with tsnb.serve(loader_of(photos, workers), name=NAME, seed=1):
         up.set()
         over.wait()
     said.put((int(photos.calls.sum()), before - used_s()))
@@ -225,11 +230,11 @@ def measure(scenario: str, way: str, trials: Sequence[Trial], photos: Photos, ep
     start, said = _context.Barrier(len(trials) + 1), _context.Queue()
     up, over = _context.Event(), _context.Event()
     producer = None
-    if way == "shared":
-        producer = _context.Process(target=_produce, args=(photos, said, up, over))
+    if workers := WAYS[way]:
+        producer = _context.Process(target=_produce, args=(photos, workers, said, up, over))
         producer.start()
         up.wait()
-    run = shared if way == "shared" else private
+    run = shared if producer is not None else private
     processes = [
         _context.Process(target=_reporting, args=(run, said, photos, trial, number, epochs, start))
         for number, trial in enumerate(trials)
@@ -238,7 +243,7 @@ def measure(scenario: str, way: str, trials: Sequence[Trial], photos: Photos, ep
         process.start()
     start.wait()
     began = time.monotonic()
-    if way == "shared":
+    if producer is not None:
         start.wait()
     told = [said.get() for _ in range(2 * len(processes))]
     wall_s = time.monotonic() - began
@@ -336,7 +341,7 @@ def table(rows: Sequence[Row]) -> str:
         "|---|---|--:|--:|--:|--:|--:|",
     ]
     for scenario in dict.fromkeys(row.scenario for row in rows):
-        for way in ("private", "shared"):
+        for way in WAYS:
             mine = [row for row in rows if (row.scenario, row.way) == (scenario, way)]
             base = [row for row in rows if (row.scenario, row.way) == (scenario, "shared")]
             cpu, wall = _spread([row.cpu_s for row in mine]), _spread([row.wall_s for row in mine])
@@ -372,7 +377,7 @@ def main() -> None:
         measure(scenario, way, trials, photos, given.epochs)
         for _ in range(given.repeats)
         for scenario, trials in scenarios(given.photos).items()
-        for way in ("private", "shared")
+        for way in WAYS
     ]
     load = os.getloadavg()[0]
     print(

@@ -21,11 +21,24 @@ def test_all_rules_are_measured_from_end_to_end(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = {row["rule"]: row for row in json.loads(file.read_text())}
-    for rule in ("MinIO", "tsnb"):
+    for rule in ("MinIO", "MinIO, packed", "tsnb"):
         assert rows[rule]["kept"] + rows[rule]["misses"] == 60
         assert rows[rule]["kept"] > 15
     assert rows["none"]["cpu_s"] > rows["LRU"]["cpu_s"] > rows["tsnb"]["cpu_s"]
     assert "| 50% | MinIO |" in done.stdout
+
+
+@pytest.mark.system
+@pytest.mark.slow
+def test_what_samples_are_when_they_are_packed_is_measured_from_end_to_end() -> None:
+    """Photos as float32 take less than half; noise hardly less than it did."""
+    command = [sys.executable, "-m", "benchmarks.caching", "--forms", "--quick"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("|")] for line in done.stdout.splitlines()[2:]]
+    shares = {cells[1]: int(cells[3].rstrip("%")) for cells in rows}
+    assert shares["photo 224x224, float32"] < 50
+    assert 90 < shares["noise, float32"] <= 100
 
 
 @pytest.mark.system

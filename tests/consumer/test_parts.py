@@ -249,6 +249,11 @@ def test_only_samples_that_somebody_takes_are_prepared(workers: int) -> None:
         ({"subset": "even"}, "give a list of indices"),
         ({"subset": [0.5]}, "give a list of indices"),
         ({"subset": [[1], [2]]}, "give a list of indices"),
+        ({"subset": [True, 3]}, "mixes True or False with indices"),
+        ({"subset": {False, 3}}, "mixes True or False with indices"),
+        ({"subset": np.array([0, 1, 1, 0], np.uint8)}, r"index 0 more than once.*A mask.*astype\(bool\)"),
+        ({"fold": (0, 0)}, "0 folds leave nothing to train on"),
+        ({"fold": (0, 5), "held_out": "no"}, "held_out='no': give True or False"),
     ],
 )
 def test_parts_that_cannot_be_meant_are_refused_before_anything_is_asked(options: Any, why: str) -> None:
@@ -266,6 +271,7 @@ def test_parts_that_the_dataset_does_not_have_are_refused_and_the_name_is_free()
             ({"subset": [-1]}, "index -1"),
             ({"subset": [True] * 49}, "a mask of 49 samples"),
             ({"subset": lambda index: False}, "leaves none of the dataset's 50 samples"),
+            ({"subset": lambda index: np.ones(2)}, r"subset= returned array.* for index 0: .* True or False"),
             ({"fold": (0, 51)}, "51 folds of 50 samples"),
             ({"fold": (0, 5), "share_on_device": True, "device": "cpu"}, "leave one of them out"),
         ):

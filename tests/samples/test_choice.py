@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.samples.choice import ALIGN_BYTES, HitCost, choose, floor_of, to_give_back
+from tsnb.samples.choice import ALIGN_BYTES, HitCost, PackedForms, choose, floor_of, to_give_back
 
 FREE = HitCost(0.0, 0.0)
 MIB = 1 << 20
@@ -50,6 +50,60 @@ def test_no_set_that_fits_saves_more_than_one_sample_more(samples: list[tuple[in
         if sum(sizes[i] for i in some) <= room
     )
     assert cost[chosen.indices].sum() >= best - cost.max()
+
+
+def forms(*each: tuple[int, float]) -> PackedForms:
+    sizes, take_s = zip(*each, strict=True)
+    return PackedForms(np.array(sizes), np.array(take_s))
+
+
+def test_a_sample_is_packed_where_that_saves_more_for_its_bytes_and_unpacked_where_there_is_room() -> None:
+    """Half the bytes for a tenth of the cost, half for two thirds of it, and one that is not to be packed."""
+    cost, sizes = np.array([1.0, 1.0, 0.9]), np.full(3, 640)
+    packed = forms((320, 0.1), (320, 2 / 3), (0, 0.0))
+    for room, kept in (
+        (320, [(0, True)]),
+        (960, [(0, True), (1, False)]),
+        (1600, [(0, True), (1, False), (2, False)]),
+        (1920, [(1, False), (0, False), (2, False)]),
+    ):
+        chosen = choose(cost, sizes, room, FREE, packed)
+        found = list(zip(chosen.indices.tolist(), chosen.packed.tolist(), strict=True))
+        assert sorted(found) == sorted(kept)
+        assert chosen.used_bytes == room
+    assert not choose(cost, sizes, 1920, FREE, forms(*[(704, 0.0)] * 3)).packed.any(), (
+        "larger when it is packed"
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 50), st.integers(1, 20), st.integers(0, 20), st.integers(0, 50)),
+        min_size=1,
+        max_size=6,
+    ),
+    st.integers(0, 80),
+)
+def test_no_forms_that_fit_save_more_than_one_sample_more(
+    samples: list[tuple[int, int, int, int]], units: int
+) -> None:
+    """Against every choice of forms there is: left out, whole, or packed."""
+    cost, sizes, small, take = (np.array(column) for column in zip(*samples, strict=True))
+    room = units * ALIGN_BYTES
+    packed = PackedForms(small * ALIGN_BYTES, take.astype(float))
+    chosen = choose(cost.astype(float), sizes * ALIGN_BYTES, room, FREE, packed)
+    taken = np.where(chosen.packed, small[chosen.indices], sizes[chosen.indices]) * ALIGN_BYTES
+    assert chosen.offsets.tolist() == [0, *np.cumsum(taken)[:-1]][: len(taken)]
+    assert chosen.used_bytes == taken.sum() <= room
+    saved = (cost[chosen.indices] - np.where(chosen.packed, take[chosen.indices], 0)).sum()
+    ways = [
+        [(0, 0), (size, gain), *([(fewer, gain - slower)] if fewer else [])]
+        for gain, size, fewer, slower in samples
+    ]
+    best = max(
+        sum(gain for _, gain in way) for way in product(*ways) if sum(size for size, _ in way) <= units
+    )
+    assert saved >= best - cost.max()
 
 
 def test_memory_is_given_back_where_it_is_short_and_enough_at_once() -> None:

@@ -187,3 +187,23 @@ def test_a_worker_that_dies_does_not_end_a_script_that_had_iterated_a_loader_its
     assert consumer.expect("again") == "60"
     producer.expect("in good order")
     assert producer.end() == 0
+
+
+def test_workers_start_while_the_script_waits_for_its_standard_input(run: Run) -> None:
+    """A script that serves until its user presses Enter, in a pipe: each epoch forks workers from another thread."""
+    script = run(
+        """
+        import threading
+        def take():
+            time.sleep(0.5)  # the main thread reads by now
+            with tsnb.attach("c", producer="s") as consumer:
+                say("epochs", [sum(len(batch) for batch in consumer) for epoch in range(3)])
+            os._exit(0)
+        with tsnb.serve(DataLoader(list(range(40)), 4, num_workers=1), name="s", seed=0):
+            threading.Thread(target=take, daemon=True).start()
+            sys.stdin.read()
+        """,
+        stdin=True,
+    )
+    assert script.expect("epochs") == "[40, 40, 40]"
+    assert script.end() == 0

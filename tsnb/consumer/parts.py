@@ -46,6 +46,8 @@ class Part:
     def __init__(
         self, subset: Any = None, fold: Sequence[int] | None = None, *, held_out: bool = False
     ) -> None:
+        if not isinstance(held_out, (bool, np.bool_)):
+            raise ValueError(f"held_out={held_out!r:.40}: give True or False.")
         if held_out and fold is None:
             raise ValueError("held_out=True goes with fold=(k, n): say which of how many folds is held out.")
         self._fold = None if fold is None else _checked_fold(fold)
@@ -146,6 +148,9 @@ def own_rows(mask: Mask, drawn: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]
     return np.flatnonzero(mask[drawn])
 
 
+_IF_MASK = " A mask is of True and False: give mask.astype(bool)."
+
+
 def _checked_fold(fold: Sequence[int]) -> tuple[int, int, int]:
     numbers = list(fold) if isinstance(fold, (tuple, list)) else []
     whole = all(isinstance(number, (int, np.integer)) and not isinstance(number, bool) for number in numbers)
@@ -155,7 +160,8 @@ def _checked_fold(fold: Sequence[int]) -> tuple[int, int, int]:
         )
     k, n, seed = (*map(int, numbers), 0)[:3]
     if n < 2:
-        raise ValueError(f"fold={fold!r}: {n} fold leaves nothing to train on. Take 2 folds or more.")
+        leaves = "1 fold leaves" if n == 1 else f"{n} folds leave"
+        raise ValueError(f"fold={fold!r}: {leaves} nothing to train on. Take 2 folds or more.")
     if not 0 <= k < n:
         raise ValueError(f"fold={fold!r}: the folds of {n} count from 0 to {n - 1}.")
     return k, n, seed
@@ -165,6 +171,12 @@ def _checked_subset(subset: Any) -> npt.NDArray[Any] | Callable[[int], Any]:
     if callable(subset):
         chosen: Callable[[int], Any] = subset
         return chosen
+    several = isinstance(subset, (list, tuple, set, frozenset))
+    if several and len({isinstance(one, (bool, np.bool_)) for one in subset}) > 1:
+        raise ValueError(
+            f"subset={subset!r:.60} mixes True or False with indices. Give indices alone, or a mask with True or False "
+            "for each sample."
+        )
     try:
         listed = np.asarray(sorted(subset) if isinstance(subset, (set, frozenset)) else subset).copy()
     except (TypeError, ValueError, RuntimeError):
@@ -181,16 +193,27 @@ def _checked_subset(subset: Any) -> npt.NDArray[Any] | Callable[[int], Any]:
         if (counts > 1).any():
             raise ValueError(
                 f"subset= has index {values[counts > 1][0]} more than once. An epoch gives each sample of a part once: "
-                "leave repeated indices out."
+                f"leave repeated indices out.{_IF_MASK if values.max() <= 1 else ''}"
             )
     return listed
+
+
+def _said(subset: Callable[[int], Any], index: int) -> bool:
+    """Ask a user's function for one index."""
+    answer = subset(index)
+    try:
+        return bool(answer)
+    except (TypeError, ValueError, RuntimeError):
+        raise ValueError(
+            f"subset= returned {answer!r:.60} for index {index}: its function has to return True or False."
+        ) from None
 
 
 def _subset_mask(subset: npt.NDArray[Any] | Callable[[int], Any] | None, samples: int) -> Mask:
     if subset is None:
         return np.ones(samples, np.bool_)
     if not isinstance(subset, np.ndarray):
-        mask = np.fromiter((bool(subset(index)) for index in range(samples)), np.bool_, samples)
+        mask = np.fromiter((_said(subset, index) for index in range(samples)), np.bool_, samples)
     elif subset.dtype.kind == "b":
         if len(subset) != samples:
             raise ValueError(

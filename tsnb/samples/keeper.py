@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset, Subset
 
 from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Pressure, free_memory
-from tsnb.samples.choice import HitCost, choose
+from tsnb.samples.choice import HitCost, PackedForms, choose
 from tsnb.samples.cut import Cached
 from tsnb.samples.grown import Grown
 from tsnb.samples.learning import KeptDataset
@@ -175,8 +175,9 @@ class Keeper:
         if not known.any():
             return
         cost_s = np.where(known, memory.cost_s, 0.0)
-        chosen = choose(cost_s, memory.sizes, room_within(memory.room_bytes), _hit_cost())
-        memory.place(*chosen)
+        packed = PackedForms(memory.packed_sizes, memory.unpack_s)
+        chosen = choose(cost_s, memory.sizes, room_within(memory.room_bytes), _hit_cost(), packed)
+        memory.place(chosen)
         if not self.lenders.place_anew(memory) and not len(chosen.indices):
             self._gain_nothing()
             return
@@ -202,7 +203,8 @@ class Keeper:
             why = f"{why}: kept as they are before `transform`"
         elif why and why != _NO_GAIN and not self._explicit:
             why = f"{why}. {_WAY_OUT}"
-        kept = int(np.count_nonzero((memory.states == WRITTEN) & (memory.forms == memory.form)))
+        written = (memory.states == WRITTEN) & (memory.forms == memory.form)
+        kept, packed = int(np.count_nonzero(written)), int(np.count_nonzero(written & memory.packed))
         lenders, lent_kept, lent_bytes = (0, 0, 0) if phase == OFF else self.lenders.counts(memory)
         return CacheReading(
             state=_PHASES[phase],
@@ -219,6 +221,7 @@ class Keeper:
             lent_kept=lent_kept,
             lent_bytes=lent_bytes,
             lent_hits=lent_hits,
+            packed=0 if phase == OFF else packed,
         )
 
     def close(self) -> None:

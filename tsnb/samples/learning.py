@@ -31,6 +31,7 @@ from tsnb.samples.cut import Call, Unsplittable, cut_of, filled, template_of
 from tsnb.samples.draws import Draws, another_seed
 from tsnb.samples.lent import LentMemory
 from tsnb.samples.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
+from tsnb.samples.packed import worth
 from tsnb.samples.records import decode, digest, encode, join, part
 
 __all__ = ["KeptDataset"]
@@ -189,7 +190,7 @@ class KeptDataset:
         if known and not memory.same(number, found):
             raise _NotKept("is not the same the second time it is prepared")
         if not known or phase == LEARNING:
-            memory.learn(number, found, cost_s, len(record), form)
+            memory.learn(number, found, cost_s, len(record), form, worth(record, cost_s))
 
     def _probe(self, index: Any, record: bytes, form: int) -> None:
         """Prepare a sample a second time at once, under another seed.
@@ -237,7 +238,8 @@ class KeptDataset:
             sample, calls = cut.fetch(index)
             cost_s = cost_clock() - began - sum(call.took_s for call in calls)
             record = self._record(sample, calls, CUT, before, Draws.now())
-            self._memory.learn(number, digest(record), max(0.0, cost_s), len(record), CUT)
+            cost_s = max(0.0, cost_s)
+            self._memory.learn(number, digest(record), cost_s, len(record), CUT, worth(record, cost_s))
         except _NotKept as error:
             self._give_up(CUT, number, str(error))
         except Exception as error:  # noqa: BLE001  # whatever the user's dataset raises

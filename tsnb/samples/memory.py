@@ -4,8 +4,9 @@
     | header | counters | lists | notes | samples, the densest first |
     +--------+----------+-------+-------+---------------------------+
 
-The lists have, for each sample of the dataset, its digest, its cost, its size, its place, its state, and the machine
-whose memory it lies in if that is another one (`lent`); the header has the table of these machines. No
+The lists have, for each sample of the dataset, its digest, its cost, its size, what it is when it is packed
+(`packed`), whether it is, its place, its state, and the machine whose memory it lies in if that is another one
+(`lent`, unpacked there); the header has the table of these machines. No
 allocation and no lock is needed: the producer gives every chosen sample its place between two epochs, and a
 worker writes a sample there. Two workers that write the same one write the same bytes. A state is set last, so
 whatever is killed leaves a sample that is either kept or is not.
@@ -31,7 +32,8 @@ import numpy as np
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
-from tsnb.samples.choice import ALIGN_BYTES
+from tsnb.samples.choice import ALIGN_BYTES, Chosen
+from tsnb.samples.packed import Packed, pack, unpack
 
 __all__ = [
     "ASSIGNED",
@@ -64,7 +66,7 @@ has a place on another machine; it lies there."""
 
 _HEADER = struct.Struct("<8sQQ16sI")
 """Magic, samples, bytes in all, what dataset it is, and a checksum of these."""
-_MAGIC = b"tsnb-s2\0"
+_MAGIC = b"tsnb-s3\0"
 _PHASE, _FORM, _PASSES, _GAVE = 256, 257, 258, 259
 _USED = slice(264, 272)
 _WHY = slice(512, 1536)
@@ -204,9 +206,12 @@ class SampleMemory:
         self.digests = column(np.uint64), column(np.uint64)
         self.cost_s = column(np.float32)
         self.sizes = column(np.uint32)
+        self.packed_sizes = column(np.uint32)
+        self.unpack_s = column(np.float32)
         self.states = column(np.uint8)
         self.forms = column(np.uint8)
         self.owners = column(np.uint8)
+        self.packed = column(np.bool_)
 
     # -- what all see ------------------------------------------------------------------------------------
 
@@ -267,13 +272,16 @@ class SampleMemory:
 
     # -- samples -----------------------------------------------------------------------------------------
 
-    def learn(self, index: int, digest: bytes, cost_s: float, size: int, form: int) -> None:
-        """Note what was measured of a sample. Called by a worker."""
+    def learn(
+        self, index: int, digest: bytes, cost_s: float, size: int, form: int, packed: Packed | None = None
+    ) -> None:
+        """Note what was measured of a sample; `packed`: what it is if it may be packed. Called by a worker."""
         first, second = struct.unpack("<QQ", digest)
         known = self.states[index] != UNSEEN and self.forms[index] == form
         self.cost_s[index] = min(cost_s, self.cost_s[index]) if known else cost_s
         self.digests[0][index], self.digests[1][index] = first, second
         self.sizes[index] = size
+        self.packed_sizes[index], self.unpack_s[index] = packed or (0, 0.0)
         self.forms[index] = form
         with _fence:
             self.states[index] = SEEN
@@ -285,6 +293,13 @@ class SampleMemory:
 
     def write(self, index: int, record: bytes) -> None:
         """Keep a chosen sample, at its place. Called by a worker."""
+        if self.packed[index]:
+            record = pack(record)
+            if (
+                len(record) != self.packed_sizes[index]
+            ):  # it was another zlib that learned it: there is no such place
+                self.states[index] = GIVEN
+                return
         start = self._start + int(self.offsets[index])
         self._bytes[start : start + len(record)] = np.frombuffer(record, np.uint8)
         with _fence:
@@ -292,13 +307,17 @@ class SampleMemory:
                 self.states[index] = WRITTEN
 
     def read(self, index: int) -> np.ndarray[Any, Any] | None:
-        """Return a private copy of a sample's bytes, uint8; None where it is not kept (any more)."""
+        """Return a private copy of a sample's record, uint8; None where it is not kept (any more)."""
         if self.states[index] != WRITTEN or self.forms[index] != self._bytes[_FORM]:
             return None
+        size = int(self.sizes[index])
         with _fence:
             start = self._start + int(self.offsets[index])
-            made: np.ndarray[Any, Any] = self._bytes[start : start + int(self.sizes[index])].copy()
-        return made if self.states[index] == WRITTEN else None
+            taken = int(self.packed_sizes[index]) if self.packed[index] else size
+            made: np.ndarray[Any, Any] = self._bytes[start : start + taken].copy()
+        if self.states[index] != WRITTEN:
+            return None
+        return unpack(made, size) if self.packed[index] else made
 
     def count(self, worker: int, *, hit: bool, saved_s: float = 0.0, lent: bool = False) -> None:
         """Count one sample. Called by a worker, on a row of its own."""
@@ -311,12 +330,13 @@ class SampleMemory:
 
     # -- the producer's ----------------------------------------------------------------------------------
 
-    def place(self, indices: np.ndarray[Any, Any], offsets: np.ndarray[Any, Any], used_bytes: int) -> None:
+    def place(self, chosen: Chosen) -> None:
         """Give samples their places. Called while no worker runs."""
         self.states[(self.states == CHOSEN) | (self.states == WRITTEN)] = SEEN
-        self.offsets[indices] = offsets
-        self.states[indices] = CHOSEN
-        self.used_bytes = used_bytes
+        self.offsets[chosen.indices] = chosen.offsets
+        self.packed[chosen.indices] = chosen.packed
+        self.states[chosen.indices] = CHOSEN
+        self.used_bytes = chosen.used_bytes
 
     def assign(
         self,
@@ -327,6 +347,7 @@ class SampleMemory:
         """Give samples their places on other machines, by the rows of `lenders`. Called while no worker runs."""
         self.owners[indices] = owners
         self.offsets[indices] = offsets
+        self.packed[indices] = False
         self.states[indices] = ASSIGNED
 
     def withdraw(self, rows: Collection[int]) -> None:
@@ -363,7 +384,8 @@ class SampleMemory:
             self.gave = True
         placed = (self.states == CHOSEN) | (self.states == WRITTEN)
         with _fence:
-            self.states[placed & (self.offsets + self.sizes > keep)] = GIVEN
+            ends = self.offsets + np.where(self.packed, self.packed_sizes, self.sizes)
+            self.states[placed & (ends > keep)] = GIVEN
             self.used_bytes = keep
         self._punch(self._start + keep, self._start + used)
         return used - keep
@@ -409,7 +431,7 @@ def _header(samples: int, limit_bytes: int, identity: bytes) -> bytes:
 
 def _lists_bytes(samples: int) -> int:
     """Return the bytes before the first sample, in whole pages."""
-    columns = sum(-(-samples * width // 64) * 64 for width in (8, 8, 8, 4, 4, 1, 1, 1))
+    columns = sum(-(-samples * width // 64) * 64 for width in (8, 8, 8, 4, 4, 4, 4, 1, 1, 1, 1))
     return -(-(_COUNTERS_AT + 8 * len(COUNTERS) * WORKERS + columns) // mmap.PAGESIZE) * mmap.PAGESIZE
 
 

@@ -285,6 +285,8 @@ class CacheReading:
     """What these take there."""
     lent_hits: Whole = 0
     """Of `hits`, those that were fetched from there."""
+    packed: Whole = 0
+    """Of `kept`, those that lie packed in memory and are unpacked at each hit."""
 
 
 GROWTH_KINDS = ("round", "entered")

@@ -226,8 +226,9 @@ def cached(reading: CacheReading) -> str:
     share = f", {percent(reading.hits / asked)} of samples taken from it{fetched}" if reading.hits else ""
     back = f", {mebibytes(reading.given_bytes / 2**20)} given back" if reading.given_bytes else ""
     why = f" ({reading.why})" if reading.why else ""
+    packed = f" ({reading.packed:,} packed)" if reading.packed else ""
     return (
-        f"cache: {reading.state}, {reading.kept:,} of {reading.samples:,} samples in "
+        f"cache: {reading.state}, {reading.kept:,} of {reading.samples:,} samples{packed} in "
         f"{mebibytes(reading.kept_bytes / 2**20)} of {mebibytes(reading.limit_bytes / 2**20)}{_lent(reading)}"
         f"{share}{back}{why}"
     )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
@@ -18,7 +21,9 @@ from tsnb.native.ties import tie_to_parent
 from tsnb.producer.loader.tickets import TicketDataset
 from tsnb.samples.learning import KeptDataset
 
-__all__ = ["WorkerStart", "mind_own_workers", "travelling"]
+__all__ = ["WorkerStart", "mind_own_workers", "starting_workers", "travelling"]
+
+_starting = threading.local()
 
 
 class WorkerStart:
@@ -110,6 +115,31 @@ def travelling(carried: Any, loader: DataLoader[Any]) -> Any:
     context = loader.multiprocessing_context
     method = context.get_start_method() if context is not None else multiprocessing.get_start_method()
     return carried if method == "fork" else _Travelling(carried)
+
+
+@contextlib.contextmanager
+def starting_workers() -> Iterator[None]:
+    """Let workers that this thread forks inside the block not wait for another thread that reads `sys.stdin`.
+
+    They begin by closing it, and its lock is held by who reads it: a script that serves until its user says
+    something, in a pipe. In the worker there is no such thread that would let go of it.
+    """
+    _starting.here = True
+    try:
+        yield
+    finally:
+        _starting.here = False
+
+
+def _leave_stdin() -> None:
+    if getattr(_starting, "here", False) and sys.stdin is sys.__stdin__ is not None:
+        null = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(null, 0)
+        os.close(null)
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115  # multiprocessing closes it; the former one is left open
+
+
+os.register_at_fork(after_in_child=_leave_stdin)
 
 
 def mind_own_workers(batches: Any) -> None:
