@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
@@ -28,7 +29,6 @@ __all__ = [
     "LEAST",
     "LIMIT_S",
     "LOOK_S",
-    "PREFIX",
     "SKIP",
     "Cost",
     "Profile",
@@ -37,8 +37,6 @@ __all__ = [
     "joined",
 ]
 
-PREFIX = "plan-"
-"""What the names of trials begin with while they are profiled."""
 BATCHES = 24
 """A trial is stopped when it has taken so many..."""
 SKIP = 4
@@ -261,7 +259,7 @@ class Profiled:
         Raises:
             TsnbError: It took too few batches, or failed.
         """
-        name = self.trial.name.removeprefix(PREFIX)
+        name = self.trial.name.removeprefix(PROFILED)
         if self.trial.state == "lost":
             raise TsnbError(
                 f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
