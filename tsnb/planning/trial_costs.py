@@ -305,7 +305,8 @@ class Profiled:
     def _unseen(self) -> str:
         """Say why too little was seen of it."""
         least, took = SKIP + LEAST + 1, self.last.batches if self.last else 0
-        if not took and self.trial.state not in ENDED:
+        stopped = self.trial.state != "done"  # by us, when its time was over
+        if not took and stopped:
             return f"took no batch within {LIMIT_S:.0f} s: does it take them from tsnb.attach()?"
         if not took:
             return "ended without taking a batch: it has to take them from tsnb.attach()"
@@ -314,6 +315,8 @@ class Profiled:
                 f"was over too soon to be profiled: its {took} batches passed between two looks at it: give it "
                 "smaller batches or more epochs"
             )
+        if stopped:
+            return f"took {took} batches within {LIMIT_S:.0f} s, where {least} are needed: give it smaller batches"
         return (
             f"took too few batches to be profiled: {took}, where {least} are needed: give it smaller batches or more "
             "epochs"

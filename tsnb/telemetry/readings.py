@@ -402,7 +402,7 @@ class StreamReading:
 
     def without_profiled(self) -> StreamReading:
         """Return it without trials that are only profiled for a plan (`tsnb.plan`, a planned sweep, `tsnb.place`)."""
-        names = [each.name for each in (*self.consumers, *self.ends)]
+        names = [*(each.name for each in self.consumers), *(each.name for each in self.ends)]
         if not any(map(is_profiled, [*names, *self.pending])):
             return self
         host = self.host
