@@ -234,7 +234,7 @@ def place(
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds, threads = asked.SECONDS.checked("seconds", seconds), asked.THREADS.checked("threads", threads)
     if samples is None and length_of(loader) is None:
-        raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
+        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
     given = math.inf if memory is None else asked.MEMORY.checked("memory", memory)
     stream = f"{PROFILED}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
