@@ -23,11 +23,13 @@ from tsnb.words import did_you_mean
 __all__ = [
     "MAX_CONSUMERS",
     "MODES",
+    "PROFILED",
     "AttachDefaults",
     "attach_defaults",
     "check_balance",
     "check_name",
     "explained",
+    "is_profiled",
     "nobody_elses",
     "private_directory",
     "read_weight",
@@ -41,6 +43,9 @@ MAX_CONSUMERS = 128
 
 MODES = ("pace", "weights", "free")
 """How a stream divides compute between its consumers (docs/balance.md)."""
+
+PROFILED = "tsnb-plan-"
+"""What the names of trials begin with while they are profiled for a plan: no screen, report or recording has them."""
 
 LONGEST_SOCKET = 103
 """Bytes that the path of a unix socket may have: macOS has room for fewer than Linux."""
@@ -116,6 +121,11 @@ attach_defaults = AttachDefaults()
 def is_name(name: object) -> bool:
     """Whether it can name a producer, consumer or trial."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
+
+
+def is_profiled(name: str) -> bool:
+    """Whether a trial or consumer of that name is only profiled for a plan."""
+    return name.startswith(PROFILED)
 
 
 def check_name(name: object, kind: str) -> str:

@@ -200,6 +200,34 @@ def test_what_is_still_to_come_is_what_every_screen_says(state: str, eta: Eta, s
         assert still_to_come(trial, 130.0, 120.0) == (130.0, 130.0)
 
 
+@pytest.mark.parametrize("foretell", [tsnb.plan, tsnb.place])
+def test_what_cannot_be_run_is_refused_before_anything_is_measured(
+    foretell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that cannot be one, a parameter that the function does not have: in the user's words, within moments."""
+    served: list[Any] = []
+    monkeypatch.setattr("tsnb.stalling.result.serve", lambda *given, **_: served.append(given))
+    monkeypatch.setattr("tsnb.planning.placing.serve", lambda *given, **_: served.append(given))
+    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    with pytest.raises(ValueError, match=r"^'small & large' cannot name a trial.*Try 'small-large'"):
+        foretell({"small & large": train}, loader=loader)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'msec'"):
+        foretell([(train, {"msec": 2.0})], loader=loader)
+    assert not served
+
+
+def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It did not end by itself: it was stopped, after the time that it was given."""
+    monkeypatch.setattr("tsnb.planning.profiling.LIMIT_S", 4.0)
+    monkeypatch.setattr("tsnb.planning.trial_costs.LIMIT_S", 4.0)
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("def sleeps():\n    import time\n    time.sleep(600)", made)
+    with pytest.raises(
+        TsnbError, match=r"'sleeps' took no batch within 4 s: does it take them from tsnb\.attach"
+    ):
+        tsnb.plan(made["sleeps"], loader=DataLoader(Numbers(), BATCH), seconds=0.1)
+
+
 def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:
     """One alone, since nothing is known; then as many as fit if each needs twice the largest; never none."""
     assert next_wave(8, 0.0, 16.0) == 1

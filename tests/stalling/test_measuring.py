@@ -16,10 +16,10 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import tsnb
-from tsnb.errors import LoaderFailed
+from tsnb.errors import LoaderFailed, TsnbError
 from tsnb.machine.processes import children_of
 from tsnb.stalling.measuring import rows, undisturbed
 
@@ -234,7 +234,7 @@ def test_what_cannot_be_measured_says_why() -> None:
         tsnb.stalls(batches[:1])
     with pytest.raises(LoaderFailed, match="the disk is on fire"):
         tsnb.stalls(DataLoader(Costly(64, failing=True), BATCH, num_workers=1))
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(TsnbError, match="the step raised ZeroDivisionError at its first batch"):
         tsnb.stalls(batches, step=lambda _: 1 / 0)
     assert not tsnb.producers()
 
@@ -259,3 +259,20 @@ class Pair(NamedTuple):
 def test_the_samples_of_a_batch_are_counted_in_any_nesting(batch: Any, samples: int) -> None:
     """By the first tensor or array that has a first dimension."""
     assert rows(batch) == samples
+
+
+def test_a_step_that_raises_is_told_with_its_line_and_the_batch_it_got() -> None:
+    """The usual mistake is a batch of another form than the step takes; nothing is left of the measurement."""
+    loader = DataLoader(TensorDataset(torch.zeros(64, 2), torch.zeros(64)), 4)
+
+    def step(batch: Any) -> None:
+        batch["image"].sum()
+
+    with pytest.raises(
+        TsnbError,
+        match=r"the step raised TypeError at its first batch, in .*test_measuring\.py, line \d+: list indices .*"
+        r"\nThe batch is a list of 2: Tensor \[4, 2\], Tensor \[4\]\..*step\(next\(iter\(loader\)\)\)",
+    ) as raised:
+        tsnb.stalls(loader, step=step, seconds=0.1)
+    assert isinstance(raised.value.__cause__, TypeError)
+    assert not tsnb.producers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from tests.stalling.made_up import measured
+from tsnb.stalling.sentences import tables
 
 SHARE = "Next: serve this loader once"
 
@@ -83,6 +84,17 @@ def test_without_a_step_a_limit_is_named_and_the_step_asked_for() -> None:
     text = measured(prepare_ms=1, compute_ms=None).text
     assert "a model that takes less than 32 ms for a batch of 32 waits for it" in text
     assert "at most" in text and "Pass step=" in text
+
+
+def test_a_loader_that_costs_less_than_handing_it_over_is_not_to_be_shared() -> None:
+    """With a step or without: it is said that trials would be slower, why, and what to do; no share below 0 %."""
+    for compute_ms in (0.05, None):
+        told = measured(prepare_ms=0.01, served_ms=0.5, compute_ms=compute_ms, workers=0)
+        assert told.sharing(4).gain < 0.5
+        assert "Sharing would make four trials slower" in told.text, told.text
+        assert "Next: leave each trial a loader of its own." in told.text and SHARE not in told.text
+        assert "hardly faster" not in told.text
+        assert "-" not in [row[-1][0] for row in tables(told)[1]] and tables(told)[1][1][-1] == "none"
 
 
 def test_other_programs_are_told_of() -> None:

@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
 from tsnb.experiments.trial import Trial
@@ -32,7 +33,7 @@ from tsnb.planning.conducting import conduct
 from tsnb.planning.oversize import way_out
 from tsnb.planning.profiling import in_waves, starter
 from tsnb.planning.served import Meter
-from tsnb.planning.trial_costs import PREFIX, Profiled, gpu_room_bytes
+from tsnb.planning.trial_costs import Profiled, gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
@@ -233,9 +234,9 @@ def place(
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds, threads = asked.SECONDS.checked("seconds", seconds), asked.THREADS.checked("threads", threads)
     if samples is None and length_of(loader) is None:
-        raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
+        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
     given = math.inf if memory is None else asked.MEMORY.checked("memory", memory)
-    stream = f"{PREFIX}{os.getpid()}-place{next(_numbers)}"
+    stream = f"{PROFILED}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials as board
 from tsnb.experiments.board import launch
@@ -28,7 +29,7 @@ from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
-from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, PREFIX, Profile, Profiled, joined
+from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profile, Profiled, joined
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import serve
 from tsnb.records.selection import delete
@@ -103,7 +104,7 @@ def profile(
         TsnbError: One failed, or took too few batches.
         Exception: As `tsnb.run` and `tsnb.serve` raise.
     """
-    stream = f"{PREFIX}{os.getpid()}-{next(_numbers)}"
+    stream = f"{PROFILED}{os.getpid()}-{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in wanted}
     first = next(iter(starts))
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
@@ -132,7 +133,7 @@ def profile(
 
 def profile_name(name: str) -> str:
     """Return what a trial is called while it is profiled: the end of a long name is what tells it from others."""
-    return PREFIX + name[-(LONGEST - len(PREFIX)) :].lstrip("-._")
+    return PROFILED + name[-(LONGEST - len(PROFILED)) :].lstrip("-._")
 
 
 def starter(each: TrialWish, stream: str, threads: int) -> Start:

@@ -316,7 +316,7 @@ def plan(
     there, rooms = known_devices(devices), gpu_room_bytes()
     memory_bytes = _free_bytes() if memory is None else asked.MEMORY.checked("memory", memory)
     if samples is None and length_of(loader) is None:
-        raise ValueError("The loader does not say how many samples an epoch has: give samples=.")
+        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
     told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
     each_epoch = samples or told.epoch_samples or 1
     held_up = contention(loader, told.served, seconds / 2)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
@@ -28,7 +29,6 @@ __all__ = [
     "LEAST",
     "LIMIT_S",
     "LOOK_S",
-    "PREFIX",
     "SKIP",
     "Cost",
     "Profile",
@@ -37,8 +37,6 @@ __all__ = [
     "joined",
 ]
 
-PREFIX = "plan-"
-"""What the names of trials begin with while they are profiled."""
 BATCHES = 24
 """A trial is stopped when it has taken so many..."""
 SKIP = 4
@@ -272,7 +270,7 @@ class Profiled:
         Raises:
             TsnbError: It took too few batches, or failed.
         """
-        name = self.trial.name.removeprefix(PREFIX)
+        name = self.trial.name.removeprefix(PROFILED)
         if self.trial.state == "lost":
             raise TsnbError(
                 f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
@@ -318,7 +316,8 @@ class Profiled:
     def _unseen(self) -> str:
         """Say why too little was seen of it."""
         least, took = SKIP + LEAST + 1, self.last.batches if self.last else 0
-        if not took and self.trial.state not in ENDED:
+        stopped = self.trial.state != "done"  # by us, when its time was over
+        if not took and stopped:
             return f"took no batch within {LIMIT_S:.0f} s: does it take them from tsnb.attach()?"
         if not took:
             return "ended without taking a batch: it has to take them from tsnb.attach()"
@@ -327,6 +326,8 @@ class Profiled:
                 f"was over too soon to be profiled: its {took} batches passed between two looks at it: give it "
                 "smaller batches or more epochs"
             )
+        if stopped:
+            return f"took {took} batches within {LIMIT_S:.0f} s, where {least} are needed: give it smaller batches"
         return (
             f"took too few batches to be profiled: {took}, where {least} are needed: give it smaller batches or more "
             "epochs"

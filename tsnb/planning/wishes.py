@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tsnb.config import check_name
 from tsnb.errors import TsnbError
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import TrialPlan, epochs_of, name_of, trial_name
-from tsnb.experiments.replanning import replanned
+from tsnb.experiments.replanning import check_fit, replanned
 from tsnb.experiments.trial import Trial
 
 __all__ = ["TrialWish", "one_epoch_text", "wanted"]
@@ -79,8 +81,8 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         caller: The function that the user called.
 
     Raises:
-        TypeError: It is something else.
-        ValueError: No trial was given, or two have one name.
+        TypeError: It is something else, or the parameters do not fit.
+        ValueError: No trial was given, two have one name, or one has a name that cannot be a trial's.
     """
     named = given.items() if isinstance(given, Mapping) else ((None, each) for each in _each(given))
     found = []
@@ -97,13 +99,30 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         long = 1 if said is None else said
         if isinstance(long, bool) or not isinstance(long, (int, float)) or not 0 < long < math.inf:
             raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")
-        found.append(TrialWish(name or trial_name(own, params), fn, dict(params), float(long), said is None))
+        called = check_name(name or trial_name(own, params), "trial")
+        if not isinstance(fn, Trial):
+            _check_parameters(fn, params, own)
+        found.append(TrialWish(called, fn, dict(params), float(long), said is None))
     names = [each.name for each in found]
     if not names or len(set(names)) < len(names):
         raise ValueError(
             f"{caller} needs at least one trial, each with a name of its own: give a mapping of names to functions."
         )
     return found
+
+
+_OURS = ("name", "producer", "threads")
+"""What a function is given as well if it has a parameter of that name."""
+
+
+def _check_parameters(fn: Callable[..., Any], params: Mapping[str, Any], own: str) -> None:
+    """Refuse parameters that do not fit the function: else that is found when all of the loader has been measured.
+
+    Raises:
+        TypeError: They do not fit.
+    """
+    signature = inspect.signature(fn)
+    check_fit(signature, dict.fromkeys(signature.parameters.keys() & set(_OURS)) | dict(params), own)
 
 
 def _known(fn: Callable[..., Any] | Trial, params: Mapping[str, Any]) -> tuple[str, Any]:

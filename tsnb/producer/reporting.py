@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 
+from tsnb.config import is_profiled
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions.groups import awaited
 from tsnb.producer.decisions.members import Member, Phase
@@ -55,6 +56,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
     dispatch, source = core.dispatch, core.source
     newest = dispatch.epochs.newest
     blocked_s = dispatch.drift.blocked_s(now)
+    here = tuple(reading for reading, _ in consumers(core, now, blocked_s))
     return StreamReading(
         time_s=time.time(),
         name=core.settings.name,
@@ -75,7 +77,8 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         touched_bytes=core.arena.touched_bytes(),
         in_place=core.in_place,
         copied=core.copied,
-        consumers=tuple(reading for reading, _ in consumers(core, now, blocked_s)),
+        consumers=here,
+        profiled=sum(is_profiled(each.name) for each in here),
         found=core.growth.found if core.growth is not None else None,
         look_failure=core.growth.look_failure if core.growth is not None else "",
         rounds=core.growth.in_words if core.growth is not None else "",

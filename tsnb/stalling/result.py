@@ -19,6 +19,7 @@ from tsnb.machine.processes import children_of
 from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.changing import changed
 from tsnb.stalling.costs import Round, others, ways
+from tsnb.stalling.counted_step import CountedStep
 from tsnb.stalling.intervals import four_in_five, rounds_of, shared_out, sized_out, spread
 from tsnb.stalling.listing import as_plain
 from tsnb.stalling.measuring import Continued, Step, fresh, length_of, undisturbed
@@ -296,11 +297,12 @@ def stalls(
         TypeError: `loader` is an iterator, which can be gone through once only, or `step` cannot be called.
         ValueError: A number is out of range, or the loader gave no batch.
         LoaderFailed: The loader cannot be shared; says why.
+        TsnbError: The step raised; says what, where, and what batch it was given.
     """
     _check(loader, step, cold)
     trials, threads = asked.TRIALS.checked("trials", trials), asked.THREADS.checked("threads", threads)
     seconds = asked.SECONDS.checked("seconds", seconds)
-    step = None if step is None else _Counting(step)
+    step = None if step is None else CountedStep(step)
     ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
@@ -327,18 +329,6 @@ def stalls(
             rounds.append(Round(alone, computing, together, shared, together_served))
     steps = 0 if step is None else step.runs
     return replace(_result(loader, trials, threads, rounds, storage), steps=steps)
-
-
-class _Counting:
-    """A step that counts how often it runs: it really trains."""
-
-    def __init__(self, step: Step) -> None:
-        self.runs = 0
-        self._step = step
-
-    def __call__(self, batch: Any) -> Any:
-        self.runs += 1
-        return self._step(batch)
 
 
 def _numbers_of(trials: Any) -> list[int]:

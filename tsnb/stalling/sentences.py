@@ -91,6 +91,11 @@ def _next(told: Stalls) -> list[str]:
             advice.append(f"{_each(told)} would get {rate(one)} samples/s then{at_best}.")
         elif told.computing is not None:
             advice.append(f"Then {_why(told, found)}.")
+    elif one <= own * (1 - SMALL):
+        advice.append(
+            f"Sharing would make {_trials(told)} slower: handing a batch over costs more here than a loader each does. "
+            "Next: leave each trial a loader of its own."
+        )
     elif told.computing is not None:
         saved = f", though it saves {found.cpu_saved:.0%} of the CPU time" if found.cpu_saved >= SMALL else ""
         advice.append(f"Sharing makes {_trials(told)} hardly faster{saved}: {_why(told, found)}.")
@@ -100,7 +105,7 @@ def _next(told: Stalls) -> list[str]:
                 f"Next: num_workers={own_workers}; {_each(told).lower()} would get {rate(own)} samples/s ({gain})."
             )
     if told.computing is None:
-        advice.append("Pass step= to see what your model makes of it.")
+        advice.append("Pass step= (--step in a terminal) to see what your model makes of it.")
     return advice
 
 
@@ -184,7 +189,7 @@ def _reading(told: Stalls) -> list[str]:
     elif seen.why_not:
         parts.append(f"What the disk costs could not be measured: {seen.why_not}.")
     elif seen.cached is not None and seen.total_bytes is not None:
-        parts.append("Pass cold=True to measure what the disk costs.")
+        parts.append("Pass cold=True (--cold in a terminal) to measure what the disk costs.")
     return parts
 
 
@@ -254,7 +259,9 @@ def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
         own, one = found.separate, found.shared
         paces = [_paced(own), own.limit, _paced(one), one.limit]
         gain = times(found.gain) + between(found.gain_interval, times, brackets=True)
-        foretold.append([str(number), *paces, gain, f"{found.cpu_saved:.0%}"])
+        foretold.append(
+            [str(number), *paces, gain, f"{found.cpu_saved:.0%}" if found.cpu_saved >= 0 else "none"]
+        )
     return measured, foretold
 
 

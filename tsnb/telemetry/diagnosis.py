@@ -147,6 +147,15 @@ def _say(kind: str, lead: str, rest: str = "", pace: str | None = None) -> Diagn
 
 def _resting(later: StreamReading) -> Diagnosis:
     here = [c for c in later.consumers if c.state != "gone"]
+    if not here and later.profiled:
+        one = later.profiled == 1
+        trials = "1 trial is" if one else f"{later.profiled} trials are"
+        what = "its costs are" if one else "their costs are"
+        return _say(
+            "idle",
+            f"{trials} profiled for a plan.",
+            f"When {what} known, {'it is' if one else 'they are'} stopped.",
+        )
     if not here:
         ready = later.state != "starting"
         return _say(

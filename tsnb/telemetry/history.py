@@ -71,6 +71,7 @@ class History:
 
     def add(self, reading: StreamReading, frame: bytes = b"") -> None:
         """Take in the next reading, with what screens draw of it."""
+        reading = reading.without_profiled()
         with self._lock:
             last = self._moments[-1] if self._moments else None
             ends = {(end.name, end.time_s) for end in reading.ends} - self._ends

@@ -129,7 +129,7 @@ class Recorder:
         if self._done.is_set():
             return
         try:
-            self._put(reading.to_json())
+            self._put(reading.without_profiled().to_json())
             self.readings += 1
         except (OSError, ValueError) as error:  # a full disk; a file that was closed meanwhile
             self._failure = getattr(error, "strerror", None) or str(error)

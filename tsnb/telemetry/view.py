@@ -197,6 +197,7 @@ class StreamView:
             return self._feed(reading)
 
     def _feed(self, reading: StreamReading) -> StreamNews:
+        reading = reading.without_profiled()
         if self.origin_s is None:
             self.origin_s = reading.time_s
         self.latest, self.state = reading, reading.state

@@ -111,3 +111,14 @@ test("the point that is nearest", () => {
   assert.deepEqual([-1, 0.4, 0.6, 9].map((at) => nearest([0, 1, 2], at)), [0, 0, 1, 2]);
   assert.equal(nearest([], 1), -1);
 });
+
+test("no two names are shortened to the same, also where two families end alike", () => {
+  for (const most of [10, 14]) {
+    for (const stems of [["train", "plan-train"], ["resnet18-wide", "resnet34-wide"], ["a-long-stem-of-one", "a-long-stem-of-two"]]) {
+      const names = stems.flatMap((stem) => [16, 256, 2048, 4096].map((width) => `${stem}-width${width}`));
+      const short = shortened(names, most);
+      assert.equal(new Set(names.map((name) => short[name])).size, names.length, JSON.stringify(short));
+      for (const name of names) assert.ok(short[name].length <= name.length, short[name]);
+    }
+  }
+});

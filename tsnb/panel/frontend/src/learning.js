@@ -173,10 +173,21 @@ export function shortened(names, most = 14) {
   const fit = (name) => (name.length > most ? `${name.slice(0, Math.ceil(most / 2))}…${name.slice(1 - Math.floor(most / 2))}` : name);
   // behind what is shared the ends tell more than the beginnings
   const short = cut.map((name, k) => (name !== names[k] && name.length > most ? `…${name.slice(1 - most)}` : fit(name)));
-  return Object.fromEntries(names.map((name, k) => {
+  const apart = names.map((name, k) => {
     const alike = names.filter((_, j) => short[j] === short[k]);
-    return [name, alike.length > 1 ? fromWhere(name, alike, most) : short[k]];
-  }));
+    return alike.length > 1 ? fromWhere(name, alike, most) : short[k];
+  });
+  return Object.fromEntries(names.map((name, k) => [name, apart.filter((one) => one === apart[k]).length > 1 ? bothEnds(name, names, most) : apart[k]]));
+}
+
+/** A name's beginning and end, as little longer than asked for as tells it from all others: families may end alike. */
+function bothEnds(name, names, most) {
+  const ends = (one, letters) => (one.length <= letters ? one : `${one.slice(0, Math.ceil((letters - 1) / 2))}…${one.slice(-Math.floor((letters - 1) / 2))}`);
+  for (let letters = most; letters < name.length; letters++) {
+    const found = ends(name, letters);
+    if (!names.some((other) => other !== name && ends(other, letters) === found)) return found;
+  }
+  return name;
 }
 
 /** How many parts several names have in common, each with one of its own left. */
