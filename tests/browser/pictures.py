@@ -26,7 +26,7 @@ TRAINING = """
 def train(net, lr=0.003, epochs=40):
     rate = tsnb.live("lr", lr)
     stream, optimizer = tsnb.attach(), torch.optim.Adam(net.parameters(), lr=lr)
-    for epoch in range(epochs):
+    for epoch in tsnb.epochs(epochs):
         net.train()
         for images, labels in stream:
             rate.apply(optimizer)

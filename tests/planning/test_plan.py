@@ -19,6 +19,7 @@ from tsnb.experiments.cells import run_cell
 from tsnb.planners.timeline import newest
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.profiling import next_wave
+from tsnb.planning.wishes import wanted
 from tsnb.telemetry.eta import NO_ETA, Eta
 
 pytestmark = pytest.mark.system
@@ -214,6 +215,21 @@ def test_what_cannot_be_run_is_refused_before_anything_is_measured(
     with pytest.raises(TypeError, match="unexpected keyword argument 'msec'"):
         foretell([(train, {"msec": 2.0})], loader=loader)
     assert not served
+
+
+def test_epochs_that_are_planned_are_those_that_are_run() -> None:
+    """`epochs=` is handed to a function that has such a parameter; what a trial itself was given counts before it."""
+    train, made = make_train(), {"__name__": "__main__"}
+    exec("def plain():\n    pass", made)
+    names = {"default": train, "own": (train, {"epochs": 5}), "plain": made["plain"]}
+    default, own, plain = wanted(names, 3)
+    assert [each.epochs for each in (default, own, plain)] == [3.0, 5.0, 3.0]
+    assert [each.params.get("epochs") for each in (default, own, plain)] == [3, 5, None]
+    assert [each.name for each in wanted([train], 3)] == ["train"]
+    assert wanted(train, 2.5)[0].params == {"epochs": 2.5} and type(default.params["epochs"]) is int
+    assert wanted(train, None)[0].params == {}
+    cell = run_cell("cell", "epochs = 1", {}).wait(60)
+    assert wanted({"again": cell}, 3)[0].params == {}, "it does not take any from outside"
 
 
 def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

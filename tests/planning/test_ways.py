@@ -103,3 +103,13 @@ def test_what_is_to_be_planned_is_read_in_every_form() -> None:
 def test_times_are_read_at_a_glance(seconds: float, text: str) -> None:
     """Seconds, minutes, hours."""
     assert duration(seconds) == text
+
+
+def test_a_way_that_takes_as_long_as_the_chosen_one_is_no_comparison() -> None:
+    """All at once is the best list here: the words compare it with the others."""
+    one = LoaderCost(0.001, 0.001, 0.0)
+    ways = foretold({1: (job("a", 0.1), job("b", 0.1))}, one, one, 2.0, math.inf, 0.1)
+    found = chosen(ways)
+    listed = next(way for way in ways if way.way == LISTED)
+    assert found.way == TOGETHER and duration(listed.makespan_s) == duration(found.makespan_s)
+    assert LISTED not in why(ways, found, "loader") and IN_TURN in why(ways, found, "loader")

@@ -286,7 +286,8 @@ def plan(
             name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
             `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
         loader: The DataLoader that they train on.
-        epochs: Epochs of each trial; by default its parameter "epochs", given or by default, or 1.
+        epochs: Epochs of each trial that is not given a number of its own. A function that has a parameter "epochs"
+            gets it, so `run` trains as long as was planned. Left out: that parameter, given or by default, or 1.
         samples: Samples in an epoch, if the loader does not say.
         cores: CPU cores for all of them; by default those of this process.
         memory: Memory for all of them: "12GiB"; by default all that is free.

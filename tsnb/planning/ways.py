@@ -136,8 +136,12 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
     }[choice.way]
     if set(choice.threads.values()) - {1}:
         said += f" ({in_threads(choice.threads)})"
-    others = sorted((way for way in ways if way is not choice and way.fits), key=lambda way: way.makespan_s)
-    text = f"Run them {said}: {duration(choice.makespan_s)}"
+    as_long = duration(choice.makespan_s)
+    others = sorted(
+        (way for way in ways if way.fits and duration(way.makespan_s) != as_long),
+        key=lambda way: way.makespan_s,
+    )
+    text = f"Run them {said}: {as_long}"
     if others:
         text += f", where {others[0].way} takes {duration(others[0].makespan_s)}"
         if len(others) > 1:

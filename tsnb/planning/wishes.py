@@ -77,7 +77,7 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
 
     Args:
         given: Functions, or pairs of a function and its parameters; with a mapping under the trials' names.
-        epochs: That each takes, where its parameters do not say so by "epochs".
+        epochs: That each takes that is not given its own by "epochs"; a function with such a parameter gets it.
         caller: The function that the user called.
 
     Raises:
@@ -95,11 +95,13 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
                 'A trial counts for its cell: tsnb.trials["cnn"].'
             )
         own, there = _known(fn, params)
-        said = epochs if epochs is not None else there
+        said = there if epochs is None or "epochs" in params else epochs
         long = 1 if said is None else said
         if isinstance(long, bool) or not isinstance(long, (int, float)) or not 0 < long < math.inf:
             raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")
         called = check_name(name or trial_name(own, params), "trial")
+        if epochs is not None and _takes_epochs(fn):  # what is planned is what is run
+            params = {"epochs": int(long) if long == int(long) else long, **params}
         if not isinstance(fn, Trial):
             _check_parameters(fn, params, own)
         found.append(TrialWish(called, fn, dict(params), float(long), said is None))
@@ -123,6 +125,14 @@ def _check_parameters(fn: Callable[..., Any], params: Mapping[str, Any], own: st
     """
     signature = inspect.signature(fn)
     check_fit(signature, dict.fromkeys(signature.parameters.keys() & set(_OURS)) | dict(params), own)
+
+
+def _takes_epochs(fn: Callable[..., Any] | Trial) -> bool:
+    """Whether code has a parameter `epochs` that can be given to it."""
+    if not isinstance(fn, Trial):
+        return "epochs" in inspect.signature(fn).parameters
+    plan = fn.life.plan
+    return "epochs" in plan.params or (plan.signature is not None and "epochs" in plan.signature.parameters)
 
 
 def _known(fn: Callable[..., Any] | Trial, params: Mapping[str, Any]) -> tuple[str, Any]:
