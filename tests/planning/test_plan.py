@@ -207,7 +207,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_measured(
 ) -> None:
     """A name that cannot be one, a parameter that the function does not have: in the user's words, within moments."""
     served: list[Any] = []
-    monkeypatch.setattr("tsnb.stalling.result.serve", lambda *given, **_: served.append(given))
+    monkeypatch.setattr("tsnb.stalling.serving.serve", lambda *given, **_: served.append(given))
     monkeypatch.setattr("tsnb.planning.placing.serve", lambda *given, **_: served.append(given))
     train, loader = make_train(), DataLoader(Numbers(), BATCH)
     with pytest.raises(ValueError, match=r"^'small & large' cannot name a trial.*Try 'small-large'"):

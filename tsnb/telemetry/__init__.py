@@ -3,6 +3,7 @@
 | module | what it owns |
 |---|---|
 | `readings` | a stream's and a machine's readings as values; their JSON, checked |
+| `sample_readings` | of these, what becomes of samples: the cache, and data that grows |
 | `observer`, `following` | a connection that reads them; a thread that does |
 | `tuning` | how many workers its loader is to have |
 | `watching` | one such thread a stream and process, with its view and its history |

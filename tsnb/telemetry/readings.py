@@ -29,6 +29,7 @@ from typing import Annotated, Any
 from tsnb.config import is_profiled
 from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
+from tsnb.telemetry.sample_readings import CACHE_STATES, GROWTH_KINDS, CacheReading, GrowthReading
 
 __all__ = [
     "ABSENT",
@@ -247,69 +248,6 @@ class TuningReading:
     """What "auto" has measured, oldest first; the last 32."""
     worker_bytes: Whole = 0
     """What one worker needs, as "auto" has measured it; 0: not yet, or a number was asked for."""
-
-
-CACHE_STATES = ("learning", "proving", "serving", "off")
-"""learning: what each sample costs is measured, in the first epoch; proving: each is prepared a second time and
-compared, and chosen ones are kept; serving: kept ones are taken; off: samples cannot be kept, `why` says the reason."""
-
-
-@dataclass(frozen=True)
-class CacheReading:
-    """The cache of a stream's samples at one moment (docs/caching.md)."""
-
-    state: Text
-    """One of `CACHE_STATES`."""
-    why: Text
-    """Why samples are kept as they are before `transform`, or not at all; empty where neither is so."""
-    samples: Whole
-    """In the data set."""
-    kept: Whole
-    """Of them in memory."""
-    kept_bytes: Whole
-    """Memory in use, with the notes on each sample."""
-    limit_bytes: Whole
-    """What it may use."""
-    given_bytes: Whole
-    """Given back so far because memory was short."""
-    hits: Whole
-    """Samples taken from it so far."""
-    misses: Whole
-    """Samples prepared so far."""
-    saved_s: Number
-    """What preparing the taken ones would have cost, in seconds of one core."""
-    lenders: Whole = 0
-    """Other machines of the cluster in whose memory samples are kept."""
-    lent_kept: Whole = 0
-    """Samples in their memory, beside `kept`."""
-    lent_bytes: Whole = 0
-    """What these take there."""
-    lent_hits: Whole = 0
-    """Of `hits`, those that were fetched from there."""
-    packed: Whole = 0
-    """Of `kept`, those that lie packed in memory and are unpacked at each hit."""
-
-
-GROWTH_KINDS = ("round", "entered")
-"""round: an epoch of selected samples began; entered: new samples came into an epoch, or it began with them."""
-
-
-@dataclass(frozen=True)
-class GrowthReading:
-    """Something that became of a growing data set's samples (docs/growing.md)."""
-
-    time_s: Number
-    """When: wall clock, seconds since 1970."""
-    kind: Text
-    """One of `GROWTH_KINDS`."""
-    epoch: Whole
-    """The epoch's number, from 0; a round's is that of its epoch."""
-    samples: Whole
-    """How many the round has, or have entered."""
-    select: Text = ""
-    """Which samples a round has, as they were asked for."""
-    reason: Text = ""
-    """What its trigger said, in words; empty where that is not known."""
 
 
 @dataclass(frozen=True)
