@@ -14,12 +14,14 @@ A page that opens gets all frames up to a bound of bytes, and of more the same p
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import NamedTuple
 
+from tsnb.config import is_profiled
 from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["FULL_S", "MOST", "PAGE_BYTES", "History", "Moment"]
+__all__ = ["FULL_S", "MOST", "PAGE_BYTES", "History", "Moment", "without_profiled"]
 
 FULL_S = 600.0
 """The last ten minutes are kept whole: 2,400 readings at four a second."""
@@ -71,7 +73,7 @@ class History:
 
     def add(self, reading: StreamReading, frame: bytes = b"") -> None:
         """Take in the next reading, with what screens draw of it."""
-        reading = reading.without_profiled()
+        reading = without_profiled(reading)
         with self._lock:
             last = self._moments[-1] if self._moments else None
             ends = {(end.name, end.time_s) for end in reading.ends} - self._ends
@@ -154,3 +156,22 @@ def thinned(moments: list[Moment], most: int, full_s: float, turns: set[int]) ->
             kept[-1], looked = moment, True
     # a stream on which something changes all the time: its latest changes are kept
     return kept[-(2 * room) :] + recent
+
+
+def without_profiled(reading: StreamReading) -> StreamReading:
+    """Return a reading without trials that are only profiled (`tsnb.plan`, a planned sweep, `tsnb.place`)."""
+    names = [*(each.name for each in reading.consumers), *(each.name for each in reading.ends)]
+    if not any(map(is_profiled, [*names, *reading.pending])):
+        return reading
+    host = reading.host
+    if host is not None:
+        seen = {name: process for name, process in host.consumers.items() if not is_profiled(name)}
+        host = replace(host, consumers=seen)
+    return replace(
+        reading,
+        host=host,
+        consumers=tuple(each for each in reading.consumers if not is_profiled(each.name)),
+        ends=tuple(each for each in reading.ends if not is_profiled(each.name)),
+        moves=tuple(each for each in reading.moves if not is_profiled(each.consumer)),
+        pending={name: said for name, said in reading.pending.items() if not is_profiled(name)},
+    )

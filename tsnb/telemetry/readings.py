@@ -23,10 +23,9 @@ import dataclasses
 import functools
 import json
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from tsnb.config import is_profiled
 from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
 from tsnb.telemetry.sample_readings import CACHE_STATES, GROWTH_KINDS, CacheReading, GrowthReading
@@ -334,24 +333,6 @@ class StreamReading:
             brief: Leave out what each field has where nothing else is said: `from_json` reads the same of it, faster.
         """
         return json.dumps(_fields(self, brief=brief), separators=(",", ":"), allow_nan=False)
-
-    def without_profiled(self) -> StreamReading:
-        """Return it without trials that are only profiled for a plan (`tsnb.plan`, a planned sweep, `tsnb.place`)."""
-        names = [*(each.name for each in self.consumers), *(each.name for each in self.ends)]
-        if not any(map(is_profiled, [*names, *self.pending])):
-            return self
-        host = self.host
-        if host is not None:
-            seen = {name: process for name, process in host.consumers.items() if not is_profiled(name)}
-            host = replace(host, consumers=seen)
-        return replace(
-            self,
-            host=host,
-            consumers=tuple(each for each in self.consumers if not is_profiled(each.name)),
-            ends=tuple(each for each in self.ends if not is_profiled(each.name)),
-            moves=tuple(each for each in self.moves if not is_profiled(each.consumer)),
-            pending={name: said for name, said in self.pending.items() if not is_profiled(name)},
-        )
 
     @classmethod
     def from_json(cls, text: str | bytes) -> StreamReading:

@@ -25,6 +25,7 @@ from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.printable import one_line
 from tsnb.telemetry.following import Follower
+from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["FORMAT", "Recorder", "read_recording", "record"]
@@ -129,7 +130,7 @@ class Recorder:
         if self._done.is_set():
             return
         try:
-            self._put(reading.without_profiled().to_json())
+            self._put(without_profiled(reading).to_json())
             self.readings += 1
         except (OSError, ValueError) as error:  # a full disk; a file that was closed meanwhile
             self._failure = getattr(error, "strerror", None) or str(error)

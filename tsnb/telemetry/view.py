@@ -20,6 +20,7 @@ from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
 from tsnb.telemetry.frames import Curves, frame
+from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
@@ -197,7 +198,7 @@ class StreamView:
             return self._feed(reading)
 
     def _feed(self, reading: StreamReading) -> StreamNews:
-        reading = reading.without_profiled()
+        reading = without_profiled(reading)
         if self.origin_s is None:
             self.origin_s = reading.time_s
         self.latest, self.state = reading, reading.state
