@@ -232,9 +232,12 @@ def test_epochs_that_are_planned_are_those_that_are_run() -> None:
     assert wanted({"again": cell}, 3)[0].params == {}, "it does not take any from outside"
 
 
-def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It did not end by itself: it was stopped, after the time that it was given."""
+def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It did not end by itself: it was stopped, after the time that it was given. Meanwhile a line says who is late."""
     monkeypatch.setattr("tsnb.planning.profiling.LIMIT_S", 4.0)
+    monkeypatch.setattr("tsnb.planning.profiling.SILENT_S", 1.0)
     monkeypatch.setattr("tsnb.planning.trial_costs.LIMIT_S", 4.0)
     made: dict[str, Any] = {"__name__": "__main__"}
     exec("def sleeps():\n    import time\n    time.sleep(600)", made)
@@ -242,6 +245,7 @@ def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(monkeypatch: pyt
         TsnbError, match=r"'sleeps' took no batch within 4 s: does it take them from tsnb\.attach"
     ):
         tsnb.plan(made["sleeps"], loader=DataLoader(Numbers(), BATCH), seconds=0.1)
+    assert capsys.readouterr().out.count("sleeps: no batch yet; waited for up to 4 s") == 1
 
 
 def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:

@@ -12,10 +12,17 @@ __all__ = ["load", "named", "numbers"]
 
 
 def load(target: str) -> Any:
-    """Return a loader by its name, or what the function of that name returns."""
+    """Return a loader by its name, or what the function of that name returns.
+
+    Raises:
+        ValueError: There is no such thing, or it is None.
+    """
     found = named(target)
     iterable = hasattr(found, "__iter__") or not callable(found)
-    return found if iterable else found()
+    loader = found if iterable else found()
+    if loader is None:
+        raise ValueError(f"{target} is None, or returned it: name a loader, or a function that returns one.")
+    return loader
 
 
 def named(target: str) -> Any:

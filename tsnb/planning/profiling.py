@@ -29,6 +29,7 @@ from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.outlets import outlet_here
 from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profile, Profiled, joined
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import serve
@@ -53,6 +54,9 @@ MOST = 16
 """So many are profiled at once at most."""
 GATE_S = 60.0
 """Those that are profiled together wait so long for one that takes longer before its first batch."""
+
+SILENT_S = 10.0
+"""After so long it is said who has not taken a batch yet."""
 
 Start = Callable[[Path | None], Trial]
 """Starts a trial, behind a gate if there is one."""
@@ -262,12 +266,22 @@ def _watch(
 ) -> None:
     """Look at trials until each has taken enough batches."""
     trials = list(group.trials.values())
-    deadline_s = time.monotonic() + LIMIT_S
+    deadline_s, tell_s = time.monotonic() + LIMIT_S, time.monotonic() + SILENT_S
     while not all(each.done for each in trials) and time.monotonic() < deadline_s:
         group.look({consumer.name: consumer for consumer in look().consumers})
+        late = [
+            name for name, each in group.trials.items() if not each.last and each.trial.state not in ENDED
+        ]
+        if late and time.monotonic() > tell_s:
+            tell_s = math.inf
+            _say(f"{' and '.join(late)}: no batch yet; waited for up to {LIMIT_S:.0f} s, then this ends")
         if not group.over:
             note(trials)
         time.sleep(LOOK_S)
+
+
+def _say(line: str) -> None:
+    outlet_here("profile").publish("stream", {"name": "stdout", "text": f"{line}\n"})
 
 
 def _leave_longest(

@@ -102,6 +102,8 @@ class Plan:
     """The GPU that each trial gets, by name; empty where none was asked for."""
     soonest_s: float = 0.0
     """Seconds before which no order on one stream can have all done, by the same costs."""
+    cores: float = 0.0
+    """For all of it."""
     _ran: _Ran = field(default_factory=_Ran, repr=False, compare=False)
     """What `run` has started."""
 
@@ -208,7 +210,7 @@ class Plan:
             "choice": self.choice.way,
             "text": self.text,
             "soonest_s": self.soonest_s,
-            "cores": self.loading.cores,
+            "cores": self.cores,
             "open_ended": self.open_ended,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
             "ways": ways,
@@ -254,10 +256,12 @@ class Plan:
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
         beside = any(cost.beside for cost in self.costs.values())
+        measured = self.loading.cores
+        elsewhere = "" if self.cores == measured else f", for {self.cores:g} cores"
         bound = f" No order on one stream can have all done before {duration(self.soonest_s)}."
         return (
             f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
-            f"and the loader measured alone, shared, and shared twice at once, on {self.loading.cores:g} cores."
+            f"and the loader measured alone, shared, and shared twice at once, on {measured:g} cores{elsewhere}."
             + bound
         )
 
@@ -366,6 +370,7 @@ def plan(
         mine,
         gets,
         soonest_s(list(mine.values()), one, has, memory_bytes),
+        has,
     )
     show(lambda: made.timeline)
     return made
