@@ -130,7 +130,10 @@ class Grown(Dataset[Any]):
 
         Raises:
             TsnbError: As `refresh`.
+            ValueError: `samples` is not a number.
         """
+        if not isinstance(samples, int):
+            raise ValueError(f"wait({samples!r:.40}): give a number of samples.")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.refresh() < samples:
             if deadline is not None and time.monotonic() > deadline:
@@ -392,11 +395,17 @@ class _Listing:
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
         """Write down the keys that are new, in the order of the listing."""
-        listed = list(self._list_keys())
-        wrong = next((key for key in listed if not isinstance(key, str) or not key), None)
-        if wrong is not None:
+        given: Any = self._list_keys()
+        if isinstance(given, Iterable) and not isinstance(
+            given, (str, bytes)
+        ):  # a text is no list of its letters
+            listed = list(given)
+            wrong = [key for key in listed if not isinstance(key, str) or not key]
+        else:
+            listed, wrong = [], [given]
+        if wrong:
             raise TsnbError(
-                f"the function that lists samples gave {wrong!r:.80}: let it return a list of texts, one for each "
+                f"the function that lists samples gave {wrong[0]!r:.80}: let it return a list of texts, one for each "
                 "sample, all different; parse= gets that text."
             )
         fresh = [
@@ -458,7 +467,7 @@ def grow(
         raise TypeError(
             f"label= must be a function that tells a sample's class, and a {type(label).__name__} cannot be called."
         )
-    if not settle_s >= 0:
+    if not isinstance(settle_s, (int, float)) or not settle_s >= 0:
         raise ValueError(f"settle_s={settle_s!r}: give seconds, 0 or more.")
     if callable(source):
         if index is None:
@@ -469,6 +478,11 @@ def grow(
         found: _Folder | _Lines | _Listing = _Listing(source)
         place = os.fspath(index)
     else:
+        if not isinstance(source, (str, os.PathLike)):
+            kind = type(source).__name__
+            raise TypeError(
+                f"tsnb.grow expected a folder, a file or a function that lists samples, and got a {kind}."
+            )
         path = Path(source).absolute()
         lines = path.is_file()
         beside = path.with_name(f".{path.name}.tsnb-index") if lines else path / ".tsnb-index"
