@@ -57,7 +57,7 @@ class Row:
 
 def decisions_s(nodes: int, batches: int) -> float:
     """Return the CPU seconds of the hub's decisions for one batch to so many relays."""
-    dispatch = ClusterDispatch(4, 14, 35.0, 1 << 40, repeatable=False)
+    dispatch = ClusterDispatch(4, 14, 35.0, 1 << 40, 0.0, repeatable=False)
     keys = [dispatch.join(f"n{n}", 0.0) for n in range(nodes)]
     for key in keys:
         dispatch.ask(key, 1, 0, 0, False, 0.0)

@@ -72,10 +72,11 @@ class Taker:
         epochs: int = 1,
         *,
         stop_at: int = -1,
+        then_at: int = -1,
         state: Any = None,
         **options: Any,
     ) -> None:
-        """Begin to take; stand still after `stop_at` batches until `go_on`."""
+        """Begin to take; stand still after `stop_at` batches, and after `then_at`, until `go_on` each time."""
         self.taken, self.labels, self.error = [], [], ""
         self.hold.clear()
         consumer = tsnb.attach(name, producer=stream, **options)
@@ -83,11 +84,11 @@ class Taker:
             consumer.load_state_dict(state)
         with contextlib.suppress(TypeError):
             self.length = len(consumer)
-        arguments = (consumer, epochs, stop_at)
+        arguments = (consumer, epochs, {stop_at, then_at})
         self.thread = threading.Thread(target=self._take, args=arguments, daemon=True)
         self.thread.start()
 
-    def _take(self, consumer: Any, epochs: int, stop_at: int) -> None:
+    def _take(self, consumer: Any, epochs: int, stops: set[int]) -> None:
         count = 0
         try:
             for _ in range(epochs):
@@ -100,8 +101,9 @@ class Taker:
                     self.labels[-1].append(batch["label"].tolist())
                     count += 1
                     self.state = consumer.state_dict()
-                    if count == stop_at:
+                    if count in stops:
                         self.hold.wait()
+                        self.hold.clear()
         except Exception as error:  # noqa: BLE001  # told to who asks
             self.error = f"{type(error).__name__}: {error}"
         finally:

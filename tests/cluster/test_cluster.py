@@ -72,10 +72,10 @@ def takers(machines: Machines) -> Iterator[list[Place]]:
         place.end()
 
 
-def together(places: list[Place], stream: str, epochs: int = 1, first: int = 1) -> None:
-    """Have them take the first batches of the same epoch, and stand still there."""
+def together(places: list[Place], stream: str, epochs: int = 1, first: int = 1, then: int = -1) -> None:
+    """Have them take the first batches of the same epoch, and stand still there, and again after `then` batches."""
     begun = [
-        place.actor.start.remote(f"c{number}", stream, epochs, stop_at=first)
+        place.actor.start.remote(f"c{number}", stream, epochs, stop_at=first, then_at=then)
         for number, place in enumerate(places)
     ]
     ray.get(begun, timeout=ANSWER_S)  # each machine's relay starts meanwhile

@@ -1,10 +1,14 @@
-"""A cache over the machines of a real Ray cluster: one that lends memory is killed in the middle."""
+"""A cache over the machines of a real Ray cluster: one that lends memory is killed, or the producer is."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import json
+import os
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import psutil
@@ -12,9 +16,11 @@ import pytest
 import ray
 
 import tsnb
-from tests.cluster.conftest import Machines, hub_of, patiently, status, until
-from tests.cluster.takers import ROWS, loader
-from tests.cluster.test_cluster import ALONE, Place, epochs, relay_pid, together
+from tests.cluster.conftest import GONE_S, Machines, hub_of, patiently, status, until
+from tests.cluster.takers import BATCHES, ROWS, digest, loader
+from tests.cluster.test_cluster import ALONE, ROOT, Place, epochs, relay_pid, together
+from tsnb.options import StreamOptions
+from tsnb.producer.serving import serve_here
 from tsnb.telemetry.readings import CacheReading
 from tsnb.wire.messages import PROTOCOL
 
@@ -22,6 +28,22 @@ pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, fun
 
 EPOCHS = 14
 SLOW_S = 0.006
+AHEAD = 10
+"""Batches: more than are kept for who comes late, and not to the end of the epoch."""
+SERVE = f"""
+import json, os, sys
+sys.path.insert(0, {str(ROOT)!r})
+import tsnb
+from tests.cluster.takers import loader
+from tsnb.samples.memory import adopt
+if sys.argv[2] != "-":
+    adopt(int(sys.argv[2]))
+served = loader(slow_s={SLOW_S}, shuffle=True)
+options = {{"cache": "4MiB", "workers": 2, "patience_s": 120}}  # so long trials may take to come back
+with tsnb.serve(served, name="again", seed=1, engine="ray://" + sys.argv[1], **options) as producer:
+    while os.read(0, 1):
+        print(json.dumps(vars(producer.status().cache)), flush=True)
+"""
 
 
 @pytest.fixture
@@ -104,3 +126,100 @@ def test_one_relay_on_each_machine_lends_and_none_on_the_producers(machines: Mac
         assert keeper is not None
         until(lambda: keeper.lenders._now)
         assert [lender.machine for lender in keeper.lenders._now] == [machines.ids()[2]]
+
+
+class Serving:
+    """A producer in a process of its own, which can be killed.
+
+    Args:
+        machines: The cluster.
+        memory: The descriptor of a cache's memory that it is to adopt, as a producer has that is started again.
+    """
+
+    def __init__(self, machines: Machines, memory: int | None) -> None:
+        self.process = subprocess.Popen(
+            [
+                sys.executable,
+                "-c",
+                SERVE,
+                machines.cluster.address,
+                "-" if memory is None else str(memory),
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=() if memory is None else (memory,),
+            text=True,
+        )
+        self.cache()  # it serves
+
+    def cache(self) -> CacheReading:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return CacheReading(**json.loads(self.process.stdout.readline()))
+
+    def __enter__(self) -> Serving:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def stop(self) -> None:
+        self.process.communicate(timeout=GONE_S)
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["its memory is kept", "its memory goes with it"])
+def test_a_killed_producer_is_served_again_and_trials_go_on_where_they_were(
+    machines: Machines, places: list[Place], *, kept: bool
+) -> None:
+    """Each sample once, whatever lay on which machine; what was kept elsewhere is prepared again, and kept again."""
+    with serve_here(loader(shuffle=True), StreamOptions(seed=1), name="alone") as alone:
+        batches = tsnb.attach("all", producer=alone.name)
+        wanted = [digest(batch) for _ in range(EPOCHS) for batch in batches]
+    memory = os.memfd_create("cache") if kept else None
+    with Serving(machines, memory) as former:
+        stop_at = 5 * BATCHES + 3
+        together(places, "again", EPOCHS, then=stop_at)
+        for place in places:
+            place("go_on")
+        until(lambda: all(place("count") == stop_at for place in places))
+        before = former.cache()
+        assert (before.state, before.lenders) == ("serving", 2)
+        assert before.lent_hits > 50
+        relays = [relay_pid(place, "again") for place in places]
+    taken, states = [], []
+    for place in places:
+        place("go_on")
+        begun, error = place("result")
+        assert error.startswith("ProducerGone")
+        taken.append([row for _, rows in begun for row in rows])
+        states.append(place("place"))
+        assert len(taken[-1]) < len(wanted)
+    until(lambda: not any(psutil.pid_exists(relay) for relay in relays))
+    with Serving(machines, memory) as again:
+        held = again.cache()
+        assert (held.state, held.kept) == (("serving", before.kept) if kept else ("learning", 0))
+        assert (held.lenders, held.lent_kept) == (0, 0), "that lay in relays that have ended"
+        first, second = sorted((0, 1), key=lambda number: -states[number]["batch"])
+        for number, stop_at in ((first, AHEAD), (second, -1)):
+            left = EPOCHS - states[number]["epoch"]
+            places[number]("start", f"c{number}", "again", left, stop_at=stop_at, state=states[number])
+            until(lambda number=number, stop_at=stop_at: places[number]("count") >= max(1, stop_at))  # type: ignore[misc]
+        places[first]("go_on")  # the other one has come, to a place that was given before
+
+        def all_is_kept() -> bool:
+            found = again.cache()
+            return (found.state, found.lenders) == ("serving", 2) and found.lent_kept > found.kept > 50
+
+        until(all_is_kept)
+        for place, begun in zip(places, taken, strict=True):
+            whole = [*begun, *(row for rows in epochs(place) for row in rows)]
+            assert whole == wanted[: len(whole)]
+            assert len(whole) >= len(wanted) - BATCHES, "one epoch less, if it was killed between two"
+        relays = [relay_pid(place, "again") for place in places]
+        again.stop()
+        until(lambda: not any(psutil.pid_exists(relay) for relay in relays))
+    if memory is not None:
+        os.close(memory)

@@ -158,8 +158,10 @@ def test_a_machine_with_a_smaller_store_that_comes_later_makes_the_window_smalle
     assert len(one.complete) > 2
 
 
-def new_dispatch(budget_bytes: int = 1000, window: int = 4, band: int = 6) -> ClusterDispatch:
-    return ClusterDispatch(window, band, 5.0, budget_bytes, repeatable=True)
+def new_dispatch(
+    budget_bytes: int = 1000, window: int = 4, band: int = 6, now: float = 0.0
+) -> ClusterDispatch:
+    return ClusterDispatch(window, band, 5.0, budget_bytes, now, repeatable=True)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -268,6 +270,42 @@ def test_who_comes_back_to_the_middle_of_an_epoch_gets_just_that_place() -> None
     assert (dispatch.wanted.epoch, dispatch.wanted.first) == (0, 2)
 
 
+def test_machines_that_come_back_one_by_one_to_a_producer_that_was_started_again_all_go_on() -> None:
+    """The first has gone on beyond the window when the next comes back to a place before it: all meet there.
+
+    Once the producer has been there for as long as its patience, the next is told that it comes too late.
+    """
+    start = 1000.0  # the clock of a machine that has run for a while
+    dispatch = new_dispatch(now=start)
+    feed, one = SimFeed(dispatch, lambda: 10), SimRelay(dispatch, "one", start)
+    one.asking = True
+    one.want(2, 5, True)
+
+    def go_on(until: Any, now: float) -> None:
+        for _ in range(400):
+            if until():
+                return
+            for relay in (one, *others):
+                relay.act(now)
+            feed.act(now)
+            dispatch.decisions.check()
+        pytest.fail("they do not go on")
+
+    others: list[SimRelay] = []
+    go_on(lambda: one.seq == 11, start + 1)
+    two = SimRelay(dispatch, "two", start + 4)
+    two.asking = True
+    two.want(2, 3, True)
+    others.append(two)
+    go_on(lambda: one.complete and two.complete, start + 4)
+    assert one.epochs[2] == [(2, seq) for seq in range(5, BATCHES)]
+    assert two.epochs[2] == [(2, seq) for seq in range(3, BATCHES)]
+    go_on(lambda: one.epoch == 3 and one.seq == 11, start + 6)
+    three = dispatch.join("three", start + 6)
+    dispatch.ask(three, 1, 3, 2, True, start + 6)
+    assert [type(told.message) for told in dispatch.more(three, 1, start + 6)] == [ms.NotJoined]
+
+
 def test_a_run_is_over_when_nobody_takes_it_and_nobody_can_join_it() -> None:
     """Then the feed leaves it, though a machine is expected back for the next one; while it can be joined, it stays."""
     dispatch = new_dispatch()
@@ -343,7 +381,7 @@ def covers(held: int | None, part: int | None) -> bool:
 def test_every_machine_gets_the_samples_of_all_its_consumers_whatever_happens(seed: int) -> None:
     """Parts that change while epochs are taken, machines that die and come, epochs that hold more than is wanted."""
     rng = random.Random(seed)
-    dispatch = ClusterDispatch(4, 6, 5.0, 1000, repeatable=True, indexed=True)
+    dispatch = ClusterDispatch(4, 6, 5.0, 1000, 0.0, repeatable=True, indexed=True)
     feed = PartFeed(dispatch, rng)
     relays = [SimRelay(dispatch, f"m{n}", 0.0) for n in range(3)]
     for relay in relays:
@@ -377,7 +415,7 @@ def test_every_machine_gets_the_samples_of_all_its_consumers_whatever_happens(se
 
 def test_an_epoch_is_prepared_for_what_the_machines_take_and_for_nothing_else() -> None:
     """The union, exactly; a machine without consumers takes nothing; one that takes all has all prepared."""
-    dispatch = ClusterDispatch(4, 6, 5.0, 1000, repeatable=True, indexed=True)
+    dispatch = ClusterDispatch(4, 6, 5.0, 1000, 0.0, repeatable=True, indexed=True)
     feed = PartFeed(dispatch, random.Random(0))
     feed.rng.random = lambda: 1.0  # type: ignore[method-assign]
     one, two, idle = (SimRelay(dispatch, name, 0.0) for name in ("one", "two", "idle"))

@@ -158,6 +158,23 @@ def test_input_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
         tsnb.grow(list, str, index=tmp_path)
 
 
+@pytest.mark.parametrize("given", ["abc", None, 3, b"abc", [None]])
+def test_a_function_that_lists_no_list_is_refused(tmp_path: Path, given: Any) -> None:
+    """A text is iterable too: its letters would be samples."""
+    with pytest.raises(TsnbError, match=r"gave .*return a list of texts"):
+        tsnb.grow(lambda: given, str, index=tmp_path / "index")
+
+
+def test_sources_and_times_of_another_type_are_refused_by_name(tmp_path: Path) -> None:
+    """As are numbers of samples to wait for."""
+    with pytest.raises(TypeError, match=r"expected a folder, a file or a function.* got a int"):
+        tsnb.grow(3, str)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="settle_s='soon': give seconds"):
+        tsnb.grow(tmp_path, str, settle_s="soon")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="wait\\('all'\\): give a number of samples"):
+        tsnb.grow(tmp_path, str).wait("all")  # type: ignore[arg-type]
+
+
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
 @settings(max_examples=40, deadline=None)
 def test_an_index_cut_at_any_byte_is_whole_up_to_there(batches: list[int], data: st.DataObject) -> None:

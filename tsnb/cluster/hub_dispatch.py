@@ -82,6 +82,7 @@ class ClusterDispatch:
         band: Batches from an epoch's start that are kept for machines that come late.
         patience_s: Seconds that the others wait for a machine that stands still.
         budget_bytes: What may lie in an object store.
+        now: Monotonic seconds. For `patience_s` from then on machines may come back one by one.
         repeatable: Whether the loader can give an epoch again in the same order.
         indexed: Whether batches tell which samples they hold, so that a machine may take a part of them.
 
@@ -97,6 +98,7 @@ class ClusterDispatch:
         band: int,
         patience_s: float,
         budget_bytes: int,
+        now: float,
         *,
         repeatable: bool,
         indexed: bool = False,
@@ -113,7 +115,7 @@ class ClusterDispatch:
         self._slots = self._keys = 0
         self._idle_since: float | None = None
         self._ticked_s: float | None = None
-        self._step(ev.Withdrawn(0), 0.0)  # the local stream has proven the loader: nothing is loaded ahead
+        self._step(ev.Withdrawn(0), now)  # the local stream has proven the loader: nothing is loaded ahead
 
     # -- the loader ----------------------------------------------------------------------------------------
 

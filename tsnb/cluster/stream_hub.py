@@ -82,6 +82,7 @@ class StreamHub:
             band,
             patience_s,
             budget_bytes(),
+            time.monotonic(),
             repeatable=bool(facts["order"]),
             indexed=facts["indices"][0] is not None,
         )

@@ -121,7 +121,10 @@ class Grown(Dataset[Any]):
 
         Raises:
             TsnbError: As `refresh`.
+            ValueError: `samples` is not a number.
         """
+        if not isinstance(samples, int):
+            raise ValueError(f"wait({samples!r:.40}): give a number of samples.")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.refresh() < samples:
             if deadline is not None and time.monotonic() > deadline:
@@ -241,7 +244,7 @@ def grow(
         raise TypeError(
             f"label= must be a function that tells a sample's class, and a {type(label).__name__} cannot be called."
         )
-    if not settle_s >= 0:
+    if not isinstance(settle_s, (int, float)) or not settle_s >= 0:
         raise ValueError(f"settle_s={settle_s!r}: give seconds, 0 or more.")
     if callable(source):
         if index is None:
@@ -252,6 +255,11 @@ def grow(
         found: GrowingFolder | GrowingLines | GrowingListing = GrowingListing(source)
         place = os.fspath(index)
     else:
+        if not isinstance(source, (str, os.PathLike)):
+            kind = type(source).__name__
+            raise TypeError(
+                f"tsnb.grow expected a folder, a file or a function that lists samples, and got a {kind}."
+            )
         path = Path(source).absolute()
         lines = path.is_file()
         beside = path.with_name(f".{path.name}.tsnb-index") if lines else path / ".tsnb-index"

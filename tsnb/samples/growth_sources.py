@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -211,11 +212,17 @@ class GrowingListing:
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
         """Write down the keys that are new, in the order of the listing."""
-        listed = list(self._list_keys())
-        wrong = next((key for key in listed if not isinstance(key, str) or not key), None)
-        if wrong is not None:
+        given: Any = self._list_keys()
+        if isinstance(given, Iterable) and not isinstance(
+            given, (str, bytes)
+        ):  # a text is no list of its letters
+            listed = list(given)
+            wrong = [key for key in listed if not isinstance(key, str) or not key]
+        else:
+            listed, wrong = [], [given]
+        if wrong:
             raise TsnbError(
-                f"the function that lists samples gave {wrong!r:.80}: let it return a list of texts, one for each "
+                f"the function that lists samples gave {wrong[0]!r:.80}: let it return a list of texts, one for each "
                 "sample, all different; parse= gets that text."
             )
         fresh = [
