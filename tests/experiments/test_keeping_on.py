@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import tsnb
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.live_values import NoSuchLiveValue
+from tsnb.experiments.trial_life import TrialLife
 from tsnb.records.run import Run
 from tsnb.telemetry.observer import status
 
@@ -262,6 +264,55 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
         assert losses(hot)[0][1] == 2 * losses(two)[0][1]
         assert [change.samples for change in hot.changes] == [(3 * BATCHES + 1) * 8]
         assert kept.starts[3].path.exists(), "the state is the parent's still"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every_s", [0, 3600])
+def test_a_clone_that_is_killed_goes_on_without_a_row_twice_and_with_its_latest_values(
+    page: Any, tmp_path: Path, every_s: int
+) -> None:
+    """Its record begins where it branched off: what it logged after the kept state goes, and a change of it stays."""
+    once = tmp_path / "once"
+    dies = f"epoch == 3 and number == 7 and float(rate) == 3.0 and not Path({str(once)!r}).exists()"
+    cell = CELL.replace("epoch == 1 and number == 7 and not where and dies", dies)
+    cell = cell.replace("os.kill(", f"Path({str(once)!r}).touch(); os.kill(")
+    cell = cell.replace("every_s=0", "every_s=0, history=2").replace(
+        "drawn=random.random()", "rate=float(rate)"
+    )
+    cell = cell.replace(
+        "        optimizer.step()",
+        "        optimizer.step()\n        number == 3 and float(rate) == 2.0 and rate.set(3.0)",
+    )
+    with serve(seed=5):
+        one = start(page, "one", 4, cell=cell).wait(120)
+        two = one.clone("two", at=3, rate=2.0)
+        with pytest.raises(TsnbError, match="SIGKILL"):
+            two.wait(120)
+        two.extend(1).wait(120)
+    rows = two.metrics.rows
+    assert [row.step for row in rows] == list(range(3 * BATCHES, 5 * BATCHES))
+    assert [row.numbers["rate"] for row in rows] == [2.0] * 4 + [3.0] * (2 * BATCHES - 4)
+    run = Run.find("two")
+    assert run is not None
+    assert [row.step for row in run.rows()[0]] == [row.step for row in rows]
+
+
+@pytest.mark.slow
+def test_rows_of_a_clone_that_are_written_before_its_beginning_is_heard_of_come_once(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the notebook hears that a clone goes on from a state when it has long logged rows."""
+    heard = TrialLife._go_back
+
+    def late(life: TrialLife, rows: int, samples: int) -> None:
+        time.sleep(3.0)
+        heard(life, rows, samples)
+
+    with serve(seed=5):
+        one = start(page, "one", 4, cell=CELL.replace("every_s=0", "every_s=0, history=2")).wait(120)
+        monkeypatch.setattr(TrialLife, "_go_back", late)
+        two = one.clone("two", at=3).wait(120)
+    assert losses(two) == losses(one)[3 * BATCHES :]
 
 
 HALF = """

@@ -139,7 +139,7 @@ class WentBack(NamedTuple):
     """The trial goes on from a state that it has kept, and repeats what came after that."""
 
     rows: int
-    """Rows that it had logged then."""
+    """Rows that it had logged then, without those of a parent that it is a clone of."""
     samples: int
     """Samples that it had taken then."""
 

@@ -411,8 +411,12 @@ class StateKeeper:
         kept, state, wrong = found
         for why in wrong:
             _log.warning("%s; trial %r goes on from the state before", why, self.trial.name)
-        progress = dict(state["progress"])
-        progress["rows"] = max(progress["rows"], self.trial.least_rows)
+        progress: dict[str, Any] = dict(state["progress"])
+        # a clone that begins from its parent's state has logged nothing yet, whatever its parent had
+        progress["of_parent"] = state["name"] != self.trial.name
+        own = 0 if progress["of_parent"] else progress.get("own", progress["rows"])
+        later = max(0, self.trial.least_rows - own)
+        progress["rows"], progress["own"] = progress["rows"] + later, own + later
         self._where = Restored(kept.epoch, kept.batch, progress["samples"], progress["rows"])
         named = state["name"], self.trial.name
         self._restored = {**state, "main": states.renamed(state["main"], *named)}

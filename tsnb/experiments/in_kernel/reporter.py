@@ -62,7 +62,7 @@ class Reporter:
         self._sinks = sinks
         self._beat = beat
         self._rows: list[LoggedRow] = []
-        self._count = count
+        self._count = self._before = count
         self._changing = threading.Lock()
         self._sending = threading.Lock()
         self._wanted = threading.Event()
@@ -80,14 +80,19 @@ class Reporter:
 
     @property
     def count(self) -> int:
-        """How many rows were taken."""
+        """How many rows were taken, those of a clone's parent included."""
         return self._count
 
-    def go_on(self, rows: int) -> None:
-        """Count rows on from a number; those that wait are forgotten."""
+    @property
+    def own(self) -> int:
+        """Of them, those that this trial logged itself: its record has no others."""
+        return self._count - self._before
+
+    def go_on(self, rows: int, own: int) -> None:
+        """Count rows on from a number, of which so many are this trial's own; those that wait are forgotten."""
         with self._sending, self._changing:
             self._rows.clear()
-            self._count = rows
+            self._count, self._before = rows, rows - own
 
     def flush(self) -> None:
         """Hand on what waits, at once."""

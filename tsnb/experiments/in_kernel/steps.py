@@ -138,6 +138,7 @@ class _TrialHere:
         place = position()
         return {
             "rows": self.reporter.count,
+            "own": self.reporter.own,
             "samples": place.samples,
             "place": tuple(place),
             "report": report(),
@@ -146,14 +147,15 @@ class _TrialHere:
 
     def _go_back(self, progress: Mapping[str, Any]) -> None:
         """Go on from those numbers; the record forgets what came after them."""
-        rows, samples = progress["rows"], progress["samples"]
-        self.reporter.go_on(rows)
+        own, samples = progress["own"], progress["samples"]
+        self.reporter.go_on(progress["rows"], own)
         go_on_from({"samples": samples, **progress["report"]})
-        self.run.go_back(rows, samples)
-        tell(WentBack(rows, samples))
+        self.run.go_back(own, samples)
+        tell(WentBack(own, samples))
         values_here().go_on_from(progress["live"])
         values_here().plan(change for change in self._planned if change.samples > samples)
-        values_here().begin_with(self.settings["resume"].get("begins", {}), samples)
+        if progress["of_parent"]:
+            values_here().begin_with(self.settings["resume"].get("begins", {}), samples)
 
     def branch(self, name: str, settings: dict[str, Any]) -> None:
         """Be a clone's trial from now on. Called in the clone, before its next step.
