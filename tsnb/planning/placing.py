@@ -31,8 +31,9 @@ from tsnb.planners.scheduling import Listed, annealed
 from tsnb.planning.co_runs import CoRun, at_once, co_runs, groups
 from tsnb.planning.conducting import conduct
 from tsnb.planning.oversize import way_out
+from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import in_waves, starter
-from tsnb.planning.served import Meter
+from tsnb.planning.served import LOADER_OFF, Meter
 from tsnb.planning.trial_costs import Profiled, gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
@@ -265,13 +266,14 @@ def place(
             for names in groups([each.name for each in fits], peaks, limit)
             for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
         ]
-    off = max([LEAST_OFF, *(each.per_s[1] for each in seen.values()), *(cost.off for cost in costs.values())])
     jobs = [
         replace(costs[each.name], memory_bytes=peaks[each.name]).job(
             each.name, each.epochs * each_epoch, gpu_rooms
         )
         for each in fits
     ]
+    offs = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
+    off = makespan_off(jobs, offs, LOADER_OFF)
     found = annealed(
         jobs, room.meter.cost(), available_cores(), memory_bytes=limit, most=at_once(runs, alone)
     )

@@ -17,7 +17,7 @@ from tsnb.planners.thread_counts import in_threads, steadied, with_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.oversize import oversized
-from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, on_devices
+from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, makespan_off, on_devices
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, why
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = ["Plan", "plan"]
-
-LEAST_OFF = 0.05
-"""No forecast is closer than this: the same training does not take the same time again."""
 
 
 class _Ran:
@@ -344,12 +341,8 @@ def plan(
         told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])
     )
     one = dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
-    spreads = [
-        off
-        for found in profiles.values()
-        for off in (found.off, *(cost.off for cost in found.costs.values()))
-    ]
-    off = max(LEAST_OFF, (told.off**2 + max(spreads) ** 2) ** 0.5)
+    together_off = max(found.off for found in profiles.values())
+    off = makespan_off(jobs[numbers[0]], offs, told.off, together_off)
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
     taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}

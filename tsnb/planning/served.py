@@ -31,15 +31,18 @@ from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.thread_counts import steadied
 from tsnb.planning.oversize import died
+from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import Start, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["Meter", "ServedCosts", "costs_on", "samples_taken"]
+__all__ = ["LOADER_OFF", "Meter", "ServedCosts", "costs_on", "samples_taken"]
 
-LEAST_OFF = 0.1
-"""No forecast from so few batches, on a stream that others may use too, is closer than this."""
+LOADER_OFF = 0.06
+"""So far off the loader's part may be: it is not measured by itself, and others may use the stream too."""
+UNSEEN_OFF = 0.5
+"""So far off is what is assumed of a trial that could not be profiled."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,11 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
     takes = {each: epochs[each] or (1 if each in seen else statistics.median(known)) for each in names}
     jobs, unsure = _jobs({each: number * samples for each, number in takes.items()}, costs, whys, typical)
     offs = {
-        each: max((mine[each].off for mine in costs.values() if each in mine), default=0.0) for each in names
+        each: max((mine[each].off for mine in costs.values() if each in mine), default=UNSEEN_OFF)
+        for each in names
     }
     jobs = {number: tuple(each) for number, each in steadied(jobs, offs).items()}
-    off = max(LEAST_OFF, *(cost.off for each in costs.values() for cost in each.values()))
+    off = makespan_off(jobs[few], offs, LOADER_OFF)
     return ServedCosts(
         name,
         jobs,
