@@ -13,6 +13,6 @@
 | `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |
 | `words` | numbers and words as the panel writes them |
 | `host` | the producer's and the trials' processes, looked at from outside |
-| `eta` | how long trials still take |
+| `eta`, `pace_model` | how long trials still take; at what pace they go once some have ended |
 | `metrics` | `tsnb.log` |
 """

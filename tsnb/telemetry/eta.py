@@ -14,8 +14,11 @@ n is where the trial left its last epoch, since a loop may `break`; before that,
 How many epochs a trial takes its code says, or its parameter `epochs` (`ConsumerReading.planned`). If neither does,
 or if it has gone on beyond that number, the estimate goes to the end of its epoch only, and says so.
 
+Others on the stream end before: from then on it goes at another pace. Which, what each trial and the loader cost says
+(`pace_model`); so the trials are played to their ends together, each in its own seconds a batch times the change.
+
 The interval is to hold four times in five: 1.5 standard errors of what is left, as the blocks of the window differ,
-those that come being as unlike each other; and `LEAST_OFF` at least.
+those that come being as unlike each other; `LEAST_OFF` at least; and `UNSURE` of what others' ends will change.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tsnb.telemetry.pace_model import PaceModel
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["NO_ETA", "Eta", "Etas", "last_of"]
@@ -45,12 +49,16 @@ LEAST_OFF = 0.05
 """No interval is closer than this, either way: the rest of a training is not like the part before."""
 NO_GAP_OFF = 0.2
 """By how much it is wider upwards until a gap between two epochs has been seen."""
+UNSURE = 0.25
+"""Of the seconds that others' ends save or cost: how far off that may be, either way."""
 FOUR_IN_FIVE = 1.5
 """Standard errors either way that hold four times in five, where they are estimated from five blocks."""
 KEPT = 240
 """Points of a trial's past: when there are more, every other one goes, so that they reach back to its start."""
 
 _STILL = frozenset({"paused", "parked"})
+_IDLE = _STILL | {"gone", "joining"}
+"""States in which a trial takes no batches."""
 
 
 @dataclass(frozen=True)
@@ -105,6 +113,25 @@ class _Point(NamedTuple):
     """Taken or given up so far."""
 
 
+class _Left(NamedTuple):
+    """What is still to come of a trial, at today's pace."""
+
+    steps_s: float
+    """Seconds inside epochs."""
+    between_s: float
+    """Seconds between epochs."""
+    off: float
+    """How far off that may be downwards, as a share."""
+    upwards: float
+    """Likewise upwards."""
+    epochs: int
+    """That it takes in all; 0: not known, and it goes to the end of its epoch only."""
+
+    def seconds(self, change: float) -> float:
+        """Return it with batches that take so many times as long."""
+        return self.steps_s * change + self.between_s
+
+
 _inside_s = operator.attrgetter("inside_s")
 _batches = operator.attrgetter("batches")
 
@@ -128,6 +155,8 @@ class _Course:
     points: list[_Point] = field(default_factory=list)
     changed_s: float = 0.0
     """Its seconds inside epochs when the circumstances changed last."""
+    change: float = 1.0
+    """By how many times its batches take as long since then, as was foretold."""
     first_epoch: int = 0
     """In which the first point lies."""
     point_epoch: int = 0
@@ -174,6 +203,12 @@ class _Course:
             if len(self.points) > KEPT:
                 del self.points[1 : KEPT // 2 * 2 : 2]
 
+    def changes(self, times: float) -> None:
+        """Note that from now on its batches take so many times as long."""
+        inside_s = self.here().inside_s
+        soon = inside_s - self.changed_s < ENOUGH_S  # the window still reaches back to before the last change
+        self.change, self.changed_s = times * (self.change if soon else 1.0), inside_s
+
     def window(self) -> Sequence[_Point]:
         """Return the points of the window, oldest first."""
         first, last = self.points[0], self.points[-1]
@@ -185,23 +220,24 @@ class _Course:
         by_batches = bisect_right(self.points, last.batches - LEAST_BATCHES, key=_batches)
         return self.points[max(0, min(by_time, by_batches) - 1) :]
 
-    def eta(self, epoch_batches: int | None) -> Eta:
-        """Return how long it still takes."""
+    def left(self, epoch_batches: int | None) -> _Left | None:
+        """Return what is still to come; None: that is not known."""
         long = self.long or epoch_batches
-        if not long or len(self.points) < 2 or self.last.state in {*_STILL, "gone", "joining"}:
-            return NO_ETA
+        if not long or len(self.points) < 2 or self.last.state in _IDLE:
+            return None
         window = self.window()
         first, last, here = window[0], window[-1], self.here()
         batches, seconds = last.batches - first.batches, last.inside_s - first.inside_s
         if batches < LEAST_BATCHES or seconds <= 0:
-            return NO_ETA
-        step_s = seconds / batches
+            return None
+        before_s = min(seconds, max(0.0, self.changed_s - first.inside_s))
+        step_s = (seconds + before_s * (self.change - 1)) / batches
         since_s = max(0.0, here.inside_s - last.inside_s)
         if since_s > 2 * step_s:  # it takes longer over this one: that counts as soon as it is seen
             step_s = (seconds + since_s) / (batches + 1)
-        return self._eta(long, step_s, window, since_s)
+        return self._left(long, step_s, window, since_s)
 
-    def _eta(self, long: int, step_s: float, window: Sequence[_Point], since_s: float) -> Eta:
+    def _left(self, long: int, step_s: float, window: Sequence[_Point], since_s: float) -> _Left:
         planned = self.last.planned if self.last.planned >= self.epoch else 0
         after = planned - self.epoch if planned else 0
         of_this = max(0, long - self.last.position)
@@ -217,9 +253,8 @@ class _Course:
         batches = of_this + after * long
         steps_s = max(batches * step_s - min(since_s, step_s), 0.0)
         off = _spread(window, batches)
-        left_s = steps_s + between_s
         upwards = off + (NO_GAP_OFF if planned and not gaps else 0.0)
-        return Eta(left_s, left_s * max(0.0, 1 - off), left_s * (1 + upwards), planned)
+        return _Left(steps_s, between_s, off, upwards, planned)
 
 
 def _step_s(window: Sequence[_Point]) -> float:
@@ -254,6 +289,18 @@ def _spread(window: Sequence[_Point], left: int) -> float:
     return min(1.0, math.hypot(LEAST_OFF, FOUR_IN_FIVE * coming * _error(window)))
 
 
+def _eta(left: _Left, left_s: float) -> Eta:
+    """Return what is still to come of a trial as an estimate, with its interval.
+
+    Args:
+        left: It, at today's pace.
+        left_s: Seconds that it takes, as others end.
+    """
+    unsure_s = UNSURE * abs(left.seconds(1.0) - left_s)
+    low_s, high_s = left_s * max(0.0, 1 - left.off) - unsure_s, left_s * (1 + left.upwards) + unsure_s
+    return Eta(left_s, max(0.0, low_s), high_s, left.epochs)
+
+
 class Etas:
     """How long the trials of one stream still take, from its readings."""
 
@@ -262,29 +309,59 @@ class Etas:
         self._here: tuple[str, ...] = ()
         self._circumstances: tuple[object, ...] = ()
         self._whole: int | None = None
+        self._active: tuple[str, ...] = ()
+        self._model = PaceModel()
+        self._known: dict[str, Eta] | None = {}  # None: to be found, when somebody asks
 
     def feed(self, reading: StreamReading) -> None:
         """Take in the next reading."""
-        self._whole = reading.epoch_batches
+        self._whole, self._known = reading.epoch_batches, None
         for consumer in reading.consumers:
             course = self._courses.get(consumer.name)
             if course is None or course.last.pid != consumer.pid:
                 course = self._courses[consumer.name] = _Course(consumer, reading.time_s)
             course.feed(consumer, reading.time_s)
         self._here = tuple(c.name for c in reading.consumers if c.state != "gone")
-        active = tuple(c.name for c in reading.consumers if c.state not in {*_STILL, "gone", "joining"})
+        before, active = self._active, tuple(c.name for c in reading.consumers if c.state not in _IDLE)
+        self._active = active
+        self._model.feed(reading, active)
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
         circumstances = (active, reading.workers, reading.mode, moved_s)
         if circumstances != self._circumstances:
             self._circumstances = circumstances
+            was_s, is_s = self._model.batch_s(before), self._model.batch_s(active)
             for course in self._courses.values():
-                course.changed_s = course.here().inside_s
+                course.changes(is_s / was_s if was_s > 0 and is_s > 0 else 1.0)
 
     def of(self, name: str) -> Eta:
         """Return how long a trial still takes; `NO_ETA` while it is not there."""
-        course = self._courses.get(name)
-        return NO_ETA if course is None or name not in self._here else course.eta(self._whole)
+        if self._known is None:
+            self._known = self._played()
+        return self._known.get(name, NO_ETA)
 
     def all(self) -> Eta:
         """Return when the last of those that are there ends; `NO_ETA` where that of one is not known."""
         return last_of(map(self.of, self._here))
+
+    def _played(self) -> dict[str, Eta]:
+        """Play the trials to their ends, all together; return how long each takes, by name."""
+        lefts = {name: left for name in self._here if (left := self._courses[name].left(self._whole))}
+        now_s = self._model.batch_s(self._active)
+        found: dict[str, Eta] = {}
+        # of those whose end is not known nobody can say that the others will be without them
+        staying = set(self._active)
+        to_do = dict.fromkeys(lefts, 1.0)
+        passed_s = 0.0
+        while to_do:
+            change = self._model.batch_s(staying) / now_s if now_s > 0 and staying else 1.0
+            takes_s = {name: share * lefts[name].seconds(change) for name, share in to_do.items()}
+            first = min(takes_s, key=takes_s.__getitem__)
+            passed_s += takes_s[first]
+            for name, whole_s in takes_s.items():
+                to_do[name] *= 1 - takes_s[first] / whole_s if whole_s > 0 else 0.0
+            for name in [name for name, share in to_do.items() if name == first or share < 1e-9]:
+                del to_do[name]
+                left = lefts[name]
+                staying -= {name} if left.epochs else set()
+                found[name] = _eta(left, passed_s)
+        return found

@@ -1,0 +1,139 @@
+"""What others' ends do to a trial's pace, and so to how long it takes: several trials played on one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from tests.panel.streams import three_models
+from tsnb.telemetry.eta import NO_ETA, Eta, Etas
+from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
+
+LONG = 100
+"""Batches of an epoch."""
+
+
+@dataclass
+class Played:
+    """One trial on the stream."""
+
+    step_s: float
+    epochs: int
+    cpu_s: float = 0.0
+    taken: float = 0.0
+    computing_s: float = 0.0
+    held_s: float = 0.0
+    ended_s: float = 0.0
+    says: bool = True
+    """Whether it says how many epochs it takes."""
+
+
+@dataclass
+class Stream:
+    """All on one stream, whose pace is told by whatever takes longest; a reading four times a second."""
+
+    trials: dict[str, Played]
+    loader_s: float = 0.001
+    loader_cpu_s: float = 0.001
+    cores: float = 2.0
+    mode: str = "pace"
+    ended_s: dict[str, float] = field(default_factory=dict)
+
+    def batch_s(self) -> float:
+        here = list(self.here().values())
+        cpu_s = self.loader_cpu_s + sum(each.cpu_s for each in here)
+        return max(self.loader_s, cpu_s / self.cores, *(each.step_s for each in here))
+
+    def here(self) -> dict[str, Played]:
+        return {name: each for name, each in self.trials.items() if name not in self.ended_s}
+
+    def readings(self, every_s: float = 0.25) -> Iterator[tuple[float, StreamReading]]:
+        """Give readings, each with the seconds since the beginning."""
+        blank, now_s, published, loading_s, ticks = three_models().reading(), 0.0, 0.0, 0.0, 0
+        while here := self.here():
+            batch_s = self.batch_s()
+            took_s = min(every_s, *((each.epochs * LONG - each.taken) * batch_s for each in here.values()))
+            now_s, ticks = now_s + took_s, ticks + 1
+            published += took_s / batch_s
+            loading_s += took_s * (self.loader_s / batch_s)
+            for name, each in here.items():
+                each.taken += took_s / batch_s
+                each.computing_s += took_s * each.step_s / batch_s
+                each.held_s += took_s * (1 - each.step_s / batch_s)
+                if each.taken >= each.epochs * LONG - 1e-6:
+                    self.ended_s[name] = now_s
+            consumers = tuple(
+                ConsumerReading(
+                    name, 10 + k, "streaming", 0, int(each.taken) % LONG, 0, 0, int(each.taken), 0,
+                    each.computing_s, 0.0, each.held_s, epochs=1 + int(each.taken) // LONG,
+                    planned=each.epochs if each.says else 0,
+                )
+                for k, (name, each) in enumerate(self.trials.items())
+                if name in self.here()
+            )  # fmt: skip
+            host = None
+            if ticks % 8 == 0:
+                busy = {name: each.cpu_s / batch_s for name, each in here.items()}
+                loader = self.loader_cpu_s / batch_s
+                host = HostReading(
+                    int(self.cores), sum(busy.values()) + loader, 0, 1, ProcessReading(loader, 0, 1),
+                    {name: ProcessReading(cpu, 0, 1) for name, cpu in busy.items()},
+                )  # fmt: skip
+            yield now_s, replace(
+                blank, time_s=1e9 + now_s, epoch_batches=LONG, batches=int(published), loading_s=loading_s,
+                workers=1, mode=self.mode, consumers=consumers, host=host,
+            )  # fmt: skip
+
+
+def asked(stream: Stream, name: str, share: float) -> tuple[float, Eta]:
+    """Return what is really left of a trial when so much of its time has passed, and what is said then."""
+    etas, said = Etas(), []
+    for now_s, reading in stream.readings():
+        etas.feed(reading)
+        said.append((now_s, etas.of(name)))
+    end_s = stream.ended_s[name]
+    at_s, eta = next((at_s, eta) for at_s, eta in said if at_s >= share * end_s and eta is not NO_ETA)
+    return end_s - at_s, eta
+
+
+def test_who_was_held_back_is_soon_done_once_the_others_have_ended() -> None:
+    """A fast trial goes at a slow one's pace: after that one's end its batches take a tenth."""
+    stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)})
+    left_s, eta = asked(stream, "fast", 0.25)
+    assert left_s == pytest.approx(19.5, abs=1), "at today's pace it would be 73 s"
+    assert eta.left_s == pytest.approx(left_s, rel=0.1)
+    assert eta.low_s <= left_s <= eta.high_s
+
+
+def test_where_the_loader_is_the_limit_nothing_changes() -> None:
+    """Those that end leave the pace as it is."""
+    stream = Stream({"short": Played(0.01, 2), "long": Played(0.02, 6)}, loader_s=0.1, loader_cpu_s=0.05)
+    left_s, eta = asked(stream, "long", 0.25)
+    assert eta.left_s == pytest.approx(left_s, rel=0.05)
+
+
+def test_where_the_cores_are_the_limit_they_come_free() -> None:
+    """Three trials want three cores of two: with each that ends the others are faster."""
+    stream = Stream(
+        {"a": Played(0.05, 1, 0.05), "b": Played(0.05, 2, 0.05), "c": Played(0.05, 6, 0.05)},
+        loader_s=0.01,
+        loader_cpu_s=0.01,
+    )
+    left_s, eta = asked(stream, "c", 0.25)
+    assert eta.left_s == pytest.approx(left_s, rel=0.1)
+
+
+def test_nobody_is_foretold_to_end_who_does_not_say_when() -> None:
+    """A slow trial without a number of epochs may stay: the fast one goes at its pace until it has gone."""
+    stream = Stream({"slow": Played(0.1, 2, says=False), "fast": Played(0.01, 8)})
+    _, eta = asked(stream, "fast", 0.25)
+    assert eta.left_s == pytest.approx(73, rel=0.1)
+
+
+def test_where_trials_are_not_kept_together_no_end_changes_a_pace() -> None:
+    """In another mode each goes at its own."""
+    stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)}, mode="free")
+    _, eta = asked(stream, "fast", 0.25)
+    assert eta.left_s == pytest.approx(73, rel=0.1)
