@@ -13,9 +13,10 @@ worker. Each mix is planned once, and then every way of the table is really run.
 
 With `--twelve` instead: twelve unequal trials on the photos, three ways: one after the other with a loader each and all
 cores (`in turn`), a sweep as it is without a plan, and a planned one. Which comes first changes with each round.
+`--at-once 4` lets both sweeps run no more than four at the same time, as a memory that has room for four would.
 
-    python -m benchmarks.planning [--mix NAME ...] [--way NAME ...] [--scale 1] [--twelve] [--rounds 3] [--json FILE]
-        [--quick]
+    python -m benchmarks.planning [--mix NAME ...] [--way NAME ...] [--scale 1] [--twelve] [--at-once N]
+        [--rounds 3] [--json FILE] [--quick]
 
 `--scale` makes the data sets, and so the trials, so many times as long.
 
@@ -246,7 +247,9 @@ def verdict(rows: Sequence[Row]) -> str:
     return said
 
 
-def twelve(gate: Path, rounds: int, scale: float) -> dict[str, list[float]]:
+def twelve(
+    gate: Path, rounds: int, scale: float, at_once: int | None = None, only: Sequence[str] = ()
+) -> dict[str, list[float]]:
     """Run twelve unequal trials in three ways; return the seconds of each round, by way."""
     mix = Mix("jpeg", 600, 16, ())
     grid = {"width": list(WIDTHS.values()), "epochs": [1, 2, 3, 4]}
@@ -264,7 +267,7 @@ def twelve(gate: Path, rounds: int, scale: float) -> dict[str, list[float]]:
 
     def swept(**how: Any) -> None:
         with tsnb.serve(mix.loader(gate, scale), name=f"swept{next(_numbers)}") as stream:
-            sweep = tsnb.sweep(train, grid=grid, producer=stream.name, **how)
+            sweep = tsnb.sweep(train, grid=grid, producer=stream.name, at_once=at_once, **how)
             sweep.wait()
             assert all(trial.state == "done" for trial in sweep.values()), sweep
 
@@ -273,10 +276,11 @@ def twelve(gate: Path, rounds: int, scale: float) -> dict[str, list[float]]:
         "a sweep": swept,
         "a planned sweep": lambda: swept(plan=True),
     }
-    took: dict[str, list[float]] = {way: [] for way in ways}
+    names = [way for way in ways if not only or way in only]
+    took: dict[str, list[float]] = {way: [] for way in names}
     for number in range(rounds):
-        names = list(ways)
-        for way in [*names[number % 3 :], *names[: number % 3]]:
+        first = number % len(names)
+        for way in [*names[first:], *names[:first]]:
             began = time.perf_counter()
             ways[way]()
             took[way].append(time.perf_counter() - began)
@@ -291,7 +295,7 @@ def twelve_table(took: dict[str, list[float]]) -> list[list[str]]:
     rows = [["way", "s", "lowest to highest", "less than in turn", "less than a sweep"]]
     for way, seconds in took.items():
         less = [
-            f"{1 - middle[way] / middle[other]:.0%}" if other != way else ""
+            f"{1 - middle[way] / middle[other]:.0%}" if other != way and other in middle else ""
             for other in ("in turn", "a sweep")
         ]
         rows.append([way, f"{middle[way]:.1f}", f"{min(seconds):.1f} to {max(seconds):.1f}", *less])
@@ -304,9 +308,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "benchmarks.planning", description="Planned trials, and really run ones."
     )
     parser.add_argument("--mix", nargs="+", choices=list(MIXES), default=list(MIXES))
-    parser.add_argument("--way", nargs="+", default=[], help="run these alone; by default all of the table")
+    parser.add_argument("--way", nargs="+", default=[], help="run these alone; by default all")
     parser.add_argument("--scale", type=float, default=1.0, help="so many times as many samples (1)")
     parser.add_argument("--twelve", action="store_true", help="twelve unequal trials in three ways, instead")
+    parser.add_argument("--at-once", type=int, help="of the twelve in a sweep, at most; by default all")
     parser.add_argument("--rounds", type=int, default=3, help="of the twelve (3)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--quick", action="store_true", help="one mix, short: only to see that it works")
@@ -316,9 +321,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         gate = Path(folder) / "gate"
         gate.touch()
         if given.twelve:
-            took = twelve(gate, 1 if given.quick else given.rounds, 0.1 if given.quick else given.scale)
+            took = twelve(
+                gate,
+                1 if given.quick else given.rounds,
+                0.1 if given.quick else given.scale,
+                given.at_once,
+                given.way,
+            )
+            most = f", {given.at_once} at once at most in a sweep" if given.at_once else ""
             print(
-                f"{cores} cores, medians of {len(took['in turn'])}\n\n"
+                f"{cores} cores, medians of {len(next(iter(took.values())))}{most}\n\n"
                 + "\n".join(text_table(twelve_table(took)))
             )
             kept: Any = took
