@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
 BATCH, SEED = 8, 7
 SAMPLE_S, WEIGH_S = 0.05, 0.5
-TRIES_S = 60.0
+TRIES_S = 120.0
 """Auto has so long until nothing may be left to try."""
 REST_S = 20.0
 """Long enough for workers that leak to reach the budget."""

@@ -86,6 +86,9 @@ class AttachDefaults:
     rotation: tuple[str, int, int] | None = None
     """With whom the first consumer of that stream takes turns, a name that all of them say; the batches of a turn; and
     how many have theirs at once. None: it takes none."""
+    profiled_epochs: int = 0
+    """Epochs of that stream that nobody has taken but trials that were only profiled: the one behind them is the first
+    that anybody trains on."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
     epochs: int = 0

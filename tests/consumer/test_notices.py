@@ -12,6 +12,8 @@ import torch
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
+from tsnb.config import attach_defaults
+from tsnb.consumer import notices
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.rebatching import Rebatcher, cut
 from tsnb.consumer.unpacking import Delivered, Unpacker
@@ -148,3 +150,24 @@ def test_looking_keeps_no_slot(arena: Arena) -> None:
         assert (lease in ended) is not guard
         assert said(notices) == []
         assert lease in ended
+
+
+@pytest.mark.parametrize(
+    ("profiled", "epoch", "noted"), [(0, 0, False), (0, 1, True), (4, 4, False), (4, 5, True)]
+)
+def test_the_first_epoch_that_anybody_trains_on_is_no_note(
+    profiled: int,
+    epoch: int,
+    *,
+    noted: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Whatever number it has: a profile took the epochs before it. A later one is said, once, with its number."""
+    monkeypatch.setattr(attach_defaults, "name", "late")
+    monkeypatch.setattr(attach_defaults, "profiled_epochs", profiled)
+    monkeypatch.setattr(notices, "_begun", set())
+    said = Notices("late")
+    for _ in range(2):
+        said.begins(epoch, "s", anywhere=True)
+    assert capsys.readouterr().out.count(f"note: 'late' begins with epoch {epoch + 1} of 's'") == noted

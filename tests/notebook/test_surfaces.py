@@ -342,7 +342,7 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
         assert eta.epochs == 400, "the function's default"
         assert eta.low_s < eta.left_s < eta.high_s
         assert there.view.eta == eta, "it is the last of all of them"
-        assert left in repr(tsnb.trials)
+        assert left in repr(tsnb.trials) and " left " in repr(tsnb.trials)
         assert left in as_text(there.view, "numbers")
         assert f"all done in {left}" in as_text(there.view, "numbers").splitlines()[0]
         console = Console(width=180, file=io.StringIO(), color_system=None)
@@ -354,6 +354,7 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
         assert f"Left: slow {remaining(told.etas['slow'])}" in plain(told)
     trial.stop()
     assert not trial.eta.known
+    assert " left " not in repr(tsnb.trials), "nothing runs, so nothing is left"
 
 
 HOLDS = """

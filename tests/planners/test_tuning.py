@@ -37,13 +37,18 @@ class Loader:
         self.ahead_helps = 1.0
         self.workers, self.time_s, self.batches, self.loading_s = 1, 0.0, 0.0, 0.0
         self.luck = random.Random(0)
+        self.noise, self.noisy_until_s, self.lucky = 0.0, 0.0, 1.0  # of one measurement of 3 s
         self.most_bytes = 0.0
         self.numbers: list[Crew] = []
 
     def run(self, tuner: Tuner, seconds: float) -> None:
         for _ in range(int(seconds / 0.25)):
+            if self.time_s >= self.noisy_until_s:
+                self.noisy_until_s = self.time_s + self.luck.uniform(1.5, 4.5)
+                self.lucky = self.luck.gauss(1.0, self.noise)
             gives = (
                 self.pace(self.workers)
+                * self.lucky
                 * (self.ahead_helps if self.prefetch > 2 else 1.0)
                 * self.luck.uniform(0.98, 1.02)
             )
@@ -100,12 +105,64 @@ def test_it_finds_nearly_the_best_in_few_probes(name: str) -> None:
     """At least 95 % of the best of the whole grid, in 8 probes or fewer, and it rests then."""
     pace = PIPELINES[name]
     loader, tuner = Loader(pace), Tuner(MOST)
-    loader.run(tuner, 45)
+    loader.run(tuner, 90)
     assert pace(loader.workers) >= 0.95 * max(pace(n) for n in range(1, MOST + 1))
     assert len(tuner.probes) <= 8
     rested = len(loader.numbers)
     loader.run(tuner, 120)
     assert len(loader.numbers) == rested
+
+
+MEASURED: dict[str, tuple[float, ...]] = {
+    "jpeg": (68, 108, 101, 95),
+    "tiny": (3773, 2104, 2090, 2073),
+    "uneven": (59, 113, 117, 110),
+    "leaking": (50, 88.5, 88.5, 87),
+    "read": (54, 80, 91, 97.5, 101, 103, 104.5, 105.5),
+}
+"""Batches a second by number of workers, from 1 on, of the pipelines of `benchmarks.tuning` on two cores; the last
+holds for more of them."""
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.05])
+@pytest.mark.parametrize("name", MEASURED)
+def test_noise_leads_it_astray_in_one_run_of_twenty_at_most(name: str, noise: float) -> None:
+    """Measurements of 3 s that are 3 to 5 % off: 95 % of the grid's best, in 8 probes at most, and it rests then."""
+    paces = MEASURED[name]
+    best, near, runs = max(paces[:4]), 0, 200
+    for seed in range(runs):
+        loader, tuner = Loader(lambda n: paces[min(n, len(paces)) - 1]), Tuner(4)
+        loader.cores, loader.noise, loader.luck = 2, noise, random.Random(seed)
+        while not tuner.resting and loader.time_s < 120:
+            loader.run(tuner, 0.5)
+        assert tuner.resting and len(tuner.probes) <= 8
+        near += loader.pace(loader.workers) >= 0.95 * best
+    assert near >= 0.95 * runs
+
+
+@pytest.mark.parametrize(("first", "second", "kept"), [(0.98, 1.08, True), (1.05, 0.96, False)])
+def test_a_loss_or_a_gain_by_a_hair_is_measured_again(first: float, second: float, *, kept: bool) -> None:
+    """With both choices in turn, so the luck of one measurement neither keeps a worker nor loses it."""
+    loader, tuner = Loader(lambda n: 20.0 if n == 1 else 20.0 * factor), Tuner(1)
+    loader.cores, factor = 2, first
+    loader.run(tuner, 3.25)
+    assert loader.workers == 2
+    loader.run(tuner, 4.25)  # of these 3 s count
+    factor = second
+    loader.run(tuner, 6)
+    assert loader.workers == 1  # back, to be compared with what it is now
+    assert len(tuner.probes) == 1  # and nothing is decided
+    loader.run(tuner, 12)
+    assert [probe.kept for probe in tuner.probes[:2]] == [True, kept]
+    assert (loader.workers == 2) == kept
+
+
+def test_workers_are_doubled_no_further_than_the_gain_promises() -> None:
+    """Half of a gain of 6 % is what twice as many would give: that many processes are not started for it."""
+    loader, tuner = Loader(lambda n: (20.0, 40.0, 40.0, 42.4)[min(n, 4) - 1]), Tuner(MOST)
+    loader.run(tuner, 120)
+    assert loader.workers == 4
+    assert max(crew.workers for crew in loader.numbers) == 4
 
 
 def test_workers_that_nobody_needs_go() -> None:
@@ -221,7 +278,7 @@ def test_cores_that_are_halved_are_noticed_at_once() -> None:
     loader.run(tuner, 15)
     assert loader.workers == 2
     loader.cores, loader.pace = 4, lambda n: 20.0 * min(n, 4)
-    loader.run(tuner, 15)
+    loader.run(tuner, 45)
     assert loader.workers == 4
 
 

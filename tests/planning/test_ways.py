@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any, cast
 
 import pytest
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, why
+from tsnb.planning.result import Plan
+from tsnb.planning.trial_costs import Cost
+from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, same_as, why
 from tsnb.planning.wishes import wanted
 from tsnb.words import duration
 
@@ -113,3 +116,30 @@ def test_a_way_that_takes_as_long_as_the_chosen_one_is_no_comparison() -> None:
     listed = next(way for way in ways if way.way == LISTED)
     assert found.way == TOGETHER and duration(listed.makespan_s) == duration(found.makespan_s)
     assert LISTED not in why(ways, found, "loader") and IN_TURN in why(ways, found, "loader")
+
+
+def test_two_ways_that_are_one_schedule_are_not_shown_as_a_choice() -> None:
+    """A list of trials that all fit is all at once; one that waits, or one loader more, makes another schedule."""
+
+    def twins(jobs: list[Job], memory: float) -> dict[str, str]:
+        ways = foretold({1: jobs}, PLAIN, SERVED, 2, memory, 0.1)
+        return {way.way: same_as(way, ways) for way in ways}
+
+    equal = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
+    assert twins(equal, math.inf)[LISTED] == TOGETHER
+    assert not any(twins(equal, math.inf)[way] for way in (IN_TURN, APART, TOGETHER))
+    assert not any(twins(equal, 2.0)[way] for way in (IN_TURN, APART, TOGETHER, LISTED))
+    assert twins([job("a", 0.3)], math.inf) == {IN_TURN: "", APART: IN_TURN, TOGETHER: "", LISTED: TOGETHER}
+
+
+def test_a_plan_says_which_ways_are_the_same() -> None:
+    """In its table, and as a field for programs; offsets that gain nothing have words of their own."""
+    jobs = [job("a", 0.3), job("b", 0.3)]
+    ways = foretold({1: jobs}, PLAIN, SERVED, 2, math.inf, 0.1)
+    costs = {each.name: Cost(0.3e-3, 0.3e-3, 1.0, 0.0, 20, 0.1) for each in jobs}
+    plan = Plan(tuple(ways), chosen(ways), costs, cast("Any", None), "")
+    marks = {row[0]: row[-1] for row in plan.table[1:]}
+    assert marks[LISTED] == f"the same as {TOGETHER}" and marks[TOGETHER] == "chosen"
+    assert marks[STAGGERED] == "not sooner at any offset"
+    told = {way["way"]: way["same_as"] for way in plan.to_dict()["ways"]}
+    assert told == {IN_TURN: None, APART: None, STAGGERED: APART, TOGETHER: None, LISTED: TOGETHER}

@@ -168,6 +168,32 @@ def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
     assert "behind: resnet18-wide" in shown and " of 8 prepared" in shown
 
 
+def test_what_is_not_known_to_be_left_is_not_shown() -> None:
+    """Of an epoch that is all published, or at a standstill, neither `status` nor `top` says how long it takes."""
+    for left_s, share, said in (
+        (90.0, 0.5, ", 1:30 left"),
+        (0.0, 1.0, ""),
+        (math.nan, 0.5, ""),
+        (4e5, 0.5, ""),
+    ):
+        assert words.epoch_left(left_s, share) == said
+    tape, made = Tape(), three_models()
+    readings = list(made.run(30))
+    for reading in readings:
+        tape.feed(reading)
+    whole = readings[-1].epoch_batches
+    assert whole is not None
+    last = readings[-1]
+    for later, (published, times) in enumerate(((whole // 2, 1), (whole, 0)), 1):
+        now = replace(last, time_s=last.time_s + later, batches=last.batches + 4 * later)
+        tape.feed(replace(now, published=published))
+        console = Console(width=200, file=io.StringIO(), color_system=None)
+        console.print(screen(tape.view, 200))
+        assert isinstance(console.file, io.StringIO)
+        heads = as_text(tape.view, "mnist").splitlines()[0], console.file.getvalue().splitlines()[0]
+        assert [head.count(" left") for head in heads] == [times, times], heads
+
+
 def test_a_trial_has_the_panels_colour() -> None:
     """One palette; wherever the panel's sources keep it, in this order."""
     sources = " ".join(path.read_text(encoding="utf-8") for path in SOURCE.glob("*.js"))

@@ -140,6 +140,8 @@ class TrialOptions:
     """The sweep that it belongs to."""
     rotation: tuple[str, int, int] | None = None
     """With whom it takes turns on its stream: `config.AttachDefaults.rotation`."""
+    profiled_epochs: int = 0
+    """Epochs of its stream that were taken for a plan: `config.AttachDefaults.profiled_epochs`."""
 
     def __post_init__(self) -> None:
         """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
@@ -228,6 +230,7 @@ class TrialOptions:
             "threads": self.threads,
             "gate": None if self.gate is None else str(self.gate),
             "rotation": self.rotation,
+            "profiled_epochs": self.profiled_epochs,
             "log_to": list(self.log_to),
             "detach": self.detach,
             "quiet": bool(self.sweep),
@@ -265,7 +268,7 @@ def _listed(words: str | Iterable[str]) -> tuple[str, ...]:
 
 
 _OURS_ALONE = frozenset(
-    {"gate", "sweep", "rotation"}
+    {"gate", "sweep", "rotation", "profiled_epochs"}
 )  # words that a user's function may have as parameters of its own
 _UNSEEN = frozenset({"env"}) | _OURS_ALONE
 OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions)) - _OURS_ALONE

@@ -13,13 +13,17 @@ from tsnb.telemetry.words import remaining
 __all__ = ["rows_of", "shown_scores"]
 
 _SHOWN = ("trial", "state", "time", "left", "parameters", "last numbers")
-"""`left`: until its last epoch is over; "epoch": only to the end of this one; docs/before.md."""
+"""`left`: until its last epoch is over; "epoch": only to the end of this one; docs/before.md. Left out where none is
+known, as once all have ended."""
 
 
 def rows_of(shown: Sequence[Trial]) -> list[list[str]]:
     """Return the table of some trials, its head first."""
     leading = leaders([(trial.name, trial.state, trial.metrics) for trial in shown])
     rows = [list(_SHOWN), *(_cells(trial, leading) for trial in shown)]
+    if not any(trial.eta.known for trial in shown):
+        for row in rows:
+            del row[_SHOWN.index("left")]
     if any(trial.parent for trial in shown):
         for row, parent in zip(rows, ["parent", *(_origin(trial) for trial in shown)], strict=True):
             row.insert(2, parent)

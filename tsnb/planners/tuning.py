@@ -7,9 +7,15 @@ Seeds by batch make both invisible in the data, and the grid is small, so no lea
       |                          more ahead, once no number of workers helps any more: for samples of uneven cost
       +---the models limit-----> one fewer, then less ahead, kept while the pace stays; it saves CPU and memory
 
+    on trial --clear-------------------------------------> kept, or back
+      +------close--> measured on --close--> the former choice once more --> kept, or back
+
 - The loader limits where the producer waits for its workers for more than `LIMITS` of the time; the models do where it
   waits for less than `IDLE`: the window is full, or no trial asks.
 - A choice is measured for `probe_s`, after `settle_s`, and once the former workers have handed in what they had.
+- What comes within `CLOSE` of its bound may be on the wrong side of it by noise alone: it is measured `ENOUGH` times,
+  and so is what it is compared with. The two are nearly as fast then, so the time costs no pace.
+- Workers are doubled while the gain so far promises more, and one climb has `MOST_PROBES`.
 - A choice whose memory would go past the budget is not tried, that of the former workers included, which end a moment
   later; workers that have gone past it are made fewer at once. Workers that grow (they leak) are replaced by as many
   new ones while both still fit, with what leaks until the former ones have gone: as long as that took the last time.
@@ -22,18 +28,31 @@ Seeds by batch make both invisible in the data, and the grid is small, so no lea
 from __future__ import annotations
 
 import math
+import statistics
+from collections import deque
 from typing import NamedTuple
 
 __all__ = ["Crew", "Probe", "Seen", "Tuner"]
 
 LIMITS = 0.2
 IDLE = 0.05
-HELPED = 1.04
-"""More that gives less is not worth its memory."""
+HELPED = 1.02
+"""More that gives less is not worth its memory. It lies between nothing and the 5 % that must not be missed, so noise
+makes one of the other as seldom as the reverse."""
 STAYED = 0.98
-"""Fewer may cost so much pace: less than two measurements differ."""
+"""Fewer may cost so much pace where the models limit: less than two measurements differ."""
+SAVED = 0.99
+"""The same where the loader limits, and each loss is one of the trials' pace."""
+CLOSE = 0.06
+"""A ratio of two paces that is nearer to its bound is in doubt: one measurement of 3 s is 3 to 5 % off."""
+ENOUGH = 3
+"""So many measurements of each of the two make it 2 to 3 %."""
+RISES = 1.1
+"""Doubled workers that gave less: by Amdahl's law the next doubling gives half of that, which noise hides."""
 IN_PROPORTION = 0.9
 """Several workers more that give less than this share of what their number promises may be too many."""
+MOST_PROBES = 8
+"""Choices that one climb measures at most, the first included."""
 CHANGED = 0.25
 LEAST = 10
 """Batches that a measurement has at least."""
@@ -119,6 +138,8 @@ class Tuner:
         self._start: Seen | None = None
         self._not_before_s = -math.inf
         self._before: Probe | None = None  # what a choice on trial is compared with
+        self._doubted: Probe | None = None  # the choice on trial, while the former one is measured once more
+        self._paces: dict[Crew, deque[float]] = {}  # batches a second of both, by measurement
         self._settled: float | None = None
         self._changed = 0
         self._tried: set[Crew] = set()
@@ -127,7 +148,10 @@ class Tuner:
         self._own_prefetch: int | None = None
         self._cores = 0
         self._fell = False  # whether there are fewer cores than the workers were chosen for
-        self._between = 0  # a number that may do as well as the larger one that was just kept
+        self._catching_up = False  # whether the choice on trial is as many as are left
+        self._between = 0  # a number that may do as well as the larger one that was kept last
+        self._flat = False  # whether twice as many would give next to nothing
+        self._climbed = 0  # probes of earlier climbs
         self._calm_until_s = -math.inf
         self._went_s: float | None = None  # when workers were changed last, until the former ones have gone
         self._hand_in_s = settle_s  # how long the last ones took to go
@@ -159,6 +183,7 @@ class Tuner:
         waited = min(1.0, (seen.loading_s - self._start.loading_s) / lasted_s)
         now = Probe(seen.workers, batches / lasted_s, waited, kept=True, prefetch=seen.prefetch)
         self._start = seen
+        self._paces.setdefault(_crew(now), deque(maxlen=ENOUGH)).append(now.per_s)
         return self._watch(seen, now) if self._before is None else self._judge(seen, now, self._before)
 
     # -- what cannot wait for a measurement ----------------------------------------------------------------
@@ -168,10 +193,13 @@ class Tuner:
             if self._cores:
                 self._fell = seen.cores < self._cores
                 if self._fell:  # more that gave nothing with more cores gives nothing with fewer
+                    self._between = 0
                     self._tried = {vain for vain in self._vain if vain > _crew(seen)}
                 else:
                     self._forget()
-                self._start = self._before = self._settled = None
+                self._start = self._settled = None
+                self._paces.clear()
+                self._end_trial()
                 self.resting = False
             self._cores = seen.cores
 
@@ -179,6 +207,10 @@ class Tuner:
         """Have all that was tried worth trying again."""
         for each in (self._tried, self._vain, self._vain_ahead):
             each.clear()
+        self._between, self._flat, self._climbed = 0, False, len(self.probes)
+
+    def _end_trial(self) -> None:
+        self._before = self._doubted = None
 
     def _spare(self, seen: Seen) -> Crew | None:
         """Return what memory asks for, without a measurement."""
@@ -193,7 +225,7 @@ class Tuner:
         self._note_memory(seen)
         soon_bytes = seen.memory_bytes + self._leaks_meanwhile() + self._fresh_bytes
         if soon_bytes > seen.budget_bytes and seen.memory_bytes > GROWN * self._fresh_bytes:
-            self._before = None
+            self._end_trial()
             return self._go(seen, _crew(seen))
         return None
 
@@ -235,31 +267,66 @@ class Tuner:
 
     def _back_off(self, seen: Seen, fewer: Crew) -> Crew:
         self._tried.add(_crew(seen))
-        self._before = None
+        self._end_trial()
         return self._go(seen, fewer)
 
     # -- what follows from one -----------------------------------------------------------------------------
 
     def _judge(self, seen: Seen, now: Probe, before: Probe) -> Crew | None:
-        """Keep a choice that is on trial, or go back."""
-        self._before = None
-        more = (now.workers, now.prefetch) > (before.workers, before.prefetch)
-        kept = now.per_s >= (HELPED if more else STAYED) * before.per_s
-        self.probes.append(now._replace(kept=kept))
-        self._tried.add(_crew(before if kept else now))
-        same = now.per_s > STAYED * before.per_s  # as fast: so is what lies between
-        fewest, most = sorted((before.workers, now.workers))
-        between = {Crew(n, now.prefetch) for n in range(fewest + 1, most)} if same else set()
+        """Keep the choice on trial, or go back; where it is close, measure on first, and the former one once more."""
+        tried, before = self._averaged(self._doubted or now), self._averaged(before)
+        more = _crew(tried) > _crew(before)
+        bound = HELPED if more else SAVED if self._in_earnest(before) else STAYED
+        ratio = tried.per_s / before.per_s
+        kept = ratio >= bound
+        # fewer workers do not give clearly more: if one measurement says so, it is noise
+        doubtful = abs(ratio - bound) < CLOSE or (kept and not more)
+        if doubtful and self._may_look_again(seen, before):
+            if len(self._paces[_crew(now)]) < ENOUGH:
+                return None
+            if self._doubted is None and len(self._paces[_crew(before)]) < ENOUGH:
+                self._doubted = now
+                return self._go(seen, _crew(before))
+        kept = kept and (self._doubted is None or self._fits(seen, _crew(tried)))
+        self._end_trial()
+        self._note_outcome(tried._replace(kept=kept), before)
+        stays = tried if kept else before
+        return self._watch(seen, stays) if _crew(stays) == _crew(now) else self._go(seen, _crew(stays))
+
+    def _in_earnest(self, before: Probe) -> bool:
+        """Whether a loss is one of the trials' pace, and not of cores that have gone."""
+        return before.waited > LIMITS and not self._catching_up
+
+    def _may_look_again(self, seen: Seen, before: Probe) -> bool:
+        """Whether a second look is worth it, and workers that grow meanwhile leave room for the former number."""
+        grown_bytes = seen.memory_bytes + self._grows_per_s * self._probe_s + self._leaks_meanwhile()
+        return (
+            self._in_earnest(before) and grown_bytes + self.worker_bytes * before.workers <= seen.budget_bytes
+        )
+
+    def _averaged(self, of: Probe) -> Probe:
+        """Return a choice with the mean of all that was measured of its pace in this trial."""
+        return of._replace(per_s=statistics.fmean(self._paces[_crew(of)]))
+
+    def _note_outcome(self, tried: Probe, before: Probe) -> None:
+        """Note what a trial says of other choices, too."""
+        self.probes.append(tried)
+        kept, more = tried.kept, _crew(tried) > _crew(before)
+        self._tried.add(_crew(before if kept else tried))
+        same = tried.per_s > STAYED * before.per_s  # as fast: so is what lies between
+        fewest, most = sorted((before.workers, tried.workers))
+        between = {Crew(n, tried.prefetch) for n in range(fewest + 1, most)} if same else set()
         if kept != more:
             self._tried |= between
             if more or before.waited > LIMITS:  # else it is the models that need no more
-                self._vain |= between | {_crew(now if more else before)}
-        if more and not kept and now.workers == before.workers:
-            self._vain_ahead.add(now.prefetch)
-        if kept and now.per_s < IN_PROPORTION * before.per_s * now.workers / before.workers:
-            self._between = (before.workers + now.workers) // 2
+                self._vain |= between | {_crew(tried if more else before)}
+        if more and not kept and tried.workers == before.workers:
+            self._vain_ahead.add(tried.prefetch)
+        if kept and tried.workers >= 2 * before.workers:
+            self._flat = tried.per_s < RISES * before.per_s
+        if kept and tried.per_s < IN_PROPORTION * before.per_s * tried.workers / before.workers:
+            self._between = (before.workers + tried.workers) // 2
         self._settled = None
-        return self._watch(seen, now) if kept else self._go(seen, _crew(before))
 
     def _watch(self, seen: Seen, now: Probe) -> Crew | None:
         if not self.probes:
@@ -267,6 +334,7 @@ class Tuner:
         if self._settled is not None and abs(now.per_s / self._settled - 1) > CHANGED:
             self._changed += 1
             if self._changed < 2:
+                self._paces.clear()
                 return None
             self._forget()
         self._changed = 0
@@ -276,18 +344,23 @@ class Tuner:
         if wanted is None:
             return None
         self._before = now
+        self._paces = {_crew(now): self._paces[_crew(now)]}
         return self._go(seen, wanted)
 
     def _next(self, seen: Seen, now: Probe) -> Crew | None:
         """Return what to try next; None: nothing."""
         fell, self._fell = self._fell, False
-        between, self._between = self._between, 0
-        tries = [Crew(between, seen.prefetch)] if between else []
-        if fell and seen.workers > seen.cores:
+        tries: list[Crew] = []
+        self._catching_up = fell and seen.workers > seen.cores
+        if self._catching_up:
             tries.append(Crew(max(1, seen.cores), seen.prefetch))
-        if now.waited > LIMITS:
+        elif now.waited >= IDLE and len(self.probes) - self._climbed >= MOST_PROBES:
+            return None
+        if now.waited > LIMITS and not self._flat:
             tries += self._more_workers(seen)
         if now.waited >= IDLE:
+            if 0 < self._between < seen.workers:
+                tries.append(Crew(self._between, seen.prefetch))
             further = min(MOST_AHEAD, 2 * seen.prefetch)
             if further not in self._vain_ahead:
                 tries.append(Crew(seen.workers, further))

@@ -7,7 +7,9 @@ numbers are in another process, so nothing here touches them.
 The first one runs alone, since nothing is known of its memory; then all that fit, the first once more, begin together
 behind a gate and take the same batches; then all but the one with the longest steps are stopped, and it goes on alone.
 So two have been seen alone and beside the others, which tells how much longer a step takes in a crowd: of small steps
-and of the longest; and the pace of all of them has been seen on one stream.
+and of the longest; and the pace of all of them has been seen on one stream. Where the first is the longest it has been
+seen alone; one that takes no batch without the others (a rank waits for its peers) is planned by what it cost beside
+them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +59,11 @@ GATE_S = 60.0
 
 SILENT_S = 10.0
 """After so long it is said who has not taken a batch yet."""
+
+STILL_BATCHES = 5
+"""The one that goes on alone is given up if it takes no batch for as long as so many took it beside the others..."""
+STILL_S = 2.0
+"""... and as it took to start, and so many seconds: a stream has to begin another epoch now and then."""
 
 Start = Callable[[Path | None], Trial]
 """Starts a trial, behind a gate if there is one."""
@@ -122,7 +129,7 @@ def profile(
                 patient=False,
                 least_s=least_s,
                 largest_bytes=largest_bytes,
-                alone_last=True,
+                seen_alone={first},
             )
 
         alone = run({first: starts[first]}, 0.0)[first]
@@ -159,7 +166,7 @@ def in_waves(
     least_s: float = 0.0,
     largest_bytes: float = 0.0,
     note: Callable[[Sequence[Profiled]], None] = lambda _: None,
-    alone_last: bool = False,
+    seen_alone: Collection[str] | None = None,
 ) -> dict[str, Profiled]:
     """Run trials for some batches each, as many at once as fit; stop and forget them, and return what was seen.
 
@@ -174,7 +181,8 @@ def in_waves(
         least_s: Each is watched for so long at least once it has begun.
         largest_bytes: The memory of the largest one that has been seen before; 0: none has, so the first runs alone.
         note: Is given those that run, whenever their memory has been looked at.
-        alone_last: Whether the one with the longest steps of several is seen by itself, too, in the end.
+        seen_alone: The one with the longest steps of several is seen by itself, too, in the end, but for these, which
+            have been; None: none is.
 
     Raises:
         TsnbError: One failed, or took too few batches; not where it is patient.
@@ -187,8 +195,8 @@ def in_waves(
         left = left[len(wave) :]
         with together({name: starts[name] for name in wave}, threads, least_s) as group:
             _watch(group, look, note)
-            if alone_last and len(wave) > 1:
-                _leave_longest(group, look, note)
+            if seen_alone is not None and len(wave) > 1:
+                _leave_longest(group, look, note, seen_alone)
             _stop(group.trials.values())
             seen |= group.trials
             if not patient:
@@ -262,13 +270,21 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
 
 
 def _watch(
-    group: ProfiledGroup, look: Callable[[], StreamReading], note: Callable[[Sequence[Profiled]], None]
-) -> None:
-    """Look at trials until each has taken enough batches."""
+    group: ProfiledGroup,
+    look: Callable[[], StreamReading],
+    note: Callable[[Sequence[Profiled]], None],
+    still_s: float = math.inf,
+) -> bool:
+    """Look at trials until each has taken enough batches, or none has taken one for so long; return which it was."""
     trials = list(group.trials.values())
-    deadline_s, tell_s = time.monotonic() + LIMIT_S, time.monotonic() + SILENT_S
+    moved_s = time.monotonic()
+    deadline_s, tell_s, taken = moved_s + LIMIT_S, moved_s + SILENT_S, _taken(trials)
     while not all(each.done for each in trials) and time.monotonic() < deadline_s:
         group.look({consumer.name: consumer for consumer in look().consumers})
+        if _taken(trials) > taken:
+            moved_s, taken = time.monotonic(), _taken(trials)
+        elif time.monotonic() - moved_s > still_s:
+            return False
         late = [
             name for name, each in group.trials.items() if not each.last and each.trial.state not in ENDED
         ]
@@ -278,6 +294,12 @@ def _watch(
         if not group.over:
             note(trials)
         time.sleep(LOOK_S)
+    return True
+
+
+def _taken(trials: Iterable[Profiled]) -> int:
+    """Return how many batches trials have taken, all together."""
+    return sum(each.last.batches for each in trials if each.last)
 
 
 def _say(line: str) -> None:
@@ -285,7 +307,10 @@ def _say(line: str) -> None:
 
 
 def _leave_longest(
-    group: ProfiledGroup, look: Callable[[], StreamReading], note: Callable[[Sequence[Profiled]], None]
+    group: ProfiledGroup,
+    look: Callable[[], StreamReading],
+    note: Callable[[Sequence[Profiled]], None],
+    seen_alone: Collection[str],
 ) -> None:
     """Stop all trials but the one whose steps take longest, and see that one by itself; not where it ends before."""
     costs = {}
@@ -294,13 +319,19 @@ def _leave_longest(
             costs[name] = each.cost()
     if not costs:
         return
-    longest = group.trials[max(costs, key=lambda name: max(costs[name].step_s, costs[name].cpu_s))]
+    name = max(costs, key=lambda each: max(costs[each].step_s, costs[each].cpu_s))
+    if name in seen_alone:
+        return
+    longest = group.trials[name]
+    longest.beside_others = costs[name]
     _stop(each for each in group.trials.values() if each is not longest)
     rest = ProfiledGroup(None)
-    rest.trials[longest.trial.name] = alone = longest.going_on()
-    _watch(rest, look, note)
-    with contextlib.suppress(TsnbError):
-        longest.by_itself = alone.cost()
+    rest.trials[name] = alone = longest.going_on()
+    if _watch(rest, look, note, STILL_S + STILL_BATCHES * longest.batch_s + costs[name].start_s):
+        with contextlib.suppress(TsnbError):
+            longest.by_itself = alone.cost()
+    if longest.by_itself is None:
+        _say(f"{name}: takes no batches without the others; planned by what it costs beside them")
 
 
 def _stop(trials: Iterable[Profiled]) -> None:

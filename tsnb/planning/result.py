@@ -20,7 +20,7 @@ from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, makespan_off, on_devices
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
-from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, why
+from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, same_as, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, asked, contention, stalls
@@ -124,6 +124,8 @@ class Plan:
             if way.way == STAGGERED:
                 offset = f"{duration(way.apart_s)} apart" if way.apart_s else "not sooner at any offset"
                 mark = f"{mark}, {offset}" if mark else offset
+            elif twin := same_as(way, self.ways):
+                mark = f"{mark}, the same as {twin}" if mark else f"the same as {twin}"
             fits = "fits" if way.fits else "does not fit"
             span = f"{duration(low)} to {duration(high)}"
             rows.append([way.way, duration(way.makespan_s), span, fits, mark])
@@ -188,6 +190,7 @@ class Plan:
                 "threads": dict(way.threads),
                 "order": list(way.order),
                 "apart_s": way.apart_s,
+                "same_as": same_as(way, self.ways) or None,
             }
             for way in self.ways
         ]

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from tsnb import registry
+from tsnb.config import is_profiled
 from tsnb.errors import TsnbError
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
@@ -65,6 +66,8 @@ class ServedCosts:
     """Trials that could not be profiled, and what is assumed of them and why, in words."""
     open_ended: tuple[str, ...] = ()
     """Trials that do not say how many epochs they take; one is assumed."""
+    profiled_epochs: int = 0
+    """Epochs of the stream that nobody else has taken; 0: somebody has taken some, before or meanwhile."""
 
 
 def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> ServedCosts:
@@ -121,6 +124,7 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
         off,
         unsure,
         tuple(each for each in seen if not epochs[each]),
+        meter.own_epochs,
     )
 
 
@@ -240,6 +244,8 @@ class Meter:
 
     def __init__(self, name: str) -> None:
         self._name = name
+        before = status(name)
+        self._alone = not (before.epoch or before.consumers or before.published > before.window)
         self._first: tuple[StreamReading, float] | None = None
         self._last: tuple[StreamReading, float] | None = None
 
@@ -247,10 +253,16 @@ class Meter:
         """Return a reading, and note the loader's clocks."""
         reading = status(self._name)
         here = reading, self._cpu_s(reading)
+        self._alone = self._alone and all(is_profiled(each.name) for each in reading.consumers)
         if reading.batches:  # its first batch starts the workers
             self._first = self._first or here
             self._last = here
         return reading
+
+    @property
+    def own_epochs(self) -> int:
+        """Epochs begun by now that only those have taken that are profiled; 0: others have taken some, too."""
+        return status(self._name).epoch + 1 if self._alone else 0
 
     @staticmethod
     def _cpu_s(reading: StreamReading) -> float:

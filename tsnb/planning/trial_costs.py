@@ -191,6 +191,8 @@ class Profiled:
     """So many of its batches are not counted."""
     by_itself: Cost | None = None
     """What it cost when those that had run beside it had been stopped; None: it was not seen so."""
+    beside_others: Cost | None = None
+    """What it cost until then, whatever becomes of it without them; None: they have not been stopped."""
     asked_s: float = 0.0
     """When its memory was asked for last, by the monotonic clock."""
 
@@ -234,7 +236,7 @@ class Profiled:
     def going_on(self) -> Profiled:
         """Return the same trial as one that is seen from some batches after now on."""
         batches = self.last.batches if self.last else 0
-        return replace(self, marks=[], skip=batches + SKIP)
+        return replace(self, marks=[], skip=batches + SKIP, beside_others=None)
 
     @property
     def done(self) -> bool:
@@ -260,6 +262,14 @@ class Profiled:
         return whole, min(1.0, abs(pace(first, middle) - pace(middle, last)) / max(1e-9, 2 * whole))
 
     @property
+    def batch_s(self) -> float:
+        """Seconds a batch by the clock on the wall; 0: not seen."""
+        first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
+        if first is None or last is None or last.batches == first.batches:
+            return 0.0
+        return (last.at_s - first.at_s) / (last.batches - first.batches)
+
+    @property
     def failed(self) -> bool:
         """Whether its code raised, or its process died."""
         return self.trial.state in {"failed", "lost"}
@@ -270,6 +280,8 @@ class Profiled:
         Raises:
             TsnbError: It took too few batches, or failed.
         """
+        if self.beside_others is not None:
+            return self.beside_others
         name = self.trial.name.removeprefix(PROFILED)
         if self.trial.state == "lost":
             raise TsnbError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ __all__ = [
     "Foretold",
     "chosen",
     "foretold",
+    "same_as",
     "why",
 ]
 
@@ -105,6 +107,29 @@ def foretold(
     lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, threads)
     private = [turns, each, later] if several > 1 else [turns, each]
     return [*private, all_at_once, lists]
+
+
+def same_as(way: Foretold, ways: Sequence[Foretold]) -> str:
+    """Return the first of the ways before one that is the same schedule, so that they are no choice; empty: none is.
+
+    Args:
+        way: The one.
+        ways: All of them, in the order of the table.
+    """
+    before = ways[: ways.index(way)]
+    return next((other.way for other in before if _same(way, other)), "")
+
+
+def _same(one: Foretold, other: Foretold) -> bool:
+    """Whether two ways start and end each trial at the same time, with as many loaders and the same threads."""
+    if (one.way in PRIVATE) != (other.way in PRIVATE) or dict(one.threads) != dict(other.threads):
+        return False
+    mine, its = one.schedule, other.schedule
+    pairs = [(mine.starts_s, its.starts_s), (mine.ends_s, its.ends_s)]
+    return all(
+        a.keys() == b.keys() and all(math.isclose(a[name], b[name], rel_tol=1e-6, abs_tol=1e-6) for name in a)
+        for a, b in pairs
+    )
 
 
 def chosen(ways: Sequence[Foretold]) -> Foretold:

@@ -25,10 +25,11 @@ import numpy as np
 
 from tsnb.errors import TsnbError
 from tsnb.reports.logged import POINTS, thinned
+from tsnb.reports.look import FAINT, GREY, SPENT, look
 from tsnb.reports.plain import PART_NAMES
 from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import Strips, strips
-from tsnb.reports.svg import COMPUTING, PART_COLOURS, colours_of
+from tsnb.reports.svg import COMPUTING, colours_of
 from tsnb.telemetry.marks import Mark, Marker
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.words import clock, percent
@@ -78,7 +79,7 @@ class Chart:
         seconds = readings[-1].time_s - self.begin_s
         self.figure: go.Figure = go.Figure()
         self.figure.update_layout(
-            template="plotly_white",
+            template=look(),
             title={"text": readings[-1].name, "x": 0.01, "font": {"size": 14}},
             xaxis={
                 "type": "date",
@@ -131,12 +132,12 @@ class Chart:
     def _mark_one(self, group: Sequence[Mark]) -> str:
         """Draw marks of about the same time as one; return what it says."""
         (x,) = since_start([group[0].time_s], self.begin_s)
-        dotted = {"color": "#59636e", "width": 1, "dash": "dot"}
+        dotted = {"color": GREY, "width": 1, "dash": "dot"}
         self.figure.add_shape(type="line", x0=x, x1=x, y0=0, y1=1, yref="paper", line=dotted)
         said = [mark.text for mark in group]
         text = ", ".join(said[:2]) + (f", {len(said) - 2} more" if len(said) > 2 else "")
         hover = "<br>".join(said)
-        words = {"text": text, "hovertext": hover, "font": {"size": 10, "color": "#59636e"}, "textangle": -30}
+        words = {"text": text, "hovertext": hover, "font": {"size": 10, "color": GREY}, "textangle": -30}
         place = {
             "x": x,
             "y": 1.0,
@@ -151,9 +152,6 @@ class Chart:
 
 LOADER = "loader"
 """The name of the producer with its workers, beside the trials."""
-
-_LOADER_COLOUR = "#24292F"
-"""No trial has it."""
 
 _GIB = 1024.0**3
 
@@ -278,14 +276,14 @@ def _loader(readings: Readings) -> go.Figure:
         "published",
         cut.centres_s,
         np.diff(published) / cut.step_s,
-        _LOADER_COLOUR,
+        GREY,
         hovertemplate="%{y:.1f} batches/s",
     )
     filled = _fewer([r.time_s for r in readings], [r.window_fill for r in readings])
     chart.line(
         "window fill (right)",
         *filled,
-        "#8C959F",
+        FAINT,
         yaxis="y2",
         line={"width": 1.2},
         hovertemplate="%{y} batches",
@@ -323,7 +321,7 @@ def _spent(readings: Readings) -> go.Figure:
             orientation="h",
             y=[trial.name for trial in trials],
             x=[round(trial.seconds(part), 3) for trial in trials],
-            marker_color=[colours[t.name] for t in trials] if part == "computing" else PART_COLOURS[part],
+            marker_color=[colours[t.name] for t in trials] if part == "computing" else SPENT[part],
             name=PART_NAMES[part],
             showlegend=part != "computing",
             customdata=[
@@ -333,7 +331,7 @@ def _spent(readings: Readings) -> go.Figure:
             hovertemplate=f"%{{y}}: {PART_NAMES[part]} %{{customdata}}<extra></extra>",
         )
     figure.update_layout(
-        template="plotly_white",
+        template=look(),
         barmode="stack",
         title={"text": f"{readings[-1].name}: where each second went", "x": 0.01, "font": {"size": 14}},
         xaxis={"title": "time of each trial, s"},
@@ -375,7 +373,7 @@ def _by_process(
         )
     chart = Chart(readings, title)
     times = [time_s for time_s, _ in hosts]
-    for name, colour in {LOADER: _LOADER_COLOUR, **_colours(readings)}.items():
+    for name, colour in {LOADER: GREY, **_colours(readings)}.items():
         uses = [host.producer if name == LOADER else host.consumers.get(name) for _, host in hosts]
         if any(uses):
             values = [number(use) if use else 0.0 for use in uses]
@@ -383,7 +381,7 @@ def _by_process(
             chart.line(name, times, values, colour, **stack)
     if limit is not None:
         dotted = {"width": 1.2, "dash": "dot"}
-        chart.line(limit_name, times, [limit(host) for _, host in hosts], "#8C959F", line=dotted)
+        chart.line(limit_name, times, [limit(host) for _, host in hosts], FAINT, line=dotted)
     return chart.figure
 
 

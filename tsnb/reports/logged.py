@@ -14,6 +14,7 @@ from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, known_direction
 from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs
 from tsnb.records.tables import grouped
+from tsnb.reports.look import GREY, look
 from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:
@@ -134,11 +135,9 @@ def _figure(lines: Sequence[_Line], metric: str, by: str | None, x: str) -> go.F
         entered.add(line.group)
         if line.best and line.points:
             x_last, y_last = line.points[-1]
-            figure.add_annotation(
-                x=x_last, y=y_last, text=f"best: {line.run.name}", font={"color": line.colour}
-            )
+            figure.add_annotation(x=x_last, y=y_last, text=f"best: {line.run.name}", font={"color": GREY})
     figure.update_layout(
-        template="plotly_white",
+        template=look(),
         xaxis_title=AXES[x],
         yaxis_title=metric,
         legend_title=by or "trial",
@@ -197,7 +196,7 @@ def draw_lineage(*, name: str | None = None, all_runs: bool = False) -> go.Figur
             hovertemplate=f"{_told(run)}<br>%{{x}} samples<extra></extra>",
         )
     figure.update_layout(
-        template="plotly_white",
+        template=look(),
         showlegend=False,
         xaxis_title=AXES["samples"],
         yaxis={

@@ -11,6 +11,7 @@ from tsnb.planners.timeline import Timeline, newest
 from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_lineage, draw_records
+from tsnb.reports.look import FAINT, look
 from tsnb.reports.sources import recorded, streamed
 from tsnb.telemetry.words import COLOURS
 from tsnb.words import did_you_mean
@@ -19,10 +20,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = ["draw_timeline", "plot"]
-
-
-AHEAD = "#C3CAD2"
-"""What is foretold is drawn in grey."""
 
 
 def plot(
@@ -125,7 +122,7 @@ def draw_timeline(timeline: Timeline) -> go.Figure:
     for title, bar, colour, known in (
         ("planned", 0, COLOURS[0], [(trial.name, trial.planned) for trial in told]),
         ("in fact", 1, COLOURS[1], [(trial.name, trial.actual) for trial in told]),
-        ("foretold now", 1, AHEAD, [(trial.name, trial.ahead) for trial in told]),
+        ("foretold now", 1, FAINT, [(trial.name, trial.ahead) for trial in told]),
     ):
         spans = [(name, span) for name, span in known if span is not None]
         if spans:
@@ -148,6 +145,6 @@ def draw_timeline(timeline: Timeline) -> go.Figure:
             "categoryorder": "array",
             "categoryarray": [each.name for each in told],
         },
-        template="plotly_white",
+        template=look(),
     )
     return figure

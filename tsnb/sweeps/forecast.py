@@ -88,6 +88,7 @@ def plan_places(
         costs.off,
         wish.end_s,
         costs.stream,
+        costs.profiled_epochs,
     )
     places = PlannedPlaces(
         at_once or len(params),

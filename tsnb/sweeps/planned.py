@@ -99,6 +99,8 @@ class Conditions:
     """By when all must be done, by the clock that is given."""
     stream: str = ""
     """The stream's name."""
+    profiled_epochs: int = 0
+    """Epochs of it that nobody has taken but these trials, while they were profiled."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,11 @@ class PlannedPlaces(Places):
     def stream(self) -> str:
         """The name of the stream that the trials take."""
         return self._conditions.stream
+
+    @property
+    def profiled_epochs(self) -> int:
+        """Epochs of it that nobody has taken but these trials, while they were profiled."""
+        return self._conditions.profiled_epochs
 
     @property
     def first_s(self) -> float:

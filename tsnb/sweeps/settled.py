@@ -61,6 +61,10 @@ class Settled(Launcher):
         """
         self._threads, self._said = chosen, dict(chosen)
 
+    def note_profiled(self, epochs: int) -> None:
+        """Have trials know how many epochs of their stream only the profile has taken: they have not missed those."""
+        self._plan = replace(self._plan, options=replace(self._plan.options, profiled_epochs=epochs))
+
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""
 

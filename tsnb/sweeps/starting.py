@@ -307,6 +307,7 @@ def start(
             from tsnb.sweeps.forecast import plan_places  # needs torch
 
             places = plan_places(plan, params, at_once, wish, course.say)
+            course.note_profiled(places.profiled_epochs)
             if wish.threads:
                 course.take_threads(places.threads)
     except BaseException:

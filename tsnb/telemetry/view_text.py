@@ -56,7 +56,7 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     done = f"batch {reading.published}"
     if whole:
         done += f" of {whole} ({words.percent(reading.published / whole)})"
-    left = "" if math.isnan(left_s) else f", {words.clock(left_s)} left"
+    left = words.epoch_left(left_s, reading.published / whole) if whole else ""
     window = f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}"
     after = f", {all_left}" if all_left else ""
     return f", epoch {reading.epoch + 1}, {done}{left}, {window}{after}"

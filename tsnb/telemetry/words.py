@@ -25,6 +25,7 @@ __all__ = [
     "clock",
     "consumer_state",
     "count",
+    "epoch_left",
     "flow",
     "footnotes",
     "growth_text",
@@ -53,8 +54,8 @@ LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"
 """States in which readings arrive."""
 
 _DASH = "\u2013"
-MOST_LEFT_S = 3_600_000.0
-"""A thousand hours: more is no estimate any more."""
+MOST_EPOCH_S, MOST_LEFT_S = 360_000.0, 3_600_000.0
+"""A hundred hours of an epoch, a thousand of a training: more is no estimate any more."""
 _TONES = {
     "serving": "ok",
     "blocked": "ok",
@@ -299,6 +300,16 @@ def remaining(eta: Eta) -> str:
     if not eta.known or eta.left_s >= MOST_LEFT_S:
         return _DASH
     return clock(eta.left_s) if eta.whole else f"epoch {clock(eta.left_s)}"
+
+
+def epoch_left(left_s: float, share: float) -> str:
+    """Write how long a stream's epoch still takes, as it follows what is done of it; empty where that is not known.
+
+    Args:
+        left_s: Seconds; NaN: not known.
+        share: What of it is done, 0 to 1.
+    """
+    return f", {clock(left_s)} left" if share < 1 and left_s < MOST_EPOCH_S else ""
 
 
 def all_left(eta: Eta) -> str:

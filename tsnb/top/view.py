@@ -106,8 +106,7 @@ def _epoch(view: StreamView, reading: StreamReading, live: bool) -> Text:
     done = round(share * 16)
     text.append("  ").append("━" * done, "bold").append("─" * (16 - done), _SOFT)
     left_s = view.rates.left_s() if live else math.nan
-    left = f", {words.clock(left_s)} left" if share < 1 and left_s < 360_000 else ""
-    return text.append(f" {words.percent(share)}{left}")
+    return text.append(f" {words.percent(share)}{words.epoch_left(left_s, share)}")
 
 
 def _sentence(view: StreamView, width: int) -> Text:

@@ -136,9 +136,10 @@ export class Header {
     this.all.box.hidden = !whole || whole.recorded || OVER.has(whole.state);
     if (this.all.box.hidden) return;
     const several = whole.stores && whole.stores.length > 1, known = LIVE.has(shownState(whole)), [left, range] = known ? leftOf(whole.all) : ["", ""];
-    put(this.all.value, left || "–");
+    style(this.all.box, "visibility", left ? "" : "hidden"); // it keeps its room, so that nothing moves when it is known
+    put(this.all.value, left);
     put(this.between, range);
-    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all)}, four times in five` : "Known once each trial says how many epochs it takes");
+    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all)}, four times in five` : "");
   }
 }
 

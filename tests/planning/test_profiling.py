@@ -1,0 +1,92 @@
+"""Real trials while they are profiled: who is seen alone, and what becomes of one that cannot go on alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tsnb.planning.profiling import profile
+from tsnb.planning.trial_costs import Profiled
+from tsnb.planning.wishes import wanted
+
+pytestmark = pytest.mark.system
+
+SOURCE = """
+def train(ms, told="", hears="", dies=False):
+    import time
+    from pathlib import Path
+    import tsnb
+    for number, batch in enumerate(tsnb.attach()):
+        end = time.thread_time() + ms / 1000 * len(batch)
+        while time.thread_time() < end:
+            pass
+        if told:
+            Path(told).write_text(str(number))
+        began_s = time.monotonic()
+        while hears and int(Path(hears).read_text() or -1) < number:
+            time.sleep(0.01)
+            if dies and time.monotonic() - began_s > 2:
+                raise ConnectionError("the peer has gone")
+"""
+
+
+@pytest.fixture
+def train() -> Any:
+    """A function that travels by value: this file cannot be imported in a trial."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(SOURCE, made)
+    return made["train"]
+
+
+@pytest.fixture
+def loader() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(2_000)), 4)
+
+
+@pytest.fixture
+def seen_by_itself(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of those that went on alone."""
+    names: list[str] = []
+    going_on = Profiled.going_on
+
+    def noted(each: Profiled) -> Profiled:
+        names.append(each.trial.name)
+        return going_on(each)
+
+    monkeypatch.setattr(Profiled, "going_on", noted)
+    return names
+
+
+@pytest.mark.parametrize("first", ["large", "small"])
+def test_the_longest_is_seen_alone_once(
+    first: str, train: Any, loader: DataLoader[Any], seen_by_itself: list[str]
+) -> None:
+    """At first, if it is the first one, and in the end, if it is not; both were seen beside the other one."""
+    ms = {"large": 4.0, "small": 0.5}
+    order = [first, *(ms.keys() - {first})]
+    found = profile(wanted({name: (train, {"ms": ms[name]}) for name in order}, None), loader, least_s=0.2)
+    assert ["large" in name for name in seen_by_itself] == ([] if first == "large" else [True])
+    assert {cost.beside for cost in found.costs.values()} == {1}
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
+    dies: bool, train: Any, loader: DataLoader[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rank, for example: it stands still, or fails, once its peer was stopped, and a line says what is not known."""
+    count = tmp_path / "count"
+    count.touch()
+    trials = {
+        "first": (train, {"ms": 0.5}),
+        "peer": (train, {"ms": 0.5, "told": str(count)}),
+        "waits": (train, {"ms": 4.0, "hears": str(count), "dies": dies}),
+    }
+    found = profile(wanted(trials, None), loader, least_s=0.2)
+    assert found.costs["waits"].cpu_s > 0.5e-3 and found.costs["waits"].beside == 2
+    assert capsys.readouterr().out.count("waits: takes no batches without the others") == 1
+    assert not tsnb.producers() and not list(tsnb.trials)
