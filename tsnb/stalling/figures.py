@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Interval", "between", "number_of", "rate", "size", "times"]
+__all__ = ["Interval", "between", "number_of", "percent", "rate", "size", "times"]
 
 Interval = tuple[float, float]
 """What a figure lies between in 80 of 100 cases, in its own unit."""
@@ -27,6 +27,11 @@ def rate(samples_per_s: float) -> str:
 def times(gain: float) -> str:
     """Return how many times as fast, as text."""
     return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x"
+
+
+def percent(share: float) -> str:
+    """Return a share as text."""
+    return f"{share:.0%}"
 
 
 def number_of(cores: float) -> str:

@@ -43,6 +43,7 @@ def as_plain(told: Stalls, trials: Iterable[int]) -> dict[str, Any]:
         "model_per_s": told.model_per_s,
         "model_per_s_interval": known(lambda each: each.model_per_s),
         "stalled": told.stalled,
+        "stalled_interval": _pair(told.stalled_interval),
         "storage": _storage(told),
         "hits": None if told.hits is None else asdict(told.hits),
         "sharing": [_shared(told.sharing(number)) for number in trials],
@@ -67,6 +68,7 @@ def _shared(found: Sharing) -> dict[str, Any]:
         "gain": found.gain,
         "gain_interval": _pair(found.gain_interval),
         "cpu_saved": found.cpu_saved,
+        "cpu_saved_interval": _pair(found.cpu_saved_interval),
     }
 
 
@@ -83,7 +85,12 @@ def _sizing(told: Stalls) -> dict[str, Any] | None:
     found = told.sizing(gpus=told.trials)
 
     def need(one: Need) -> dict[str, Any]:
-        return {"vcpus": one.vcpus, "vcpus_interval": _pair(one.vcpus_interval), "workers": one.workers}
+        return {
+            "vcpus": one.vcpus,
+            "vcpus_interval": _pair(one.vcpus_interval),
+            "workers": one.workers,
+            "workers_interval": _pair(one.workers_interval),
+        }
 
     return {
         "gpus": found.gpus,

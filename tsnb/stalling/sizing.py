@@ -31,6 +31,8 @@ class Need:
     """What `vcpus` lies between in 80 of 100 cases; None: not known."""
     price_interval: Interval | None = None
     """The same of `epoch_price`."""
+    workers_interval: Interval | None = None
+    """The same of `workers`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,8 +56,9 @@ class Sizing:
         def row(name: str, need: Need) -> list[str]:
             price = "not known" if need.epoch_price is None else _price(need.epoch_price)
             vcpus = f"{_vcpus(need.vcpus)}{between(need.vcpus_interval, _vcpus, brackets=True)}"
+            workers = f"{_vcpus(need.workers)}{between(need.workers_interval, _vcpus, brackets=True)}"
             price += between(need.price_interval, _price, brackets=True)
-            return [name, vcpus, _vcpus(need.workers), price]
+            return [name, vcpus, workers, price]
 
         head = ["", "vCPUs a GPU", "of these for loading", "price of an epoch"]
         return [head, row("a loader each", self.separate), row("one shared loader", self.shared)]
