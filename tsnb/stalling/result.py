@@ -257,16 +257,19 @@ class Stalls:
         )
         return sized_out(self, number, length, own, gpu)
 
-    def to_dict(self, trials: Iterable[int] = (1, 2, 4, 8)) -> dict[str, Any]:
+    def to_dict(self, trials: Iterable[int] = (1, 2, 4, 8), *, cores: float | None = None) -> dict[str, Any]:
         """Return the figures as plain values, for JSON.
 
         Args:
             trials: Numbers of trials, of which each gets an entry of `sharing`.
+            cores: CPU cores for all of these; by default those of this machine.
 
         Raises:
-            ValueError: One of them is not a number of trials.
+            ValueError: One of them is not a number of trials, or of cores.
         """
-        return as_plain(self, _numbers_of(trials))
+        return as_plain(
+            self, _numbers_of(trials), None if cores is None else asked.CORES.checked("cores", cores)
+        )
 
     def __repr__(self) -> str:
         return sentences.plain_text(self)

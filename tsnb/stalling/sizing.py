@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-from tsnb.stalling.figures import Interval, between, rate
+from tsnb.stalling.figures import Interval, between, plain, rate
 from tsnb.stalling.sharing import Way
 from tsnb.words import html_table, text_table
 
@@ -34,6 +35,17 @@ class Need:
     workers_interval: Interval | None = None
     """The same of `workers`."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON."""
+        return {
+            "vcpus": self.vcpus,
+            "vcpus_interval": plain(self.vcpus_interval),
+            "workers": self.workers,
+            "workers_interval": plain(self.workers_interval),
+            "epoch_price": self.epoch_price,
+            "epoch_price_interval": plain(self.price_interval),
+        }
+
 
 @dataclass(frozen=True, repr=False)
 class Sizing:
@@ -51,6 +63,17 @@ class Sizing:
     """What `samples_per_s` lies between in 80 of 100 cases; None: not known."""
     basis: str = ""
     """What it was calculated from, a sentence."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON."""
+        return {
+            "gpus": self.gpus,
+            "samples_per_s": self.samples_per_s,
+            "samples_per_s_interval": plain(self.samples_interval),
+            "separate": self.separate.to_dict(),
+            "shared": self.shared.to_dict(),
+            "basis": self.basis,
+        }
 
     def _rows(self) -> list[list[str]]:
         def row(name: str, need: Need) -> list[str]:
