@@ -25,7 +25,7 @@ from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
 from tsnb.planners import timeline
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import annealed, left_after, listed, within
+from tsnb.planners.scheduling import annealed, fit_devices, left_after, listed, within
 from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
@@ -82,10 +82,9 @@ class World:
         for name in self.places.start():
             self.running[name] = self.now_s
         self.places.check()
-        assert (
-            sum(self.real[name].memory_bytes for name in self.running) <= self.memory
-            or len(self.running) == 1
-        )
+        there = [self.real[name] for name in self.running]
+        assert len(there) == 1 or sum(job.memory_bytes for job in there) <= self.memory
+        assert len(there) == 1 or fit_devices(there)
         if not self.running:
             return None
         going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
@@ -125,6 +124,31 @@ def test_a_plan_that_is_made_anew_forgives_costs_that_were_wrong(seed: int) -> N
     world = World(jobs, believed=wrong)
     assert ideal_s * 0.99 <= world.run() <= ideal_s * 1.1
     assert world.ended.keys() == {j.name for j in jobs} and not world.places.refused
+
+
+def test_trials_that_do_not_fit_a_gpu_at_once_follow_each_other() -> None:
+    """Also where one is all but done: its memory is free when it has ended. Another GPU is not waited for."""
+    on = [
+        replace(job(f"{gpu}-{n}"), device=gpu, device_bytes=size, device_room_bytes=10.0)
+        for gpu, size, number in (("cuda:0", 6.0, 2), ("cuda:1", 2.0, 8))
+        for n in range(number)
+    ]
+    world = World(on, memory=100.0, cores=32.0)
+    first = world.places.start()
+    mine = next(name for name in first if name.startswith("cuda:0"))
+    assert len(first) == 6
+    for name in first:
+        world.running[name], world.left[name] = 0.0, 0.0
+    for name in set(first) - {mine}:
+        world.end(name)
+    then = world.places.start()
+    assert not [name for name in then if name.startswith("cuda:0")], (
+        "it has taken all batches, but has not ended"
+    )
+    world.running |= dict.fromkeys(then, 0.0)
+    world.end(mine)
+    world.run()
+    assert len(world.ended) == 10
 
 
 def test_a_failure_or_an_early_stop_lets_the_next_start_at_once() -> None:

@@ -48,7 +48,7 @@ def add_stalls(commands: Any) -> None:
     held.add_argument(
         "--cached",
         type=share("a share of the samples, 0 to 1").typed,
-        metavar="50%%",
+        metavar="50%",
         help="also tell of this share of the samples in memory; likewise",
     )
     stalling.add_argument("--cores", type=float, metavar="N", help="also tell of the trials on so many cores")

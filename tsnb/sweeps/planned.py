@@ -24,7 +24,7 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import Listed, left_after
+from tsnb.planners.scheduling import Listed, fit_devices, left_after
 from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
@@ -320,13 +320,14 @@ class PlannedPlaces(Places):
     def _first(self, found: Listed, running: Sequence[Job]) -> list[str]:
         """Return the trials of a plan that start now: beside all that run, be it done but for its last steps."""
         told, first = self._conditions, list[str]()
-        used = sum(job.memory_bytes for job in running)
+        there = list(running)
         for name in found.order[: max(0, self.free)]:
-            used += self._job(name).memory_bytes
-            beside = len(running) + len(first)
+            beside = len(there)
             if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
                 break
-            if beside and used > told.memory_bytes:
+            there.append(self._job(name))
+            used = sum(job.memory_bytes for job in there)
+            if beside and not (used <= told.memory_bytes and fit_devices(there)):
                 break
             first.append(name)
         return first
