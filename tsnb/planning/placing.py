@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tsnb.checks.devices import devices
 from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
@@ -27,8 +28,8 @@ from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
-from tsnb.planners.scheduling import Listed, annealed
-from tsnb.planning.co_runs import CoRun, at_once, co_runs, groups
+from tsnb.planners.scheduling import Listed, annealed, fit_devices
+from tsnb.planning.co_runs import CoRun, at_once, co_runs, gpu_advice, groups
 from tsnb.planning.conducting import conduct
 from tsnb.planning.oversize import way_out
 from tsnb.planning.profiling import in_waves, starter
@@ -78,6 +79,10 @@ class PlacedTrial:
     """How far off the paces may be, as a share."""
     why: str
     """Its place, in words."""
+    device: str = ""
+    """The GPU that it computes on; empty: none was seen."""
+    device_bytes: float = 0.0
+    """Its largest part of that GPU's memory, as measured: what torch has reserved, and CUDA's context."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -102,6 +107,8 @@ class Fitting:
     """What they train on."""
     jobs: Mapping[str, Job] = field(default_factory=dict, repr=False)
     """What each of those that fit needs, by name."""
+    advice: tuple[str, ...] = ()
+    """How several on one GPU share it, as NVIDIA's guides have it: in turns, by MPS or MIG; empty: no two do."""
 
     @property
     def table(self) -> list[list[str]]:
@@ -120,12 +127,18 @@ class Fitting:
                     each.why,
                 ]
             )
+        if any(each.device for each in self.rows):
+            rows[0].insert(2, "GPU")
+            for row, each in zip(rows[1:], self.rows, strict=True):
+                row.insert(2, f"{each.device}, {memory_text(each.device_bytes)}" if each.device else "none")
         return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values, for JSON."""
         return {
             "text": self.text,
+            "basis": self._below(),
+            "advice": list(self.advice),
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
             "memory_where": self.memory_where,
             "at_once": self.way.at_once,
@@ -136,6 +149,8 @@ class Fitting:
                 {
                     "name": each.name,
                     "peak_bytes": list(each.peak_bytes),
+                    "device": each.device or None,
+                    "device_bytes": each.device_bytes or None,
                     "where": each.where,
                     "after": list(each.after),
                     "together": list(each.together),
@@ -187,7 +202,7 @@ class Fitting:
             together = "no group together: no two fit, or one of each had ended before it could be watched"
         return (
             f"Measured: each trial alone, and {together}. Peak memory is what the system counted, and that with room "
-            "to grow; speeds are samples/s."
+            f"to grow; speeds are samples/s.{''.join(f' {line}' for line in self.advice)}"
         )
 
 
@@ -260,29 +275,33 @@ def place(
         several = [each.told(costs[each.name].epochs if each.name in costs else 0) for each in several]
         fits = [each for each in several if each.name in costs and peaks[each.name] <= limit]
         alone = {name: each.per_s[0] for name, each in seen.items()}
+        by_name = {
+            each.name: replace(costs[each.name], memory_bytes=peaks[each.name]).job(
+                each.name, each.epochs * each_epoch, gpu_rooms
+            )
+            for each in fits
+        }
         runs = [
             run
-            for names in groups([each.name for each in fits], peaks, limit)
+            for names in groups(list(by_name), peaks, limit, by_name)
             for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
         ]
     off = max([LEAST_OFF, *(each.per_s[1] for each in seen.values()), *(cost.off for cost in costs.values())])
-    jobs = [
-        replace(costs[each.name], memory_bytes=peaks[each.name]).job(
-            each.name, each.epochs * each_epoch, gpu_rooms
-        )
-        for each in fits
-    ]
     found = annealed(
-        jobs, room.meter.cost(), available_cores(), memory_bytes=limit, most=at_once(runs, alone)
+        list(by_name.values()),
+        room.meter.cost(),
+        available_cores(),
+        memory_bytes=limit,
+        most=at_once(runs, alone),
     )
     where = room.where if room.bytes <= given else "that you gave"
-    rows = placed(several, found, peaks, alone, runs, {n: e.per_s[1] for n, e in seen.items()}, limit)
+    offs = {name: each.per_s[1] for name, each in seen.items()}
+    rows = placed(several, found, peaks, alone, runs, offs, limit, by_name)
     each_has = dict.fromkeys(found.order, threads)
     way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, threads=each_has)
     text = said(rows, way, limit, where) + one_epoch_text([each.name for each in fits if each.open_ended])
-    return Fitting(
-        rows, tuple(runs), way, limit, where, text, tuple(several), loader, {job.name: job for job in jobs}
-    )
+    advice = gpu_advice(by_name, devices)
+    return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader, by_name, advice)
 
 
 class _Room:
@@ -325,6 +344,7 @@ def placed(
     runs: Sequence[CoRun],
     offs: Mapping[str, float],
     memory_bytes: float,
+    jobs: Mapping[str, Job],
 ) -> tuple[PlacedTrial, ...]:
     """Return where each trial is, in the order in which they start; those that fit nowhere last."""
     starts, ends = found.schedule.starts_s, found.schedule.ends_s
@@ -351,8 +371,8 @@ def placed(
             where = "queued" if now_s > 0 else "now"
             others = f" beside {', '.join(with_)}" if with_ else " alone"
             why = f"it fits{others}"
-            if after and _short(name, found, peaks, memory_bytes, after[-1]):
-                why = f"it would pass the memory; it fits{others} when {after[-1]} has ended"
+            if after and (what := _short(name, found, peaks, memory_bytes, after[-1], jobs)):
+                why = f"it would pass {what}; it fits{others} when {after[-1]} has ended"
             elif after:
                 why = f"{found.at_once} at once are the fastest; its place comes free when {after[-1]} has ended"
         rows.append(
@@ -367,16 +387,27 @@ def placed(
                 len(best.names) if best else 0,
                 max(LEAST_OFF, offs.get(name, 0.0)),
                 why,
+                jobs[name].device if name in jobs else "",
+                jobs[name].device_bytes if name in jobs else 0.0,
             )
         )
     return tuple(rows)
 
 
-def _short(name: str, found: Listed, peaks: Mapping[str, float], memory_bytes: float, before: str) -> bool:
-    """Tell whether a trial waits for memory that another, which ended just before, held."""
+def _short(
+    name: str,
+    found: Listed,
+    peaks: Mapping[str, float],
+    memory_bytes: float,
+    before: str,
+    jobs: Mapping[str, Job],
+) -> str:
+    """Return what a trial waits for that another, which ended just before, held: memory, or a GPU's; empty: a place."""
     starts, ends = found.schedule.starts_s, found.schedule.ends_s
-    there = [n for n in found.order if n != name and starts[n] < ends[before] <= ends[n]]
-    return sum(peaks[n] for n in {*there, name, before}) > memory_bytes
+    there = {n for n in found.order if n != name and starts[n] < ends[before] <= ends[n]} | {name, before}
+    if sum(peaks[n] for n in there) > memory_bytes:
+        return "the memory"
+    return "" if fit_devices([jobs[n] for n in there]) else f"the memory of {jobs[name].device}"
 
 
 def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where: str) -> str:

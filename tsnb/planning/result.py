@@ -205,6 +205,9 @@ class Plan:
                 "gets_device": self.devices.get(name),
                 "starts_s": self.choice.schedule.starts_s[name],
                 "ends_s": self.choice.schedule.ends_s[name],
+                "ends_interval_s": [
+                    self.choice.schedule.ends_s[name] * (1 + sign * self.choice.off) for sign in (-1, 1)
+                ],
                 "actual_s": list(actual[name]) if name in actual else None,
             }
             for name in self.choice.order
@@ -212,6 +215,7 @@ class Plan:
         return {
             "choice": self.choice.way,
             "text": self.text,
+            "basis": self._below(),
             "soonest_s": self.soonest_s,
             "proven": self.proven,
             "cores": self.cores,
