@@ -18,7 +18,8 @@ from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed
 from tsnb.planning.co_runs import CoRun, at_once, gpu_advice, groups
-from tsnb.planning.placing import Fitting, PlacedTrial, placed, said
+from tsnb.planning.places import PlacedTrial, placed, said
+from tsnb.planning.placing import Fitting
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish
 
@@ -53,7 +54,7 @@ def test_more_run_at_once_only_while_it_is_worth_it() -> None:
 
 
 def rows_of(
-    peaks: dict[str, float], memory: float, gpu: dict[str, float] | None = None
+    peaks: dict[str, float], memory: float, gpu: dict[str, float] | None = None, most: int | None = None
 ) -> tuple[tuple[PlacedTrial, ...], Foretold]:
     """Return places of trials that take so much memory, and so much of a GPU of 10 GiB."""
     feed, wishes = LoaderCost(0.001, 0.001, 0.0), [TrialWish(name, print, {}, 1.0) for name in peaks]
@@ -64,7 +65,7 @@ def rows_of(
             replace(job, device="cuda:0", device_room_bytes=10 * GIB, device_bytes=gpu[job.name])
             for job in jobs
         ]
-    found = annealed(jobs, feed, 4, memory_bytes=memory)
+    found = annealed(jobs, feed, 4, memory_bytes=memory, most=most)
     way = Foretold(LISTED, found.schedule, 0.1, found.order, found.at_once)
     runs = [CoRun(("a", "b"), {"a": 90.0, "b": 90.0}, 2.0)]
     by_name = {job.name: job for job in jobs}
@@ -86,12 +87,26 @@ def test_every_trial_has_a_place_and_a_reason() -> None:
     assert 'tsnb.spill(model, optimizer, limit="2560MiB")' in by["huge"].why
     assert by["a"].group == 2 and by["a"].together_per_s == 90.0 and by["c"].group == 0
     text = said(rows, way, 5 * GIB, "of the machine's memory")
-    assert "wait until there is room" in text and "huge: too large" in text and "four times in five" in text
+    assert "waits until there is room" in text and "huge: too large" in text and "four times in five" in text
     rows, way = rows_of({"a": GIB, "b": GIB}, 5 * GIB)
     assert {row.where for row in rows} == {"now"}
     assert said(rows, way, 5 * GIB, "of the machine's memory").startswith(
         "All 2 fit at once: 2.0 GiB of 5.0 GiB of the machine's memory"
     )
+
+
+def test_a_trial_that_waits_though_it_would_fit_is_not_said_to_lack_room() -> None:
+    """Where fewer at once were measured to be faster, the words are those, with one and with several."""
+    peaks = dict.fromkeys("abc", GIB)
+    rows, way = rows_of(peaks, 50 * GIB, most=1)
+    assert [row.where for row in rows] == ["now", "queued", "queued"] and not any(row.lacks for row in rows)
+    text = said(rows, way, 50 * GIB, "of the machine's memory")
+    assert text.startswith("All 3 would fit at once: 3.0 GiB of 50 GiB of the machine's memory.")
+    assert "1 of 3 starts now: a." in text and "room" not in text
+    assert "2 wait for a place, as one at a time is the fastest: b, c." in text
+    rows, way = rows_of({"a": 3 * GIB, "b": 3 * GIB}, 5 * GIB)
+    assert rows[1].lacks == "the memory"
+    assert "1 waits until there is room: b." in said(rows, way, 5 * GIB, "of the machine's memory")
 
 
 def test_what_does_not_fit_a_gpu_is_queued_for_its_memory() -> None:
