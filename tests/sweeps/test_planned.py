@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import time
@@ -30,7 +31,7 @@ from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time, read_until
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_span, clock_time, read_until
 from tsnb.sweeps.sweep import Sweep
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
@@ -193,7 +194,8 @@ def test_only_what_is_done_in_time_starts_and_the_rest_is_said() -> None:
     assert world.run() <= 700.0
     assert world.ended.keys() == {"short", "middle"}
     assert world.places.refused.keys() == {"long", "longest"} == set(world.places.refused)
-    assert all(why.startswith("it would be done at ") for why in world.places.refused.values())
+    span = r"it would be done at [-\d: ]+ \([-\d: ]+ to [-\d: ]+, four times in five\)"
+    assert all(re.fullmatch(span, why) for why in world.places.refused.values()), world.places.refused
     assert world.places.waiting == ()
 
 
@@ -339,6 +341,7 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
     noon = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
     assert clock_time(noon + 3600, noon) == "13:00"
     assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
+    assert clock_span(noon + 7200, noon, 0.25) == "14:00 (13:30 to 14:30, four times in five)"
 
 
 SOURCE = """
@@ -637,7 +640,12 @@ def test_a_planned_sweep_tells_its_plan_and_another_sweep_has_none(monkeypatch: 
     assert (
         plan is not None and plan.title == "sweep 's'" and {each.name for each in plan.trials} == {"a", "b"}
     )
-    assert repr(plan) == f"sweep 's'\n{plan.bars()}" and all(each.ahead is not None for each in plan.trials)
+    assert all(each.ahead is not None for each in plan.trials)
+    assert repr(plan) == (
+        f"sweep 's'\n{plan.bars()}\nWhat is foretold is within 10% of the time until then, four times in five: from "
+        "some batches of each trial on the stream, and how fast those that run have gone since."
+    )
+    assert plan.to_dict()["off"] == 0.1 and plan.to_dict()["basis"].startswith("some batches of each trial")
     world.run()
     ended = sweep.plan
     assert ended is not None and [each.planned for each in ended.trials] == [

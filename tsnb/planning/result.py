@@ -172,7 +172,10 @@ class Plan:
             )
             for name in self.choice.order
         ]
-        return Timeline("plan", tuple(trials), tuple(self._ran.streams), self._ran.began_s)
+        basis = "the batches that each trial took while it was profiled"
+        return Timeline(
+            "plan", tuple(trials), tuple(self._ran.streams), self._ran.began_s, self.choice.off, basis
+        )
 
     def gantt(self) -> str:
         """Return when each trial of the chosen way starts and ends, as bars of text; once `run` when it did, below."""

@@ -29,7 +29,16 @@ from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
 
-__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "clock_time", "read_threads", "read_until"]
+__all__ = [
+    "Conditions",
+    "Foresight",
+    "PlanWish",
+    "PlannedPlaces",
+    "clock_span",
+    "clock_time",
+    "read_threads",
+    "read_until",
+]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
@@ -219,6 +228,11 @@ class PlannedPlaces(Places):
         return self._conditions.stream
 
     @property
+    def off(self) -> float:
+        """How far what it foretells may be off, as a share of the time until then, in four of five cases."""
+        return self._conditions.off
+
+    @property
     def first_s(self) -> float:
         """When the first plan began, by the clock."""
         return min((start_s for start_s, _ in list(self.firsts.values())), default=0.0)
@@ -336,7 +350,8 @@ class PlannedPlaces(Places):
         """Send away those that cannot be done in time: nothing is left that could end sooner."""
         late = self.foresight.late_s if self.foresight else {}
         for name in self.clear():
-            self.refused[name] = f"it would be done at {clock_time(late[name], self._clock())}"
+            span = clock_span(late[name], self._clock(), self._conditions.off)
+            self.refused[name] = f"it would be done at {span}"
 
 
 def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
@@ -377,6 +392,18 @@ def clock_time(time_s: float, now_s: float) -> str:
     when = datetime.fromtimestamp(time_s).astimezone()
     same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
     return when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+
+
+def clock_span(time_s: float, now_s: float, off: float) -> str:
+    """Return a foretold time of the wall clock with its interval: "18:05 (17:50 to 18:20, four times in five)".
+
+    Args:
+        time_s: Seconds since 1970.
+        now_s: The time now, likewise.
+        off: How far it may be off, as a share of the time until then.
+    """
+    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s) for sign in (-1, 1))
+    return f"{clock_time(time_s, now_s)} ({low} to {high}, four times in five)"
 
 
 def read_until(until: str | datetime, now: datetime) -> float:
