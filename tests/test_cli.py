@@ -105,13 +105,27 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
     assert changed["asked"] == {"workers": 2, "disk": "1MB/s", "memory": "640kB"}
     assert changed["workers"] == 2 and changed["hits"]["most"] == 0.5
     assert changed["loader_per_s"] < 120 < found["loader_per_s"]  # 20 kB a sample, half of them at 1 MB/s
-    printed = tsnb(*words, "--workers", "2", cwd=tmp_path).stdout
-    assert "\nWith --workers 2:\n" in printed and "calculated for 2 workers" in printed
+    half = ("--disk", "1MB/s", "--cached", "50%")
+    prices = ("--gpus", "4", "--vcpu-price", "0.05", "--gpu-price", "2.5")
+    printed = tsnb(*words, "--workers", "2", *half, *prices, "--cores", "16", cwd=tmp_path).stdout
+    assert "\nWith --workers 2 --disk 1MB/s --cached 0.5:\n" in printed
+    assert "calculated for 2 workers, a disk of 1 MB/s, 50% of the samples from memory" in printed
+    assert "4 GPUs, a trial each" in printed and "16 cores." in printed and "not known" not in printed
+    found = json.loads(tsnb(*words, *prices, "--cores", "16", "--json", cwd=tmp_path).stdout)
+    assert {each["cores"] for each in found["sharing"]} == {16.0}
+    assert found["sizing"]["gpus"] == 4 and found["sizing"]["basis"].startswith("From 3 rounds")
+    for need in (found["sizing"]["separate"], found["sizing"]["shared"]):
+        low, high = need["epoch_price_interval"]
+        assert 0 < low < need["epoch_price"] < high
     for odd, said in (
         (("--memory", "8GiB"), "add --cold, or --disk 100MB/s"),
         (("--disk", "fast"), 'the rate of a disk, such as "100MB/s"'),
         (("--workers", "0"), "a number of worker processes"),
         (("--disk", "1MB/s", "--memory", "much"), "a size above 0"),
+        (("--cached", "0.5"), "add --cold, or --disk 100MB/s"),
+        (("--gpus", "0"), "gpus=0: give a number of GPUs"),
+        (("--vcpu-price", "-1"), "vcpu_price=-1.0: give a price for an hour"),
+        (("--cores", "0"), "cores=0.0: give a number of cores"),
     ):
         wrong = tsnb(*words, *odd, cwd=tmp_path)
         assert (wrong.returncode, wrong.stdout) == (1, "") and said in wrong.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import re
 from types import SimpleNamespace
@@ -70,6 +71,14 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
     assert {row[3] for row in found.table[1:]} == {"does not fit"}
     assert found.to_dict()["text"] == found.text
     assert "tsnb.spill" not in result.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text
+    plain, ends_s = found.to_dict(), found.to_dict()["trials"][0]["ends_s"]
+    low, high = plain["trials"][0]["ends_interval_s"]
+    assert 0 < low < ends_s < high and plain["basis"].startswith("Predicted from 20 batches")
+    # how near the list is to the bound, and who says so
+    scipy = importlib.util.find_spec("scipy") is not None
+    assert found.proven == scipy == found.to_dict()["proven"] and found.soonest_s > 0
+    by = r" \(proven by scipy's solver\)" if scipy else ""
+    assert re.search(rf"can have all done before \S+ s{by}; the list is within \d+% of that\.", repr(found))
 
 
 def test_a_trial_that_died_while_it_was_profiled_says_with_how_much() -> None:

@@ -6,7 +6,10 @@ import math
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,9 @@ from tests.system.scripts import Script, scripts
 from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed
-from tsnb.planning.co_runs import CoRun, at_once, groups
-from tsnb.planning.placing import PlacedTrial, placed, said
+from tsnb.planning.co_runs import CoRun, at_once, gpu_advice, groups
+from tsnb.planning.places import PlacedTrial, placed, said
+from tsnb.planning.placing import Fitting
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish
 
@@ -49,14 +53,23 @@ def test_more_run_at_once_only_while_it_is_worth_it() -> None:
     assert at_once([together("ab", 95.0)], {"a": 100.0}) is None, "of b nothing is known alone"
 
 
-def rows_of(peaks: dict[str, float], memory: float) -> tuple[tuple[PlacedTrial, ...], Foretold]:
+def rows_of(
+    peaks: dict[str, float], memory: float, gpu: dict[str, float] | None = None, most: int | None = None
+) -> tuple[tuple[PlacedTrial, ...], Foretold]:
+    """Return places of trials that take so much memory, and so much of a GPU of 10 GiB."""
     feed, wishes = LoaderCost(0.001, 0.001, 0.0), [TrialWish(name, print, {}, 1.0) for name in peaks]
     fits = [name for name in peaks if peaks[name] <= memory]
     jobs = [Job(name, 1000.0, 0.001, 0.001, peaks[name]) for name in fits]
-    found = annealed(jobs, feed, 4, memory_bytes=memory)
+    if gpu is not None:
+        jobs = [
+            replace(job, device="cuda:0", device_room_bytes=10 * GIB, device_bytes=gpu[job.name])
+            for job in jobs
+        ]
+    found = annealed(jobs, feed, 4, memory_bytes=memory, most=most)
     way = Foretold(LISTED, found.schedule, 0.1, found.order, found.at_once)
     runs = [CoRun(("a", "b"), {"a": 90.0, "b": 90.0}, 2.0)]
-    return placed(wishes, found, peaks, dict.fromkeys(peaks, 100.0), runs, {}, memory), way
+    by_name = {job.name: job for job in jobs}
+    return placed(wishes, found, peaks, dict.fromkeys(peaks, 100.0), runs, {}, memory, by_name), way
 
 
 def test_every_trial_has_a_place_and_a_reason() -> None:
@@ -74,12 +87,60 @@ def test_every_trial_has_a_place_and_a_reason() -> None:
     assert 'tsnb.spill(model, optimizer, limit="2560MiB")' in by["huge"].why
     assert by["a"].group == 2 and by["a"].together_per_s == 90.0 and by["c"].group == 0
     text = said(rows, way, 5 * GIB, "of the machine's memory")
-    assert "wait until there is room" in text and "huge: too large" in text and "four times in five" in text
+    assert "waits until there is room" in text and "huge: too large" in text and "four times in five" in text
     rows, way = rows_of({"a": GIB, "b": GIB}, 5 * GIB)
     assert {row.where for row in rows} == {"now"}
     assert said(rows, way, 5 * GIB, "of the machine's memory").startswith(
         "All 2 fit at once: 2.0 GiB of 5.0 GiB of the machine's memory"
     )
+
+
+def test_a_trial_that_waits_though_it_would_fit_is_not_said_to_lack_room() -> None:
+    """Where fewer at once were measured to be faster, the words are those, with one and with several."""
+    peaks = dict.fromkeys("abc", GIB)
+    rows, way = rows_of(peaks, 50 * GIB, most=1)
+    assert [row.where for row in rows] == ["now", "queued", "queued"] and not any(row.lacks for row in rows)
+    text = said(rows, way, 50 * GIB, "of the machine's memory")
+    assert text.startswith("All 3 would fit at once: 3.0 GiB of 50 GiB of the machine's memory.")
+    assert "1 of 3 starts now: a." in text and "room" not in text
+    assert "2 wait for a place, as one at a time is the fastest: b, c." in text
+    rows, way = rows_of({"a": 3 * GIB, "b": 3 * GIB}, 5 * GIB)
+    assert rows[1].lacks == "the memory"
+    assert "1 waits until there is room: b." in said(rows, way, 5 * GIB, "of the machine's memory")
+
+
+def test_what_does_not_fit_a_gpu_is_queued_for_its_memory() -> None:
+    """No group that it does not hold is run, the reason is named, and the table has each trial's part of it."""
+    peaks, gpu = dict.fromkeys("abc", GIB), {"a": 6 * GIB, "b": 3 * GIB, "c": 6 * GIB}
+    rows, way = rows_of(peaks, 50 * GIB, gpu)
+    queued = next(row for row in rows if row.where == "queued")
+    assert queued.name in "ac" and queued.why.startswith("it would pass the memory of cuda:0;")
+    assert (queued.device, queued.device_bytes) == ("cuda:0", 6 * GIB)
+    jobs = [
+        Job(n, 1.0, 0.0, 0.0, GIB, device="cuda:0", device_bytes=gpu[n], device_room_bytes=10 * GIB)
+        for n in gpu
+    ]
+    assert groups("abc", peaks, 50 * GIB, {job.name: job for job in jobs}) == [("a", "b")]
+    found = Fitting(rows, (), way, 50 * GIB, "of the machine's memory", "", advice=("Start tsnb mps.",))
+    assert found.table[0][2] == "GPU" and found.table[1][2].startswith("cuda:0, ")
+    assert "Start tsnb mps." in repr(found) and "Start tsnb mps." in found._repr_html_()
+    told = found.to_dict()
+    assert told["advice"] == ["Start tsnb mps."] and told["trials"][0]["device"] == "cuda:0"
+    assert told["basis"].startswith("Measured: each trial alone")
+    plain = Fitting(rows_of(peaks, 50 * GIB)[0], (), way, 50 * GIB, "of the machine's memory", "")
+    assert "GPU" not in plain.table[0] and plain.to_dict()["trials"][0]["device"] is None
+
+
+def test_several_on_one_gpu_are_told_how_they_share_it() -> None:
+    """As `tsnb.devices()` says it, by what is found: where two compute on the same one, and only there."""
+
+    def told() -> Any:
+        return SimpleNamespace(advice=("Take MPS.",))
+
+    on = {name: Job(name, 1.0, 0.0, 0.0, device="cuda:0") for name in "ab"}
+    assert gpu_advice(on, told) == ("Take MPS.",)
+    assert gpu_advice({**on, "b": Job("b", 1.0, 0.0, 0.0, device="cuda:1")}, told) == ()
+    assert gpu_advice({"a": Job("a", 1.0, 0.0, 0.0), "b": Job("b", 1.0, 0.0, 0.0)}, told) == ()
 
 
 def test_memory_that_comes_free_with_a_process_is_its_own() -> None:

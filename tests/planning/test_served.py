@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tsnb.planners.fluid import LoaderCost
 from tsnb.planners.thread_counts import soonest
 from tsnb.planning.served import _jobs
@@ -22,6 +24,17 @@ def test_trials_are_told_with_each_number_of_threads() -> None:
         ("b", 200.0, 0.002),
     ]
     assert {(each.start_s, each.start_cpu_s) for mine in jobs.values() for each in mine} == {(2.0, 1.5)}
+
+
+def test_what_a_trial_takes_of_a_gpu_is_in_the_plan() -> None:
+    """Its device, its memory there, and what that has for all: else those that do not fit it are started together."""
+    on = replace(ONE, device="cuda:0", device_bytes=6e9)
+    jobs, _ = _jobs({"a": 1e5, "b": 1e5}, {1: {"a": on, "b": on}}, {}, TYPICAL, {"cuda:0": 1e10})
+    assert {(each.device, each.device_bytes, each.device_room_bytes) for each in jobs[1]} == {
+        ("cuda:0", 6e9, 1e10)
+    }
+    assert {(each.start_s, each.start_cpu_s) for each in jobs[1]} == {(2.0, 1.5)}
+    assert soonest(jobs, LoaderCost(1e-4, 1e-4, 0.0), 8).listed.schedule.makespan_s > 1e5 * 0.004 * 1.9
 
 
 def test_one_that_lacks_a_number_has_the_fewest() -> None:

@@ -69,6 +69,16 @@ def test_each_formula_solved_backwards_gives_what_it_was_made_from() -> None:
         assert busy_of(0.004, wall_s, 4, 0.001, disk) == pytest.approx(busy_s, rel=0.02)
 
 
+def test_a_disk_whose_limit_was_not_met_has_no_rate() -> None:
+    """What several workers did not wait for each other in front of is a bound at most, and no figure for programs."""
+    assert DISK.disk_bytes_per_s == pytest.approx(100_000 / 0.001)
+    for busy_s in (None, 0.0, 3e-10, 0.0003):
+        unbound = replace(DISK, busy_s=busy_s)
+        assert unbound.disk_bytes_per_s is None, busy_s
+        told = replace(measured(), storage=unbound)
+        assert told.to_dict()["storage"]["disk_bytes_per_s"] is None and "the disk gives" not in told.text
+
+
 def test_a_slow_disk_is_no_stage_of_a_pipeline() -> None:
     """DS-Analyzer's formula hides reading behind preparing, which a DataLoader's worker cannot do."""
     ours = loading_s(1, 0.004, DISK, 0.0)
@@ -197,6 +207,41 @@ def test_every_figure_has_an_interval_and_says_from_what() -> None:
     assert plain["basis"].startswith("From 3 rounds")
     same = made_of(10.0, 10.0, 10.0).sharing(4)
     assert same.gain_interval == pytest.approx((0.95 * same.gain, 1.05 * same.gain)), "no figure is closer"
+
+
+def test_no_figure_for_programs_lacks_its_interval() -> None:
+    """Each number that is foretold, shares too, has a neighbour that says what it lies between."""
+    plain = replace(made_of(9.0, 10.0, 11.0), off=0.05).to_dict((1, 4))
+    lacking = []
+    for part in (
+        plain,
+        *plain["sharing"],
+        plain["sizing"],
+        plain["sizing"]["separate"],
+        plain["sizing"]["shared"],
+    ):
+        for name in part.keys() - {"cores", "others"}:  # these two are counted
+            if isinstance(part[name], float):
+                low, high = part.get(f"{name}_interval") or (0.0, 0.0)
+                lacking += [name] if not low <= part[name] <= high or low == high else []
+    assert lacking == []
+
+
+def test_shares_have_intervals_that_are_shares() -> None:
+    """Of the time waited, and of the CPU time saved: beside the figure, between 0 and 1, and nothing without a step."""
+    told = replace(made_of(9.0, 10.0, 11.0), own=measured(prepare_ms=10.0, stalled=0.5).own)
+    ways = [measured(prepare_ms=10.0, stalled=waited) for waited in (0.4, 0.5, 0.6)]
+    told = replace(told, rounds=tuple((way.own, way.one) for way in ways))
+    low, high = told.stalled_interval or (0.0, 0.0)
+    assert 0 < low < 0.5 < high < 1
+    assert f"One trial waits 50% ({low:.0%} to {high:.0%}) of its time" in told.text
+    assert measured(compute_ms=None).stalled_interval is None
+    busy = replace(measured(stalled=0.0), rounds=((measured(stalled=0.0).own, measured().one),) * 3)
+    assert (busy.stalled_interval or ()) == pytest.approx((0.0, 0.05))
+    saved = made_of(9.0, 10.0, 11.0).sharing(4)
+    low, high = saved.cpu_saved_interval or (0.0, 0.0)
+    assert low < saved.cpu_saved < high <= 1 and f"{low:.0%} to {high:.0%}" in repr(saved)
+    assert f"{saved.cpu_saved:.0%} ({low:.0%} to {high:.0%})" in repr(made_of(9.0, 10.0, 11.0))
 
 
 def test_what_is_assumed_widens_the_interval_and_is_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from tests.stalling.made_up import measured
 from tsnb.stalling.sentences import tables
@@ -30,6 +31,8 @@ def test_where_cores_are_free_the_shared_loader_gets_more_workers() -> None:
     assert told.sharing(4).gain == 1  # with one worker, sharing gains nothing: there are cores enough
     assert f"{SHARE} with num_workers=4, `tsnb.serve" in told.text
     assert "Each of four trials would get 1,000 samples/s then; with a loader each 400 at best." in told.text
+    known = replace(told, rounds=((told.own, told.one),) * 3)
+    assert "1,000 (950 to 1,050) samples/s then; with a loader each 400 (380 to 420) at best." in known.text
 
 
 def test_one_trial_with_free_cores_is_told_the_workers_it_lacks() -> None:

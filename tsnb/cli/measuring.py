@@ -9,6 +9,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tsnb.cli.arguments import load, named, numbers
+from tsnb.option_kinds import share
 from tsnb.options import read_change
 
 if TYPE_CHECKING:
@@ -40,9 +41,25 @@ def add_stalls(commands: Any) -> None:
     stalling.add_argument(
         "--disk", metavar="100MB/s", help="also tell of everything read from a disk of that rate"
     )
-    stalling.add_argument(
+    held = stalling.add_mutually_exclusive_group()
+    held.add_argument(
         "--memory", metavar="8GiB", help="also tell of so much memory for files; with --cold or --disk"
     )
+    held.add_argument(
+        "--cached",
+        type=share("a share of the samples, 0 to 1").typed,
+        metavar="50%",
+        help="also tell of this share of the samples in memory; likewise",
+    )
+    stalling.add_argument("--cores", type=float, metavar="N", help="also tell of the trials on so many cores")
+    stalling.add_argument(
+        "--gpus",
+        type=int,
+        metavar="N",
+        help="also tell the vCPUs that each of so many GPUs needs; with --step",
+    )
+    stalling.add_argument("--vcpu-price", type=float, metavar="P", help="with --gpus: of a vCPU for an hour")
+    stalling.add_argument("--gpu-price", type=float, metavar="P", help="with --gpus: of a GPU for an hour")
     stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
     stalling.set_defaults(run=_stalls)
 
@@ -109,12 +126,15 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
 
 
 def _stalls(options: argparse.Namespace) -> None:
-    from tsnb.stalling import stalls, what_if  # needs torch
+    from tsnb.stalling import asked, stalls, what_if  # needs torch
 
-    changes = {name: getattr(options, name) for name in ("workers", "disk", "memory")}
-    given = {name: value for name, value in changes.items() if value is not None}
-    if "memory" in given and "disk" not in given and not options.cold:
-        raise ValueError("--memory needs to know what the disk costs: add --cold, or --disk 100MB/s.")
+    given = _given(options, "workers", "disk", "memory", "cached")
+    for name in given.keys() & {"memory", "cached"}:
+        if "disk" not in given and not options.cold:
+            raise ValueError(f"--{name} needs to know what the disk costs: add --cold, or --disk 100MB/s.")
+    sizes = _checked_sizes(options)
+    if options.cores is not None:
+        asked.CORES.checked("cores", options.cores)
     changed = what_if(**given)  # what cannot be asked is refused before anything is measured
     step = None if options.step is None else named(options.step)
     found = stalls(
@@ -127,13 +147,46 @@ def _stalls(options: argparse.Namespace) -> None:
     )
     numbers = {1, 2, 4, 8, options.trials}
     told = changed(found) if given else None
+    sized = found.sizing(**sizes) if sizes else None
     if options.json:
-        more = {} if told is None else {"what_if": {"asked": given, **told.to_dict(numbers)}}
-        print(json.dumps({**found.to_dict(numbers), **more}, indent=1))
+        more = (
+            {}
+            if told is None
+            else {"what_if": {"asked": given, **told.to_dict(numbers, cores=options.cores)}}
+        )
+        more |= {} if sized is None else {"sizing": sized.to_dict()}
+        print(json.dumps({**found.to_dict(numbers, cores=options.cores), **more}, indent=1))
         return
     print(found)
+    if options.cores is not None:
+        print(f"\n{found.sharing(options.trials, cores=options.cores)}")
+    if sized is not None:
+        print(f"\n{sized}")
     if told is not None:
         print("\nWith " + " ".join(f"--{name} {value}" for name, value in given.items()) + f":\n\n{told}")
+
+
+def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return those of some options that were given, by name."""
+    return {name: value for name in names if (value := getattr(options, name)) is not None}
+
+
+def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
+    """Return what `Stalls.sizing` is to be asked; nothing where no option says so.
+
+    Raises:
+        ValueError: A number is out of range, or there is no step whose model could wait.
+    """
+    from tsnb.stalling import asked  # needs torch
+
+    given = _given(options, "gpus", "vcpu_price", "gpu_price")
+    kinds = {"gpus": asked.GPUS, "vcpu_price": asked.PRICE, "gpu_price": asked.PRICE}
+    found = {name: kinds[name].checked(name, value) for name, value in given.items()}
+    if found and options.step is None:
+        raise ValueError(
+            "--gpus, --vcpu-price and --gpu-price need the model's pace: add --step MODULE:NAME."
+        )
+    return found
 
 
 def _plan(options: argparse.Namespace) -> None:

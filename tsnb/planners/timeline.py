@@ -55,6 +55,10 @@ class Timeline:
     """What they take their batches from; empty: none of them has been started."""
     began_s: float | None = None
     """When it was begun, seconds since 1970; None: it was not."""
+    off: float = 0.0
+    """How far what is foretold may be off, as a share of the time until then, in four of five cases; 0: not known."""
+    basis: str = ""
+    """From what it is foretold, in words."""
 
     @property
     def end_s(self) -> float:
@@ -90,7 +94,13 @@ class Timeline:
         return "\n".join(text_table(rows))
 
     def __repr__(self) -> str:
-        return f"{self.title}\n{self.bars()}"
+        lines = [self.title, self.bars()]
+        if self.off and self.trials:
+            basis = f": from {self.basis}" if self.basis else ""
+            lines.append(
+                f"What is foretold is within {self.off:.0%} of the time until then, four times in five{basis}."
+            )
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""

@@ -11,6 +11,7 @@
 | `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
 | `co_runs` | some trials run together for a moment: how fast each is there |
 | `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
+| `places` | where each of them runs, and why, in words |
 | `oversize` | what a trial can do that is larger than the memory, in words |
 | `conducting` | carries a way out |
 

@@ -7,12 +7,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tsnb.checks.devices import Devices
 from tsnb.experiments.trial import ENDED
+from tsnb.planners.fluid import Job
+from tsnb.planners.scheduling import fit_devices
 from tsnb.planning.profiling import ProfiledGroup, Start, together
 from tsnb.planning.trial_costs import LEAST, LIMIT_S, LOOK_S, SKIP
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["CoRun", "at_once", "co_runs", "groups"]
+__all__ = ["CoRun", "at_once", "co_runs", "gpu_advice", "groups"]
 
 GROUP = 4
 """So many are run together at most to see how fast they are."""
@@ -38,20 +41,31 @@ class CoRun:
         return sum(1 / alone_per_s[name] for name in self.names) * min(self.per_s.values())
 
 
-def groups(names: Sequence[str], peaks: Mapping[str, float], memory_bytes: float) -> list[tuple[str, ...]]:
+def groups(
+    names: Sequence[str],
+    peaks: Mapping[str, float],
+    memory_bytes: float,
+    jobs: Mapping[str, Job] | None = None,
+) -> list[tuple[str, ...]]:
     """Return groups of up to four that fit together, the largest trials first; trials that fit with none are left out.
 
     Args:
         names: The trials.
         peaks: Bytes of each, by name.
         memory_bytes: For all that run at once.
+        jobs: What each takes of a GPU, by name; None: nothing.
     """
+
+    def fit(group: Sequence[str]) -> bool:
+        there = [jobs[each] for each in group] if jobs else []
+        return sum(peaks[each] for each in group) <= memory_bytes and fit_devices(there)
+
     left = sorted(names, key=lambda name: -peaks[name])
     found = []
     while left:
         group = [left.pop(0)]
         for name in list(left):
-            if len(group) < GROUP and sum(peaks[each] for each in (*group, name)) <= memory_bytes:
+            if len(group) < GROUP and fit([*group, name]):
                 group.append(name)
                 left.remove(name)
         if len(group) > 1:
@@ -74,6 +88,17 @@ def at_once(runs: Sequence[CoRun], alone_per_s: Mapping[str, float]) -> int | No
     most = max(middle)
     better = [n for n, gain in middle.items() if gain > middle[most] * (1 + WORTH)]
     return max(better, key=middle.__getitem__) if better and most > 1 else None
+
+
+def gpu_advice(jobs: Mapping[str, Job], look: Callable[[], Devices]) -> tuple[str, ...]:
+    """Return how trials share a GPU where several compute on one; nothing where no two do.
+
+    Args:
+        jobs: The trials, by name.
+        look: Looks at the machine.
+    """
+    on = [job.device for job in jobs.values() if job.device]
+    return look().advice if len(set(on)) < len(on) else ()
 
 
 def co_runs(

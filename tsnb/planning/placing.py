@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tsnb.checks.devices import devices
 from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
@@ -27,10 +28,10 @@ from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
-from tsnb.planners.scheduling import Listed, annealed
-from tsnb.planning.co_runs import CoRun, at_once, co_runs, groups
+from tsnb.planners.scheduling import annealed
+from tsnb.planning.co_runs import CoRun, at_once, co_runs, gpu_advice, groups
 from tsnb.planning.conducting import conduct
-from tsnb.planning.oversize import way_out
+from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import in_waves, starter
 from tsnb.planning.served import LOADER_OFF, Meter
@@ -42,43 +43,13 @@ from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of, undisturbed
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import memory_text
-from tsnb.words import duration, html_table, text_table
+from tsnb.words import html_table, text_table
 
-__all__ = ["Fitting", "PlacedTrial", "place"]
+__all__ = ["Fitting", "place"]
 
-GROWS = 0.05
-"""A trial may grow by this share after the batches for which it was watched."""
 KEPT = 0.05
 """This share of what is free is left to everything else."""
-LEAST_OFF = 0.1
-"""No forecast from so few batches is closer than this."""
 _numbers = itertools.count(1)
-
-
-@dataclass(frozen=True)
-class PlacedTrial:
-    """Where one trial runs, and with which others."""
-
-    name: str
-    """Its name."""
-    peak_bytes: tuple[float, float]
-    """Its largest memory: as measured, and what is kept free for it."""
-    where: str
-    """"now", "queued" or "nowhere"."""
-    after: tuple[str, ...]
-    """Trials that end before it starts, if it is queued."""
-    together: tuple[str, ...]
-    """Those that run when it starts."""
-    alone_per_s: float
-    """Samples/s alone on the stream, measured; 0: not seen."""
-    together_per_s: float
-    """Samples/s in the largest group in which it was measured; 0: in none."""
-    group: int
-    """How large that was."""
-    off: float
-    """How far off the paces may be, as a share."""
-    why: str
-    """Its place, in words."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,6 +74,8 @@ class Fitting:
     """What they train on."""
     jobs: Mapping[str, Job] = field(default_factory=dict, repr=False)
     """What each of those that fit needs, by name."""
+    advice: tuple[str, ...] = ()
+    """How several on one GPU share it, as NVIDIA's guides have it: in turns, by MPS or MIG; empty: no two do."""
 
     @property
     def table(self) -> list[list[str]]:
@@ -121,12 +94,18 @@ class Fitting:
                     each.why,
                 ]
             )
+        if any(each.device for each in self.rows):
+            rows[0].insert(2, "GPU")
+            for row, each in zip(rows[1:], self.rows, strict=True):
+                row.insert(2, f"{each.device}, {memory_text(each.device_bytes)}" if each.device else "none")
         return rows
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures as plain values, for JSON."""
         return {
             "text": self.text,
+            "basis": self._below(),
+            "advice": list(self.advice),
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
             "memory_where": self.memory_where,
             "at_once": self.way.at_once,
@@ -137,6 +116,8 @@ class Fitting:
                 {
                     "name": each.name,
                     "peak_bytes": list(each.peak_bytes),
+                    "device": each.device or None,
+                    "device_bytes": each.device_bytes or None,
                     "where": each.where,
                     "after": list(each.after),
                     "together": list(each.together),
@@ -188,7 +169,7 @@ class Fitting:
             together = "no group together: no two fit, or one of each had ended before it could be watched"
         return (
             f"Measured: each trial alone, and {together}. Peak memory is what the system counted, and that with room "
-            "to grow; speeds are samples/s."
+            f"to grow; speeds are samples/s.{''.join(f' {line}' for line in self.advice)}"
         )
 
 
@@ -261,30 +242,34 @@ def place(
         several = [each.told(costs[each.name].epochs if each.name in costs else 0) for each in several]
         fits = [each for each in several if each.name in costs and peaks[each.name] <= limit]
         alone = {name: each.per_s[0] for name, each in seen.items()}
+        by_name = {
+            each.name: replace(costs[each.name], memory_bytes=peaks[each.name]).job(
+                each.name, each.epochs * each_epoch, gpu_rooms
+            )
+            for each in fits
+        }
         runs = [
             run
-            for names in groups([each.name for each in fits], peaks, limit)
+            for names in groups(list(by_name), peaks, limit, by_name)
             for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
         ]
-    jobs = [
-        replace(costs[each.name], memory_bytes=peaks[each.name]).job(
-            each.name, each.epochs * each_epoch, gpu_rooms
-        )
-        for each in fits
-    ]
-    offs = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
-    off = makespan_off(jobs, offs, LOADER_OFF)
+    several_off = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
+    off = makespan_off(list(by_name.values()), several_off, LOADER_OFF)
     found = annealed(
-        jobs, room.meter.cost(), available_cores(), memory_bytes=limit, most=at_once(runs, alone)
+        list(by_name.values()),
+        room.meter.cost(),
+        available_cores(),
+        memory_bytes=limit,
+        most=at_once(runs, alone),
     )
     where = room.where if room.bytes <= given else "that you gave"
-    rows = placed(several, found, peaks, alone, runs, {n: e.per_s[1] for n, e in seen.items()}, limit)
+    offs = {name: each.per_s[1] for name, each in seen.items()}
+    rows = placed(several, found, peaks, alone, runs, offs, limit, by_name)
     each_has = dict.fromkeys(found.order, threads)
     way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, threads=each_has)
     text = said(rows, way, limit, where) + one_epoch_text([each.name for each in fits if each.open_ended])
-    return Fitting(
-        rows, tuple(runs), way, limit, where, text, tuple(several), loader, {job.name: job for job in jobs}
-    )
+    advice = gpu_advice(by_name, devices)
+    return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader, by_name, advice)
 
 
 class _Room:
@@ -317,99 +302,3 @@ class _Room:
             return math.inf
         few = sorted(self._seen)
         return few[len(few) // 10] * (1 - KEPT)
-
-
-def placed(
-    several: Sequence[TrialWish],
-    found: Listed,
-    peaks: Mapping[str, float],
-    alone_per_s: Mapping[str, float],
-    runs: Sequence[CoRun],
-    offs: Mapping[str, float],
-    memory_bytes: float,
-) -> tuple[PlacedTrial, ...]:
-    """Return where each trial is, in the order in which they start; those that fit nowhere last."""
-    starts, ends = found.schedule.starts_s, found.schedule.ends_s
-    rows = []
-    for name in (*found.order, *(each.name for each in several if each.name not in found.order)):
-        high = peaks[name]
-        with_: tuple[str, ...] = ()
-        after: tuple[str, ...] = ()
-        best = max((run for run in runs if name in run.names), key=lambda run: len(run.names), default=None)
-        if name not in found.order:
-            where = "nowhere"
-            why = (
-                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: "
-                f"{way_out(memory_bytes)}; or give it smaller batches or a smaller model, or run it on a machine with "
-                "more memory"
-                if high > memory_bytes
-                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end; "
-                f"{way_out(min(high, memory_bytes))}"
-            )
-        else:
-            now_s = starts[name]
-            with_ = tuple(n for n in found.order if n != name and starts[n] <= now_s < ends[n])
-            after = tuple(n for n in found.order if ends[n] <= now_s)
-            where = "queued" if now_s > 0 else "now"
-            others = f" beside {', '.join(with_)}" if with_ else " alone"
-            why = f"it fits{others}"
-            if after and _short(name, found, peaks, memory_bytes, after[-1]):
-                why = f"it would pass the memory; it fits{others} when {after[-1]} has ended"
-            elif after:
-                why = f"{found.at_once} at once are the fastest; its place comes free when {after[-1]} has ended"
-        rows.append(
-            PlacedTrial(
-                name,
-                (high / (1 + GROWS), high),
-                where,
-                after,
-                with_,
-                alone_per_s.get(name, 0.0),
-                best.per_s.get(name, 0.0) if best else 0.0,
-                len(best.names) if best else 0,
-                max(LEAST_OFF, offs.get(name, 0.0)),
-                why,
-            )
-        )
-    return tuple(rows)
-
-
-def _short(name: str, found: Listed, peaks: Mapping[str, float], memory_bytes: float, before: str) -> bool:
-    """Tell whether a trial waits for memory that another, which ended just before, held."""
-    starts, ends = found.schedule.starts_s, found.schedule.ends_s
-    there = [n for n in found.order if n != name and starts[n] < ends[before] <= ends[n]]
-    return sum(peaks[n] for n in {*there, name, before}) > memory_bytes
-
-
-def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where: str) -> str:
-    """Say in words what fits.
-
-    Args:
-        rows: Where each trial is.
-        way: How they run.
-        memory_bytes: For all that run at once.
-        where: What sets that limit.
-    """
-    now, queued, nowhere = (
-        [row.name for row in rows if row.where == each] for each in ("now", "queued", "nowhere")
-    )
-    all_bytes = sum(row.peak_bytes[1] for row in rows)
-    there = (
-        f"{memory_text(memory_bytes)} {where}"
-        if math.isfinite(memory_bytes)
-        else "the memory, which is not known here"
-    )
-    parts = []
-    if now:
-        if queued or nowhere:
-            parts.append(f"All at once need {memory_text(all_bytes)} of {there}.")
-            parts.append(f"{len(now)} of {len(rows)} start now: {', '.join(now)}.")
-        else:
-            parts.append(f"All {len(rows)} fit at once: {memory_text(all_bytes)} of {there}.")
-        if queued:
-            parts.append(f"{len(queued)} wait until there is room: {', '.join(queued)}.")
-        low, high = map(duration, way.interval_s)
-        parts.append(f"All are done after {low} to {high}, four times in five.")
-    if nowhere:
-        parts.append(f"{', '.join(nowhere)}: too large for {there}, and not started.")
-    return " ".join(parts)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import soonest_s
 from tsnb.planners.thread_counts import in_threads, steadied, with_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
@@ -20,7 +21,7 @@ from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, makespan_off, on_devices
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
-from tsnb.planning.ways import STAGGERED, Foretold, chosen, foretold, same_as, why
+from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, asked, contention, stalls
@@ -99,6 +100,8 @@ class Plan:
     """The GPU that each trial gets, by name; empty where none was asked for."""
     soonest_s: float = 0.0
     """Seconds before which no order on one stream can have all done, by the same costs."""
+    proven: bool = False
+    """Whether a solver has proven that (scipy, where it is installed); else it is a simpler bound, and less close."""
     cores: float = 0.0
     """For all of it."""
     _ran: _Ran = field(default_factory=_Ran, repr=False, compare=False)
@@ -168,7 +171,10 @@ class Plan:
             )
             for name in self.choice.order
         ]
-        return Timeline("plan", tuple(trials), tuple(self._ran.streams), self._ran.began_s)
+        basis = "the batches that each trial took while it was profiled"
+        return Timeline(
+            "plan", tuple(trials), tuple(self._ran.streams), self._ran.began_s, self.choice.off, basis
+        )
 
     def gantt(self) -> str:
         """Return when each trial of the chosen way starts and ends, as bars of text; once `run` when it did, below."""
@@ -202,6 +208,9 @@ class Plan:
                 "gets_device": self.devices.get(name),
                 "starts_s": self.choice.schedule.starts_s[name],
                 "ends_s": self.choice.schedule.ends_s[name],
+                "ends_interval_s": [
+                    self.choice.schedule.ends_s[name] * (1 + sign * self.choice.off) for sign in (-1, 1)
+                ],
                 "actual_s": list(actual[name]) if name in actual else None,
             }
             for name in self.choice.order
@@ -209,7 +218,9 @@ class Plan:
         return {
             "choice": self.choice.way,
             "text": self.text,
+            "basis": self._below(),
             "soonest_s": self.soonest_s,
+            "proven": self.proven,
             "cores": self.cores,
             "open_ended": self.open_ended,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
@@ -258,7 +269,12 @@ class Plan:
         beside = any(cost.beside for cost in self.costs.values())
         measured = self.loading.cores
         elsewhere = "" if self.cores == measured else f", for {self.cores:g} cores"
-        bound = f" No order on one stream can have all done before {duration(self.soonest_s)}."
+        by = " (proven by scipy's solver)" if self.proven else ""
+        lists = [way.makespan_s for way in self.ways if way.way == LISTED]
+        near = (
+            f"; the list is within {max(0.01, min(lists) / self.soonest_s - 1):.0%} of that" if lists else ""
+        )
+        bound = f" No order on one stream can have all done before {duration(self.soonest_s)}{by}{near}."
         return (
             f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
             f"and the loader measured alone, shared, and shared twice at once, on {measured:g} cores{elsewhere}."
@@ -354,6 +370,7 @@ def plan(
     text = " ".join(part for part in (why(ways, choice, limit), too_large) if part)
     text += one_epoch_text([each.name for each in several if each.open_ended])
     mine = {job.name: job for job in with_threads(jobs, choice.threads)}
+    planned, proof_s = list(mine.values()), proven_s(list(mine.values()), one, has, memory_bytes)
     made = Plan(
         tuple(ways),
         choice,
@@ -365,7 +382,8 @@ def plan(
         memory_bytes,
         mine,
         gets,
-        soonest_s(list(mine.values()), one, has, memory_bytes),
+        max(soonest_s(planned, one, has, memory_bytes), proof_s or 0.0),
+        proof_s is not None,
         has,
     )
     show(lambda: made.timeline)

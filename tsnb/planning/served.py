@@ -34,7 +34,7 @@ from tsnb.planners.thread_counts import steadied
 from tsnb.planning.oversize import died
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import Start, in_waves
-from tsnb.planning.trial_costs import Cost, Profiled
+from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
 
@@ -84,7 +84,7 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
     """
     name = registry.find(stream).name
     free = free_memory()
-    memory_bytes = math.inf if free is None else float(free.size)
+    memory_bytes, rooms = math.inf if free is None else float(free.size), gpu_room_bytes()
     epoch_batches = status(name).epoch_batches
     if not epoch_batches:
         raise TsnbError(
@@ -108,7 +108,9 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
     known = [number for number in epochs.values() if number] or [1]
     seen = [each for each in names if any(each in mine for mine in costs.values())]
     takes = {each: epochs[each] or (1 if each in seen else statistics.median(known)) for each in names}
-    jobs, unsure = _jobs({each: number * samples for each, number in takes.items()}, costs, whys, typical)
+    jobs, unsure = _jobs(
+        {each: number * samples for each, number in takes.items()}, costs, whys, typical, rooms
+    )
     offs = {
         each: max((mine[each].off for mine in costs.values() if each in mine), default=UNSEEN_OFF)
         for each in names
@@ -168,6 +170,7 @@ def _jobs(
     costs: Mapping[int, Mapping[str, Cost]],
     whys: Mapping[int, Mapping[str, str]],
     typical: Cost,
+    room_bytes: Mapping[str, float] | None = None,
 ) -> tuple[dict[int, tuple[Job, ...]], dict[str, str]]:
     """Return the trials with each number of threads, and what is assumed of those that could not be profiled.
 
@@ -178,6 +181,7 @@ def _jobs(
         costs: By number and name.
         whys: Why one lacks, likewise.
         typical: What the others cost.
+        room_bytes: Memory of each GPU for all of them, by the GPU's name.
     """
     jobs: dict[int, list[Job]] = {number: [] for number in costs}
     unsure: dict[str, str] = {}
@@ -194,8 +198,9 @@ def _jobs(
             there = dict.fromkeys(costs, next(iter(there.values()), typical))
         for number, cost in there.items():
             # starts are those of all: the first one's is longer, as it waits for the fork server
-            start = (typical.start_s, typical.start_cpu_s) if cost.batches else (0.0, 0.0)
-            jobs[number].append(Job(name, count, cost.step_s, cost.cpu_s, cost.memory_bytes, *start))
+            start_s, start_cpu_s = (typical.start_s, typical.start_cpu_s) if cost.batches else (0.0, 0.0)
+            job = cost.job(name, count, room_bytes or {})
+            jobs[number].append(replace(job, start_s=start_s, start_cpu_s=start_cpu_s))
     return {number: tuple(each) for number, each in jobs.items()}, unsure
 
 

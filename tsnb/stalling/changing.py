@@ -62,14 +62,19 @@ def changed(
 
 
 def what_if(
-    *, workers: int | None = None, disk: str | float | None = None, memory: str | float | None = None
+    *,
+    workers: int | None = None,
+    disk: str | float | None = None,
+    memory: str | float | None = None,
+    cached: float | None = None,
 ) -> Callable[[Stalls], Stalls]:
-    """Return what calculates measurements with other workers, another disk and other memory, each where it is given.
+    """Return what calculates measurements with other workers, another disk or other memory, each where it is given.
 
     Args:
         workers: As `Stalls.with_workers` takes it.
         disk: As `Stalls.with_disk`.
         memory: As `Stalls.with_memory`.
+        cached: As `Stalls.with_cached`.
 
     Raises:
         ValueError: One of them cannot be asked for; nothing needs to have been measured by then.
@@ -77,11 +82,13 @@ def what_if(
     number = None if workers is None else asked.WORKERS.checked("workers", workers)
     rate = None if disk is None else asked.RATE.checked("disk", disk)
     size = None if memory is None else asked.MEMORY.checked("memory", memory)
+    share = None if cached is None else asked.SHARE.checked("cached", cached)
 
     def told(found: Stalls) -> Stalls:
         found = found if number is None else found.with_workers(number)
         found = found if rate is None else found.with_disk(rate)
-        return found if size is None else found.with_memory(size)
+        found = found if size is None else found.with_memory(size)
+        return found if share is None else found.with_cached(share)
 
     return told
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Interval", "between", "number_of", "rate", "size", "times"]
+__all__ = ["Interval", "between", "number_of", "percent", "plain", "rate", "size", "times"]
 
 Interval = tuple[float, float]
 """What a figure lies between in 80 of 100 cases, in its own unit."""
@@ -29,9 +29,19 @@ def times(gain: float) -> str:
     return f"{gain:.2f}x" if gain < 2 else f"{gain:.1f}x"
 
 
+def percent(share: float) -> str:
+    """Return a share as text."""
+    return f"{share:.0%}"
+
+
 def number_of(cores: float) -> str:
     """Return cores as text; a broken number only where it is one."""
     return f"{cores:g}"
+
+
+def plain(interval: Interval | None) -> list[float] | None:
+    """Return an interval as JSON has it; None: not known."""
+    return None if interval is None else list(interval)
 
 
 def between(

@@ -19,7 +19,7 @@ from tsnb.stalling.sizing import Need, Sizing, sized
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
 
-__all__ = ["Figure", "basis", "four_in_five", "rounds_of", "shared_out", "sized_out", "spread"]
+__all__ = ["Figure", "basis", "four_in_five", "rest", "rounds_of", "shared_out", "sized_out", "spread"]
 
 LEAST_OFF = 0.05
 """No figure is closer than this: the same loader does not run as fast again, however alike the rounds were."""
@@ -65,6 +65,15 @@ def four_in_five(told: Stalls, figure: Figure, off: float | None = None) -> Inte
     return low * (1 - min(off, 0.9)), high * (1 + off)
 
 
+def rest(interval: Interval | None) -> Interval | None:
+    """Return the interval of what is left of 1, from that of a part; None: it is not known.
+
+    Args:
+        interval: Of the part, 0 or more: of the time that is not waited for data, of the CPU time that is left.
+    """
+    return None if interval is None else (1 - interval[1], 1 - interval[0])
+
+
 def shared_out(told: Stalls, trials: int, cores: float) -> Sharing:
     """Return what so many equal trials get, with the intervals of it.
 
@@ -87,6 +96,7 @@ def shared_out(told: Stalls, trials: int, cores: float) -> Sharing:
             now.shared, interval=four_in_five(told, lambda each: found(each).shared.samples_per_s)
         ),
         gain_interval=four_in_five(told, lambda each: found(each).gain),
+        cpu_saved_interval=rest(four_in_five(told, lambda each: 1 - found(each).cpu_saved)),
         basis=f"{basis(told)} Batches of {told.batch_size}, {number_of(cores)} cores.",
     )
 
@@ -111,6 +121,7 @@ def sized_out(
         return replace(
             now,
             vcpus_interval=four_in_five(told, lambda each: of(found(each)).vcpus),
+            workers_interval=four_in_five(told, lambda each: of(found(each)).workers),
             price_interval=four_in_five(told, lambda each: of(found(each)).epoch_price),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from tsnb.stalling.figures import Interval, between, number_of, rate, size, times
+from tsnb.stalling.figures import Interval, between, number_of, percent, rate, size, times
 from tsnb.stalling.intervals import Figure, basis, four_in_five
 from tsnb.stalling.sharing import Loading, Sharing, TrialPace, foretell
 from tsnb.words import html_table, text_table
@@ -39,9 +39,9 @@ def _one_trial(told: Stalls) -> str:
     model, stalled = f"{rate(told.model_per_s)} samples/s", told.stalled
     if stalled is None:
         return f"The model could train on {model}, the loader gives {loader}."
+    waits = percent(stalled) + between(told.stalled_interval, percent, brackets=True)
     if stalled < SMALL:
-        waits = f"waits {stalled:.0%} of its time"
-        return f"The model is the limit: it trains on {model} and {waits}; the loader gives {loader}."
+        return f"The model is the limit: it trains on {model} and waits {waits} of its time; the loader gives {loader}."
     if told.plain.workers and told.loader_per_s > told.model_per_s:
         short = told.sharing(1).separate.limit == "cores"
         why = (
@@ -50,11 +50,11 @@ def _one_trial(told: Stalls) -> str:
             else ("handing a batch over from the workers is what takes long")
         )
         return (
-            f"One trial waits {stalled:.0%} of its time, though the loader alone gives {loader} and the model alone "
+            f"One trial waits {waits} of its time, though the loader alone gives {loader} and the model alone "
             f"takes {model}: {why}."
         )
     return (
-        f"One trial waits {stalled:.0%} of its time for data: the loader gives {loader} ({_workers(told)}), the model "
+        f"One trial waits {waits} of its time for data: the loader gives {loader} ({_workers(told)}), the model "
         f"could train on {model}."
     )
 
@@ -87,8 +87,9 @@ def _next(told: Stalls) -> list[str]:
             "`%tensorsocket start loader --name data`, and take the batches of each trial from `tsnb.attach()`."
         )
         if more:
-            at_best = f"; with a loader each {rate(own)} at best" if told.trials > 1 else ""
-            advice.append(f"{_each(told)} would get {rate(one)} samples/s then{at_best}.")
+            then, apart = _paced(_with(told, workers).shared), _paced(_with(told, own_workers).separate)
+            at_best = f"; with a loader each {apart} at best" if told.trials > 1 else ""
+            advice.append(f"{_each(told)} would get {then} samples/s then{at_best}.")
         elif told.computing is not None:
             advice.append(f"Then {_why(told, found)}.")
     elif one <= own * (1 - SMALL):
@@ -101,8 +102,9 @@ def _next(told: Stalls) -> list[str]:
         advice.append(f"Sharing makes {_trials(told)} hardly faster{saved}: {_why(told, found)}.")
         if own_workers != told.plain.workers:
             gain = times(own / found.separate.samples_per_s)
+            pace = _paced(_with(told, own_workers).separate)
             advice.append(
-                f"Next: num_workers={own_workers}; {_each(told).lower()} would get {rate(own)} samples/s ({gain})."
+                f"Next: num_workers={own_workers}; {_each(told).lower()} would get {pace} samples/s ({gain})."
             )
     if told.computing is None:
         advice.append("Pass step= (--step in a terminal) to see what your model makes of it.")
@@ -121,6 +123,11 @@ def _best(told: Stalls, *, shared: bool) -> tuple[int, float]:
     paces = {workers: pace(told.with_workers(workers)) for workers in choices}
     enough = next(workers for workers in choices if paces[workers] >= NEARLY * max(paces.values()))
     return (enough, paces[enough]) if paces[enough] >= pace(told) * (1 + SMALL) else (now, pace(told))
+
+
+def _with(told: Stalls, workers: int) -> Sharing:
+    """Return what the trials get with so many workers, with its intervals."""
+    return (told if workers == told.plain.workers else told.with_workers(workers)).sharing(told.trials)
 
 
 def _why(told: Stalls, found: Sharing) -> str:
@@ -177,11 +184,7 @@ def _reading(told: Stalls) -> list[str]:
     parts = [f"{text}."]
     if seen.wait_s is not None:
         limit = seen.disk_bytes_per_s
-        most = (
-            ""
-            if limit is None or seen.busy_s is None or seen.busy_s < seen.wait_s / 10
-            else (f", and the disk gives {size(limit)}/s to all workers together")
-        )
+        most = "" if limit is None else f", and the disk gives {size(limit)}/s to all workers together"
         parts.append(
             f"What is not there waits {1000 * seen.wait_s:.3g} ms for the disk (±{seen.off:.0%}){most}."
         )
@@ -195,7 +198,8 @@ def _reading(told: Stalls) -> list[str]:
 
 def _from_disk(told: Stalls) -> str:
     cold = told.with_cached(0.0)
-    return f"With nothing in memory the loader would give {rate(cold.loader_per_s)} samples/s."
+    pace = rate(cold.loader_per_s) + between(cold.interval, brackets=True)
+    return f"With nothing in memory the loader would give {pace} samples/s."
 
 
 def _assumed(told: Stalls) -> str:
@@ -259,9 +263,8 @@ def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
         own, one = found.separate, found.shared
         paces = [_paced(own), own.limit, _paced(one), one.limit]
         gain = times(found.gain) + between(found.gain_interval, times, brackets=True)
-        foretold.append(
-            [str(number), *paces, gain, f"{found.cpu_saved:.0%}" if found.cpu_saved >= 0 else "none"]
-        )
+        saved = percent(found.cpu_saved) + between(found.cpu_saved_interval, percent, brackets=True)
+        foretold.append([str(number), *paces, gain, saved if found.cpu_saved >= 0 else "none"])
     return measured, foretold
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from html import escape
 
-from tsnb.stalling.figures import Interval, between, rate, times
+from tsnb.stalling.figures import Interval, between, percent, rate, times
 from tsnb.words import html_table, text_table
 
 __all__ = [
@@ -100,6 +100,8 @@ class Sharing:
     """What `gain` lies between in 80 of 100 cases; None: not known."""
     basis: str = ""
     """What it was calculated from, a sentence."""
+    cpu_saved_interval: Interval | None = None
+    """What `cpu_saved` lies between in 80 of 100 cases; None: not known."""
 
     @property
     def gain(self) -> float:
@@ -108,7 +110,7 @@ class Sharing:
 
     @property
     def cpu_saved(self) -> float:
-        """Share of the CPU time of the same training that sharing saves, 0 to 1."""
+        """Share of the CPU time of the same training that sharing saves, up to 1; below 0 where it costs more."""
         own, one = (pace.cores / pace.samples_per_s for pace in (self.separate, self.shared))
         return 1 - one / own
 
@@ -121,7 +123,7 @@ class Sharing:
             row("a loader each", self.separate),
             row("one shared loader", self.shared),
             ["gain", times(self.gain), between(self.gain_interval, times), ""],
-            ["CPU saved", f"{self.cpu_saved:.0%}", "", ""],
+            ["CPU saved", percent(self.cpu_saved), between(self.cpu_saved_interval, percent), ""],
         ]
 
     def _head(self) -> str:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-from tsnb.stalling.figures import Interval, between, rate
+from tsnb.stalling.figures import Interval, between, plain, rate
 from tsnb.stalling.sharing import Way
 from tsnb.words import html_table, text_table
 
@@ -31,6 +32,19 @@ class Need:
     """What `vcpus` lies between in 80 of 100 cases; None: not known."""
     price_interval: Interval | None = None
     """The same of `epoch_price`."""
+    workers_interval: Interval | None = None
+    """The same of `workers`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON."""
+        return {
+            "vcpus": self.vcpus,
+            "vcpus_interval": plain(self.vcpus_interval),
+            "workers": self.workers,
+            "workers_interval": plain(self.workers_interval),
+            "epoch_price": self.epoch_price,
+            "epoch_price_interval": plain(self.price_interval),
+        }
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,12 +64,24 @@ class Sizing:
     basis: str = ""
     """What it was calculated from, a sentence."""
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the figures as plain values, for JSON."""
+        return {
+            "gpus": self.gpus,
+            "samples_per_s": self.samples_per_s,
+            "samples_per_s_interval": plain(self.samples_interval),
+            "separate": self.separate.to_dict(),
+            "shared": self.shared.to_dict(),
+            "basis": self.basis,
+        }
+
     def _rows(self) -> list[list[str]]:
         def row(name: str, need: Need) -> list[str]:
             price = "not known" if need.epoch_price is None else _price(need.epoch_price)
             vcpus = f"{_vcpus(need.vcpus)}{between(need.vcpus_interval, _vcpus, brackets=True)}"
+            workers = f"{_vcpus(need.workers)}{between(need.workers_interval, _vcpus, brackets=True)}"
             price += between(need.price_interval, _price, brackets=True)
-            return [name, vcpus, _vcpus(need.workers), price]
+            return [name, vcpus, workers, price]
 
         head = ["", "vCPUs a GPU", "of these for loading", "price of an epoch"]
         return [head, row("a loader each", self.separate), row("one shared loader", self.shared)]

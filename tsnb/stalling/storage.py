@@ -29,6 +29,8 @@ __all__ = ["Hits", "Storage", "busy_of", "ds_analyzer_s", "hits", "loading_s", "
 
 SAMPLES = 1500
 """Played through: luck moves the result by less than 2 %."""
+MET = 0.1
+"""Workers have met the disk's limit where it is busy for this share of the wait; less is solved out of noise."""
 _STEPS = 18
 """Halvings when a formula is solved backwards: to within 1/250,000."""
 
@@ -61,7 +63,8 @@ class Storage:
     @property
     def disk_bytes_per_s(self) -> float | None:
         """What the disk gives to all workers together; None: not measured, or no limit was met."""
-        return self.sample_bytes / self.busy_s if self.busy_s else None
+        limited = self.busy_s is not None and self.wait_s is not None and self.busy_s >= MET * self.wait_s
+        return self.sample_bytes / self.busy_s if self.busy_s and limited else None
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,15 @@ from tsnb.planning.profiling import Silent, Start, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_span, clock_time
 from tsnb.telemetry.observer import status
 from tsnb.words import duration
 
 __all__ = ["plan_places", "show_plan", "watch_clones"]
+
+
+BASIS = "some batches of each trial on the stream, and how fast those that run have gone since"
+"""From what a planned sweep foretells."""
 
 
 def plan_places(
@@ -152,7 +156,9 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
             f"{clock_time(now_s + last_s, now_s)}; {found.at_once} at once, in the order {order}"
         )
     if found.late_s:
-        late = ", ".join(f"{name} ({clock_time(end_s, now_s)})" for name, end_s in found.late_s.items())
+        late = ", ".join(
+            f"{name} at {clock_span(end_s, now_s, costs.off)}" for name, end_s in found.late_s.items()
+        )
         lines.append(
             f"not started, as it would not be done by {clock_time(wish.end_s, now_s)} (when it would be): {late}"
         )
@@ -193,7 +199,7 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
             for span in (planned, actual, left)
         ]
         found.append(PlannedTrial(name, *spans))
-    return Timeline(title, tuple(found), (places.stream,), origin_s)
+    return Timeline(title, tuple(found), (places.stream,), origin_s, places.off, BASIS)
 
 
 def watch_clones(conductor: Conductor, over: Callable[[], bool]) -> None:

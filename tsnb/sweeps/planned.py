@@ -24,12 +24,21 @@ from datetime import datetime, time, timedelta
 from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.scheduling import Listed, left_after
+from tsnb.planners.scheduling import Listed, fit_devices, left_after
 from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
 
-__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "clock_time", "read_threads", "read_until"]
+__all__ = [
+    "Conditions",
+    "Foresight",
+    "PlanWish",
+    "PlannedPlaces",
+    "clock_span",
+    "clock_time",
+    "read_threads",
+    "read_until",
+]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
@@ -226,6 +235,11 @@ class PlannedPlaces(Places):
         return self._conditions.profiled_epochs
 
     @property
+    def off(self) -> float:
+        """How far what it foretells may be off, as a share of the time until then, in four of five cases."""
+        return self._conditions.off
+
+    @property
     def first_s(self) -> float:
         """When the first plan began, by the clock."""
         return min((start_s for start_s, _ in list(self.firsts.values())), default=0.0)
@@ -327,13 +341,14 @@ class PlannedPlaces(Places):
     def _first(self, found: Listed, running: Sequence[Job]) -> list[str]:
         """Return the trials of a plan that start now: beside all that run, be it done but for its last steps."""
         told, first = self._conditions, list[str]()
-        used = sum(job.memory_bytes for job in running)
+        there = list(running)
         for name in found.order[: max(0, self.free)]:
-            used += self._job(name).memory_bytes
-            beside = len(running) + len(first)
+            beside = len(there)
             if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
                 break
-            if beside and used > told.memory_bytes:
+            there.append(self._job(name))
+            used = sum(job.memory_bytes for job in there)
+            if beside and not (used <= told.memory_bytes and fit_devices(there)):
                 break
             first.append(name)
         return first
@@ -342,7 +357,8 @@ class PlannedPlaces(Places):
         """Send away those that cannot be done in time: nothing is left that could end sooner."""
         late = self.foresight.late_s if self.foresight else {}
         for name in self.clear():
-            self.refused[name] = f"it would be done at {clock_time(late[name], self._clock())}"
+            span = clock_span(late[name], self._clock(), self._conditions.off)
+            self.refused[name] = f"it would be done at {span}"
 
 
 def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
@@ -383,6 +399,18 @@ def clock_time(time_s: float, now_s: float) -> str:
     when = datetime.fromtimestamp(time_s).astimezone()
     same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
     return when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+
+
+def clock_span(time_s: float, now_s: float, off: float) -> str:
+    """Return a foretold time of the wall clock with its interval: "18:05 (17:50 to 18:20, four times in five)".
+
+    Args:
+        time_s: Seconds since 1970.
+        now_s: The time now, likewise.
+        off: How far it may be off, as a share of the time until then.
+    """
+    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s) for sign in (-1, 1))
+    return f"{clock_time(time_s, now_s)} ({low} to {high}, four times in five)"
 
 
 def read_until(until: str | datetime, now: datetime) -> float:
