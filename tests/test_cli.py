@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.system.scripts import ROOT
@@ -197,6 +199,52 @@ def test_what_fits_is_given_as_json(tmp_path: Path) -> None:
     assert (large["name"], large["where"]) == ("train-mib600", "nowhere")
     assert large["peak_bytes"][0] >= 600 << 20
     assert told["memory_bytes"] == 500 << 20 and told["order"] == ["train-mib10"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["plan", "place"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_what_measures_leaves_nothing_however_it_ends(
+    tmp_path: Path, word: str, number: signal.Signals
+) -> None:
+    """Interrupted, or killed, while trials are profiled: no process of it lives on, and no stream or record is left."""
+    (tmp_path / "mydata.py").write_text(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(400, 2)), 4, num_workers=1)\n"
+        "def train(epochs=1):\n"
+        "    import pathlib, time, tsnb\n"
+        "    for _ in range(epochs):\n"
+        "        for batch in tsnb.attach():\n"
+        "            pathlib.Path('seen').touch()\n"
+        "            time.sleep(1)\n"
+    )
+    words = (word, "mydata:make", "--trial", "mydata:train", "epochs=3", "--seconds", "0.1")
+    measuring = subprocess.Popen(
+        [sys.executable, "-m", "tsnb", *words],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    there: list[psutil.Process] = []
+    try:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "seen").exists():
+            assert measuring.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        there = psutil.Process(measuring.pid).children(recursive=True)
+        assert len(there) >= 2, "a trial, and what it was forked from"
+        measuring.send_signal(number)
+        assert measuring.wait(60) == {signal.SIGINT: 130, signal.SIGKILL: -signal.SIGKILL}[number]
+        psutil.wait_procs(there, timeout=60)
+        assert [each for each in there if each.is_running() and each.status() != psutil.STATUS_ZOMBIE] == []
+    finally:
+        measuring.kill()
+        measuring.wait()
+    assert json.loads(tsnb("list", "--json", cwd=tmp_path).stdout) == []
+    assert "train" not in tsnb("results", cwd=tmp_path).stdout
 
 
 @pytest.mark.slow

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +22,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import tsnb
+from tests.system.scripts import ROOT
 from tsnb.errors import LoaderFailed, TsnbError
 from tsnb.machine.processes import children_of
 from tsnb.stalling.measuring import rows, undisturbed
@@ -276,3 +280,40 @@ def test_a_step_that_raises_is_told_with_its_line_and_the_batch_it_got() -> None
         tsnb.stalls(loader, step=step, seconds=0.1)
     assert isinstance(raised.value.__cause__, TypeError)
     assert not tsnb.producers()
+
+
+@pytest.mark.parametrize("look", ["tsnb.stalls(loader, seconds=0.2)", "next(iter(fresh(loader)))"])
+def test_its_workers_end_with_a_process_that_is_killed(tmp_path: Path, look: str) -> None:
+    """At once, wherever they are: torch's own notice it between two batches, and one that is just starting never."""
+    (tmp_path / "looks.py").write_text(
+        "import os, time, pathlib, torch, tsnb\n"
+        "from torch.utils.data import DataLoader, Dataset\n"
+        "from tsnb.stalling.measuring import fresh\n"
+        "class Slow(Dataset):\n"
+        "    def __len__(self): return 8\n"
+        "    def __getitem__(self, k):\n"
+        "        pathlib.Path('made').write_text(str(os.getpid()))\n"
+        "        os.rename('made', 'worker')\n"
+        "        time.sleep(600)\n"
+        "loader = DataLoader(Slow(), 2, num_workers=1)\n"
+        f"{look}\n"
+    )
+    looking = subprocess.Popen(
+        [sys.executable, "looks.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "worker").exists():
+            assert looking.poll() is None and time.monotonic() < deadline
+            time.sleep(0.05)
+        worker = psutil.Process(int((tmp_path / "worker").read_text()))
+        assert worker.pid != looking.pid
+    finally:
+        looking.kill()
+        looking.wait()
+    try:
+        _, alive = psutil.wait_procs([worker], timeout=30)
+        assert alive == []
+    finally:
+        if worker.is_running():
+            worker.kill()

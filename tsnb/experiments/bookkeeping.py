@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tsnb import registry
+from tsnb.config import is_profiled
 from tsnb.experiments.plan import TrialPlan
+from tsnb.kernels.hub import the_hub
 from tsnb.records.commits import commit_here, look
 from tsnb.records.run import Run, RunStart
 from tsnb.records.writes import LoggedRow, Parent
@@ -127,12 +129,14 @@ _pen = ThreadPoolExecutor(1, "tsnb-records")  # one: the writes of a run stay in
 
 
 def begin_run(plan: TrialPlan, parent: Parent | None = None) -> Run:
-    """Enter a run of a trial in the project's records, as queued.
+    """Enter a run of a trial in the project's records, as queued; not where it is only profiled for a plan.
 
     Args:
         plan: What is run.
         parent: Which trial it is a clone of.
     """
+    if is_profiled(plan.name):
+        return Run.unrecorded(plan.name, the_hub().new_path("profiled"))
     options = plan.options
     start = RunStart(
         plan.name,

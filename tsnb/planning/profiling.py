@@ -18,6 +18,7 @@ import contextlib
 import itertools
 import math
 import os
+import shutil
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,6 @@ from tsnb.kernels.output.outlets import outlet_here
 from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profile, Profiled, joined
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import serve
-from tsnb.records.selection import delete
 from tsnb.stalling.measuring import undisturbed
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
@@ -207,9 +207,9 @@ def in_waves(
 
 
 def _forget(trial: Trial) -> None:
-    """Stop a trial that was only profiled, and keep nothing of it."""
+    """Stop a trial that was only profiled, and keep nothing of it: it has no record, and its log goes with it."""
     board.drop(trial)
-    delete(trial.name, all_runs=True)
+    shutil.rmtree(trial.life.log_path.parent.parent, ignore_errors=True)
 
 
 class ProfiledGroup:

@@ -82,7 +82,7 @@ class Run:
     Attributes:
         directory: The project's directory.
         key: What tells it from every other run, of other projects too.
-        id: Its number in the project's file; 0 where it could not be entered: nothing of it is kept then.
+        id: Its number in the project's file; 0 where it was not, or could not be, entered: nothing of it is kept then.
         name: The trial's name.
         number: 1 for the first run of that name in this project.
     """
@@ -120,6 +120,16 @@ class Run:
             run = cls(directory or _elsewhere(), key, 0, start.name, _unrecorded[start.name], params)
             run._warn(error)
         return run
+
+    @classmethod
+    def unrecorded(cls, name: str, directory: Path) -> Run:
+        """Return a run of which no record is ever kept, whatever ends it: of a trial that is only profiled, say.
+
+        Args:
+            name: The trial's name.
+            directory: Of this run alone: its log and artifacts lie there, for whoever made it to remove.
+        """
+        return cls(directory, uuid.uuid4().hex, 0, name, 1, as_json({}))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Run:

@@ -27,6 +27,7 @@ from torch.utils.data import DataLoader
 from tsnb.machine import clocks
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import children_of
+from tsnb.producer.loader.workers import WorkerStart
 
 __all__ = [
     "Continued",
@@ -82,6 +83,9 @@ def fresh(loader: Any) -> Any:
         return loader
     mine = copy.copy(loader)
     mine.__dict__["_iterator"] = None  # that of persistent workers
+    mine.worker_init_fn = WorkerStart(
+        loader.worker_init_fn
+    )  # so that they end with this process, if it is killed
     return mine
 
 

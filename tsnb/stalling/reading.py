@@ -36,6 +36,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from tsnb.machine import clocks
 from tsnb.machine.disks import cached_bytes, put_out
 from tsnb.producer.failures import forget
+from tsnb.producer.loader.workers import WorkerStart
 from tsnb.stalling.measuring import rows
 from tsnb.stalling.storage import Storage, busy_of
 
@@ -280,7 +281,7 @@ def _fetch(
             sampler=keys,
             num_workers=workers,
             collate_fn=_whole,
-            worker_init_fn=loader.worker_init_fn,
+            worker_init_fn=WorkerStart(loader.worker_init_fn),
             multiprocessing_context=loader.multiprocessing_context,
             timeout=loader.timeout,
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tsnb.config import attach_defaults
+from tsnb.config import attach_defaults, is_profiled
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
@@ -120,7 +120,12 @@ class _TrialHere:
         if self.run.id:
             keeper_here().open(self._kept())
         else:
-            keeper_here().nowhere = "the project's records are on another machine, or cannot be written"
+            profiled = is_profiled(self.settings["name"])
+            keeper_here().nowhere = (
+                "this trial is only profiled, for a plan"
+                if profiled
+                else "the project's records are on another machine, or cannot be written"
+            )
 
     def _kept(self) -> KeptTrial:
         """Return what the keeper of its states needs to know."""
