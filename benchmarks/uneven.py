@@ -1,8 +1,9 @@
 """How long does a loop wait where one sample in twenty takes twenty times as long? Beside a plain DataLoader.
 
 What is isolated: the order in which batches are begun. Slow samples wait (as for a disk, or a server), so workers need
-no core of their own and a busy machine changes little. The loop takes a batch every `pace` seconds, so that workers are
-busy for `--busy` of the time. Four ways, each with the same workers, and the samples of a round in the same order:
+no core of their own; but a busy machine makes handing over dearer, a plain loader's most. The loop takes a batch every
+`pace` seconds, so that workers are busy for `--busy` of the time. Four ways, each with the same workers, and the
+samples of a round in the same order:
 
     plain        torch's DataLoader: each worker in turn, handed out in order
     as ready     the same with in_order=False: another order in every run, so no run can be repeated
@@ -10,9 +11,9 @@ busy for `--busy` of the time. Four ways, each with the same workers, and the sa
     tsnb         its second epoch
 
 Memory is equal, to the batch: beside what the loop has in hand, a plain loader has `prefetch_factor x workers` batches
-begun or ready. A stream has as many begun and not given, and `window` given and not taken. So the stream is served with
-prefetch_factor 2 and a window of as many batches as there are workers, and the plain loaders have prefetch_factor 3.
-It is served from a process of its own, as a notebook's streams are.
+begun or ready. A stream has that many begun and not given, and beside them `window` given and not taken. So it is
+served with prefetch_factor 2 and a window of as many batches as there are workers, and the plain loaders have
+prefetch_factor 3. It is served from a process of its own, as a notebook's streams are.
 
 Waiting is the time inside `next`, but for the first batch's. Some of it is no waiting for samples: to hand over a batch
 that lies ready takes time too, and no order of beginning avoids it. `alike` is what a loop waits at the same pace where
