@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 import random
-from collections import deque
+from collections.abc import Collection, Mapping
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from benchmarks.uneven_simulated import by_line, in_turn, plain, searched
 from tsnb.planners.slow_samples import SampleCosts, begun_next
 
 SLOW, TIMES, BATCHES = 0.05, 20.0, 600
@@ -20,87 +22,92 @@ def made(batch: int, seed: int = 0) -> list[float]:
     return [sum(TIMES if luck.random() < SLOW else 1.0 for _ in range(batch)) for _ in range(BATCHES)]
 
 
-def plain(cost_s: list[float], workers: int, room: int, pace_s: float) -> float:
-    """Seconds that a loop waits for torch's DataLoader: batch k is worker k mod n's, begun when k - room was taken."""
-    free_s, taken_s, waited_s = [0.0] * workers, [0.0] * len(cost_s), 0.0
-    for k, cost in enumerate(cost_s):
-        worker = k % workers
-        free_s[worker] = max(taken_s[k - room] if k >= room else 0.0, free_s[worker]) + cost
-        wanted_s = taken_s[k - 1] + pace_s if k else 0.0
-        taken_s[k] = max(wanted_s, free_s[worker])
-        waited_s += taken_s[k] - wanted_s
-    return waited_s
-
-
 def early(
     cost_s: list[float], workers: int, room: int, pace_s: float, told_s: list[float] | None = None
-) -> tuple[float, list[int]]:
-    """The same with batches begun as `begun_next` says; the order in which they were given, too.
+) -> tuple[list[float], list[int]]:
+    """Seconds that a loop waits for each batch of a stream, and which batches were begun, in that order."""
+    begun: list[int] = []
 
-    What is ordered waits in one line; a batch is ordered when another was given, whatever the workers are doing.
-    """
-    told_s = told_s or cost_s
-    now_s, wanted_s, waited_s, given, free = 0.0, 0.0, 0.0, 0, workers
-    begun: set[int] = set()
-    line: deque[int] = deque()
-    at_work: list[tuple[float, int]] = []
-    ready: set[int] = set()
-    order: list[int] = []
-    while given < len(cost_s):
-        while True:
-            ahead = range(given, min(len(cost_s), given + 4 * room))
-            k = begun_next(given, begun, {k: told_s[k] for k in ahead if k not in begun}, pace_s, room)
-            if k is None:
-                break
-            begun.add(k)
-            line.append(k)
-            assert len(begun) <= room
-        while free and line:
-            free -= 1
-            heapq.heappush(at_work, (now_s + cost_s[line[0]], line.popleft()))
-        taken_s = max(wanted_s, now_s) if given in ready else float("inf")
-        ended_s = at_work[0][0] if at_work else float("inf")
-        assert min(taken_s, ended_s) < float("inf"), "it stands still"
-        if taken_s <= ended_s:
-            now_s = taken_s
-            waited_s += now_s - wanted_s
-            ready.remove(given)
-            begun.remove(given)
-            order.append(given)
-            given, wanted_s = given + 1, now_s + pace_s
-        else:
-            now_s, k = heapq.heappop(at_work)
-            free += 1
-            ready.add(k)
-    return waited_s, order
+    def rule(
+        given: int, busy: Collection[int], waiting: Mapping[int, float], pace_s: float, room: int
+    ) -> int | None:
+        k = begun_next(given, busy, waiting, pace_s, room)
+        begun.extend(() if k is None else (k,))
+        return k
+
+    return by_line(cost_s, workers, room, workers, pace_s, rule, told_s), begun
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])
 @pytest.mark.parametrize("batch", [4, 8, 16])
 def test_a_loop_waits_a_third_at_most_of_what_it_waits_for_a_plain_loader(batch: int, workers: int) -> None:
-    """At equal memory and with workers busy for 80 % of the time; every batch once, in its order."""
+    """At equal memory and with workers busy for 80 % of the time, once the first batch is there."""
     cost_s = made(batch)
     pace_s = sum(cost_s) / len(cost_s) / workers / 0.8
-    waited_s, order = early(cost_s, workers, 2 * workers, pace_s)
-    assert order == list(range(BATCHES))
-    assert waited_s <= plain(cost_s, workers, 2 * workers, pace_s) / 3
+    waited_s, _ = early(cost_s, workers, 2 * workers, pace_s)
+    assert sum(waited_s[1:]) <= sum(plain(cost_s, workers, 3 * workers, pace_s)[1:]) / 3
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_hardly_any_order_of_beginning_is_better(workers: int) -> None:
+    """Of many that are tried with all costs known, none saves more than a tenth of a plain loader's wait."""
+    cost_s = made(4)[:150]
+    pace_s = sum(cost_s) / len(cost_s) / workers / 0.8
+    best_s = searched(cost_s, workers, 2 * workers, workers, pace_s, tries=60)
+    found_s = sum(early(cost_s, workers, 2 * workers, pace_s)[0])
+    assert best_s <= found_s <= best_s + sum(plain(cost_s, workers, 3 * workers, pace_s)) / 10
 
 
 def test_costs_that_are_off_do_less_good_and_no_harm() -> None:
     """Each foretold within a factor of two: half of a plain loader's wait at most. All alike: no more than its."""
     cost_s, luck = made(4), random.Random(1)
     pace_s = sum(cost_s) / len(cost_s) / 4 / 0.8
-    before_s = plain(cost_s, 4, 8, pace_s)
+    before_s = sum(plain(cost_s, 4, 12, pace_s))
     off = [c * 2.0 ** luck.uniform(-1, 1) for c in cost_s]
-    assert early(cost_s, 4, 8, pace_s, off)[0] <= before_s / 2
-    assert early(cost_s, 4, 8, pace_s, [1.0] * len(cost_s))[0] <= before_s
+    assert sum(early(cost_s, 4, 8, pace_s, off)[0]) <= before_s / 2
+    assert sum(early(cost_s, 4, 8, pace_s, [1.0] * len(cost_s))[0]) <= before_s
 
 
 @pytest.mark.parametrize("room", [1, 2, 3])
 def test_the_batch_that_is_given_next_always_has_a_place(room: int) -> None:
     """However little room there is, and however slow the later ones are."""
     cost_s = [1.0, *[50.0] * 30, 1.0]
-    assert early(cost_s, 2, room, 0.1)[1] == list(range(32))
+    assert sorted(early(cost_s, 2, room, 0.1)[1]) == list(range(32))
+
+
+SECONDS = st.floats(0.0, 100.0)
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(SECONDS, SECONDS), min_size=1, max_size=40),
+    st.integers(1, 5),
+    st.integers(1, 12),
+    st.integers(1, 4),
+    st.floats(0.0, 50.0),
+)
+def test_whatever_is_foretold_all_are_begun_once_and_given_in_their_order(
+    batches: list[tuple[float, float]], workers: int, room: int, window: int, pace_s: float
+) -> None:
+    """Never a standstill, never more than there is room for (`by_line` asserts both), and an end for each loop."""
+    cost_s, told_s = [cost for cost, _ in batches], [told for _, told in batches]
+    waited_s = by_line(cost_s, workers, room, window, pace_s, told_s=told_s)
+    assert len(waited_s) == len(batches)
+    assert min(waited_s) >= 0.0
+    assert sum(waited_s) <= sum(cost_s) * (1 + 1e-9) + 1e-6, (
+        "at worst one worker does it all, and nothing else"
+    )
+
+
+@given(st.lists(st.floats(1.0, 2.0), min_size=1, max_size=40), st.integers(1, 5), st.integers(1, 12))
+def test_where_samples_are_even_batches_are_begun_in_their_order(
+    cost_s: list[float], workers: int, room: int
+) -> None:
+    """Costs that differ by no more than a step of the loop change nothing."""
+    pace_s = max(cost_s) - min(cost_s) + 1e-6
+    waited_s, begun = early(cost_s, workers, room, pace_s)
+    assert begun == list(range(len(cost_s)))
+    assert waited_s == by_line(cost_s, workers, room, workers, pace_s, in_turn)
 
 
 def test_batches_cost_what_their_samples_did_or_their_files_let_expect() -> None:
