@@ -109,9 +109,9 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
     assert "\nWith --workers 2:\n" in printed and "calculated for 2 workers" in printed
     for odd, said in (
         (("--memory", "8GiB"), "add --cold, or --disk 100MB/s"),
-        (("--disk", "fast"), 'the rate of a disk, such as "100MB/s"'),
+        (("--disk", "fast"), 'the rate of a disk with its unit, such as "100MB/s"'),
         (("--workers", "0"), "a number of worker processes"),
-        (("--disk", "1MB/s", "--memory", "much"), "a size above 0"),
+        (("--disk", "1MB/s", "--memory", "much"), "nothing in memory is --disk without it"),
     ):
         wrong = tsnb(*words, *odd, cwd=tmp_path)
         assert (wrong.returncode, wrong.stdout) == (1, "") and said in wrong.stderr

@@ -64,7 +64,7 @@ def changed(
 def what_if(
     *, workers: int | None = None, disk: str | float | None = None, memory: str | float | None = None
 ) -> Callable[[Stalls], Stalls]:
-    """Return what calculates measurements with other workers, another disk and other memory, each where it is given.
+    """Return what `tsnb stalls` calculates from its measurements: other workers, disk or memory, where it is given.
 
     Args:
         workers: As `Stalls.with_workers` takes it.
@@ -76,7 +76,7 @@ def what_if(
     """
     number = None if workers is None else asked.WORKERS.checked("workers", workers)
     rate = None if disk is None else asked.RATE.checked("disk", disk)
-    size = None if memory is None else asked.MEMORY.checked("memory", memory)
+    size = None if memory is None else asked.ALSO_CACHED.checked("memory", memory)
 
     def told(found: Stalls) -> Stalls:
         found = found if number is None else found.with_workers(number)
