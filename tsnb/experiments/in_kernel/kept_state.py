@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tsnb.config import attach_defaults
+from tsnb.config import attach_defaults, way_out
 from tsnb.errors import JoinRefused, TsnbError
 from tsnb.experiments.in_kernel import states
 from tsnb.experiments.in_kernel.states import Restored
@@ -380,11 +380,7 @@ class StateKeeper:
         self._warned = True
         last = self.trial.files.newest
         there = "there is none before it" if last is None else f"the last one is that of {last}"
-        advice = (
-            "Free some space there."
-            if isinstance(error, OSError)
-            else "Mend that, or leave it out of tsnb.keep."
-        )
+        advice = way_out(error) if isinstance(error, OSError) else "Mend that, or leave it out of tsnb.keep."
         _log.warning(
             "trial %r goes on, but its state could not be kept in %s: %s; %s. %s",
             self.trial.name,
