@@ -150,8 +150,9 @@ def test_a_plan_is_printed_or_given_as_json(tmp_path: Path) -> None:
         "        for batch in tsnb.attach(): batch[0] @ torch.zeros(2, width)\n"
     )
     words = ("plan", "mydata:make", "--seconds", "0.1", "--trial", "mydata:train", "width=4")
-    found = tsnb(*words, "--trial", "mydata:train", "width=8", "epochs=1", "--json", cwd=tmp_path)
-    told = json.loads(found.stdout)
+    more = ("--trial", "mydata:train", "width=8", "epochs=1", "--cores", "1.5", "--json")
+    told = json.loads(tsnb(*words, *more, cwd=tmp_path).stdout)
+    assert told["cores"] == 1.5
     assert [trial["name"] for trial in told["trials"]] == ["train-width4", "train-width8-epochs1"], told
     assert {way["way"] for way in told["ways"]} >= {"in turn", "one stream"}
     low, high = next(way["interval_s"] for way in told["ways"] if way["way"] == told["choice"])
