@@ -121,9 +121,9 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
         assert 0 < low < need["epoch_price"] < high
     for odd, said in (
         (("--memory", "8GiB"), "add --cold, or --disk 100MB/s"),
-        (("--disk", "fast"), 'the rate of a disk, such as "100MB/s"'),
+        (("--disk", "fast"), 'the rate of a disk with its unit, such as "100MB/s"'),
         (("--workers", "0"), "a number of worker processes"),
-        (("--disk", "1MB/s", "--memory", "much"), "a size above 0"),
+        (("--disk", "1MB/s", "--memory", "much"), "nothing in memory is --disk without it"),
         (("--cached", "0.5"), "add --cold, or --disk 100MB/s"),
         (("--gpus", "0"), "gpus=0: give a number of GPUs"),
         (("--vcpu-price", "-1"), "vcpu_price=-1.0: give a price for an hour"),
@@ -166,8 +166,9 @@ def test_a_plan_is_printed_or_given_as_json(tmp_path: Path) -> None:
         "        for batch in tsnb.attach(): batch[0] @ torch.zeros(2, width)\n"
     )
     words = ("plan", "mydata:make", "--seconds", "0.1", "--trial", "mydata:train", "width=4")
-    found = tsnb(*words, "--trial", "mydata:train", "width=8", "epochs=1", "--json", cwd=tmp_path)
-    told = json.loads(found.stdout)
+    more = ("--trial", "mydata:train", "width=8", "epochs=1", "--cores", "1.5", "--json")
+    told = json.loads(tsnb(*words, *more, cwd=tmp_path).stdout)
+    assert told["cores"] == 1.5
     assert [trial["name"] for trial in told["trials"]] == ["train-width4", "train-width8-epochs1"], told
     assert {way["way"] for way in told["ways"]} >= {"in turn", "one stream"}
     low, high = next(way["interval_s"] for way in told["ways"] if way["way"] == told["choice"])

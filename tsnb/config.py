@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +19,7 @@ from typing import Any
 
 from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
-from tsnb.words import did_you_mean
+from tsnb.words import did_you_mean, size_text
 
 __all__ = [
     "MAX_CONSUMERS",
@@ -36,6 +37,7 @@ __all__ = [
     "require_platform",
     "runtime_directory",
     "short_directory",
+    "way_out",
 ]
 
 MAX_CONSUMERS = 128
@@ -55,18 +57,15 @@ MAX_WEIGHTS = 256
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
-_FREE_SPACE = "Free some space there, or set TSNB_RUNTIME_DIR to a directory of yours on another file system."
-_WAYS_OUT = {
+_ON_ANOTHER = "set TSNB_RUNTIME_DIR to a directory of yours on another file system"
+_PROCESS_LIMITS = {
     errno.EMFILE: "This process has reached its limit of open files: raise it (`ulimit -n`) before it starts, "
     "or run fewer streams or workers in it, or close files.",
     errno.ENFILE: "The whole system has reached its limit of open files: raise fs.file-max, or end some programs.",
     errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
-    errno.ENOSPC: _FREE_SPACE,
-    errno.EDQUOT: _FREE_SPACE,
-    errno.EFBIG: "A limit on file sizes is in force (`ulimit -f`), which counts for shared memory too: raise it.",
-    errno.EROFS: _ELSEWHERE,
-    errno.EACCES: _ELSEWHERE,
 }
+_OF_FILES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, *_PROCESS_LIMITS})
+"""What `way_out` has words of its own for."""
 
 
 @dataclass
@@ -261,10 +260,8 @@ def private_directory(path: Path) -> Path:
         within = "" if error.path == str(path) else f"tsnb cannot use {path}: "
         raise TsnbError(f"{within}{error}.{mend} {_ELSEWHERE}") from None
     except OSError as error:
-        way_out = _WAYS_OUT.get(error.errno or 0, _ELSEWHERE)
-        raise TsnbError(
-            f"tsnb cannot use its runtime directory {path}: {error.strerror}. {way_out}"
-        ) from None
+        mend = way_out(error, _ON_ANOTHER) if error.errno in _OF_FILES else _ELSEWHERE
+        raise TsnbError(f"tsnb cannot use its runtime directory {path}: {error.strerror}. {mend}") from None
     if not os.access(made, os.W_OK | os.X_OK):
         raise TsnbError(f"{path} cannot be written. {_ELSEWHERE}")
     return made
@@ -283,10 +280,45 @@ def explained(doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        way_out = _WAYS_OUT.get(error.errno or 0)
-        if way_out is None:
+        if error.errno not in _OF_FILES:
             raise
-        raise TsnbError(f"tsnb cannot {doing}: {error.strerror}. {way_out}") from None
+        raise TsnbError(f"tsnb cannot {doing}: {error.strerror}. {way_out(error, _ON_ANOTHER)}") from None
+
+
+def way_out(error: BaseException, elsewhere: str = "") -> str:
+    """Return what to do about a file that cannot be written: one sentence, by what the system has really met.
+
+    Args:
+        error: The system's; one without a number (sqlite's, torch's) may be any of them.
+        elsewhere: What makes it lie in another place, as a clause: "set TSNB_PROJECT_DIR to another directory".
+    """
+    number, limit_bytes = getattr(error, "errno", None), _file_limit_bytes()
+    other = f", or {elsewhere}" if elsewhere else ""
+    if number in _PROCESS_LIMITS:
+        return _PROCESS_LIMITS[number]
+    if number == errno.EFBIG and limit_bytes is None:
+        return f"The file system there takes no file as large: make it smaller{other}."
+    if number == errno.EFBIG:
+        return (
+            f"A limit on file sizes is in force (`ulimit -f`, {size_text(limit_bytes or 0)} a file), which counts for "
+            "shared memory too: raise it before the program starts."
+        )
+    if number == errno.EDQUOT:
+        return f"Your quota there is used up: delete some of your files there{other}."
+    if number in {errno.EROFS, errno.EACCES}:
+        return f"Nothing can be written there: make it writable{other}."
+    if number is None and limit_bytes is not None:
+        return (
+            f"A limit on file sizes is in force (`ulimit -f`, {size_text(limit_bytes)} a file): raise it before the "
+            f"program starts if it is that; else free some space there{other}."
+        )
+    return f"Free some space there{other}."
+
+
+def _file_limit_bytes() -> int | None:
+    """Return how large a file of this process may be; None: there is no limit."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def require_platform() -> None:

@@ -16,12 +16,17 @@ __all__ = [
     "Kind",
     "in_its_words",
     "is_number",
+    "is_size",
     "is_whole",
     "one_of",
     "seconds",
     "share",
     "whole",
 ]
+
+
+LEAST_BYTES = 1024
+"""Of a size that is asked for: 3 is not three bytes, but 3 GiB whose unit was left out."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +92,12 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
-def _is_size(value: Any) -> bool:
+def is_size(value: Any) -> bool:
+    """Tell whether a value is a size, as a number of bytes or as text with a unit; True is none."""
     if not isinstance(value, str) and not is_number(value):
         return False
     try:
-        return 1 <= bytes_of(value) < 1 << 62
+        return LEAST_BYTES <= bytes_of(value) < 1 << 62
     except (ValueError, OverflowError):
         return False
 
@@ -134,9 +140,9 @@ def one_of(words: tuple[str, ...]) -> Kind:
 
 
 SIZE = Kind(
-    'a size, such as "512MiB" or "2GiB"',
+    'a size with its unit, such as "512MiB" or "2GiB"',
     lambda text: int(bytes_of(text)),
-    _is_size,
+    is_size,
     "2GiB",
     lambda value: int(bytes_of(value)),
 )

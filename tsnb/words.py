@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["bytes_of", "did_you_mean", "duration", "html_table", "text_table"]
+__all__ = ["bytes_of", "did_you_mean", "duration", "html_table", "size_text", "text_table"]
 
 _PREFIXES = ["", "K", "M", "G", "T", "P"]
 _SIZE = re.compile(
@@ -42,6 +42,15 @@ def bytes_of(size: str | float) -> float:
     prefix = (found["prefix"] or "").upper()
     base = 1000 if prefix and found["letter"] and not found["binary"] else 1024
     return number * float(base) ** _PREFIXES.index(prefix)
+
+
+def size_text(size: float) -> str:
+    """Return bytes as text, in the largest unit of which there is one: "1.5 GiB", "300.0 MiB", "3 bytes"."""
+    if size >= 2**30:
+        return f"{size / 2**30:,.1f} GiB"
+    if size >= 2**20:
+        return f"{size / 2**20:,.1f} MiB"
+    return f"{size / 2**10:,.1f} KiB" if size >= 2**10 else f"{size:.0f} bytes"
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -109,7 +109,7 @@ def test_nothing_is_a_size_here() -> None:
         options = TrialOptions(needs=zero)  # type: ignore[arg-type]
         options.check("cnn")
         assert options.needs == 0 and options.given == {"needs": 0}
-    with pytest.raises(ValueError, match='give a size, such as "512MiB" or "2GiB", or 0'):
+    with pytest.raises(ValueError, match='give a size with its unit, such as "512MiB" or "2GiB", or 0'):
         TrialOptions(needs=-1).check("cnn")
 
 

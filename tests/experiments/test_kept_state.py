@@ -32,14 +32,19 @@ class Numbers:
     def __init__(self) -> None:
         self.rows: list[float] = []
         self.samples = 0
+        self.told = 0, False  # its own rows, and whether the state is its parent's
 
     def progress(self) -> dict[str, Any]:
         place = (None, None, self.samples)
         return {"rows": len(self.rows), "samples": self.samples, "place": place, "report": {}, "live": {}}
 
-    def go_back(self, progress: Mapping[str, Any]) -> None:
+    def own_rows(self) -> int:
+        return len(self.rows)
+
+    def go_back(self, progress: Mapping[str, Any], own_rows: int, from_parent: bool) -> None:
         del self.rows[progress["rows"] :]
         self.samples = progress["samples"]
+        self.told = own_rows, from_parent
 
 
 class Died(BaseException):
@@ -68,8 +73,16 @@ def begin(monkeypatch: pytest.MonkeyPatch, files: KeptFiles, numbers: Numbers, *
     monkeypatch.setattr(attach_defaults, "between_steps", None)
     monkeypatch.setattr(attach_defaults, "attached_to", None)
     keeper = StateKeeper()
-    given = {"resume": False, "exact": True, "until": None, "least_rows": 0, **more}
-    keeper.open(KeptTrial("cnn", files, progress=numbers.progress, go_back=numbers.go_back, **given))
+    given: dict[str, Any] = {"resume": False, "exact": True, "until": None, "least_rows": 0, **more}
+    told = KeptTrial(
+        given.pop("name", "cnn"),
+        files,
+        progress=numbers.progress,
+        own_rows=numbers.own_rows,
+        go_back=numbers.go_back,
+        **given,
+    )
+    keeper.open(told)
     monkeypatch.setattr(kept_state, "_keeper", keeper)
     return keeper
 
@@ -344,3 +357,41 @@ def test_live_values_are_what_they_were() -> None:
     values.go_on_from({"rate": 0.3, "later": 5, "bounded": 9.0})
     assert (rate.current, values.declare("later", 1, None, None).current) == (0.3, 5)
     assert values.declare("bounded", 0.5, (0.0, 1.0), None).current == 0.5
+
+
+@pytest.mark.parametrize(
+    ("stated", "name", "own_rows", "from_parent"),
+    [
+        ({"own_rows": 3}, "cnn", 3, False),
+        ({}, "cnn", 8, False),  # from before clones: all of them
+        ({"progress": {"own": 5}}, "cnn", 5, False),  # from when it stood among the numbers
+        ({"own_rows": 3}, "its-clone", 0, True),
+    ],
+)
+def test_rows_of_its_own_are_told_of_states_old_and_new(
+    stated: dict[str, Any],
+    name: str,
+    own_rows: int,
+    *,
+    from_parent: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    files: KeptFiles,
+) -> None:
+    """Beside the numbers that were kept; a clone that begins from its parent's state has none."""
+    numbers = Numbers()
+    net = torch.nn.Linear(1, 1)
+    begin(monkeypatch, files, numbers)
+    tsnb.keep(net=net, every_s=0.0)
+    with serve():
+        for _ in tsnb.epochs(1):
+            numbers.rows += [1.0] * 8
+    found = files.latest(states.load)
+    assert found is not None and found[1]["own_rows"] == 8
+    state = {**found[1], **stated}
+    state["progress"] = {**found[1]["progress"], **stated.get("progress", {})}
+    if "own_rows" not in stated:
+        del state["own_rows"]
+    monkeypatch.setattr(states, "load", lambda _file: state)
+    begin(monkeypatch, files, numbers, resume=True, name=name)
+    tsnb.keep(net=net)
+    assert numbers.told == (own_rows, from_parent)

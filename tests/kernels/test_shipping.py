@@ -393,16 +393,20 @@ def test_many_that_are_too_much_together_are_refused_too(
         ship(parts, "trial 'cnn'")
 
 
+@pytest.mark.parametrize(
+    ("number", "mend"),
+    [(errno.ENOSPC, "Free some space there"), (errno.EDQUOT, "Your quota there is used up")],
+)
 def test_a_full_file_system_is_told_and_left_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
+    number: int, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
 ) -> None:
-    """It filled up after the look."""
+    """It filled up after the look, or a quota did: what was free of the disk by then is beside the point."""
 
     def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(shipping, "pack", full)
-    with pytest.raises(NotShippable, match="cannot take 'x' along"):
+    with pytest.raises(NotShippable, match=rf"cannot take 'x' along.*{os.strerror(number)}\)\. {mend}"):
         ship({"x": 1}, "trial 'cnn'")
     assert not held()
 

@@ -154,11 +154,15 @@ def test_sizing_counts_the_cores_that_each_gpu_needs() -> None:
     [
         ("with_workers", (0, -1, 2.5, True, "4", None, math.nan, 10**30), "a number of worker processes"),
         ("with_cached", (-0.1, 1.1, math.nan, True, "half", None), "a share of the samples, 0 to 1"),
-        ("with_memory", ("fast", "8GiB/s", 0, -1, math.nan, math.inf, True, None), "a size above 0"),
+        (
+            "with_memory",
+            ("fast", "8GiB/s", 0, -1, math.nan, math.inf, True, None),
+            r"nothing in memory is with_cached\(0\)",
+        ),
         (
             "with_disk",
             ("fast", 0, -1, math.nan, math.inf, True, None),
-            'the rate of a disk, such as "100MB/s"',
+            'the rate of a disk with its unit, such as "100MB/s"',
         ),
         ("sharing", (0, -1, 1.5, True, "4", None, math.nan), "a number of trials"),
         ("to_dict", (4, "12", (1, 0), (1.5,), [True], None), "numbers? of trials"),

@@ -19,7 +19,7 @@ from typing import Any
 from tsnb import errors
 from tsnb.cluster.backlog import WANTED
 from tsnb.cluster.lookup import OPEN_S
-from tsnb.config import attach_defaults
+from tsnb.config import attach_defaults, way_out
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel import steps
 from tsnb.experiments.in_kernel.reporter import tell
@@ -83,7 +83,7 @@ class FarRun(Run):
             copy_whole(source, waiting, self._outbox.parent)
         except OSError as error:
             raise TsnbError(
-                f"{source} cannot be copied to {self._outbox}: {error}. Free some space there."
+                f"{source} cannot be copied to {self._outbox}: {error}. {way_out(error)}"
             ) from None
         tell(Artifact(str(waiting), chosen))
         return target

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Free
+from tsnb.words import size_text
 
 __all__ = ["certain_batches", "no_room_for_turns", "reach_of", "require_memory", "wide_window"]
 
@@ -72,11 +73,11 @@ def no_room_for_turns(batches: int, window: int, reach: int, batch_bytes: int, f
     if batches <= window or (batches <= reach and fits):
         return ""
     most = max(window, reach if free is None else min(reach, free.size // max(1, batch_bytes)))
-    where = "" if fits or free is None else f", and {_human(free.size)} are free ({free.where})"
+    where = "" if fits or free is None else f", and {size_text(free.size)} are free ({free.where})"
     wider = f", or serve with window={batches}" if fits else ""
     return (
-        f"rotate={batches} keeps {batches:,} batches of {_human(batch_bytes)} until all trials have had their turn, "
-        f"{_human(batches * batch_bytes)} in all, and there is room for {most}{where}: give rotate={most} or "
+        f"rotate={batches} keeps {batches:,} batches of {size_text(batch_bytes)} until all trials have had their turn, "
+        f"{size_text(batches * batch_bytes)} in all, and there is room for {most}{where}: give rotate={most} or "
         f"less{wider}"
     )
 
@@ -115,8 +116,8 @@ def require_memory(
         return
     moving = 1 + ahead + 2
     raise ArenaFull(
-        f"this stream would keep {count:,} batches of {_human(batch_bytes)} in memory at once, "
-        f"{_human(count * batch_bytes)} in all, and {_human(free.size)} are free ({free.where}). "
+        f"this stream would keep {count:,} batches of {size_text(batch_bytes)} in memory at once, "
+        f"{size_text(count * batch_bytes)} in all, and {size_text(free.size)} are free ({free.where}). "
         f"{count - moving:,} are for {'the rubber band' if band > window else 'the window'}, {moving} on their way. "
         f"{_way_out(window, band, ahead, free.size // max(1, batch_bytes))}"
     )
@@ -132,7 +133,3 @@ def _way_out(window: int, band: int, ahead: int, fits: int) -> str:
     if ahead and fits > 4:
         return "Serve with window=1, rubber_band=0 and fewer workers= (or a smaller prefetch_factor)."
     return "Give the loader a smaller batch_size."
-
-
-def _human(size: int) -> str:
-    return f"{size / 2**30:,.1f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"

@@ -28,7 +28,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
-from tsnb.config import runtime_directory
+from tsnb.config import runtime_directory, way_out
 from tsnb.errors import TsnbError
 from tsnb.files import copy_whole, place_in
 from tsnb.machine.owners import owner
@@ -414,12 +414,12 @@ class Run:
 
 def _way_out(error: Exception) -> str:
     """Return what to do next."""
-    elsewhere = "set TSNB_PROJECT_DIR to another directory before you start trials."
+    elsewhere = "set TSNB_PROJECT_DIR to another directory before you start trials"
     if isinstance(error, sqlite3.DatabaseError) and not isinstance(error, sqlite3.OperationalError):
         return f"If {FILE} is damaged, move it away: the next trial makes a new one."
     if "locked" in str(error):
-        return f"Find the program that holds {FILE} (fuser says which), or {elsewhere}"
-    return f"Free some space there, or {elsewhere}"
+        return f"Find the program that holds {FILE} (fuser says which), or {elsewhere}."
+    return way_out(error, elsewhere)
 
 
 _unrecorded: Counter[str] = Counter()

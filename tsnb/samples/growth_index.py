@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from tsnb.config import way_out
 from tsnb.directories import Unsafe, make_private
 from tsnb.errors import TsnbError
 
@@ -32,6 +33,7 @@ __all__ = ["GrowthIndex", "SampleRecord", "kept_in"]
 MAGIC = b"tsnbgrw1"
 HEAD_BYTES = 32
 RECORD_BYTES = 24
+_ELSEWHERE = "give tsnb.grow another index=, on a disk that has room and that you can write to"
 
 
 @contextlib.contextmanager
@@ -45,8 +47,7 @@ def kept_in(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise TsnbError(
-            f"{path} cannot be read or written ({error.strerror or error}): free some space there, or give tsnb.grow "
-            "another index= on a disk that has some."
+            f"{path} cannot be read or written ({error.strerror or error}). {way_out(error, _ELSEWHERE)}"
         ) from None
 
 
@@ -107,8 +108,8 @@ class GrowthIndex:
             ) from None
         except OSError as error:
             raise TsnbError(
-                f"the index of what grows cannot be kept in {self.directory} ({error.strerror or error}): free some "
-                "space there, or name a directory that you can write to with index=."
+                f"the index of what grows cannot be kept in {self.directory} ({error.strerror or error}). "
+                f"{way_out(error, _ELSEWHERE)}"
             ) from None
 
     @contextlib.contextmanager

@@ -13,7 +13,6 @@ killed at any moment has a successor that orders the same batches again, up to t
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import hashlib
 import os
@@ -130,8 +129,9 @@ class GrowthLog:
         known = len(self._map)
         row = np.array(numbers, "<i8").tobytes()
         with kept_in(self._path):
-            if os.pwrite(self._file, row, known * ROW_BYTES) < len(row):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            written = 0
+            while written < len(row):  # what has no room for all of it says why at the second try
+                written += os.pwrite(self._file, row[written:], known * ROW_BYTES + written)
             self._map = self._mapped()
         self._read(known)
 

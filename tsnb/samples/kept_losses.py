@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tsnb.config import way_out
 from tsnb.files import open_private, read_private
 
 __all__ = ["KeptLosses", "Losses"]
@@ -99,8 +100,9 @@ class KeptLosses:
             if not self.failed:
                 _log.warning(
                     "the losses that trials report cannot be kept (%s): a producer that is started again draws rounds "
-                    "evenly until they are reported anew. Free some space.",
+                    "evenly until they are reported anew. %s",
                     error,
+                    way_out(error),
                 )
             self.failed, self._head = True, b""
             with contextlib.suppress(OSError):

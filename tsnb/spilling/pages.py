@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from tsnb.config import way_out
 from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.machine.memory import free_memory
@@ -219,8 +220,8 @@ class Pages:
             )  # a full disk is an error here, and a SIGBUS later
         except OSError as error:
             raise TsnbError(
-                f"there is no room on the disk for {whole:,} bytes more ({error}): free some, or give another "
-                "directory=."
+                f"there is no room on the disk for {whole:,} bytes more ({error.strerror or error}). "
+                f"{way_out(error, 'give another directory=')}"
             ) from None
         chunk.used += whole
         return chunk, start
@@ -328,7 +329,7 @@ class Pages:
             size = sum(chunk.used for chunk in self._chunks)
             raise TsnbError(
                 f"its spilled model needs a second file of {size / 2**20:,.0f} MiB, for which {self._directory} has "
-                f"no room ({error.strerror or error}). Free some"
+                f"no room ({error.strerror or error}). {way_out(error).rstrip('.')}"
             ) from None
         return made
 

@@ -34,6 +34,7 @@ from tsnb.spilling.gradients import SCALED, is_scaled, unwatch, watch
 from tsnb.spilling.offloaded import Offloaded, plain, reserve_bytes
 from tsnb.spilling.operations import Operations
 from tsnb.spilling.pages import SMALL_BYTES, Pages, bytes_of, free_at_once
+from tsnb.words import size_text
 
 __all__ = ["Spilled", "is_spilled"]
 
@@ -151,10 +152,10 @@ class Spilled:
             )
         free = self._free_bytes()
         if self.need_bytes <= self.limit_bytes or (free is not None and self.need_bytes < free // 2):
-            room = f"{_human(free)} are free" if free is not None else "the limit is higher"
+            room = f"{size_text(free)} are free" if free is not None else "the limit is higher"
             warnings.warn(
-                f"this model and its optimizer take {_human(self.need_bytes)}, and {room}: they fit, and spilling only "
-                "makes each step slower. Leave tsnb.spill out.",
+                f"this model and its optimizer take {size_text(self.need_bytes)}, and {room}: they fit, and spilling "
+                "only makes each step slower. Leave tsnb.spill out.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -362,8 +363,8 @@ class Spilled:
 
     def __repr__(self) -> str:
         return (
-            f"<tsnb spilled model: {_human(self.present_bytes)} of {_human(self.need_bytes)} in memory, limit "
-            f"{_human(self.limit_bytes)}>"
+            f"<tsnb spilled model: {size_text(self.present_bytes)} of {size_text(self.need_bytes)} in memory, limit "
+            f"{size_text(self.limit_bytes)}>"
         )
 
 
@@ -380,7 +381,3 @@ class _Forward:
             self._pages.use(parameter)
         for parameter in self._following:
             self._pages.read_ahead(parameter)
-
-
-def _human(size: int) -> str:
-    return f"{size / 2**30:,.2f} GiB" if size >= 2**30 else f"{size / 2**20:,.1f} MiB"

@@ -7,10 +7,12 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from tsnb.option_kinds import Kind, share, whole
+from tsnb.option_kinds import Kind, is_size, share, whole
 from tsnb.words import bytes_of
 
 __all__ = [
+    "ALSO_CACHED",
+    "CACHED",
     "CORES",
     "GPUS",
     "MEMORY",
@@ -41,13 +43,7 @@ def _bytes(wanted: str, metavar: str, *, a_second: bool) -> Kind:
     """Return the kind of sizes, or of rates, which may have "/s" behind them."""
 
     def fit(value: Any) -> bool:
-        number = isinstance(value, Real) and not isinstance(value, bool)
-        if not number and not (isinstance(value, str) and (a_second or not value.strip().endswith("/s"))):
-            return False
-        try:
-            return 1 <= bytes_of(value) < 1 << 62
-        except (ValueError, OverflowError):
-            return False
+        return is_size(value) and (a_second or not str(value).strip().endswith("/s"))
 
     def read(text: str) -> str:
         return text
@@ -64,7 +60,11 @@ SECONDS = _number("a number of seconds, more than 0", "S", lambda value: value >
 CORES = _number("a number of cores, 0.01 or more", "N", lambda value: value >= 0.01)
 PRICE = _number("a price for an hour, 0 or more", "PRICE", lambda value: value >= 0)
 SHARE = share("a share of the samples, 0 to 1")
-MEMORY = _bytes(
-    'a size above 0, such as "8GiB" (nothing in memory is with_cached(0))', "8GiB", a_second=False
-)
-RATE = _bytes('the rate of a disk, such as "100MB/s"', "100MB/s", a_second=True)
+_SIZE = 'a size with its unit, such as "8GiB"'
+MEMORY = _bytes(f"{_SIZE}, or leave it out: what is free", "8GiB", a_second=False)
+"""For trials."""
+CACHED = _bytes(f"{_SIZE}; nothing in memory is with_cached(0)", "8GiB", a_second=False)
+"""For files, as a method takes it."""
+ALSO_CACHED = _bytes(f"{_SIZE}; nothing in memory is --disk without it", "8GiB", a_second=False)
+"""The same as the command line does."""
+RATE = _bytes('the rate of a disk with its unit, such as "100MB/s"', "100MB/s", a_second=True)

@@ -68,7 +68,7 @@ def what_if(
     memory: str | float | None = None,
     cached: float | None = None,
 ) -> Callable[[Stalls], Stalls]:
-    """Return what calculates measurements with other workers, another disk or other memory, each where it is given.
+    """Return what `tsnb stalls` calculates from its measurements: other workers, disk or memory, where it is given.
 
     Args:
         workers: As `Stalls.with_workers` takes it.
@@ -81,7 +81,7 @@ def what_if(
     """
     number = None if workers is None else asked.WORKERS.checked("workers", workers)
     rate = None if disk is None else asked.RATE.checked("disk", disk)
-    size = None if memory is None else asked.MEMORY.checked("memory", memory)
+    size = None if memory is None else asked.ALSO_CACHED.checked("memory", memory)
     share = None if cached is None else asked.SHARE.checked("cached", cached)
 
     def told(found: Stalls) -> Stalls:

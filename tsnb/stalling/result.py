@@ -203,7 +203,7 @@ class Stalls:
         Raises:
             ValueError: It is not a size, or the files that are read are not known: `stalls(..., cold=True)` finds them.
         """
-        size = asked.MEMORY.checked("memory", memory)
+        size = asked.CACHED.checked("memory", memory)
         if self.storage is None or self.storage.total_bytes is None:
             raise ValueError(
                 "How large an epoch's files are is not known: the loader is not a DataLoader with a length, or opens "

@@ -54,6 +54,8 @@ LIVE = frozenset({"starting", "serving", "idle", "blocked", "failed", "stopping"
 """States in which readings arrive."""
 
 _DASH = "\u2013"
+LEAST_MIB = 0.095
+"""Less would be 0.0 MiB, or 0.1 whatever it is."""
 MOST_EPOCH_S, MOST_LEFT_S = 360_000.0, 3_600_000.0
 """A hundred hours of an epoch, a thousand of a training: more is no estimate any more."""
 _TONES = {
@@ -249,9 +251,11 @@ def cache_text(reading: StreamReading) -> str:
 
 
 def mebibytes(value: float) -> str:
-    """Write a size in MiB: 212.4 as 212 MiB, 3200 as 3.1 GiB, 81920 as 80 GiB."""
+    """Write a size in MiB: 212.4 as 212 MiB, 3200 as 3.1 GiB, 81920 as 80 GiB, 0.04 as 41 KiB."""
     if not math.isfinite(value):
         return _DASH
+    if 0 < value < LEAST_MIB:
+        return f"{1024 * value:.1f} KiB" if 1024 * value < 9.95 else f"{_half_up(1024 * value)} KiB"
     if value >= 1000:
         return f"{_half_up(value / 1024)} GiB" if value >= 10189 else f"{value / 1024:.1f} GiB"
     return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tsnb.config import attach_defaults
+from tsnb.config import attach_defaults, way_out
 from tsnb.errors import JoinRefused, TsnbError
 from tsnb.experiments.in_kernel import states
 from tsnb.experiments.in_kernel.states import Restored
@@ -59,9 +59,11 @@ class KeptTrial:
     least_rows: int
     """Rows that stay, though they were logged after the state."""
     progress: Callable[[], dict[str, Any]]
-    """Returns the numbers that are to go on: `rows`, and others."""
-    go_back: Callable[[Mapping[str, Any]], None]
-    """Puts them back, and has the record go on from there."""
+    """Returns the numbers that are to go on: `rows`, those of a clone's parent included, and others."""
+    own_rows: Callable[[], int]
+    """Returns how many of the rows the trial has logged itself: its record has no others."""
+    go_back: Callable[[Mapping[str, Any], int, bool], None]
+    """Puts the numbers back, and goes on from its own rows in the record. Last: whether the state is its parent's."""
     more: int = 0
     """Epochs by which `extend` has made its loop longer than it was, where that had not come to its end."""
     clone: bool = False
@@ -363,6 +365,7 @@ class StateKeeper:
             "places": {key: self._place_of(key, each) for key, each in _by_name().items()},
             "random": states.random_states(),
             "progress": self.trial.progress(),
+            "own_rows": self.trial.own_rows(),
             "inside": batch is not None,
             "main": self._main,
             "loop": self._loops,
@@ -380,11 +383,7 @@ class StateKeeper:
         self._warned = True
         last = self.trial.files.newest
         there = "there is none before it" if last is None else f"the last one is that of {last}"
-        advice = (
-            "Free some space there."
-            if isinstance(error, OSError)
-            else "Mend that, or leave it out of tsnb.keep."
-        )
+        advice = way_out(error) if isinstance(error, OSError) else "Mend that, or leave it out of tsnb.keep."
         _log.warning(
             "trial %r goes on, but its state could not be kept in %s: %s; %s. %s",
             self.trial.name,
@@ -412,11 +411,10 @@ class StateKeeper:
         for why in wrong:
             _log.warning("%s; trial %r goes on from the state before", why, self.trial.name)
         progress: dict[str, Any] = dict(state["progress"])
-        # a clone that begins from its parent's state has logged nothing yet, whatever its parent had
-        progress["of_parent"] = state["name"] != self.trial.name
-        own = 0 if progress["of_parent"] else progress.get("own", progress["rows"])
-        later = max(0, self.trial.least_rows - own)
-        progress["rows"], progress["own"] = progress["rows"] + later, own + later
+        from_parent = state["name"] != self.trial.name
+        own_rows = 0 if from_parent else _own_rows_in(state)  # a clone has logged nothing yet
+        later = max(0, self.trial.least_rows - own_rows)
+        progress["rows"] += later
         self._where = Restored(kept.epoch, kept.batch, progress["samples"], progress["rows"])
         named = state["name"], self.trial.name
         self._restored = {**state, "main": states.renamed(state["main"], *named)}
@@ -426,12 +424,21 @@ class StateKeeper:
             self._restored["until"] = self.trial.until
         elif self.trial.more:
             self._restored["until"] = (self._restored["until"] or 0) + self.trial.more
-        self.trial.go_back(progress)
+        self.trial.go_back(progress, own_rows + later, from_parent)
 
     def _draw_as_then(self) -> None:
         """Put the random states back: training is where they were taken."""
         restored, self._restored = self._restored, {}
         states.draw_as_then(restored["random"])
+
+
+def _own_rows_in(state: Mapping[str, Any]) -> int:
+    """Return how many rows a trial had logged itself when its state was kept.
+
+    States from before this was a field of its own have it among the numbers; older ones are no clone's, so it is all.
+    """
+    told = state["progress"]
+    return int(state.get("own_rows", told.get("own", told["rows"])))
 
 
 class _Epochs:

@@ -134,8 +134,19 @@ class _TrialHere:
         name, files = self.settings["name"], self.run.kept
         exact = bool(resume.get("exact"))
         clone = "begins" in resume
-        progress = self._progress, self._go_back
-        return KeptTrial(name, files, bool(resume), exact, until, rows, *progress, more, clone)
+        return KeptTrial(
+            name,
+            files,
+            bool(resume),
+            exact,
+            until,
+            rows,
+            progress=self._progress,
+            own_rows=lambda: self.reporter.own,
+            go_back=self._go_back,
+            more=more,
+            clone=clone,
+        )
 
     def _progress(self) -> dict[str, Any]:
         """Return the numbers that go on where a state is gone on from; what was logged until now is handed on first."""
@@ -143,23 +154,22 @@ class _TrialHere:
         place = position()
         return {
             "rows": self.reporter.count,
-            "own": self.reporter.own,
             "samples": place.samples,
             "place": tuple(place),
             "report": report(),
             "live": values_here().now,
         }
 
-    def _go_back(self, progress: Mapping[str, Any]) -> None:
-        """Go on from those numbers; the record forgets what came after them."""
-        own, samples = progress["own"], progress["samples"]
-        self.reporter.go_on(progress["rows"], own)
+    def _go_back(self, progress: Mapping[str, Any], own_rows: int, from_parent: bool) -> None:
+        """Go on from those numbers; the record forgets what came after its own rows."""
+        samples = progress["samples"]
+        self.reporter.go_on(progress["rows"], own_rows)
         go_on_from({"samples": samples, **progress["report"]})
-        self.run.go_back(own, samples)
-        tell(WentBack(own, samples))
+        self.run.go_back(own_rows, samples)
+        tell(WentBack(own_rows, samples))
         values_here().go_on_from(progress["live"])
         values_here().plan(change for change in self._planned if change.samples > samples)
-        if progress["of_parent"]:
+        if from_parent:
             values_here().begin_with(self.settings["resume"].get("begins", {}), samples)
 
     def branch(self, name: str, settings: dict[str, Any]) -> None:

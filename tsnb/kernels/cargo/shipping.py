@@ -25,6 +25,7 @@ import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from tsnb.config import way_out
 from tsnb.errors import NotShippable
 from tsnb.kernels.cargo.obstacles import explain
 from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
@@ -70,8 +71,12 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
         cargo = loading.done()
     except BaseException as error:
         loading.discard()  # a traceback that is kept would keep it
-        if isinstance(error, TooLarge) or getattr(error, "errno", None) in _FULL:
-            raise NotShippable(_too_large(variables, room, purpose)) from None
+        if isinstance(error, OSError) and error.errno in _FULL:
+            met = f"and there is no room for it ({error.strerror}). {way_out(error)}"
+            raise NotShippable(_too_large(variables, room, purpose, met)) from None
+        if isinstance(error, TooLarge):
+            met = f"and there are {_human(room.size)} {room.where}."
+            raise NotShippable(_too_large(variables, room, purpose, met)) from None
         if isinstance(error, Exception):
             raise NotShippable(explain(variables, error, purpose)) from error
         raise  # an interrupt of the user's
@@ -95,12 +100,12 @@ def _room() -> Free:
     return min(found, default=Free(sys.maxsize, ""))
 
 
-def _too_large(variables: Mapping[str, Any], room: Free, purpose: str) -> str:
+def _too_large(variables: Mapping[str, Any], room: Free, purpose: str, met: str) -> str:
     name, size, exactly = _largest(variables, room.size)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     return (
-        f"{purpose} cannot take {name!r} along: it takes {takes}, and there are "
-        f"{_human(room.size)} {room.where}. Load it in the cell itself, from its file "
+        f"{purpose} cannot take {name!r} along: it takes {takes}, {met} "
+        "Load it in the cell itself, from its file "
         "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
         "A producer holds its data once for all trials, and %trials clear frees what ended trials were started from."
     )

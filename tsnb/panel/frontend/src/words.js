@@ -69,9 +69,10 @@ export const milliseconds = (value) => (Number.isFinite(value) ? `${value < 99.9
 /** As the kernel rounds it: a half goes up, of numbers in 32 bits too. */
 export const percent = (share) => (Number.isFinite(share) ? `${Math.round(Number((share * 100).toFixed(4)))} %` : "–");
 
-/** 212.4 -> "212 MiB", 3200 -> "3.1 GiB", 81920 -> "80 GiB". */
+/** 212.4 -> "212 MiB", 3200 -> "3.1 GiB", 81920 -> "80 GiB", 0.04 -> "41 KiB". */
 export function mebibytes(value) {
   if (!Number.isFinite(value)) return "–";
+  if (value > 0 && value < 0.095) return `${1024 * value < 9.95 ? (1024 * value).toFixed(1) : Math.round(1024 * value)} KiB`;
   if (value < 1000) return `${value < 9.95 ? value.toFixed(1) : Math.round(value)} MiB`;
   return `${value >= 10189 ? Math.round(value / 1024) : (value / 1024).toFixed(1)} GiB`;
 }

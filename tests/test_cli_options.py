@@ -1,0 +1,180 @@
+"""Every option of the commands that measure reaches what measures: one that were ignored fails here."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from tsnb.cli.commands import _parser, main
+
+BATCHES = [[1, 2]]
+TRIAL = f"{__name__}:train"
+
+
+def train(width: int = 1) -> None:
+    """A trial that is never run."""
+
+
+def make() -> list[list[int]]:
+    """A loader that is never read."""
+    return BATCHES
+
+
+MEASURED: dict[tuple[str, ...], dict[str, Any]] = {
+    ("--epochs", "2"): {"epochs": 2.0},
+    ("--samples", "50"): {"samples": 50},
+    ("--memory", "12GiB"): {"memory": "12GiB"},
+    ("--seconds", "0.5"): {"seconds": 0.5},
+}
+"""What `plan` and `place` share."""
+
+OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
+    "plan": {
+        **MEASURED,
+        ("--threads", "1,2"): {"threads": (1, 2)},
+        ("--cold",): {"cold": True},
+        ("--devices", "cuda:0,cuda:1"): {"devices": ["cuda:0", "cuda:1"]},
+        ("--cores", "1.5"): {"cores": 1.5},
+    },
+    "place": {**MEASURED, ("--threads", "2"): {"threads": 2}},
+    "stalls": {
+        ("--step", TRIAL): {"step": train},
+        ("--trials", "7"): {"trials": 7},
+        ("--seconds", "0.5"): {"seconds": 0.5},
+        ("--threads", "2"): {"threads": 2},
+        ("--cold",): {"cold": True},
+        ("--workers", "3"): {"workers": 3},
+        ("--disk", "100MB/s"): {"disk": "100MB/s"},
+        ("--memory", "8GiB", "--disk", "1MB/s"): {"memory": "8GiB", "disk": "1MB/s"},
+    },
+    "tune": {
+        ("--workers", "3"): {"workers": 3},
+        ("--workers", "auto", "--memory", "2GiB"): {"memory": 2 << 30},
+        ("--wait", "7"): {"wait_s": 7.0},
+    },
+}
+"""By command, what is typed, and what is asked of it then."""
+
+SHOWN = {"--help", "--json", "--run", "--trial"}
+"""Options with a test of their own below."""
+
+
+class Asked(ValueError):
+    """Ends a command where it would measure."""
+
+
+class Found:
+    """What a command prints, or runs."""
+
+    ran = False
+
+    def run(self) -> None:
+        self.ran = True
+
+    def to_dict(self, _numbers: object = None) -> dict[str, str]:
+        return {"as": "json"}
+
+    def __repr__(self) -> str:
+        return "as text"
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """What the last command has asked, by keyword; measuring begins nowhere."""
+    heard: dict[str, Any] = {}
+
+    def listening(*names: str, answer: Callable[[], Any]) -> Callable[..., Any]:
+        def listen(*given: Any, **keywords: Any) -> Any:
+            heard.update(zip(names, given, strict=False))
+            heard.update(keywords)
+            return answer()
+
+        return listen
+
+    def stop() -> None:
+        raise Asked("seen")
+
+    monkeypatch.setattr("tsnb.planning.plan", listening("trials", answer=stop))
+    monkeypatch.setattr("tsnb.planning.place", listening("trials", answer=stop))
+    monkeypatch.setattr("tsnb.stalling.stalls", listening("loader", "step", answer=stop))
+    monkeypatch.setattr("tsnb.stalling.what_if", listening(answer=lambda: lambda found: found))
+    monkeypatch.setattr("tsnb.telemetry.tuning.tune", listening("name", answer=stop))
+    return heard
+
+
+def command(name: str) -> argparse.ArgumentParser:
+    (commands,) = (a for a in _parser()._actions if isinstance(a, argparse._SubParsersAction))
+    return cast("argparse.ArgumentParser", commands.choices[name])
+
+
+def words_of(name: str) -> list[str]:
+    if name == "tune":
+        return [name, "a-stream"]
+    return [name, f"{__name__}:make", *(["--trial", TRIAL, "width=4"] if name != "stalls" else [])]
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_every_option_has_a_test(name: str) -> None:
+    """One that is added has none yet."""
+    flags = {flag for action in command(name)._actions for flag in action.option_strings if flag[:2] == "--"}
+    assert flags - SHOWN == {word for words in OPTIONS[name] for word in words if word[:2] == "--"}
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "wanted"),
+    [(name, typed, wanted) for name, some in OPTIONS.items() for typed, wanted in some.items()],
+)
+def test_what_is_typed_is_asked(
+    name: str, typed: tuple[str, ...], wanted: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    """And is something other than what is asked without it."""
+    assert main(words_of(name)) == 1
+    without = dict(asked)
+    asked.clear()
+    assert main([*words_of(name), *typed]) == 1
+    assert {key: asked[key] for key in wanted} == wanted
+    assert all(key not in without or without[key] != value for key, value in wanted.items())
+    same = without.keys() - wanted.keys() - {"loader"}
+    assert {key: asked[key] for key in same} == {key: without[key] for key in same}
+    if name in ("plan", "place"):
+        assert asked["trials"] == [(train, {"width": 4})] and asked["loader"] == BATCHES
+
+
+@pytest.mark.parametrize("name", ["plan", "place"])
+@pytest.mark.parametrize("runs", [False, True])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_it_is_run_and_printed_as_asked(
+    name: str,
+    *,
+    runs: bool,
+    as_json: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """`--run` runs it, and without it nothing is run; `--json` is for programs."""
+    found = Found()
+    monkeypatch.setattr(f"tsnb.planning.{name}", lambda *_, **__: found)
+    words = [*words_of(name), *(["--run"] if runs else []), *(["--json"] if as_json else [])]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert found.ran is runs
+    assert (json.loads(printed) == {"as": "json"}) if as_json else printed == "as text\n"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_stalls_are_printed_as_asked(
+    *, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As text, or for programs; what would be otherwise stands beside it."""
+    monkeypatch.setattr("tsnb.stalling.stalls", lambda *_, **__: Found())
+    monkeypatch.setattr("tsnb.stalling.what_if", lambda **_: lambda found: found)
+    assert main([*words_of("stalls"), "--workers", "3", *(["--json"] if as_json else [])]) == 0
+    printed = capsys.readouterr().out
+    if as_json:
+        assert json.loads(printed) == {"as": "json", "what_if": {"asked": {"workers": 3}, "as": "json"}}
+    else:
+        assert printed == "as text\n\nWith --workers 3:\n\nas text\n"
