@@ -109,7 +109,7 @@ def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None
     assert json.loads(json.dumps(made.to_dict()))["costs"][0]["joules"] == 240.0
     with pytest.raises(ValueError, match="has logged 'accuracy'"):
         tsnb.report(file, until={"accuracy": 0.5})
-    with pytest.raises(ValueError, match="has logged 'wr'. Did you mean 'wer'"):
+    with pytest.raises(ValueError, match=r"has logged 'wr'\. Did you mean 'wer'"):
         tsnb.report(file, until={"wr": 0.5})
     with pytest.raises(ValueError, match="add until="):
         tsnb.report(file, vcpu_price=0.04)

@@ -166,6 +166,9 @@ def test_only_what_is_done_in_time_starts_and_the_rest_is_said() -> None:
     found = world.places.foretell()
     assert set(found.order) == {"short", "middle"} and set(found.late_s) == {"long", "longest"}
     assert all(end_s > 700.0 for end_s in found.late_s.values())
+    told = world.places.late
+    assert told.keys() == {"long", "longest"}, "it is said while the others run, and not only in the end"
+    assert all(why.startswith("it would be done at ") for why in told.values())
     assert world.run() <= 700.0
     assert world.ended.keys() == {"short", "middle"}
     assert world.places.refused.keys() == {"long", "longest"} == set(world.places.refused)
@@ -315,6 +318,8 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
     noon = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
     assert clock_time(noon + 3600, noon) == "13:00"
     assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
+    assert clock_time(noon + 61, noon, noon + 45) == "12:01:01", "not the same text as the time it is too late for"
+    assert clock_time(noon + 3600, noon, noon + 45) == "13:00"
 
 
 SOURCE = """
@@ -350,6 +355,11 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     grid: dict[str, list[Any]] = {"ms": [1.0, 2.0], "epochs": [2, 10**6]}
     sweep = tsnb.sweep(train, grid=grid, until=late, name="t")
     under_way = newest()
+    late_ones = {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
+    assert set(sweep.not_started) == late_ones, "from the beginning"
+    assert repr(sweep).count("queued: it would be done at ") == 2
+    with pytest.raises(TsnbError, match="has not been started yet: it would be done at .* too late unless"):
+        sweep["t-ms1.0-epochs1000000"]
     told = tsnb.report(numbers.name).story.plan  # from now on this process watches the stream
     sweep.wait(120)
     assert under_way is not None and under_way.title == "sweep 't'" and under_way.streams == (numbers.name,)
@@ -360,7 +370,7 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
         "t-ms1.0-epochs2": 800,
         "t-ms2.0-epochs2": 800,
     }
-    assert set(sweep.not_started) == {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
+    assert set(sweep.not_started) == late_ones
     said = capsys.readouterr().out
     assert "2 of 4 done in" in said and "not started, as it would not be done by" in said
     assert repr(sweep).count("not started: it would be done at ") == 2

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tsnb.experiments.board import stop_together
 from tsnb.experiments.trial import ENDED
 from tsnb.planning.profiling import ProfiledGroup, Start, together
 from tsnb.planning.trial_costs import LEAST, LIMIT_S, LOOK_S, SKIP
@@ -99,8 +100,7 @@ def co_runs(
                 break
             found.append(run)
             going, leaving = going[: len(going) // 2], going[len(going) // 2 :]
-            for name in leaving:
-                group.trials[name].trial.stop()
+            stop_together(group.trials[name].trial for name in leaving)
     return found
 
 

@@ -151,10 +151,11 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
             f"{clock_time(now_s + last_s, now_s)}; {found.at_once} at once, in the order {order}"
         )
     if found.late_s:
-        late = ", ".join(f"{name} ({clock_time(end_s, now_s)})" for name, end_s in found.late_s.items())
-        lines.append(
-            f"not started, as it would not be done by {clock_time(wish.end_s, now_s)} (when it would be): {late}"
+        late = ", ".join(
+            f"{name} ({clock_time(end_s, now_s, wish.end_s)})" for name, end_s in found.late_s.items()
         )
+        by = clock_time(wish.end_s, now_s, min(found.late_s.values()))
+        lines.append(f"not started, as it would not be done by {by} (when it would be): {late}")
     return lines
 
 
