@@ -136,6 +136,25 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
     assert not host.errors
 
 
+def test_a_narrow_row_says_the_numbers_of_now(browser: Browser) -> None:
+    """Samples/s and epoch of the line below it are those of a wide row's columns in each moment, as strip and header say."""
+    host = Host(browser, 620)
+    host.open()
+    stream = three_models()
+    for _ in range(6):
+        host.hear_all([host.tape.feed(reading) for reading in stream.run(5)])
+        host.settle()
+        rows = host.page.evaluate(
+            """() => [...document.querySelectorAll('.tsnb-trials tbody')].map(row => [
+                 row.querySelector('td.tsnb-c-rate').textContent, row.querySelector('td.tsnb-c-epoch span').textContent,
+                 row.querySelector('.tsnb-detail').textContent])"""
+        )
+        assert rows
+        for rate, epoch, line in rows:
+            assert f"{rate} samples/s   epoch {epoch} " in f"{line} "
+    assert not host.errors
+
+
 @pytest.mark.parametrize("number", [2, 5])
 def test_the_header_of_several_streams_tells_of_the_trials_of_all(browser: Browser, number: int) -> None:
     """Once, in the first line that is shown, with the number below the rows."""
