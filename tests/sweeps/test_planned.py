@@ -32,6 +32,7 @@ from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_time, read_until
 from tsnb.sweeps.sweep import Sweep
+from tsnb.telemetry.eta import NO_ETA
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
 
@@ -318,7 +319,9 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
     noon = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
     assert clock_time(noon + 3600, noon) == "13:00"
     assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
-    assert clock_time(noon + 61, noon, noon + 45) == "12:01:01", "not the same text as the time it is too late for"
+    assert clock_time(noon + 61, noon, noon + 45) == "12:01:01", (
+        "not the same text as the time it is too late for"
+    )
     assert clock_time(noon + 3600, noon, noon + 45) == "13:00"
 
 
@@ -358,7 +361,7 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     late_ones = {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
     assert set(sweep.not_started) == late_ones, "from the beginning"
     assert repr(sweep).count("queued: it would be done at ") == 2
-    with pytest.raises(TsnbError, match="has not been started yet: it would be done at .* too late unless"):
+    with pytest.raises(TsnbError, match=r"has not been started yet: it would be done at .* too late unless"):
         sweep["t-ms1.0-epochs1000000"]
     told = tsnb.report(numbers.name).story.plan  # from now on this process watches the stream
     sweep.wait(120)
@@ -630,6 +633,19 @@ def test_a_planned_sweep_tells_its_plan_and_another_sweep_has_none(monkeypatch: 
         each.planned for each in plan.trials
     ]
     assert Sweep("t", {}, conductor).plan is None
+
+
+def test_a_paused_trial_has_no_end_in_its_sweeps_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows when it ends: not in this moment, however long it has been paused."""
+    monkeypatch.setattr(timeline, "_newest", [])
+    world = World([job("a"), job("b")])
+    world.places.foretell()
+    still = SimpleNamespace(state="paused", eta=NO_ETA, started_s=10.0, duration_s=20.0)
+    conductor = cast("Any", SimpleNamespace(trials={"a": still}))
+    plan = show_plan("sweep 's'", world.places, conductor)()
+    a, b = sorted(plan.trials, key=lambda each: each.name)
+    assert a.paused and a.ahead is None and a.actual is not None and not b.paused and b.ahead is not None
+    assert "so far, paused" in plan.bars()
 
 
 def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

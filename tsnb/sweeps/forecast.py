@@ -185,14 +185,14 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
         if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
             trial = clone  # of one of them
         actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
-        left = ahead.get(name)
+        left, paused = ahead.get(name), trial is not None and trial.state == "paused"
         if trial is not None:
-            left = still_to_come(trial, now_s, now_s if left is None else left[1])
+            left = None if paused else still_to_come(trial, now_s, now_s if left is None else left[1])
         spans = [
             None if span is None else (span[0] - origin_s, span[1] - origin_s)
             for span in (planned, actual, left)
         ]
-        found.append(PlannedTrial(name, *spans))
+        found.append(PlannedTrial(name, *spans, paused=paused))
     return Timeline(title, tuple(found), (places.stream,), origin_s)
 
 

@@ -38,7 +38,7 @@ class Places:
 
     @property
     def late(self) -> Mapping[str, str]:
-        """Trials that wait, and would be done too late as far as is known now, and when, by name; none without a plan."""
+        """Trials that wait and would be done too late, as far as is known now: when, by name; none without a plan."""
         return {}
 
     @property
