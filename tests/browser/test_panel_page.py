@@ -137,7 +137,7 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
 
 
 def test_a_narrow_row_says_the_numbers_of_now(browser: Browser) -> None:
-    """Samples/s and epoch of the line below it are those of a wide row's columns in each moment, as strip and header say."""
+    """Samples/s and epoch of the line below it are in each moment those of a wide row's columns, as the strip says."""
     host = Host(browser, 620)
     host.open()
     stream = three_models()
