@@ -62,6 +62,11 @@ def test_what_is_reached_before_the_first_look_at_the_machine_has_its_seconds() 
     ]
     (cost,) = costs(steps, {"accuracy": 0.4}, {"accuracy": "max"}, Prices(vcpu=3600.0))
     assert (cost.after_s, cost.cpu_s, cost.loader_cpu_s, cost.price) == (1.0, 0.5, 1.5, 0.5)
+    assert "0.5 CPU s (the shared loader 1.5)" in cost.text
+    (less,) = costs(steps, {"accuracy": 0.1}, {"accuracy": "max"}, Prices())
+    assert "0.12 CPU s (the shared loader 0.38)" in less.text
+    least = dataclasses.replace(less, cpu_s=0.004, loader_cpu_s=0.04)
+    assert "0.004 CPU s (the shared loader 0.04)" in least.text, "a little is not 0"
     (whole,) = costs(steps, {"accuracy": 0.8}, {"accuracy": "max"}, Prices())
     assert (whole.after_s, whole.cpu_s) == (2.0, 1.0), (
         "from its first reading on, and not from the first look"

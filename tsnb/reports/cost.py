@@ -94,8 +94,8 @@ class TrialCost:
         head = f"{self.metric} {metric(self.metric, self.value)}: {self.name}"
         if self.after_s is None:
             return f"{head} has not reached it"
-        cpu = f"CPU time {NOT_MEASURABLE}" if self.cpu_s is None else f"{count(self.cpu_s)} CPU s"
-        loader = "" if self.loader_cpu_s is None else f" (the shared loader {count(self.loader_cpu_s)})"
+        cpu = f"CPU time {NOT_MEASURABLE}" if self.cpu_s is None else f"{_seconds(self.cpu_s)} CPU s"
+        loader = "" if self.loader_cpu_s is None else f" (the shared loader {_seconds(self.loader_cpu_s)})"
         if self.joules is None:
             energy = f"energy {NOT_MEASURABLE}"
         else:
@@ -104,6 +104,11 @@ class TrialCost:
         if self.priced:
             parts.append(f"price {NOT_MEASURABLE}" if self.price is None else f"price {self.price:.4g}")
         return ", ".join(parts)
+
+
+def _seconds(cpu_s: float) -> str:
+    """Return CPU seconds as text: a little is not 0."""
+    return count(cpu_s) if cpu_s >= 1 else f"{cpu_s:.2g}"
 
 
 def wanted_of(until: Mapping[str, float] | None, prices: Prices) -> dict[str, float]:
