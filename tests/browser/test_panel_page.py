@@ -1028,6 +1028,21 @@ def test_a_trial_that_is_queued_has_a_row_that_says_for_what(browser: Browser, w
     assert "queued" not in row.inner_text() and not host.errors
 
 
+@pytest.mark.parametrize("width", [620, 740, 800, 900, 980, 1020, 1100])
+def test_words_of_the_panel_are_whole_beside_parameters(browser: Browser, width: int) -> None:
+    """How many batches are ready, the state, the heads: whether parameters are columns or in the line below."""
+    host = Host(browser, width)
+    names = ["mlp", "small", "wide"]
+    host.open(Stream([Trial(name, 0.02 + 0.02 * k) for k, name in enumerate(names)]).run(8))
+    params = {name: [["lr", str(0.1 / 10**k)]] for k, name in enumerate(names)}
+    host.hear(Message({"op": "params", "trials": params, "verdicts": {}, "changes": {}, "sweeps": {}}))
+    host.page.locator(".tsnb-has-params").wait_for()
+    host.settle()
+    assert host.page.get_by_text("at the front").first.is_visible()
+    assert host.page.evaluate(CUT) == []
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("width", "shown"), [(1200, ["lr", "opt", "width"]), (1050, ["lr", "opt"]), (620, [])]
 )
