@@ -188,11 +188,11 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
         left, paused = ahead.get(name), trial is not None and trial.state == "paused"
         if trial is not None:
             left = None if paused else still_to_come(trial, now_s, now_s if left is None else left[1])
-        spans = [
+        was, has, will = (
             None if span is None else (span[0] - origin_s, span[1] - origin_s)
             for span in (planned, actual, left)
-        ]
-        found.append(PlannedTrial(name, *spans, paused=paused))
+        )
+        found.append(PlannedTrial(name, was, has, will, paused))
     return Timeline(title, tuple(found), (places.stream,), origin_s)
 
 
