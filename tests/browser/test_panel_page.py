@@ -136,6 +136,25 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
     assert not host.errors
 
 
+def test_a_narrow_row_says_the_numbers_of_now(browser: Browser) -> None:
+    """Samples/s and epoch of the line below it are in each moment those of a wide row's columns, as the strip says."""
+    host = Host(browser, 620)
+    host.open()
+    stream = three_models()
+    for _ in range(6):
+        host.hear_all([host.tape.feed(reading) for reading in stream.run(5)])
+        host.settle()
+        rows = host.page.evaluate(
+            """() => [...document.querySelectorAll('.tsnb-trials tbody')].map(row => [
+                 row.querySelector('td.tsnb-c-rate').textContent, row.querySelector('td.tsnb-c-epoch span').textContent,
+                 row.querySelector('.tsnb-detail').textContent])"""
+        )
+        assert rows
+        for rate, epoch, line in rows:
+            assert f"{rate} samples/s   epoch {epoch} " in f"{line} "
+    assert not host.errors
+
+
 @pytest.mark.parametrize("number", [2, 5])
 def test_the_header_of_several_streams_tells_of_the_trials_of_all(browser: Browser, number: int) -> None:
     """Once, in the first line that is shown, with the number below the rows."""
@@ -1007,6 +1026,21 @@ def test_a_trial_that_is_queued_has_a_row_that_says_for_what(browser: Browser, w
     host.settle()
     row = page.locator("tbody", has_text="big").first
     assert "queued" not in row.inner_text() and not host.errors
+
+
+@pytest.mark.parametrize("width", [620, 740, 800, 900, 980, 1020, 1100])
+def test_words_of_the_panel_are_whole_beside_parameters(browser: Browser, width: int) -> None:
+    """How many batches are ready, the state, the heads: whether parameters are columns or in the line below."""
+    host = Host(browser, width)
+    names = ["mlp", "small", "wide"]
+    host.open(Stream([Trial(name, 0.02 + 0.02 * k) for k, name in enumerate(names)]).run(8))
+    params = {name: [["lr", str(0.1 / 10**k)]] for k, name in enumerate(names)}
+    host.hear(Message({"op": "params", "trials": params, "verdicts": {}, "changes": {}, "sweeps": {}}))
+    host.page.locator(".tsnb-has-params").wait_for()
+    host.settle()
+    assert host.page.get_by_text("at the front").first.is_visible()
+    assert host.page.evaluate(CUT) == []
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,23 @@ def test_a_clone_of_a_spilled_model_has_a_file_of_its_own_and_both_train_right(
         assert [loss for *_, loss, _ in hot["seen"][12:]] != [loss for *_, loss, _ in one["seen"][12:]]
 
 
+def test_a_clones_stream_knows_its_epochs_and_live_values_as_its_parents(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """Else nobody could say when it, or all, will be done, and a terminal would find nothing to set in it."""
+    source = CELL.replace("range(3)", "range(epochs)")
+    box = {"go": str(tmp_path / "go"), "hold": (5, 9), "own": 0, "epochs": 3}
+    with serve() as producer:
+        one = run_cell("one", source, box, outlet=page, threads=1)
+        waits_at(one, until, 5)
+        two = one.clone()
+        waits_at(two, until, 4)
+        until(lambda: {c.name: (c.planned, tuple(c.live)) for c in producer.status().consumers}
+              == {"one": (3, ("lr",)), "one-2": (3, ("lr",))}, 30)  # fmt: skip
+        for trial in (one, two):
+            trial.stop()
+
+
 @SLOW
 def test_a_change_holds_from_the_clones_first_batch_and_a_clone_of_a_clone_is_one_too(
     page: Any, until: Until, tmp_path: Path

@@ -42,6 +42,8 @@ def test_bars_say_what_was_planned_what_was_and_what_is_still_to_come() -> None:
         "clone       " + " " * 14 + "▒" + "░" * 9 + " " * 18 + "24 s foretold now",
     ]
     assert Timeline("plan", ()).bars() == "", "a plan of which nothing can be done in time"
+    held = PlannedTrial("held", (0.0, 10.0), (0.0, 12.0), paused=True)
+    assert Timeline("plan", (held,)).bars().endswith("12 s so far, paused"), "not an end, and not foretold"
 
 
 def test_the_figure_has_the_same_bars() -> None:

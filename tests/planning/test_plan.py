@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 import math
 import random
+import signal
+import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -300,3 +304,50 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
             tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="8GiB"):
         tsnb.plan(train, loader=loader, memory="plenty")
+
+
+TIDY = """
+def train(place, count, epochs=1):
+    import time
+    from pathlib import Path
+    import tsnb
+    here = Path(place)
+    try:
+        for _ in range(epochs):
+            for number, batch in enumerate(tsnb.attach()):
+                if number == 3:
+                    (here / f"begun-{batch is not None}-{time.monotonic_ns()}").touch()
+                time.sleep(0.01)
+    except KeyboardInterrupt:
+        (here / f"told-{time.monotonic_ns()}").touch()
+        end = time.monotonic() + 1.5
+        while time.monotonic() < end and len(list(here.glob("told-*"))) < count:
+            time.sleep(0.01)
+        (here / f"saw-{len(list(here.glob('told-*')))}-{time.monotonic_ns()}").touch()
+        raise
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_stops_all_trials_of_a_plan_at_the_same_time(tmp_path: Path) -> None:
+    """None trains on while another puts its things in order, and nothing is left; the interrupt comes out."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(TIDY, made)
+    found = tsnb.plan(
+        {name: (made["train"], {"place": str(tmp_path), "count": 3, "epochs": 1000}) for name in "abc"},
+        loader=DataLoader(Numbers(), BATCH),
+        seconds=0.2,
+    )
+    for file in tmp_path.iterdir():
+        file.unlink()  # of the profiles
+
+    def interrupt() -> None:
+        while len(list(tmp_path.glob("begun-*"))) < 3:
+            time.sleep(0.05)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(KeyboardInterrupt):
+        found.run()
+    assert sorted(file.name.split("-")[1] for file in tmp_path.glob("saw-*")) == ["3", "3", "3"]
+    assert {trial.state for trial in tsnb.trials.values()} == {"stopped"} and not tsnb.producers()

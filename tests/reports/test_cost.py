@@ -49,6 +49,30 @@ def test_a_trial_alone_has_all_that_was_counted_until_it_was_there() -> None:
     )
 
 
+def test_what_is_reached_before_the_first_look_at_the_machine_has_its_seconds() -> None:
+    """A look tells of the time before it, from when the trial came: a trial of a second has CPU seconds, too."""
+    steps = [reading(s, host=host({})) for s in range(3)]  # the machine was seen before the trial came
+    steps += [
+        reading(
+            3 + k / 4,
+            consumer("a", metrics={"accuracy": k / 10}),
+            host=None if k < 8 else host({}, a=(0.5, ())),
+        )
+        for k in range(9)
+    ]
+    (cost,) = costs(steps, {"accuracy": 0.4}, {"accuracy": "max"}, Prices(vcpu=3600.0))
+    assert (cost.after_s, cost.cpu_s, cost.loader_cpu_s, cost.price) == (1.0, 0.5, 1.5, 0.5)
+    assert "0.5 CPU s (the shared loader 1.5)" in cost.text
+    (less,) = costs(steps, {"accuracy": 0.1}, {"accuracy": "max"}, Prices())
+    assert "0.12 CPU s (the shared loader 0.38)" in less.text
+    least = dataclasses.replace(less, cpu_s=0.004, loader_cpu_s=0.04)
+    assert "0.004 CPU s (the shared loader 0.04)" in least.text, "a little is not 0"
+    (whole,) = costs(steps, {"accuracy": 0.8}, {"accuracy": "max"}, Prices())
+    assert (whole.after_s, whole.cpu_s) == (2.0, 1.0), (
+        "from its first reading on, and not from the first look"
+    )
+
+
 def test_of_two_trials_only_the_gpu_of_its_own_counts() -> None:
     """The package works for both; the second has a device without a counter."""
     first, second = costs(learning("a", "b"), {"accuracy": 0.4}, {"accuracy": "max"}, Prices(kwh=3.6e6))
@@ -90,6 +114,8 @@ def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None
     assert json.loads(json.dumps(made.to_dict()))["costs"][0]["joules"] == 240.0
     with pytest.raises(ValueError, match="has logged 'accuracy'"):
         tsnb.report(file, until={"accuracy": 0.5})
+    with pytest.raises(ValueError, match=r"has logged 'wr'\. Did you mean 'wer'"):
+        tsnb.report(file, until={"wr": 0.5})
     with pytest.raises(ValueError, match="add until="):
         tsnb.report(file, vcpu_price=0.04)
     with pytest.raises(ValueError, match="0 or more"):

@@ -160,3 +160,14 @@ def test_stalls_tells_of_the_disk_and_disturbs_no_generator(
     assert "40 kB" in told.text and "page cache" in told.text
     assert len(list(DataLoader(Files(folder), 4, num_workers=1))) == 12
     assert "forked now" not in caplog.text
+
+
+def test_a_cold_measurement_that_meets_no_file_says_so() -> None:
+    """In its sentences, and where a figure would need the disk: nobody is told to ask for what was asked for."""
+    told = tsnb.stalls(DataLoader(torch.utils.data.TensorDataset(torch.zeros(64)), 4), seconds=0.1, cold=True)
+    assert "The disk was not measured" in told.text and "opened no file" in told.text
+    with pytest.raises(ValueError, match="opened no file") as refused:
+        told.with_cached(0.5)
+    assert "cold=True" not in str(refused.value)
+    plain = tsnb.stalls(DataLoader(torch.utils.data.TensorDataset(torch.zeros(64)), 4), seconds=0.1)
+    assert "disk" not in plain.text

@@ -33,6 +33,7 @@ from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_span, clock_time, read_until
 from tsnb.sweeps.sweep import Sweep
+from tsnb.telemetry.eta import NO_ETA
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
 
@@ -191,6 +192,9 @@ def test_only_what_is_done_in_time_starts_and_the_rest_is_said() -> None:
     found = world.places.foretell()
     assert set(found.order) == {"short", "middle"} and set(found.late_s) == {"long", "longest"}
     assert all(end_s > 700.0 for end_s in found.late_s.values())
+    told = world.places.late
+    assert told.keys() == {"long", "longest"}, "it is said while the others run, and not only in the end"
+    assert all(why.startswith("it would be done at ") for why in told.values())
     assert world.run() <= 700.0
     assert world.ended.keys() == {"short", "middle"}
     assert world.places.refused.keys() == {"long", "longest"} == set(world.places.refused)
@@ -342,6 +346,10 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
     assert clock_time(noon + 3600, noon) == "13:00"
     assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
     assert clock_span(noon + 7200, noon, 0.25) == "14:00 (13:30 to 14:30, four times in five)"
+    assert clock_time(noon + 61, noon, noon + 45) == "12:01:01", (
+        "not the same text as the time it is too late for"
+    )
+    assert clock_time(noon + 3600, noon, noon + 45) == "13:00"
 
 
 SOURCE = """
@@ -377,6 +385,11 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     grid: dict[str, list[Any]] = {"ms": [1.0, 2.0], "epochs": [2, 10**6]}
     sweep = tsnb.sweep(train, grid=grid, until=late, name="t")
     under_way = newest()
+    late_ones = {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
+    assert set(sweep.not_started) == late_ones, "from the beginning"
+    assert repr(sweep).count("queued: it would be done at ") == 2
+    with pytest.raises(TsnbError, match=r"has not been started yet: it would be done at .* too late unless"):
+        sweep["t-ms1.0-epochs1000000"]
     told = tsnb.report(numbers.name).story.plan  # from now on this process watches the stream
     sweep.wait(120)
     assert under_way is not None and under_way.title == "sweep 't'" and under_way.streams == (numbers.name,)
@@ -387,7 +400,7 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
         "t-ms1.0-epochs2": 800,
         "t-ms2.0-epochs2": 800,
     }
-    assert set(sweep.not_started) == {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
+    assert set(sweep.not_started) == late_ones
     said = capsys.readouterr().out
     assert "2 of 4 done in" in said and "not started, as it would not be done by" in said
     assert repr(sweep).count("not started: it would be done at ") == 2
@@ -665,6 +678,19 @@ def test_a_planned_sweep_tells_its_plan_and_another_sweep_has_none(monkeypatch: 
         each.planned for each in plan.trials
     ]
     assert Sweep("t", {}, conductor).plan is None
+
+
+def test_a_paused_trial_has_no_end_in_its_sweeps_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows when it ends: not in this moment, however long it has been paused."""
+    monkeypatch.setattr(timeline, "_newest", [])
+    world = World([job("a"), job("b")])
+    world.places.foretell()
+    still = SimpleNamespace(state="paused", eta=NO_ETA, started_s=10.0, duration_s=20.0)
+    conductor = cast("Any", SimpleNamespace(trials={"a": still}))
+    plan = show_plan("sweep 's'", world.places, conductor)()
+    a, b = sorted(plan.trials, key=lambda each: each.name)
+    assert a.paused and a.ahead is None and a.actual is not None and not b.paused and b.ahead is not None
+    assert "so far, paused" in plan.bars()
 
 
 def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -188,6 +188,10 @@ class Line:
         if last:
             self._news.end()
 
+    def _tell_anew(self) -> None:
+        """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
+        self._live_told, self._planned_told = "", 0
+
     def _heed_allotment(self) -> None:
         """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
         told, self.connection.allotted = self.connection.allotted, None
@@ -216,6 +220,7 @@ class Line:
         self.notices.rename(name)
         self._news = metrics.News(METRICS_S)
         self.look_s = 0.0
+        self._tell_anew()
         self.say(self.allotment.report())
         self._on_device_before += old.on_device.taken
         old.retire()
@@ -333,9 +338,8 @@ class Line:
             raise gone
         self.connection = successor
         self.count.connected()
-        self._live_told = ""
+        self._tell_anew()
         successor.post(self.allotment.report())
-        self._planned_told = 0  # the successor does not know it
         self._on_device_before += old.on_device.taken
         old.retire()
         if self.closed:  # by another thread, which retired the old one

@@ -13,7 +13,7 @@ import html
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.bookkeeping import begin_run
@@ -36,7 +36,7 @@ from tsnb.records.writes import LoggedRow, Parent
 from tsnb.telemetry.watching import sources
 from tsnb.words import did_you_mean, html_table, text_table
 
-__all__ = ["Board", "NoSuchTrial", "launch", "trials"]
+__all__ = ["Board", "NoSuchTrial", "launch", "stop_together", "trials"]
 
 
 KEPT_PROCESSES = 8
@@ -162,8 +162,7 @@ class Board(Mapping[str, Trial]):
         """
         for starter in self.starters:
             starter()
-        if self._trials:
-            the_hub().call(self._end_all())
+        stop_together(self.own)
 
     def clear(self) -> None:
         """Stop all of this process's own and forget them: the table is empty, and none of them can be run again.
@@ -188,9 +187,6 @@ class Board(Mapping[str, Trial]):
                 del self._trials[trial.name]
         trial.life.forget()
 
-    async def _end_all(self) -> None:
-        await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.own))
-
     def __repr__(self) -> str:
         shown = list(self.values())
         if not shown:
@@ -212,6 +208,27 @@ trials = Board()
 """The trials of this process."""
 
 sources.append(trials.pending)
+
+
+def stop_together(some: Iterable[Trial], timeout_s: float | None = None) -> None:
+    """Stop several trials of this process as `Trial.stop`, all at the same time; return when all have ended.
+
+    One after the other, each that puts things in order first would hold up the rest, which train on meanwhile.
+
+    Args:
+        some: The trials.
+        timeout_s: For all of them together, seconds.
+
+    Raises:
+        TimeoutError: They have not ended within `timeout_s`.
+    """
+    lives = [trial.life for trial in some]
+
+    async def end() -> None:
+        await asyncio.gather(*(life.end(STOP_GRACE_S) for life in lives))
+
+    if lives:
+        the_hub().call(end(), timeout_s)
 
 
 def launch(plan: TrialPlan, outlet: Outlet | None = None, wish: CloneWish | None = None) -> Trial:

@@ -33,7 +33,9 @@ class PlannedTrial:
     actual: Span | None = None
     """From its start to its end, or until now; None: it has not started."""
     ahead: Span | None = None
-    """What is still to come of it, as foretold last; None: it has ended."""
+    """What is still to come of it, as foretold last; None: it has ended, or is paused."""
+    paused: bool = False
+    """Whether it is paused: nobody knows when it ends."""
 
     @property
     def end_s(self) -> float:
@@ -89,7 +91,10 @@ class Timeline:
             known = [(span, mark) for span, mark in parts if span is not None]
             # what has not started and is where it was planned to be needs no second bar
             if trial.actual is not None or (known and trial.ahead != trial.planned):
-                said = f"{duration(known[-1][0][1])} {'in fact' if trial.ahead is None else 'foretold now'}"
+                word = (
+                    "so far, paused" if trial.paused else "in fact" if trial.ahead is None else "foretold now"
+                )
+                said = f"{duration(known[-1][0][1])} {word}"
                 rows.append(["" if trial.planned is not None else trial.name, _bar(known, scale), said])
         return "\n".join(text_table(rows))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tsnb.checks.devices import Devices
+from tsnb.experiments.board import stop_together
 from tsnb.experiments.trial import ENDED
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import fit_devices
@@ -124,8 +125,7 @@ def co_runs(
                 break
             found.append(run)
             going, leaving = going[: len(going) // 2], going[len(going) // 2 :]
-            for name in leaving:
-                group.trials[name].trial.stop()
+            stop_together(group.trials[name].trial for name in leaving)
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from tsnb.experiments.board import launch
+from tsnb.experiments.board import launch, stop_together
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
@@ -68,8 +68,7 @@ def conduct(
                     started(run.start(each, stream), stream)
                 run.look()
         except BaseException:
-            for trial in run.running.values():
-                trial.stop()
+            stop_together(run.running.values())
             raise
         finally:
             for gate in run.gates.values():

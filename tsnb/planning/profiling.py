@@ -27,7 +27,7 @@ from typing import Any
 from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials as board
-from tsnb.experiments.board import launch
+from tsnb.experiments.board import launch, stop_together
 from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
@@ -265,6 +265,7 @@ def together(starts: Mapping[str, Start], threads: int, least_s: float = 0.0) ->
     finally:
         if gate is not None:
             gate.open()
+        _stop(group.trials.values())
         for each in group.trials.values():
             _forget(each.trial)
 
@@ -335,6 +336,5 @@ def _leave_longest(
 
 
 def _stop(trials: Iterable[Profiled]) -> None:
-    for each in trials:
-        if each.trial.state not in ENDED:
-            each.trial.stop()  # its memory is free for those that come
+    # their memory is free for those that come
+    stop_together(each.trial for each in trials if each.trial.state not in ENDED)

@@ -62,6 +62,11 @@ class _Ran:
             for name, trial in list(self._trials.items())
         }
 
+    def paused(self, name: str) -> bool:
+        """Whether a trial is."""
+        trial = self._trials.get(name)
+        return trial is not None and trial.state == "paused"
+
     def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
         """Return what is still to come of a trial, if it takes as long as was planned; None: it is over, or all is."""
         if self.began_s is None:
@@ -70,6 +75,8 @@ class _Ran:
         if (trial := self._trials.get(name)) is None:
             first_s = max(now_s - began_s, start_s)
             return first_s, first_s + end_s - start_s
+        if self.paused(name):
+            return None
         left = still_to_come(trial, now_s, trial.started_s + end_s - start_s)
         return None if left is None else (left[0] - began_s, left[1] - began_s)
 
@@ -168,6 +175,7 @@ class Plan:
                 (schedule.starts_s[name], schedule.ends_s[name]),
                 actual.get(name),
                 self._ran.ahead(name, schedule.starts_s[name], schedule.ends_s[name]),
+                self._ran.paused(name),
             )
             for name in self.choice.order
         ]

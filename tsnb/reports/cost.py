@@ -14,7 +14,6 @@ What is not measured is None, and in words "not measurable here": never 0, never
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -95,8 +94,8 @@ class TrialCost:
         head = f"{self.metric} {metric(self.metric, self.value)}: {self.name}"
         if self.after_s is None:
             return f"{head} has not reached it"
-        cpu = f"CPU time {NOT_MEASURABLE}" if self.cpu_s is None else f"{count(self.cpu_s)} CPU s"
-        loader = "" if self.loader_cpu_s is None else f" (the shared loader {count(self.loader_cpu_s)})"
+        cpu = f"CPU time {NOT_MEASURABLE}" if self.cpu_s is None else f"{_seconds(self.cpu_s)} CPU s"
+        loader = "" if self.loader_cpu_s is None else f" (the shared loader {_seconds(self.loader_cpu_s)})"
         if self.joules is None:
             energy = f"energy {NOT_MEASURABLE}"
         else:
@@ -105,6 +104,11 @@ class TrialCost:
         if self.priced:
             parts.append(f"price {NOT_MEASURABLE}" if self.price is None else f"price {self.price:.4g}")
         return ", ".join(parts)
+
+
+def _seconds(cpu_s: float) -> str:
+    """Return CPU seconds as text: a little is not 0."""
+    return count(cpu_s) if cpu_s >= 1 else f"{cpu_s:.2g}"
 
 
 def wanted_of(until: Mapping[str, float] | None, prices: Prices) -> dict[str, float]:
@@ -161,7 +165,7 @@ def _cost(
 ) -> TrialCost:
     until_s = its[at].time_s
     looks = [(r, r.host) for r in its if r.host is not None]
-    cpu_s, loader_s = _used(looks, name, until_s)
+    cpu_s, loader_s = _used(looks, name, its[0].time_s, until_s)
     joules, sources = _joules([r for r in its if r.time_s <= until_s], name)
     price = prices.of(cpu_s, joules)
     after_s = until_s - its[0].time_s
@@ -169,15 +173,20 @@ def _cost(
 
 
 def _used(
-    looks: Sequence[tuple[StreamReading, HostReading]], name: str, until_s: float
+    looks: Sequence[tuple[StreamReading, HostReading]], name: str, since_s: float, until_s: float
 ) -> tuple[float | None, float | None]:
-    """Return the CPU seconds of a trial and of the producer: each look tells of the time since the one before."""
+    """Return the CPU seconds of a trial and of the producer, from its first reading until it was reached.
+
+    Each look tells of the time since the one before; the first that sees a trial, of the time since its first reading.
+    """
     own: list[float] = []
     loader: list[float] = []
-    for (before, _), (after, host) in itertools.pairwise(looks):
-        span_s = min(after.time_s, until_s) - before.time_s
+    before_s = since_s
+    for after, host in looks:
+        span_s = min(after.time_s, until_s) - before_s
+        before_s = after.time_s
         if span_s <= 0:
-            break
+            continue
         if name in host.consumers:
             own.append(span_s * host.consumers[name].cpu)
         if host.producer is not None:

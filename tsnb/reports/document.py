@@ -26,6 +26,7 @@ from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
 from tsnb.reports.strips import Strips, strips
 from tsnb.telemetry.readings import StreamReading
+from tsnb.words import did_you_mean
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -199,16 +200,16 @@ def report(
     """
     prices = Prices(vcpu_price, kwh_price)
     wanted = wanted_of(until, prices)
-    ways = {key: direction_of(key) for key in wanted}
     recording = name is not None and is_recording(name)
     source = recorded(name) if recording else streamed(name)  # type: ignore[arg-type]
-    found = costs(source.readings, wanted, ways, prices)
+    logged = sorted({k for reading in source.readings for c in reading.consumers for k in c.metrics})
     for key in wanted:
-        if not any(cost.metric == key for cost in found):
-            logged = sorted({k for reading in source.readings for c in reading.consumers for k in c.metrics})
+        if key not in logged:  # before its direction: of a misspelt name nobody can say which way is good
             raise ValueError(
-                f"no trial of this stream has logged {key!r}. Logged: {', '.join(logged) or 'nothing'}."
+                f"no trial of this stream has logged {key!r}.{did_you_mean(key, logged)} Logged: "
+                f"{', '.join(logged) or 'nothing'}."
             )
+    found = costs(source.readings, wanted, {key: direction_of(key) for key in wanted}, prices)
     return Report(
         source.readings,
         ended=source.ended,

@@ -37,6 +37,11 @@ def changed(
     now = storage or told.storage
     if hits is not None and (now is None or now.wait_s is None):
         why = f": {now.why_not}" if now is not None and now.why_not else ""
+        if now is None and told.cold:
+            raise ValueError(
+                "What the disk costs is not known: the loader is not a DataLoader, or opened no file that could be "
+                "seen, so its figures are those of data in memory. Read files in the dataset's __getitem__."
+            )
         raise ValueError(
             f"What the disk costs is not known{why}. Measure it with tsnb.stalls(loader, cold=True), or say its rate "
             'first: found.with_disk("100MB/s").'

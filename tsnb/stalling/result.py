@@ -72,6 +72,8 @@ class Stalls:
     """`own` and `one` as each round of measurement alone has them: by them figures have their intervals."""
     steps: int = 0
     """How often the step really ran, and trained what it trains."""
+    cold: bool = False
+    """Whether the disk was to be measured."""
 
     @cached_property
     def each_round(self) -> tuple[Stalls, ...]:
@@ -341,7 +343,7 @@ def stalls(
                 measuring.wait_for_gpu()
             rounds.append(Round(alone, computing, together, shared, together_served))
     steps = 0 if step is None else step.runs
-    return replace(_result(loader, trials, threads, rounds, storage), steps=steps)
+    return replace(_result(loader, trials, threads, rounds, storage), steps=steps, cold=cold)
 
 
 def _numbers_of(trials: Any) -> list[int]:

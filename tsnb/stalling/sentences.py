@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["html", "plain_text", "sentences", "tables"]
 
+NO_FILES = "The disk was not measured: the loader is not a DataLoader, or opened no file that could be seen."
 SMALL = 0.10
 """A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
 NEARLY = 0.95
@@ -172,7 +173,7 @@ def _reading(told: Stalls) -> list[str]:
     """Say what a sample reads from files, how much of that was in memory, and what the disk costs."""
     seen = told.storage
     if seen is None:
-        return []
+        return [NO_FILES] if told.cold else []
     whole = "" if seen.total_bytes is None else f" of {size(seen.total_bytes)} an epoch"
     text = f"A sample reads {size(seen.sample_bytes)}{whole} from files"
     if seen.cached is not None:

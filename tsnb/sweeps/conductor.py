@@ -9,7 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -117,6 +117,11 @@ class Conductor:
     def refused(self) -> dict[str, str]:
         """Trials that were not started although nothing failed, and why, by name."""
         return self._places.refused
+
+    @property
+    def late(self) -> Mapping[str, str]:
+        """Trials that wait, and would be done too late as far as is known now, and when, by name."""
+        return self._places.late
 
     def look_again(self) -> None:
         """Have it seen whether a trial may start now. From any thread; returns at once."""

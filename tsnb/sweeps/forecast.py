@@ -157,11 +157,11 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
         )
     if found.late_s:
         late = ", ".join(
-            f"{name} at {clock_span(end_s, now_s, costs.off)}" for name, end_s in found.late_s.items()
+            f"{name} at {clock_span(end_s, now_s, costs.off, wish.end_s)}"
+            for name, end_s in found.late_s.items()
         )
-        lines.append(
-            f"not started, as it would not be done by {clock_time(wish.end_s, now_s)} (when it would be): {late}"
-        )
+        by = clock_time(wish.end_s, now_s, min(found.late_s.values()))
+        lines.append(f"not started, as it would not be done by {by} (when it would be): {late}")
     return lines
 
 
@@ -191,14 +191,14 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
         if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
             trial = clone  # of one of them
         actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
-        left = ahead.get(name)
+        left, paused = ahead.get(name), trial is not None and trial.state == "paused"
         if trial is not None:
-            left = still_to_come(trial, now_s, now_s if left is None else left[1])
-        spans = [
+            left = None if paused else still_to_come(trial, now_s, now_s if left is None else left[1])
+        was, has, will = (
             None if span is None else (span[0] - origin_s, span[1] - origin_s)
             for span in (planned, actual, left)
-        ]
-        found.append(PlannedTrial(name, *spans))
+        )
+        found.append(PlannedTrial(name, was, has, will, paused))
     return Timeline(title, tuple(found), (places.stream,), origin_s, places.off, BASIS)
 
 

@@ -42,6 +42,8 @@ __all__ = [
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
+_NEAR_S = 120.0
+"""Times of the clock that are closer than this are told with their seconds, so that they differ."""
 LEAST_S = 1.0
 """A pace over a shorter time says nothing."""
 MOST = 5.0
@@ -353,12 +355,22 @@ class PlannedPlaces(Places):
             first.append(name)
         return first
 
+    @property
+    def late(self) -> dict[str, str]:
+        """Of those that wait, the trials that cannot be done in time as far as is known now, and when they would be."""
+        found, now_s = self.foresight, self._clock()
+        late, told = {} if found is None else found.late_s, self._conditions
+        return {
+            name: f"it would be done at {clock_span(late[name], now_s, told.off, told.end_s)}"
+            for name in list(self._waiting)
+            if name in late
+        }
+
     def _give_up(self) -> None:
         """Send away those that cannot be done in time: nothing is left that could end sooner."""
-        late = self.foresight.late_s if self.foresight else {}
+        why = self.late
         for name in self.clear():
-            span = clock_span(late[name], self._clock(), self._conditions.off)
-            self.refused[name] = f"it would be done at {span}"
+            self.refused[name] = why[name]
 
 
 def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
@@ -389,28 +401,31 @@ def _origin(clone: str, clones: Mapping[str, str]) -> str:
     return name
 
 
-def clock_time(time_s: float, now_s: float) -> str:
+def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
     """Return a time of the wall clock as text: "18:05", with the day where that is not today's.
 
     Args:
         time_s: Seconds since 1970.
         now_s: The time now, likewise.
+        beside_s: A time that is told beside it, likewise: where the two are close, seconds are said.
     """
     when = datetime.fromtimestamp(time_s).astimezone()
     same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
-    return when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+    text = when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+    return f"{text}:{when:%S}" if abs(time_s - beside_s) < _NEAR_S else text
 
 
-def clock_span(time_s: float, now_s: float, off: float) -> str:
+def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.inf) -> str:
     """Return a foretold time of the wall clock with its interval: "18:05 (17:50 to 18:20, four times in five)".
 
     Args:
         time_s: Seconds since 1970.
         now_s: The time now, likewise.
         off: How far it may be off, as a share of the time until then.
+        beside_s: As `clock_time` takes it.
     """
-    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s) for sign in (-1, 1))
-    return f"{clock_time(time_s, now_s)} ({low} to {high}, four times in five)"
+    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s, beside_s) for sign in (-1, 1))
+    return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, four times in five)"
 
 
 def read_until(until: str | datetime, now: datetime) -> float:

@@ -9,7 +9,7 @@ Pure: events in, names to start out.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 __all__ = ["Places"]
 
@@ -35,6 +35,11 @@ class Places:
     def waiting(self) -> tuple[str, ...]:
         """Trials that have not started, in order."""
         return tuple(self._waiting)
+
+    @property
+    def late(self) -> Mapping[str, str]:
+        """Trials that wait and would be done too late, as far as is known now: when, by name; none without a plan."""
+        return {}
 
     @property
     def over(self) -> bool:

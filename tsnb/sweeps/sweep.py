@@ -5,7 +5,6 @@ The sweeps of this process are kept here, the last of each name.
 
 from __future__ import annotations
 
-import asyncio
 import html
 import math
 import threading
@@ -14,11 +13,10 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
-from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.board import NoSuchTrial, stop_together
 from tsnb.experiments.pausing import pause_trials
-from tsnb.experiments.trial import STOP_GRACE_S, Trial
+from tsnb.experiments.trial import Trial
 from tsnb.experiments.trials_table import shown_scores
-from tsnb.kernels.hub import the_hub
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
@@ -119,7 +117,14 @@ class Sweep(Bound, Mapping[str, Trial]):
     def _unstarted(self, name: str) -> str:
         if name in self._conductor.refused:
             return f"was not started: {self._conductor.refused[name]}"
-        return "was not started" if self._over.is_set() else f"has not been started yet: {_FOR_A_PLACE}"
+        return (
+            "was not started" if self._over.is_set() else f"has not been started yet: {self._waits_for(name)}"
+        )
+
+    def _waits_for(self, name: str) -> str:
+        """Return what a trial that has not been started waits for."""
+        late = self._conductor.late.get(name)
+        return _FOR_A_PLACE if late is None else f"{late}, too late unless others end early"
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._conductor.trials))
@@ -134,11 +139,12 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     @property
     def not_started(self) -> dict[str, str]:
-        """The trials that were not started and will not be, and why, by name.
+        """The trials that are not started, and why, by name.
 
-        A plan did not start them because they could not be done in time (`until=`), or the sweep ended before.
+        A plan does not start what could not be done in time (`until=`); while the sweep goes on, an early stop or a
+        failure of another trial may still leave time for it. Or the sweep ended before.
         """
-        refused = dict(self._conductor.refused)
+        refused = {**self._conductor.late, **self._conductor.refused}
         if not self._over.is_set():
             return refused
         why = self._conductor.gave_up or "the sweep was stopped before"
@@ -187,8 +193,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         """Stop every trial, their kernels too, and start none any more; give back the memory of those that ended."""
         self._conductor.stop()
         self._over.wait(STOPPING_S)
-        if self:
-            the_hub().call(self._end_all(), STOPPING_S)
+        stop_together(self.values(), STOPPING_S)
 
     def pause(self, *, release: bool = False) -> None:
         """Have every trial that runs take no more batches until `resume`, as `Trial.pause`.
@@ -231,9 +236,6 @@ class Sweep(Bound, Mapping[str, Trial]):
     def _pause(self, *, on: bool, release: bool = False) -> None:
         running = [trial.life for trial in self.values() if trial.life.state == "running"]
         pause_trials(running, on=on, release=release)
-
-    async def _end_all(self) -> None:
-        await asyncio.gather(*(trial.life.end(STOP_GRACE_S) for trial in self.values()))
 
     def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
         """Return the best trial, by the last value that it logged.
@@ -297,7 +299,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
         state = self._state_of(name) if trial is None else trial.state_text
         if state == "queued" and trial is None:
-            state += f": {_FOR_A_PLACE}"
+            state += f": {self._waits_for(name)}"
         if cut is not None:
             state += f" at step {cut.step}: {cut.why}"
         if name in self._conductor.unpaired:

@@ -61,7 +61,8 @@ export function rowsOf(plan) {
       const [begin, end] = trial[key];
       return { left: begin * scale, width: (end - begin) * scale, words: `${trial.name}: ${title} ${clock(begin)} to ${clock(end)}` };
     });
-    const last = trial.ahead || trial.actual;
-    return { name: trial.name, spans, planned: trial.planned ? clock(trial.planned[1]) : "–", end: last ? `${clock(last[1])} ${trial.ahead ? "foretold" : "in fact"}` : "–" };
+    const last = trial.ahead || trial.actual, word = trial.ahead ? "foretold" : "in fact";
+    const end = trial.paused ? "paused" : last ? `${clock(last[1])} ${word}` : "–"; // nobody knows when a paused one ends
+    return { name: trial.name, spans, planned: trial.planned ? clock(trial.planned[1]) : "–", end };
   });
 }

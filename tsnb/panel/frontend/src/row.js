@@ -98,8 +98,9 @@ export class Row {
     const left = lane.here && !over ? remaining(store.paceOf(this.lane).eta) : "–";
     put(this.left, left === "–" ? "" : left.startsWith("epoch") ? left : `${left} left`);
     this.cells[5].title = left === "–" ? "" : left.startsWith("epoch") ? `its epoch is over in ${left.slice(6)}` : `done in ${left}`;
-    if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics, epoch);
+    if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics);
     this.drawn = true;
+    this.drawDetail(epoch);
     const why = idle(store, state, this.lane);
     this.stop.draw(idle(store, state, this.lane, true));
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
@@ -153,7 +154,7 @@ export class Row {
     put(this.most, share > 0 ? `${percent(share)} ${most}` : "");
   }
 
-  drawMetrics(store, lane, row, metrics, epoch) {
+  drawMetrics(store, lane, row, metrics) {
     const best = (name) => store.best(name);
     const value = (name) => store.value(this.lane, name);
     this.metrics.forEach((cell, k) => {
@@ -161,10 +162,14 @@ export class Row {
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
-    const all = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
-    const rate = this.cells[3].textContent;
-    put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...all].filter(Boolean).join("   "));
+    this.numbers = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
+  }
+
+  /** The line below a narrow row: what wide rows have in columns, as new as there, so that it agrees with header and strip. */
+  drawDetail(epoch) {
+    const rate = this.cells[3].textContent;
+    put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...this.numbers].filter(Boolean).join("   "));
   }
 
   /** A small curve need not be redrawn more than once a second. */
