@@ -31,8 +31,9 @@ from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_span, clock_time, read_until
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish
 from tsnb.sweeps.sweep import Sweep
+from tsnb.sweeps.wall_clock import clock_span, clock_time, read_until
 from tsnb.telemetry.eta import NO_ETA
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)

@@ -7,6 +7,7 @@
 | `spaces`, `space_grammar` | which parameters the trials get; the same as it is written on a magic's line |
 | `queueing` | which trials start now |
 | `planned`, `forecast` | the same by a plan, which is made anew as they end; its costs and words, of real trials |
+| `wall_clock` | `until=`, read; times of the day as text |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
 | `racing`, `race_table` | which of the trials that see the same batches is ahead now; that as a table |
 | `difference` | the statistics of one pair of them |

@@ -28,7 +28,8 @@ from tsnb.planning.profiling import Silent, Start, profile_name
 from tsnb.planning.served import ServedCosts, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish, clock_span, clock_time
+from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish
+from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
 from tsnb.words import duration
 

@@ -20,7 +20,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta
+from datetime import datetime
 from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
@@ -28,22 +28,18 @@ from tsnb.planners.scheduling import Listed, fit_devices, left_after
 from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
+from tsnb.sweeps.wall_clock import clock_span, read_until
 
 __all__ = [
     "Conditions",
     "Foresight",
     "PlanWish",
     "PlannedPlaces",
-    "clock_span",
-    "clock_time",
     "read_threads",
-    "read_until",
 ]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
-_NEAR_S = 120.0
-"""Times of the clock that are closer than this are told with their seconds, so that they differ."""
 LEAST_S = 1.0
 """A pace over a shorter time says nothing."""
 MOST = 5.0
@@ -399,61 +395,3 @@ def _origin(clone: str, clones: Mapping[str, str]) -> str:
         seen.add(name)
         name = clones[name]
     return name
-
-
-def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
-    """Return a time of the wall clock as text: "18:05", with the day where that is not today's.
-
-    Args:
-        time_s: Seconds since 1970.
-        now_s: The time now, likewise.
-        beside_s: A time that is told beside it, likewise: where the two are close, seconds are said.
-    """
-    when = datetime.fromtimestamp(time_s).astimezone()
-    same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
-    text = when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
-    return f"{text}:{when:%S}" if abs(time_s - beside_s) < _NEAR_S else text
-
-
-def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.inf) -> str:
-    """Return a foretold time of the wall clock with its interval: "18:05 (17:50 to 18:20, four times in five)".
-
-    Args:
-        time_s: Seconds since 1970.
-        now_s: The time now, likewise.
-        off: How far it may be off, as a share of the time until then.
-        beside_s: As `clock_time` takes it.
-    """
-    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s, beside_s) for sign in (-1, 1))
-    return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, four times in five)"
-
-
-def read_until(until: str | datetime, now: datetime) -> float:
-    """Return by when a sweep is to be done, in seconds since 1970.
-
-    Args:
-        until: "18:00", the next time that it is so late; "2026-11-24 08:00"; or a datetime.
-        now: The time now, with its time zone.
-
-    Raises:
-        ValueError: It is not a time, or has passed.
-    """
-    found = until
-    if isinstance(found, str):
-        try:
-            if len(found) <= len("18:00:00"):
-                at = time.fromisoformat(found.zfill(len("18:00")))
-                found = datetime.combine(now.date(), at, now.tzinfo)
-                found = found if found > now else found + timedelta(days=1)
-            else:
-                found = datetime.fromisoformat(found)
-        except ValueError:
-            raise ValueError(
-                f'until={until!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
-            ) from None
-    if not isinstance(found, datetime):
-        raise ValueError(f'until={until!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime')
-    found = found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
-    if found <= now:
-        raise ValueError(f"until={until!r} has passed: it is {now:%Y-%m-%d %H:%M}")
-    return found.timestamp()
