@@ -123,7 +123,7 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
         (("--memory", "8GiB"), "add --cold, or --disk 100MB/s"),
         (("--disk", "fast"), 'the rate of a disk with its unit, such as "100MB/s"'),
         (("--workers", "0"), "a number of worker processes"),
-        (("--disk", "1MB/s", "--memory", "much"), "nothing in memory is --disk without it"),
+        (("--disk", "1MB/s", "--memory", "much"), "nothing in memory is --cached 0"),
         (("--cached", "0.5"), "add --cold, or --disk 100MB/s"),
         (("--gpus", "0"), "gpus=0: give a number of GPUs"),
         (("--vcpu-price", "-1"), "vcpu_price=-1.0: give a price for an hour"),

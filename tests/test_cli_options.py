@@ -50,6 +50,11 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
         ("--workers", "3"): {"workers": 3},
         ("--disk", "100MB/s"): {"disk": "100MB/s"},
         ("--memory", "8GiB", "--disk", "1MB/s"): {"memory": "8GiB", "disk": "1MB/s"},
+        ("--cached", "50%", "--cold"): {"cached": 0.5, "cold": True},
+        ("--cores", "1.5"): {"cores": 1.5},
+        ("--gpus", "2", "--step", TRIAL): {"gpus": 2, "step": train},
+        ("--vcpu-price", "0.5", "--step", TRIAL): {"vcpu_price": 0.5, "step": train},
+        ("--gpu-price", "3", "--step", TRIAL): {"gpu_price": 3.0, "step": train},
     },
     "tune": {
         ("--workers", "3"): {"workers": 3},
@@ -68,15 +73,29 @@ class Asked(ValueError):
 
 
 class Found:
-    """What a command prints, or runs."""
+    """What a command prints, runs, or asks on.
 
-    ran = False
+    Args:
+        heard: What it has been asked, by keyword.
+    """
+
+    def __init__(self, heard: dict[str, Any] | None = None) -> None:
+        self.ran = False
+        self._heard = {} if heard is None else heard
 
     def run(self) -> None:
         self.ran = True
 
-    def to_dict(self, _numbers: object = None) -> dict[str, str]:
-        return {"as": "json"}
+    def sharing(self, _trials: int, *, cores: float) -> Found:
+        self._heard["cores"] = cores
+        return self
+
+    def sizing(self, **sizes: Any) -> Found:
+        self._heard.update(sizes)
+        return self
+
+    def to_dict(self, _numbers: object = None, *, cores: float | None = None) -> dict[str, Any]:
+        return {"as": "json"} if cores is None else {"as": "json", "cores": cores}
 
     def __repr__(self) -> str:
         return "as text"
@@ -100,7 +119,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr("tsnb.planning.plan", listening("trials", answer=stop))
     monkeypatch.setattr("tsnb.planning.place", listening("trials", answer=stop))
-    monkeypatch.setattr("tsnb.stalling.stalls", listening("loader", "step", answer=stop))
+    monkeypatch.setattr("tsnb.stalling.stalls", listening("loader", "step", answer=lambda: Found(heard)))
     monkeypatch.setattr("tsnb.stalling.what_if", listening(answer=lambda: lambda found: found))
     monkeypatch.setattr("tsnb.telemetry.tuning.tune", listening("name", answer=stop))
     return heard
@@ -132,10 +151,11 @@ def test_what_is_typed_is_asked(
     name: str, typed: tuple[str, ...], wanted: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     """And is something other than what is asked without it."""
-    assert main(words_of(name)) == 1
+    ends = 0 if name == "stalls" else 1
+    assert main(words_of(name)) == ends
     without = dict(asked)
     asked.clear()
-    assert main([*words_of(name), *typed]) == 1
+    assert main([*words_of(name), *typed]) == ends
     assert {key: asked[key] for key in wanted} == wanted
     assert all(key not in without or without[key] != value for key, value in wanted.items())
     same = without.keys() - wanted.keys() - {"loader"}
@@ -169,12 +189,14 @@ def test_it_is_run_and_printed_as_asked(
 def test_stalls_are_printed_as_asked(
     *, as_json: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As text, or for programs; what would be otherwise stands beside it."""
+    """As text, or for programs; what would be otherwise stands beside it, on as many cores as were asked for."""
     monkeypatch.setattr("tsnb.stalling.stalls", lambda *_, **__: Found())
     monkeypatch.setattr("tsnb.stalling.what_if", lambda **_: lambda found: found)
-    assert main([*words_of("stalls"), "--workers", "3", *(["--json"] if as_json else [])]) == 0
+    words = [*words_of("stalls"), "--workers", "3", "--cores", "2"]
+    assert main([*words, *(["--json"] if as_json else [])]) == 0
     printed = capsys.readouterr().out
     if as_json:
-        assert json.loads(printed) == {"as": "json", "what_if": {"asked": {"workers": 3}, "as": "json"}}
+        mine = {"as": "json", "cores": 2.0}
+        assert json.loads(printed) == {**mine, "what_if": {"asked": {"workers": 3}, **mine}}
     else:
-        assert printed == "as text\n\nWith --workers 3:\n\nas text\n"
+        assert printed == "as text\n\nas text\n\nWith --workers 3:\n\nas text\n"

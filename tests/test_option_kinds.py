@@ -69,4 +69,4 @@ def test_what_cannot_be_planned_with_names_a_way_out_that_is_there() -> None:
         ) as refused:
             call(train, loader=[1], samples=1, memory=3)
         assert "with_cached" not in str(refused.value)
-    assert "with_cached(0)" in asked.CACHED.wanted and "--disk" in asked.ALSO_CACHED.wanted
+    assert "with_cached(0)" in asked.CACHED.wanted and "--cached 0" in asked.ALSO_CACHED.wanted

@@ -65,6 +65,6 @@ MEMORY = _bytes(f"{_SIZE}, or leave it out: what is free", "8GiB", a_second=Fals
 """For trials."""
 CACHED = _bytes(f"{_SIZE}; nothing in memory is with_cached(0)", "8GiB", a_second=False)
 """For files, as a method takes it."""
-ALSO_CACHED = _bytes(f"{_SIZE}; nothing in memory is --disk without it", "8GiB", a_second=False)
+ALSO_CACHED = _bytes(f"{_SIZE}; nothing in memory is --cached 0", "8GiB", a_second=False)
 """The same as the command line does."""
 RATE = _bytes('the rate of a disk with its unit, such as "100MB/s"', "100MB/s", a_second=True)
