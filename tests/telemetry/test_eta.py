@@ -127,6 +127,21 @@ def test_a_change_of_pace_is_believed_soon() -> None:
     assert etas.of("cnn").left_s == pytest.approx(450, rel=0.05), "225 s at the old pace"
 
 
+def test_who_looks_late_is_told_the_same_at_once() -> None:
+    """A second notebook, or a terminal: a trial's counters say its mean pace, so nobody has to watch it for a minute."""
+    first, late = Etas(), Etas()
+    readings = [reading for _, reading in Training(epochs=10, noise=0.15).readings()]
+    half = len(readings) // 2
+    for reading in readings[:half]:
+        first.feed(reading)
+    for reading in readings[half : half + 8]:
+        first.feed(reading)
+        late.feed(reading)
+        told = late.of("cnn")
+        assert told.left_s == pytest.approx(first.of("cnn").left_s, rel=0.1)
+        assert told.low_s <= first.of("cnn").left_s <= told.high_s
+
+
 def test_without_a_number_of_epochs_it_goes_to_the_end_of_this_one() -> None:
     """And says so; the same where the loop has gone on beyond the number that was said."""
     ((left_s, eta),) = asked(Training(planned=0), 0.3)

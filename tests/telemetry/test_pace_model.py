@@ -137,3 +137,15 @@ def test_where_trials_are_not_kept_together_no_end_changes_a_pace() -> None:
     stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)}, mode="free")
     _, eta = asked(stream, "fast", 0.25)
     assert eta.left_s == pytest.approx(73, rel=0.1)
+
+
+def test_who_looks_late_knows_at_once_what_others_ends_will_change() -> None:
+    """The counters say what a trial computes on a batch, so a single look at the stream is nearly as good as many."""
+    stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)})
+    late = Etas()
+    for now_s, reading in stream.readings():
+        if now_s >= 8:
+            late.feed(reading)
+        if now_s >= 9:
+            break
+    assert late.of("fast").left_s == pytest.approx(26 - now_s, rel=0.1)

@@ -155,6 +155,8 @@ class _Course:
     points: list[_Point] = field(default_factory=list)
     changed_s: float = 0.0
     """Its seconds inside epochs when the circumstances changed last."""
+    enough_s: float = LEAST_S
+    """So many seconds since then are better than what was before: in the beginning only its mean is known of that."""
     change: float = 1.0
     """By how many times its batches take as long since then, as was foretold."""
     first_epoch: int = 0
@@ -196,6 +198,12 @@ class _Course:
         if not self.points:
             self.first_epoch = self.point_epoch = self.epoch
             if here.batches:
+                since_s = here.inside_s - self.inside_s
+                if (
+                    since_s >= ENOUGH_S
+                ):  # before anybody looked: its counters tell the mean pace of that, but no gaps
+                    self.points.append(_Point(here.clock_s - since_s, self.inside_s, self.batches))
+                    self.changed_s = here.inside_s
                 self.points.append(here)
         elif here.batches > self.points[-1].batches:
             self.points.append(here)
@@ -206,14 +214,17 @@ class _Course:
     def changes(self, times: float) -> None:
         """Note that from now on its batches take so many times as long."""
         inside_s = self.here().inside_s
-        soon = inside_s - self.changed_s < ENOUGH_S  # the window still reaches back to before the last change
+        soon = (
+            inside_s - self.changed_s < self.enough_s
+        )  # the window still reaches back to before the last change
         self.change, self.changed_s = times * (self.change if soon else 1.0), inside_s
+        self.enough_s = ENOUGH_S
 
     def window(self) -> Sequence[_Point]:
         """Return the points of the window, oldest first."""
         first, last = self.points[0], self.points[-1]
         back_s = max(LEAST_S, SHARE * (last.inside_s - first.inside_s))
-        if last.inside_s - self.changed_s >= ENOUGH_S:
+        if last.inside_s - self.changed_s >= self.enough_s:
             back_s = min(back_s, last.inside_s - self.changed_s)
         # the newest point that is as far back, by both
         by_time = bisect_right(self.points, last.inside_s - back_s, key=_inside_s)
@@ -326,9 +337,9 @@ class Etas:
         self._active = active
         self._model.feed(reading, active)
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
-        circumstances = (active, reading.workers, reading.mode, moved_s)
-        if circumstances != self._circumstances:
-            self._circumstances = circumstances
+        had, circumstances = self._circumstances, (active, reading.workers, reading.mode, moved_s)
+        self._circumstances = circumstances
+        if had and circumstances != had:
             was_s, is_s = self._model.batch_s(before), self._model.batch_s(active)
             for course in self._courses.values():
                 course.changes(is_s / was_s if was_s > 0 and is_s > 0 else 1.0)

@@ -87,14 +87,18 @@ class PaceModel:
         if self._here != frozenset(here):
             self._here, self._looked = frozenset(here), None  # what one who has left kept busy, nobody tells
             self._fade(FORGOTTEN)
-        if before is not None and same and reading.batches > before.batches:
+        if before is None or not same:
+            self._loading_s = _Mean(FORGOTTEN * reading.loading_s, FORGOTTEN * reading.batches)
+        elif reading.batches > before.batches:
             self._loading_s.add(
                 max(0.0, reading.loading_s - before.loading_s), reading.batches - before.batches
             )
         for consumer in reading.consumers:
             seen = self._seen.get(consumer.name)
             if seen is None or seen.last.pid != consumer.pid or seen.last.batches > consumer.batches:
-                self._seen[consumer.name] = _Seen(consumer)
+                # what its counters say of the time before: better than nothing, until more has been seen
+                mean = _Mean(FORGOTTEN * consumer.computing_s, FORGOTTEN * consumer.batches)
+                self._seen[consumer.name] = _Seen(consumer, mean)
                 continue
             batches = consumer.batches - seen.last.batches
             seen.step_s.add(
