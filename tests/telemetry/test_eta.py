@@ -128,7 +128,7 @@ def test_a_change_of_pace_is_believed_soon() -> None:
 
 
 def test_who_looks_late_is_told_the_same_at_once() -> None:
-    """A second notebook, or a terminal: a trial's counters say its mean pace, so nobody has to watch it for a minute."""
+    """Another notebook, a terminal: a trial's counters say its mean pace, so nobody has to watch it for a minute."""
     first, late = Etas(), Etas()
     readings = [reading for _, reading in Training(epochs=10, noise=0.15).readings()]
     half = len(readings) // 2
