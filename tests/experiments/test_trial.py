@@ -639,8 +639,9 @@ def test_the_board_is_a_mapping_that_shows_as_a_table(page: Any) -> None:
 
 def test_results_are_a_row_a_trial(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A DataFrame with pandas, else rows with the same keys."""
-    start("row", "tsnb.log(loss=0.25)", page).wait(120)
+    trial = start("row", "tsnb.log(loss=0.25)", page).wait(120)
     table = tsnb.results().set_index("name")
+    assert table.loc["row", "duration_s"] == round(trial.duration_s, 3), "as under its cell and in %trials"
     assert table.loc["row", "state"] == "done"
     assert table.loc["row", "loss"] == 0.25
     monkeypatch.setitem(sys.modules, "pandas", None)

@@ -195,6 +195,8 @@ class Ended(NamedTuple):
     """"done", "failed" or "stopped"."""
     failure: str = ""
     """What was raised: one line, then the traceback."""
+    took_s: float | None = None
+    """Seconds from when it was asked for, as its record has them; None: it writes none."""
 
 
 News = (

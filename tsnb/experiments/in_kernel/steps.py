@@ -235,8 +235,9 @@ class _TrialHere:
             detach_all()
         for bridge in self.bridges:
             bridge.end(state)
-        self.run.end(state, failure, time.time() - self.settings["started_s"])
-        tell(Ended(state, failure))
+        took_s = time.time() - self.settings["started_s"]
+        self.run.end(state, failure, took_s)
+        tell(Ended(state, failure, took_s if self.run.id else None))
 
 
 def _versions() -> dict[str, str]:
@@ -361,7 +362,7 @@ def _after_code(result: Any) -> None:
     shell: Any = get_ipython()
     shell.InteractiveTB.tb = None  # the debugger would begin there
     let_go(None if result is None else result.error_before_exec or result.error_in_exec)
-    finish(*outcome)
+    finish(outcome.state, outcome.failure)
 
 
 def _is_nested(info: Any) -> bool:
