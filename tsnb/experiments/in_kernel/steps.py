@@ -134,8 +134,8 @@ class _TrialHere:
         name, files = self.settings["name"], self.run.kept
         exact = bool(resume.get("exact"))
         clone = "begins" in resume
-        progress = self._progress, lambda: self.reporter.own, self._go_back
-        return KeptTrial(name, files, bool(resume), exact, until, rows, *progress, more, clone)
+        calls = self._progress, lambda: self.reporter.own, self._go_back
+        return KeptTrial(name, files, bool(resume), exact, until, rows, *calls, more, clone)
 
     def _progress(self) -> dict[str, Any]:
         """Return the numbers that go on where a state is gone on from; what was logged until now is handed on first."""
