@@ -468,6 +468,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
         {"t-width4": 1, "t-width8": 2}[name] for name in sweep
     ]
     said = capsys.readouterr().out
+    assert "wanted by" not in said
     assert "profiling 2 trials, each with 1 thread and with 2 threads, to plan them" in said
     assert "; 1 thread, t-width8 2" in said
     assert "t-width8 (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB" in said
@@ -480,6 +481,12 @@ def test_real_trials_have_the_threads_that_were_chosen(
     swept = tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, plan=True, name="s").wait(120)
     assert asked[1:] == [{2: ["s-threads1", "s-threads2"]}], "swept over: each has its own, nothing is chosen"
     assert [swept[f"s-threads{number}"].result() for number in (1, 2)] == [(1, 1), (2, 2)]
+    capsys.readouterr()
+    jobs = {1: (job("u-width4"),)}
+    tomorrow = datetime.now().astimezone() + timedelta(hours=23, minutes=50)
+    tsnb.sweep(made["train"], grid={"width": [4]}, until=f"{tomorrow:%H:%M}", name="u").wait(120)
+    day = clock_time(tomorrow.timestamp(), datetime.now().astimezone().timestamp())
+    assert f"(wanted by {day});" in capsys.readouterr().out, "which day it was taken for"
 
 
 def test_a_trial_that_starts_with_other_threads_than_were_said_is_named(

@@ -151,10 +151,12 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
         counts = {name: found.threads[name] for name in found.order}
         order = ", ".join(found.order) + (f"; {in_threads(counts)}" if wish.threads else "")
         low, high = (duration(last_s * (1 + sign * costs.off)) for sign in (-1, 1))
+        # a time that has passed today is tomorrow's: it is said which day was understood
+        by = f" (wanted by {clock_time(wish.end_s, now_s)})" if math.isfinite(wish.end_s) else ""
         word = "all done" if not found.late_s else f"{len(found.order)} of {len(places.waiting)} done"
         lines.append(
             f"{word} in {duration(last_s)} ({low} to {high}, four times in five), at "
-            f"{clock_time(now_s + last_s, now_s)}; {found.at_once} at once, in the order {order}"
+            f"{clock_time(now_s + last_s, now_s)}{by}; {found.at_once} at once, in the order {order}"
         )
     if found.late_s:
         late = ", ".join(
