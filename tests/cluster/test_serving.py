@@ -89,7 +89,7 @@ def announced(port: int, *uid: int) -> Iterator[tuple[psutil.Process, int]]:
         assert process.stdout is not None
         at, seen = int(process.stdout.readline()), psutil.Process(process.pid)
         until = time.monotonic() + 60
-        while "raylet" not in seen.cmdline()[0]:
+        while "raylet" not in "".join(seen.cmdline()[:1]):
             assert time.monotonic() < until
             time.sleep(0.01)
         yield seen, at
