@@ -206,9 +206,10 @@ def test_what_fits_is_given_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize("word", ["plan", "place"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_what_measures_leaves_nothing_however_it_ends(
-    tmp_path: Path, word: str, number: signal.Signals
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str, number: signal.Signals
 ) -> None:
     """Interrupted, or killed, while trials are profiled: no process of it lives on, and no stream or record is left."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path / "records"))  # others' trials stand in the session's
     (tmp_path / "mydata.py").write_text(
         "import torch\n"
         "from torch.utils.data import DataLoader, TensorDataset\n"
