@@ -118,6 +118,18 @@ def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
     assert results[0] == results[1] and [epoch for epoch, _ in results[0]] == [0, 1]
 
 
+def test_nobody_passes_the_gate_before_the_producer_has_let_in_the_last(numbers: Any) -> None:
+    """Asked for is not enough: the producer is held up before it hears the last one, the first has batches in hand."""
+    sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 3.0]}, epochs=2, name="held-{late}")
+    first, last = sweep["held-0"], sweep["held-3"]
+    until(lambda: {c.name for c in tsnb.status(numbers.name).consumers} >= {"held-0", "held-3"})
+    with numbers._core.lock:  # held-3 is attached, and asks for its epoch a second later
+        time.sleep(4.0)
+        assert not first.metrics.rows, "it has begun without the other one"
+    sweep.wait(LIMIT_S)
+    assert first.result() == last.result()
+
+
 @pytest.mark.slow
 def test_who_is_not_waited_for_any_more_is_said_to_be_unpaired_everywhere(
     numbers: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

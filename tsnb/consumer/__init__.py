@@ -5,7 +5,7 @@
 | `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
 | `session`, `place` | a consumer's side of the protocol, without I/O; where it stands, and saved places |
-| `line` | carries out what the session decides |
+| `line`, `waits` | carries out what the session decides; what is looked at while it waits for a message |
 | `connection` | messages and batches of one producer, and finding its successor |
 | `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
 | `rebatching`, `parts` | batches of another size; which rows are its own |

@@ -456,6 +456,14 @@ class Consumer(Bound):
         """
         return self._alone(loop, self._take)
 
+    def await_epoch(self, loop: Loop, most_s: float) -> None:
+        """Before the first batch: wait until the producer has let it into an epoch, so that no other one runs away.
+
+        Raises:
+            As `take`.
+        """
+        self._alone(loop, lambda: self._with_line(lambda: self._line.await_epoch(most_s)))
+
     def hold(self, loop: Loop) -> None:
         """Before a batch is given: look whether somebody wants this consumer to pause, and wait while it is.
 

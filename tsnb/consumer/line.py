@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable
 
 import torch
 
@@ -25,11 +24,14 @@ from tsnb.consumer.options import Options, incomplete
 from tsnb.consumer.parts import Part
 from tsnb.consumer.session import Begins, ConsumerSession
 from tsnb.consumer.unpacking import Delivered, Unpacker
+from tsnb.consumer.waits import Wished, answered_by, look_for_wish, pass_boundary
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
-__all__ = ["Line", "pass_boundary"]
+__all__ = [
+    "Line",
+]
 
 LOOK_S = 0.05
 """How often it is looked, before a batch is given, whether somebody wants it to pause: a look is a system call."""
@@ -170,6 +172,24 @@ class Line:
                 self._heed_allotment()
                 return taken
 
+    def await_epoch(self, most_s: float) -> None:
+        """Before a batch is taken: hear which epoch the producer lets this consumer into.
+
+        Raises:
+            TimeoutError: It is not said within so many seconds: others may have to ask before.
+            Exception: As `next`.
+        """
+        look = answered_by(time.monotonic() + most_s)
+        while self.session.waits_for_epoch and not self.session.paused:
+            try:
+                turn = self.session.hear(self.connection.wait(look))
+            except ProducerGone as gone:
+                self._come_back(gone)
+                continue
+            self.say(*turn.say)
+            if turn.news is not None:
+                self._tell(turn.news)
+
     def tell_metrics(self, *, last: bool = False) -> None:
         """Tell the producer what was logged, how many epochs are planned, and live values, where that is new.
 
@@ -230,7 +250,7 @@ class Line:
         if self.session.loop is None or not self.session.place.begun:
             return
         while self.session.waits_for_epoch and not self.session.paused:
-            turn = self.session.hear(self.connection.wait(_answered_by(time.monotonic() + ANSWER_S)))
+            turn = self.session.hear(self.connection.wait(answered_by(time.monotonic() + ANSWER_S)))
             self.say(*turn.say)
 
     def put_back(self) -> None:
@@ -264,8 +284,8 @@ class Line:
                 told(True)
             while self.session.paused:
                 try:
-                    self.say(*self.session.hear(self.connection.wait(_look_for_wish)).say)
-                except _Wished:
+                    self.say(*self.session.hear(self.connection.wait(look_for_wish)).say)
+                except Wished:
                     pass_boundary()
                 except ProducerGone as gone:
                     self._come_back(gone)
@@ -411,30 +431,3 @@ class Line:
                 self.connection.release(message.lease)
             elif isinstance(message, ms.PauseAsked):
                 self.session.hear(message)
-
-
-def _answered_by(deadline: float) -> Callable[[float], None]:
-    """Return what looks, while a message is waited for, whether that takes too long."""
-
-    def look(_waited_s: float) -> None:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the producer did not answer within {ANSWER_S:.0f} s")
-
-    return look
-
-
-class _Wished(Exception):
-    """Something is to be done at the boundary between two batches."""
-
-
-def _look_for_wish(_waited_s: float) -> None:
-    """While it is paused, nothing is worth a word."""
-    if attach_defaults.boundary is not None:
-        raise _Wished
-
-
-def pass_boundary() -> None:
-    """Between two batches, in the thread that takes them: do once what was wished for."""
-    wish, attach_defaults.boundary = attach_defaults.boundary, None
-    if wish is not None:
-        wish()

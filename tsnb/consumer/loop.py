@@ -23,11 +23,11 @@ import torch
 from tsnb.config import attach_defaults
 from tsnb.consumer.counts import shared
 from tsnb.consumer.device import Prefetch
-from tsnb.consumer.line import pass_boundary
 from tsnb.consumer.losses import Given
 from tsnb.consumer.place import Loop, Place
 from tsnb.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
 from tsnb.consumer.unpacking import Delivered
+from tsnb.consumer.waits import pass_boundary
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending
 
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from tsnb.consumer.consumer import Consumer
 
 __all__ = ["EpochIterator", "pass_gate"]
+
+LET_IN_S = 10.0
+"""So long at most the producer's word is waited for before a gate: a rank's comes once all of its group have asked."""
 
 
 def pass_gate() -> None:
@@ -200,6 +203,16 @@ class EpochIterator(Iterator[Any], Bound):
         rows = delivered.common_rows()
         return self._full_rows is None or rows is None or rows >= self._full_rows
 
+    def _arrive(self) -> None:
+        """Wait at the gate, if there is one, for those that begin together.
+
+        It must be in its epoch by then: one that has only asked may find the others past the rubber band.
+        """
+        if attach_defaults.gate is not None:
+            with contextlib.suppress(TimeoutError):
+                self._consumer.await_epoch(self._loop, LET_IN_S)
+        pass_gate()
+
     def _next_delivered(self) -> Delivered:
         while True:
             for delivered in self._ready:
@@ -207,7 +220,7 @@ class EpochIterator(Iterator[Any], Bound):
             if self._ended:
                 raise StopIteration
             if attach_defaults.attached is not None:  # only in a trial, before its first batch
-                pass_gate()
+                self._arrive()
             taken = self._consumer.take(self._loop)
             if taken is None:
                 self._ended = True
