@@ -93,8 +93,9 @@ class _Writer:
     def transaction(self, make: bool) -> Iterator[sqlite3.Connection]:
         with self.lock:
             connection = self._opened(make)
-            connection.execute("BEGIN IMMEDIATE")
             try:
+                # inside: an interrupt right after it would leave the file locked, for all processes
+                connection.execute("BEGIN IMMEDIATE")
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
