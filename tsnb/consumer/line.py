@@ -29,9 +29,7 @@ from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 
-__all__ = [
-    "Line",
-]
+__all__ = ["Line"]
 
 LOOK_S = 0.05
 """How often it is looked, before a batch is given, whether somebody wants it to pause: a look is a system call."""

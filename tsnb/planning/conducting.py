@@ -77,16 +77,17 @@ def conduct(
 
 
 def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:
-    """Return when a trial that was started will have run: from now to its end; None: it has ended.
+    """Return when a trial that was started will have run: from now to its end; None: it has ended, or is paused.
 
-    Once its stream's readings say how long it still takes, it is that, as `trial.eta` and every screen have it.
+    Nobody knows when a paused one ends. Once its stream's readings say how long it still takes, it is that, as
+    `trial.eta` and every screen have it.
 
     Args:
         trial: It.
         now_s: Seconds since 1970.
         end_s: When it ends as was foretold before it ran, likewise.
     """
-    if trial.state in ENDED:
+    if trial.state in ENDED or trial.state == "paused":
         return None
     eta = trial.eta
     return now_s, max(now_s, now_s + eta.left_s if eta.whole else end_s)

@@ -75,8 +75,6 @@ class _Ran:
         if (trial := self._trials.get(name)) is None:
             first_s = max(now_s - began_s, start_s)
             return first_s, first_s + end_s - start_s
-        if self.paused(name):
-            return None
         left = still_to_come(trial, now_s, trial.started_s + end_s - start_s)
         return None if left is None else (left[0] - began_s, left[1] - began_s)
 

@@ -196,7 +196,7 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
         actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
         left, paused = ahead.get(name), trial is not None and trial.state == "paused"
         if trial is not None:
-            left = None if paused else still_to_come(trial, now_s, now_s if left is None else left[1])
+            left = still_to_come(trial, now_s, now_s if left is None else left[1])
         was, has, will = (
             None if span is None else (span[0] - origin_s, span[1] - origin_s)
             for span in (planned, actual, left)

@@ -30,13 +30,7 @@ from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.wall_clock import clock_span, read_until
 
-__all__ = [
-    "Conditions",
-    "Foresight",
-    "PlanWish",
-    "PlannedPlaces",
-    "read_threads",
-]
+__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "read_threads"]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""

@@ -100,11 +100,9 @@ class PaceModel:
                 mean = _Mean(FORGOTTEN * consumer.computing_s, FORGOTTEN * consumer.batches)
                 self._seen[consumer.name] = _Seen(consumer, mean)
                 continue
-            batches = consumer.batches - seen.last.batches
-            seen.step_s.add(
-                max(0.0, consumer.computing_s - seen.last.computing_s) if batches else 0.0, batches
-            )
-            seen.last = consumer if batches else seen.last
+            if batches := consumer.batches - seen.last.batches:
+                seen.step_s.add(max(0.0, consumer.computing_s - seen.last.computing_s), batches)
+                seen.last = consumer
         self._look(reading)
 
     def _look(self, reading: StreamReading) -> None:
