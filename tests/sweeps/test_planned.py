@@ -64,8 +64,9 @@ class World:
         self.cores, self.memory = cores, memory
         believed = more.pop("believed", {each.name: each for each in jobs})
         self.threads = {1: believed, **more.pop("threads", {})}
+        feed = more.pop("feed", FEED)
         told = Conditions(
-            self.threads, FEED, cores, memory, more.pop("off", 0.1), more.pop("end_s", float("inf"))
+            self.threads, feed, cores, memory, more.pop("off", 0.1), more.pop("end_s", float("inf"))
         )
         self.places = PlannedPlaces(
             more.pop("at_once", len(jobs)),
@@ -73,6 +74,7 @@ class World:
             clock=lambda: self.now_s,
             taken=self.taken,
             clones=lambda: dict(self.clones),
+            left_s=more.pop("left_s", dict),
             rounds=200,
         )
         self.places.add(self.real)
@@ -152,6 +154,107 @@ def test_trials_that_do_not_fit_a_gpu_at_once_follow_each_other() -> None:
     world.end(mine)
     world.run()
     assert len(world.ended) == 10
+
+
+def early_world(**more: Any) -> tuple[World, str]:
+    """Return trials of three epochs of 1000 samples, a second each, of which one runs at once; the first has begun."""
+    jobs = [replace(job(f"t{n}", 3000), early=True, start_s=0.2, start_cpu_s=0.0) for n in range(3)]
+    world = World(jobs, feed=replace(FEED, epoch_samples=1000.0), at_once=1, **more)
+    [name] = world.places.start()
+    world.running[name] = 0.0
+    assert world.places.look_s == 0.0
+    return world, name
+
+
+def test_the_next_trial_is_started_within_the_last_epoch_of_the_one_before_it() -> None:
+    """As late as its start allows and not before the half of that epoch; its place is not another's when it is free."""
+    world, name = early_world()
+    assert world.places.start_early() == []
+    until_s = 3.0 * 1.1 + 0.2 - 2 * 0.2
+    assert world.places.look_s == pytest.approx(until_s / 2), "half of the time until it is started"
+    world.now_s, world.left[name] = 3.3, 700.0
+    assert world.places.start_early() == [], "of its last epoch 300 have gone"
+    assert world.places.look_s == pytest.approx(0.5)
+    world.left[name] = 300.0
+    [early] = world.places.start_early()
+    world.places.check()
+    assert world.places.waiting and world.places.free == 0
+    world.running[early] = world.now_s
+    assert world.places.start_early() == [] == world.places.start(), "one place, one that waits for it"
+    world.end(name)
+    assert world.places.start() == [] and world.places.free == 0, "it has its place now"
+    world.now_s, world.left[early] = world.now_s + 3.3, 200.0
+    assert len(world.places.start_early()) == 1 and not world.places.waiting and world.places.look_s is None
+
+
+def test_a_trial_is_started_early_by_how_fast_the_one_before_it_really_goes() -> None:
+    """Costs foretold a far end; its own pace says that it comes soon."""
+    world, name = early_world(left_s=lambda: {"t0": 0.3, "t1": 0.3, "t2": 0.3})
+    world.left[name] = 300.0
+    assert len(world.places.start_early()) == 1
+    far, name = early_world()
+    far.left[name] = 300.0
+    assert far.places.start_early() == []
+
+
+def test_one_that_was_started_early_and_failed_makes_room_for_another() -> None:
+    """Before the place was free: it is still the other's, and the next one may be started early for it."""
+    world, name = early_world()
+    world.now_s, world.left[name] = 3.3, 100.0
+    [early] = world.places.start_early()
+    world.places.end(early)
+    world.places.check()
+    assert world.places.free == 0 and world.places.start() == []
+    [other] = world.places.start_early()
+    assert other not in (name, early)
+
+
+def test_nobody_is_started_early_where_the_memory_does_not_hold_both() -> None:
+    """Nor while trials are being stopped: their places are filled together."""
+    world, name = early_world(memory=1.5)
+    world.now_s, world.left[name] = 3.3, 100.0
+    assert world.places.start_early() == []
+    room, name = early_world()
+    room.now_s, room.left[name] = 3.3, 100.0
+    room.places.leave([name])
+    assert room.places.look_s is None and room.places.start_early() == []
+
+
+def test_trials_that_differ_in_their_epochs_alone_are_profiled_once() -> None:
+    """The one with the most of them; but as many as run at once are, as a sample costs more among others."""
+    grid: dict[str, dict[str, Any]] = {
+        f"w{width}e{epochs}": {"width": width, "epochs": epochs} for width in (8, 64) for epochs in (1, 2, 4)
+    }
+    twins = forecast._twins(grid, 1)
+    assert {name: (twin.of, twin.times) for name, twin in twins.items()} == {
+        "w8e1": ("w8e4", 0.25), "w8e2": ("w8e4", 0.5), "w64e1": ("w64e4", 0.25), "w64e2": ("w64e4", 0.5)
+    }  # fmt: skip
+    assert set(forecast._twins(grid, 4)) == {"w8e1", "w64e1"}, "two more run, the longer ones"
+    assert not forecast._twins(grid, 6)
+    other: dict[str, dict[str, Any]] = {
+        "a": {"lr": 1, "epochs": 2},
+        "b": {"lr": 1.0, "epochs": 3},
+        "c": {"lr": True, "epochs": 4},
+    }
+    assert not forecast._twins(other, 1), "1, 1.0 and True are three values"
+    assert not forecast._twins({"a": {"lr": 1}, "b": {"lr": 1}}, 1), (
+        "who does not say how many epochs has no twin"
+    )
+    nets: dict[str, dict[str, Any]] = {"a": {"net": [1], "epochs": 2}, "b": {"net": [1], "epochs": 3}}
+    assert not forecast._twins(nets, 1), "two objects that look alike may cost otherwise"
+
+
+def test_a_trial_that_has_started_and_waits_for_an_epoch_is_not_taken_to_train() -> None:
+    """The plan has it begin with the next epoch: not now, although its start is over."""
+    jobs = [job("goes", 10_000), replace(job("waits", 1000), start_s=0.2)]
+    world = World(jobs, feed=replace(FEED, epoch_samples=1000.0), cores=8.0)
+    assert len(world.places.start()) == 2
+    world.running = {"goes": 0.0, "waits": 0.0}
+    world.left["goes"] = 9900.0
+    world.now_s = 1.0
+    found = world.places.foretell()
+    begun_s = world.now_s + 0.9 * 1.1e-3 * 1000
+    assert found.ends_s["waits"] == pytest.approx(begun_s + 1.1e-3 * 1000, rel=0.02)
 
 
 def test_a_failure_or_an_early_stop_lets_the_next_start_at_once() -> None:
@@ -444,7 +547,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
     profiled: list[tuple[str, int]] = []
     jobs: dict[int, tuple[Job, ...]] = {1: one, 2: two}
 
-    def measured(stream: str | None, starts: Mapping[int, Mapping[str, Any]]) -> ServedCosts:
+    def measured(stream: str | None, starts: Mapping[int, Mapping[str, Any]], **_: Any) -> ServedCosts:
         asked.append({number: list(each) for number, each in starts.items()})
         for each in starts.values():
             for start in each.values():

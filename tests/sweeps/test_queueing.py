@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tsnb.experiments.engine import places_here
-from tsnb.sweeps.queueing import Places
+from tsnb.sweeps.queueing import Leaver, Places
 
 
 def test_all_run_at_once_up_to_two_a_core() -> None:
@@ -47,6 +50,79 @@ def test_a_stopped_sweep_starts_nobody() -> None:
     assert not places.over
     places.end("a")
     assert places.over and places.start() == []
+
+
+class Knowing(Places):
+    """Places whose trials' ends are known."""
+
+    def __init__(self, at_once: int) -> None:
+        super().__init__(at_once, clock=lambda: self.now_s)
+        self.now_s = 0.0
+        self.known: list[Leaver] | None = []
+        self.room = 100
+
+    def _leavers(self) -> list[Leaver] | None:
+        return self.known
+
+    def _start_s(self, name: str) -> float:
+        return min(self._starts_s, default=math.inf)
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        return len(names) <= self.room
+
+
+def test_the_next_is_started_early_for_each_that_is_about_to_end() -> None:
+    """By twice the shortest start that was seen, and within the second half of a last epoch only."""
+    places = Knowing(2)
+    places.add("abcdef")
+    assert places.start() == ["a", "b"] and places.look_s == 0.0
+    places.known = [Leaver("a", 1.0, 0.1), Leaver("b", 1.0, 0.1)]
+    assert places.start_early() == [] and places.look_s == 2.0, "how long a start takes was not seen yet"
+    places.now_s = 3.0
+    places.attached("a")
+    places.now_s = 9.0
+    places.attached("b")
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 6.1, 1.2)]
+    assert places.start_early() == [] and places.look_s == 0.5
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 1.2)]
+    assert places.start_early() == [], "in its last epoch but one"
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 0.6)]
+    assert places.start_early() == [], "in the first half of its last one"
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 0.4)]
+    assert places.start_early() == ["c"] and places.free == 0 and places.look_s is not None
+    places.check()
+    places.known.append(Leaver("c", math.inf, math.inf))
+    assert places.start_early() == [] == places.start()
+    places.end("b")
+    places.check()
+    assert places.start() == [] and places.free == 0
+    places.known = [Leaver("a", 2.0, 0.3), Leaver("c", 2.0, 0.3)]
+    places.room = 1
+    assert places.start_early() == ["d"], "there is room for one beside all that run"
+    places.end("d")
+    places.check()
+    assert places.start_early() == ["e"], "it failed, and another one may be there in time"
+    places.end("a")
+    places.end("c")
+    assert places.start() == ["f"]
+    assert places.look_s is None
+
+
+def test_nobody_is_started_early_where_nothing_is_known_or_trials_are_being_stopped() -> None:
+    """Then nobody asks again, until something happens."""
+    places = Knowing(1)
+    places.add("ab")
+    places.start()
+    places.attached("a")
+    places.known = None
+    assert places.start_early() == [] and places.look_s is None
+    places.known = [Leaver("a", 0.0, 0.0)]
+    places.leave("a")
+    assert places.start_early() == []
+    plain = Places(1)
+    plain.add("ab")
+    plain.start()
+    assert plain.start_early() == [] and plain.look_s is None
 
 
 @given(st.integers(1, 4), st.lists(st.sampled_from(["start", "end", "leave", "add", "clear"]), max_size=60))

@@ -118,6 +118,33 @@ def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
     assert results[0] == results[1] and [epoch for epoch, _ in results[0]] == [0, 1]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [False, True])
+def test_the_next_trial_is_there_when_the_epoch_after_the_one_before_it_begins(
+    numbers: tsnb.Producer, plan: bool
+) -> None:
+    """One of three epochs and three of one on two places share three; one that came late would take a fourth."""
+    import __main__
+
+    source = """
+def train(number):
+    import time, tsnb
+    batches = tsnb.attach()
+    seen = []
+    for epoch in tsnb.epochs(1 if number else 3):
+        for batch in batches:
+            time.sleep(0.1)
+        seen.append(batches.epoch)
+    return seen
+"""
+    exec(compile(source, "<cell>", "exec"), vars(__main__))
+    sweep = tsnb.sweep(vars(__main__)["train"], grid={"number": [0, 1, 2, 3]}, at_once=2, plan=plan)
+    sweep.wait(LIMIT_S)
+    seen = [trial.result() for trial in sweep.values()]
+    assert sorted(map(len, seen)) == [1, 1, 1, 3]
+    assert len({epoch for each in seen for epoch in each}) == 3, seen
+
+
 def test_nobody_passes_the_gate_before_the_producer_has_let_in_the_last(numbers: Any) -> None:
     """Asked for is not enough: the producer is held up before it hears the last one, the first has batches in hand."""
     sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 3.0]}, epochs=2, name="held-{late}")

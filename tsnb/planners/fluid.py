@@ -57,6 +57,13 @@ class Job:
     """Its largest use of that GPU's memory."""
     device_room_bytes: float = math.inf
     """Memory of that GPU for all trials on it."""
+    early: bool = False
+    """On one stream: whether its process may be started a moment before the trial ends whose place it takes."""
+
+    def started(self) -> Job:
+        """Return it as it begins where its process was started before: what that cost is in its samples."""
+        each_s = self.start_cpu_s / max(1.0, self.samples)
+        return replace(self, start_s=0.0, start_cpu_s=0.0, cpu_s=self.cpu_s + each_s)
 
     def crowded(self, others: int) -> tuple[float, float]:
         """Return the seconds of its step and its CPU seconds, a sample, beside so many others.

@@ -83,6 +83,9 @@ def listed(
 ) -> Schedule:
     """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
 
+    Those with `Job.early` take batches as soon as there is a place on the stream, where the memory holds them
+    beside the trial that has just ended, too.
+
     Args:
         jobs: In their order.
         feed: The loader; each has one of its own where it is not shared.
@@ -100,6 +103,7 @@ def listed(
     starts: dict[str, float] = {job.name: 0.0 for job in running}
     ends: dict[str, float] = {}
     next_s = 0.0
+    before, freed = list[Going](), 0  # who ran until now, and how many places have just come free
     while waiting or course.going:
         while (
             waiting
@@ -110,12 +114,18 @@ def listed(
             job = waiting.pop(0)
             starts[job.name] = course.now_s
             next_s = course.now_s + apart_s
+            if shared and job.early and freed and _fits(job, before, feed, memory_bytes, shared=True):
+                job = job.started()
+                before.append(Going(job, job.samples, 0.0))
+                freed -= 1
             course.begin(job)
         until_s = next_s - course.now_s if waiting and next_s > course.now_s else math.inf
         if not course.going:
             course.now_s = next_s
-        for name in course.go_on(until_s) if course.going else ():
-            ends[name] = course.now_s
+        before = list(course.going)
+        ended = course.go_on(until_s) if course.going else []
+        freed = len(ended)
+        ends |= dict.fromkeys(ended, course.now_s)
     return Schedule(starts, ends)
 
 

@@ -78,17 +78,18 @@ class Silent:
         """Drop it."""
 
 
-def next_wave(left: int, largest_bytes: float, memory_bytes: float) -> int:
+def next_wave(left: int, largest_bytes: float, memory_bytes: float, most: int | None = None) -> int:
     """Return how many trials may be profiled at once now, of whose memory nothing is known yet.
 
     Args:
         left: So many are not profiled yet.
         largest_bytes: The largest memory of those that are; 0: none is, and one is tried alone.
         memory_bytes: For all of them together.
+        most: So many at once at most; None: `MOST`.
     """
     if left <= 1 or largest_bytes <= 0:
         return min(1, left)
-    return max(1, int(min(left, MOST, memory_bytes / (SAFE * largest_bytes))))
+    return max(1, int(min(left, most or MOST, MOST, memory_bytes / (SAFE * largest_bytes))))
 
 
 def profile(
@@ -165,6 +166,7 @@ def in_waves(
     patient: bool,
     least_s: float = 0.0,
     largest_bytes: float = 0.0,
+    most: int | None = None,
     note: Callable[[Sequence[Profiled]], None] = lambda _: None,
     seen_alone: Collection[str] | None = None,
 ) -> dict[str, Profiled]:
@@ -180,6 +182,7 @@ def in_waves(
         patient: Whether it goes on when one could not be profiled.
         least_s: Each is watched for so long at least once it has begun.
         largest_bytes: The memory of the largest one that has been seen before; 0: none has, so the first runs alone.
+        most: So many run at once at most; None: `MOST`. With it the first, if it ran alone, is seen again among others.
         note: Is given those that run, whenever their memory has been looked at.
         seen_alone: The one with the longest steps of several is seen by itself, too, in the end, but for these, which
             have been; None: none is.
@@ -191,8 +194,9 @@ def in_waves(
     seen: dict[str, Profiled] = {}
     left = list(starts)
     while left:
-        wave = left[: next_wave(len(left), largest_bytes, memory_bytes)]
-        left = left[len(wave) :]
+        wave = left[: next_wave(len(left), largest_bytes, memory_bytes, most)]
+        again = most is not None and not seen and len(wave) == 1 < min(most, len(left))
+        left = left[0 if again else len(wave) :]
         with together({name: starts[name] for name in wave}, threads, least_s) as group:
             _watch(group, look, note)
             if seen_alone is not None and len(wave) > 1:

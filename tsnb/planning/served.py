@@ -10,6 +10,9 @@ The loader is not measured by itself, since it is another process's; its cost co
 What it costs a trial to take a sample is in the trial's own CPU seconds. How many epochs each takes, it says itself.
 
 Where several numbers of torch threads may be had, each trial runs with each of them, one number after the other.
+
+Beside more others a sample costs more (caches, the memory bus), so no more are profiled at once than will train. Trials
+that differ in how many epochs they take alone cost the same a sample: one of them is profiled.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from tsnb import registry
 from tsnb.config import is_profiled
@@ -38,12 +42,22 @@ from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["LOADER_OFF", "Meter", "ServedCosts", "costs_on", "samples_taken"]
+__all__ = ["LOADER_OFF", "Meter", "ServedCosts", "Twin", "costs_on", "samples_taken"]
 
 LOADER_OFF = 0.06
 """So far off the loader's part may be: it is not measured by itself, and others may use the stream too."""
 UNSEEN_OFF = 0.5
 """So far off is what is assumed of a trial that could not be profiled."""
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A trial that is not profiled, as another one differs from it in its number of epochs alone."""
+
+    of: str
+    """The name of that one."""
+    times: float
+    """It takes so many times as many epochs."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +84,21 @@ class ServedCosts:
     """Epochs of the stream that nobody else has taken; 0: somebody has taken some, before or meanwhile."""
 
 
-def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> ServedCosts:
+def costs_on(
+    stream: str | None,
+    starts: Mapping[int, Mapping[str, Start]],
+    *,
+    twins: Mapping[str, Twin] = MappingProxyType({}),
+    at_once: int | None = None,
+) -> ServedCosts:
     """Run trials for some batches each on a stream, and return what they cost.
 
     Args:
         stream: Its name; None: the only one.
         starts: By the number of torch threads and by name, what starts the trial with so many on that stream, under a
             name of its own; the same trials for every number.
+        twins: Trials that are not among those, by name.
+        at_once: So many will train at once at most; None: that is not known.
 
     Raises:
         ProducerNotFound: Nobody serves it, or several streams are served and none is named.
@@ -96,7 +118,9 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
     for number in sorted(starts):
         failed = {each for seen in found.values() for each, one in seen.items() if one.failed}
         going = {each: start for each, start in starts[number].items() if each not in failed}
-        found[number] = in_waves(going, meter.look, threads=number, memory_bytes=memory_bytes, patient=True)
+        found[number] = in_waves(
+            going, meter.look, threads=number, memory_bytes=memory_bytes, patient=True, most=at_once
+        )
     samples = meter.batch_samples(one for seen in found.values() for one in seen.values()) * epoch_batches
     names = list(starts[min(starts)])
     epochs = {each: max(_epochs(seen.get(each)) for seen in found.values()) for each in names}
@@ -115,6 +139,13 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
         each: max((mine[each].off for mine in costs.values() if each in mine), default=UNSEEN_OFF)
         for each in names
     }
+    offs |= {each: offs[twin.of] for each, twin in twins.items()}
+    unsure |= {
+        each: f"{each} is taken to cost what {twin.of} does"
+        for each, twin in twins.items()
+        if twin.of in unsure
+    }
+    jobs = {number: _with_twins(each, twins) for number, each in jobs.items()}
     jobs = {number: tuple(each) for number, each in steadied(jobs, offs).items()}
     off = makespan_off(jobs[few], offs, LOADER_OFF)
     return ServedCosts(
@@ -125,9 +156,19 @@ def costs_on(stream: str | None, starts: Mapping[int, Mapping[str, Start]]) -> S
         memory_bytes,
         off,
         unsure,
-        tuple(each for each in seen if not epochs[each]),
+        tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
         meter.own_epochs,
     )
+
+
+def _with_twins(jobs: Sequence[Job], twins: Mapping[str, Twin]) -> tuple[Job, ...]:
+    """Return trials, and those that one of them was profiled for."""
+    by_name = {job.name: job for job in jobs}
+    more = [
+        replace(by_name[twin.of], name=name, samples=by_name[twin.of].samples * twin.times)
+        for name, twin in twins.items()
+    ]
+    return (*jobs, *more)
 
 
 def _epochs(seen: Profiled | None) -> int:
@@ -200,7 +241,7 @@ def _jobs(
             # starts are those of all: the first one's is longer, as it waits for the fork server
             start_s, start_cpu_s = (typical.start_s, typical.start_cpu_s) if cost.batches else (0.0, 0.0)
             job = cost.job(name, count, room_bytes or {})
-            jobs[number].append(replace(job, start_s=start_s, start_cpu_s=start_cpu_s))
+            jobs[number].append(replace(job, start_s=start_s, start_cpu_s=start_cpu_s, early=True))
     return {number: tuple(each) for number, each in jobs.items()}, unsure
 
 

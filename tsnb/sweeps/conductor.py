@@ -100,6 +100,7 @@ class Conductor:
         self._places = places
         self._pruner = pruner
         self._gates: dict[str, Gate] = {}
+        self._attached: set[str] = set()
         self._ended: set[str] = set()
         self._stopping = threading.Event()
         self._news: queue.SimpleQueue[_TrialNews | _Changed | None] = queue.SimpleQueue()
@@ -174,10 +175,13 @@ class Conductor:
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""
         waits = [left for gate in set(self._gates.values()) if (left := gate.left_s()) is not None]
+        waits += [LOOK_S] if waits else []
+        look_s = self._places.look_s
         try:
-            news = self._news.get(timeout=min([*waits, LOOK_S]) if waits else None)
+            news = self._news.get(timeout=min([*waits, *([] if look_s is None else [look_s])], default=None))
         except queue.Empty:
             self._look_at_gates()
+            self._start_early()
             return
         if news is None:
             self._places.clear()
@@ -188,6 +192,12 @@ class Conductor:
         else:
             self._take(news)
         self.fill()
+        self._start_early()
+
+    def _start_early(self) -> None:
+        """Start those whose places will be free in a moment, where it is time to look for them."""
+        if self._places.look_s == 0.0 and not (self._stopping.is_set() or the_hub().closing):
+            self._launch(self._places.start_early())
 
     def _look_at_gates(self) -> None:
         """Name the missing trials, and go on without those that have been missing for very long."""
@@ -218,7 +228,10 @@ class Conductor:
         lacking = self._places.free - len(self._places.waiting)
         if lacking > 0 and not self.gave_up:
             self._places.add(self._course.supply(lacking))
-        names = self._places.start()
+        self._launch(self._places.start())
+
+    def _launch(self, names: Sequence[str]) -> None:
+        """Start trials together."""
         if not names:
             return
         gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 else None
@@ -245,6 +258,9 @@ class Conductor:
     def _take(self, news: _TrialNews) -> None:
         """Do what follows from one piece of news."""
         name, over = news.trial.name, news.state in ENDED
+        if news.attached and name not in self._attached:
+            self._attached.add(name)
+            self._places.attached(name)
         if (gate := self._gates.get(name)) is not None:
             if news.attached:
                 gate.arrived(name)

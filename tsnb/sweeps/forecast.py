@@ -20,14 +20,16 @@ from tsnb.experiments.engine import ThisMachine, engine_of
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.machine.cores import available_cores
 from tsnb.planners.thread_counts import in_threads
 from tsnb.planners.timeline import PlannedTrial, Timeline, show
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
-from tsnb.planning.served import ServedCosts, costs_on, samples_taken
+from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.early import Ends
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish
 from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
@@ -35,6 +37,9 @@ from tsnb.words import duration
 
 __all__ = ["plan_places", "show_plan", "watch_clones"]
 
+
+PLACES_A_CORE = 2
+"""So many trials a core are profiled at once where it is left to the plan how many run."""
 
 BASIS = "some batches of each trial on the stream, and how fast those that run have gone since"
 """From what a planned sweep foretells."""
@@ -63,16 +68,21 @@ def plan_places(
     if not isinstance(engine_of(plan), ThisMachine):
         raise ValueError("a plan is of this machine: leave plan= and until= out with engine='ray'.")
     numbers = wish.threads or (_most_threads(plan, params),)
+    twins = _twins(params, at_once or PLACES_A_CORE * math.ceil(available_cores()))
+    alone = [name for name in params if name not in twins]
     each = f", each with {' and with '.join(map(_threads, wish.threads))}" if len(numbers) > 1 else ""
-    say(f"profiling {len(params)} trials{each}, to plan them")
+    epochs = ", which differ in their epochs alone," if twins and len(alone) == 1 else ""
+    some = f"{len(alone)} of {len(params)} trials{epochs}" if twins else f"{len(params)} trials"
+    say(f"profiling {some}{each}, to plan them")
     starts = {
         number: {
             name: _starter(plan, name, {**own, "threads": number} if wish.threads else own)
             for name, own in params.items()
+            if name not in twins
         }
         for number in numbers
     }
-    costs = costs_on(plan.options.producer, starts)
+    costs = costs_on(plan.options.producer, starts, twins=twins, at_once=at_once)
     if costs.open_ended and math.isfinite(wish.end_s):
         raise ValueError(
             f"{costs.open_ended[0]} does not say how many epochs it takes, so nobody can say what is done by then: "
@@ -101,11 +111,44 @@ def plan_places(
         clock=time.time,
         taken=lambda: samples_taken(costs.stream),
         clones=lambda: _clones(costs.stream),
+        left_s=partial(_left_s, Ends(), costs.stream),
     )
     places.add(params)
     for line in _said(places, costs, wish):
         say(line)
     return places
+
+
+def _twins(params: Mapping[str, Mapping[str, Any]], at_once: int) -> dict[str, Twin]:
+    """Return the trials that need no profile, as they differ from another one in their number of epochs alone.
+
+    That one takes the most epochs of them, so that there is enough of it to see. As many as run at once are profiled in
+    any case: what a sample costs, it costs among others.
+
+    Args:
+        params: What each has for itself, by its name.
+        at_once: So many run at once.
+    """
+    groups: dict[Any, list[str]] = {}
+    for name, own in params.items():
+        number = own.get("epochs")
+        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+            rest = [
+                (key, type(value), value if isinstance(value, (int, float, str, type(None))) else id(value))
+                for key, value in own.items()
+                if key != "epochs"
+            ]
+            groups.setdefault(tuple(rest), []).append(name)
+    found: dict[str, Twin] = {}
+    for names in groups.values():
+        seen = max(names, key=lambda name: int(params[name]["epochs"]))
+        most = int(params[seen]["epochs"])
+        found |= {name: Twin(seen, params[name]["epochs"] / most) for name in names if name != seen}
+    spare = max(0, len(params) - max(at_once, len(params) - len(found)))
+    few = sorted(found, key=lambda name: found[name].times)[
+        :spare
+    ]  # the shortest, of which there is least to see
+    return {name: found[name] for name in few}
 
 
 def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> int:
@@ -139,6 +182,12 @@ def _clones(stream: str) -> dict[str, tuple[str, float]]:
     return {
         name: (parent.name, parent.samples * per_sample.get(name, 1.0)) for name, parent in parents.items()
     }
+
+
+def _left_s(ends: Ends, stream: str) -> dict[str, float]:
+    """Return in how many seconds the trials on a stream end, as far as that is seen."""
+    known = ends.of({trial.name: stream for trial in trials.own if trial.state not in ENDED})
+    return {name: leaver.left_s for name, leaver in known.items()}
 
 
 def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str]:

@@ -27,7 +27,7 @@ from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import Listed, fit_devices, left_after
 from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
 from tsnb.planners.timeline import Span
-from tsnb.sweeps.queueing import Places
+from tsnb.sweeps.queueing import Leaver, Places
 from tsnb.sweeps.wall_clock import clock_span, read_until
 
 __all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "read_threads"]
@@ -38,6 +38,8 @@ LEAST_S = 1.0
 """A pace over a shorter time says nothing."""
 MOST = 5.0
 """No more than so many times longer, or shorter, is believed."""
+MOMENT_S = 1e-3
+"""What is left of the start of one that has not had its first batch, and for all that is known could take it."""
 TRUST = 0.5
 """How far a new pace moves the stretch, as a share of the way (of its logarithm)."""
 
@@ -139,6 +141,7 @@ class PlannedPlaces(Places):
         taken: How many samples each running trial has taken so far, by name; may lack some.
         clones: Trials that run beside those of the sweep as clones of them: of each its parent's name, and how many
             samples that had taken by then.
+        left_s: In how many seconds running trials end, as they go now, by name; may lack some.
         rounds: Lists that are tried each time.
     """
 
@@ -150,22 +153,23 @@ class PlannedPlaces(Places):
         clock: Callable[[], float],
         taken: Callable[[], Mapping[str, float]],
         clones: Callable[[], Mapping[str, tuple[str, float]]] = dict,
+        left_s: Callable[[], Mapping[str, float]] = dict,
         rounds: int = ROUNDS,
     ) -> None:
-        super().__init__(at_once)
+        super().__init__(at_once, clock=clock)
         self.foresight: Foresight | None = None
         self.firsts: dict[str, Span] = {}
         self.stretch = 1.0
         self.threads: dict[str, int] = {}
         self._conditions = conditions
-        self._clock = clock
         self._samples_taken = taken
         self._clones = clones
+        self._left_s = left_s
         self._rounds = rounds
         self._stale = True
-        self._began_s: dict[str, float] = {}
         self._samples: dict[str, float] = {}
         self._before: tuple[float, list[Job]] | None = None
+        self._found: Listed | None = None
 
     def add(self, names: Iterable[str]) -> None:
         """Let trials wait; those of which nothing is known are refused.
@@ -182,7 +186,7 @@ class PlannedPlaces(Places):
         self._stale = True
 
     def end(self, name: str) -> None:
-        """Note that a trial has ended; its place is free."""
+        """Note that a trial has ended."""
         super().end(name)
         self._stale = True
 
@@ -200,10 +204,10 @@ class PlannedPlaces(Places):
         self._follow(now_s, running)
         found = self._planned(now_s, running)
         starting = self._first(found, running)
-        self._taken.update(starting)
+        self._found = found
         for name in starting:
             self._waiting.remove(name)
-            self._began_s[name] = now_s
+        self._note(starting)
         if not starting and not running:
             self._give_up()
         self._before = now_s, [*running, *map(self._job, starting)]
@@ -265,7 +269,7 @@ class PlannedPlaces(Places):
                 continue
             job, taken = self._job(parent), self._samples.get(name, 0.0) + before.get(name, 0.0)
             waited_s = now_s - self._began_s.setdefault(name, now_s)
-            start_s = 0.0 if taken else max(0.0, job.start_s - waited_s)
+            start_s = 0.0 if taken else max(MOMENT_S, job.start_s - waited_s)
             found.append(replace(job, name=name, samples=max(0.0, job.samples - taken), start_s=start_s))
         return found
 
@@ -344,6 +348,33 @@ class PlannedPlaces(Places):
                 break
             first.append(name)
         return first
+
+    def _leavers(self) -> list[Leaver] | None:
+        """Return when those that run end: as is seen of them, else as the plan has it, which may be a third off."""
+        found, epoch, now_s = self._found, self._conditions.feed.epoch_samples, self._clock()
+        if found is None or not epoch:
+            return None
+        running = self._running(now_s)
+        ends_s = self.foresight.ends_s if self.foresight else {}
+        left_s = {name: end_s - now_s for name, end_s in ends_s.items()} | dict(self._left_s())
+        leavers = [Leaver(job.name, left_s.get(job.name, math.inf), job.samples / epoch) for job in running]
+        over = max(0, len(leavers) - len(self._early) - found.at_once)  # the list has fewer at once than run
+        return sorted(leavers, key=lambda leaver: leaver.left_s)[over:]
+
+    def _in_line(self) -> list[str]:
+        """Return those that wait and are in the list, in its order."""
+        return [] if self._found is None else [name for name in self._found.order if name in self._waiting]
+
+    def _start_s(self, name: str) -> float:
+        """Return how long its start took when it was profiled."""
+        job = self._job(name)
+        return job.start_s if job.early else math.inf
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        """Return whether memory, and that of GPUs, holds these and all that run."""
+        there = [*self._running(self._clock()), *map(self._job, names)]
+        used = sum(job.memory_bytes for job in there)
+        return used <= self._conditions.memory_bytes and fit_devices(there)
 
     @property
     def late(self) -> dict[str, str]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.config import MAX_CONSUMERS
+from tsnb.experiments.board import trials
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
@@ -22,6 +23,7 @@ from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.options import runs_here
 from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.early import LivePlaces
 from tsnb.sweeps.names import naming_of, title_of, trial_names
 from tsnb.sweeps.planned import PlannedPlaces, PlanWish
 from tsnb.sweeps.queueing import Places
@@ -65,7 +67,8 @@ def sweep(
             choice, or a list of values. With a grid too, the grid is run for every draw.
         n: How many combinations are drawn from the space.
         at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
-            two for each core, else two for each core; on a cluster as many as it has room for.
+            two for each core, else two for each core; on a cluster as many as it has room for. The next one's process is
+            started a moment before a place comes free, where there is memory for both.
         rotate: Have all trials live side by side from the start, and train by turns: each gets so many batches, then
             the next ones have their turn. `at_once` is then how many train at the same time. Each batch is prepared
             once for all, and kept until the last has had it; a trial that waits keeps its memory.
@@ -301,7 +304,11 @@ def start(
         here = outlet or outlet_here(title)
         course = Settled(title, plan, params, here)
         if wish is None:
-            places = Places(at_once or most)
+            places = (
+                LivePlaces(at_once or most, trials.get)
+                if runs_here(plan.options.engine)
+                else Places(at_once or most)
+            )
             places.add(params)
         else:
             from tsnb.sweeps.forecast import plan_places  # needs torch

@@ -161,7 +161,11 @@ class StateKeeper:
         """Return the numbers of the epochs, from the one that was reached."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise ValueError(f"tsnb.epochs({count!r}): give a whole number of epochs, 0 or more.")
-        return range(count) if self.trial is None else _Epochs(self, count)
+        if self.trial is not None:
+            return _Epochs(self, count)
+        if self.nowhere:  # a trial that keeps no states: its stream is told how many it takes all the same
+            attach_defaults.epochs = count
+        return range(count)
 
     def each(self, count: int) -> Iterator[int]:
         """Yield the numbers of the epochs, and keep states between them."""
