@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import statistics
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 from tsnb.errors import TsnbError
@@ -21,7 +22,7 @@ from tsnb.sweeps.queueing import Leaver, Places
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["Ends", "LivePlaces"]
+__all__ = ["Remaining", "LivePlaces"]
 
 SAFE = 1.5
 """A trial is taken to need so many times the memory of the largest of its siblings."""
@@ -41,9 +42,9 @@ class LivePlaces(Places):
     """
 
     def __init__(self, at_once: int, trial_of: Callable[[str], Trial | None]) -> None:
-        super().__init__(at_once)
+        super().__init__(at_once, clock=time.monotonic)
         self._trial_of = trial_of
-        self._ends = Ends()
+        self._ends = Remaining()
 
     def _running(self) -> list[Trial]:
         found = [self._trial_of(name) for name in self._taken]
@@ -66,7 +67,7 @@ class LivePlaces(Places):
         return bool(sizes) and (free is None or free.size >= SAFE * len(names) * max(sizes))
 
 
-class Ends:
+class Remaining:
     """When consumers end, by how fast they went between two looks at their streams."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from tsnb.planning.profiling import Silent, Start, profile_name
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.early import Ends
+from tsnb.sweeps.early import Remaining
 from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish
 from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
@@ -111,7 +111,7 @@ def plan_places(
         clock=time.time,
         taken=lambda: samples_taken(costs.stream),
         clones=lambda: _clones(costs.stream),
-        left_s=partial(_left_s, Ends(), costs.stream),
+        left_s=partial(_left_s, Remaining(), costs.stream),
     )
     places.add(params)
     for line in _said(places, costs, wish):
@@ -184,7 +184,7 @@ def _clones(stream: str) -> dict[str, tuple[str, float]]:
     }
 
 
-def _left_s(ends: Ends, stream: str) -> dict[str, float]:
+def _left_s(ends: Remaining, stream: str) -> dict[str, float]:
     """Return in how many seconds the trials on a stream end, as far as that is seen."""
     known = ends.of({trial.name: stream for trial in trials.own if trial.state not in ENDED})
     return {name: leaver.left_s for name, leaver in known.items()}
