@@ -22,7 +22,7 @@ from tsnb.sweeps.queueing import Leaver, Places
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["Remaining", "LivePlaces"]
+__all__ = ["LivePlaces", "Remaining"]
 
 SAFE = 1.5
 """A trial is taken to need so many times the memory of the largest of its siblings."""

@@ -67,8 +67,8 @@ def sweep(
             choice, or a list of values. With a grid too, the grid is run for every draw.
         n: How many combinations are drawn from the space.
         at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
-            two for each core, else two for each core; on a cluster as many as it has room for. The next one's process is
-            started a moment before a place comes free, where there is memory for both.
+            two for each core, else two for each core; on a cluster as many as it has room for. The next one's process
+            is started a moment before a place comes free, where there is memory for both.
         rotate: Have all trials live side by side from the start, and train by turns: each gets so many batches, then
             the next ones have their turn. `at_once` is then how many train at the same time. Each batch is prepared
             once for all, and kept until the last has had it; a trial that waits keeps its memory.
