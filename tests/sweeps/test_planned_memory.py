@@ -12,7 +12,7 @@ from tests.spilling.test_spilled import DISK
 from tests.system.scripts import Script, scripts
 
 MIB = 1 << 20
-LIMIT = 800 * MIB
+LIMIT = 640 * MIB
 
 TRAIN = """
 import torch
@@ -72,8 +72,9 @@ with tsnb.serve(loader, name="limited"):
     try: plain.wait()
     except Exception as error: print(error, file=sys.stderr)
     say("plain", *(trial.state for trial in plain.values()))
-    sweep = tsnb.sweep(
-        train, grid=grid, where="{DISK}", name="s", seed=1, plan=True, choose={{"limit": [None, "96MiB"]}}
+    choose = {{"limit": [None, "96MiB"]}}
+    sweep = tsnb.sweep(  # one at a time: else both may be spilled, to run at once
+        train, grid=grid, where="{DISK}", name="s", seed=1, plan=True, choose=choose, at_once=1
     )
     sweep.wait()
     say("planned", *(sweep[name].state for name in sweep.params))
