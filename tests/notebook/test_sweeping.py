@@ -82,8 +82,8 @@ def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.C
         assert "only a plan chooses among several values. Add plan=True (--plan)" in "".join(
             capsys.readouterr()
         )
-        shell.run_cell(f"%%trial c --grid wide=0,1 --plan --choose limits=None,1\n{cell}")
-        assert "the cell reads no variable 'limits'" in "".join(capsys.readouterr())
+        shell.run_cell(f"%%trial c --grid wide=0,1 --plan --choose limit=None,1 --choose other=1,2\n{cell}")
+        assert "the cell reads no variable 'other'" in "".join(capsys.readouterr())
         line = "%%trial c --grid wide=0,1 --plan --device cpu, --choose limit=None,'2GiB'"
         found = shell.run_cell(f"{line}\n{cell}")
         found.raise_error()

@@ -61,6 +61,32 @@ def test_a_trial_that_dies_or_fails_with_what_is_preferred_is_run_with_the_next_
     assert again.wait(HANG_S).result()[:2] == (800, "2GiB")
 
 
+FRAGILE = """
+def train(fragile):
+    import os
+    import tsnb
+    for _ in tsnb.attach():
+        others = [each for each in tsnb.status("numbers").consumers if each.state != "gone"]
+        if fragile and len(others) > 1:
+            os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_trial_that_dies_beside_others_is_profiled_again_alone(
+    numbers: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The system may have killed it for the memory of another: by itself it is seen, and nothing is assumed of it."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(FRAGILE, made)
+    sweep = tsnb.sweep(made["train"], grid={"fragile": [0, 1, 2]}, plan=True, at_once=1, name="t")
+    sweep.wait(HANG_S)
+    assert {trial.state for trial in sweep.values()} == {"done"}
+    said = capsys.readouterr().out
+    assert "is taken to cost" not in said and "died" not in said
+
+
 @pytest.mark.slow
 @pytest.mark.system
 def test_each_trial_gets_one_of_the_devices(numbers: Any, capsys: pytest.CaptureFixture[str]) -> None:

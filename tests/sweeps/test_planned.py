@@ -350,6 +350,10 @@ def test_a_trial_that_waits_goes_to_the_device_that_came_free() -> None:
     assert world.places.gives(stays)["device"] == on[stays], "one that runs stays"
     running = {each.name: each.device for each in world.places._running(world.now_s)}
     assert running == {then: on["long"], stays: on[stays]}
+    world.running[then] = world.now_s
+    world.end(stays)
+    (last,) = world.places.start()
+    assert world.places.gives(last)["device"] == on[stays], "the other is taken by one that runs"
 
 
 def test_what_does_not_fit_is_started_with_the_value_with_which_it_does() -> None:

@@ -263,12 +263,12 @@ def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
             continue
         if name in plan.sets:
             raise ValueError(
-                f"the cell sets {name!r} itself, so all trials of this sweep would be the same: take that line out, "
+                f"the cell sets {name!r} itself, so a value for it would make no difference: take that line out, "
                 f"and the cell finds {name!r} as a variable. Nothing was started."
             )
         hint = did_you_mean(name, plan.reads)
         raise ValueError(
-            f"the cell reads no variable {name!r}, so all trials of this sweep would be the same.{hint} If it reads it "
+            f"the cell reads no variable {name!r}, so a value for it would make no difference.{hint} If it reads it "
             "in a way that cannot be seen, run it with --no-check. Nothing was started."
         )
 
