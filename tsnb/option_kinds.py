@@ -19,6 +19,7 @@ __all__ = [
     "is_size",
     "is_whole",
     "one_of",
+    "read_devices",
     "seconds",
     "share",
     "whole",
@@ -123,6 +124,11 @@ def share(wanted: str, metavar: str = "2%") -> Kind:
 
 def _read_share(text: str) -> float:
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
+def read_devices(text: str) -> str | tuple[str, ...]:
+    """Read a device, or several with commas between them, of which a planned sweep chooses one for each trial."""
+    return tuple(word.strip() for word in text.split(",") if word.strip()) if "," in text else text
 
 
 def seconds(wanted: str, fits: Callable[[Any], bool]) -> Kind:

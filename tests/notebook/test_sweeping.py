@@ -60,9 +60,42 @@ def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
         assert list(sweep.not_started) == ["p-epochs10000000"]
         assert sweep["p-epochs3"].options["threads"] in {1, 2}
         said = capsys.readouterr().out
-        assert "not started, as it would not be done by" in said and "each with 1 thread and with 2" in said
+        assert (
+            "not started, as it would not be done by" in said
+            and "each with 1 torch thread and with 2" in said
+        )
         assert [bar.name for bar in tsnb.plot("plan").data] == ["planned", "in fact"]
         run(shell, "%trials")
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--choose` and `--device` on the cell's line: a variable that no trial differs by, and where each of them is."""
+    cell = (
+        "import tsnb, os\nif wide and limit is None: raise MemoryError('too wide')\n"
+        "got = limit, os.environ['CUDA_VISIBLE_DEVICES']\n"
+        "for (x,) in tsnb.attach():\n    pass"
+    )
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="chosen"):
+        shell.run_cell(f"%%trial c --grid wide=0,1 --choose limit=None,'2GiB'\n{cell}")
+        assert "only a plan chooses among several values. Add plan=True (--plan)" in "".join(
+            capsys.readouterr()
+        )
+        shell.run_cell(f"%%trial c --grid wide=0,1 --plan --choose limit=None,1 --choose other=1,2\n{cell}")
+        assert "the cell reads no variable 'other'" in "".join(capsys.readouterr())
+        line = "%%trial c --grid wide=0,1 --plan --device cpu, --choose limit=None,'2GiB'"
+        found = shell.run_cell(f"{line}\n{cell}")
+        found.raise_error()
+        sweep = found.result.wait(HANG_S)
+        assert {name: trial["got"] for name, trial in sweep.items()} == {
+            "c-wide0": (None, ""),
+            "c-wide1": ("2GiB", ""),
+        }
+        assert {trial.options["device"] for trial in sweep.values()} == {"cpu"}
+        said = capsys.readouterr().out
+        assert "c-wide1 is not run with limit=None: it failed while it was profiled" in said
+        assert "; limit=None, c-wide1 2GiB; device=cpu each" in said or "; limit=2GiB, c-wide0 None" in said
 
 
 @pytest.mark.slow

@@ -144,6 +144,13 @@ def test_trials_go_where_the_least_is_to_be_done_and_their_memory_is() -> None:
         here = [each for each in on if course.starts_s[each.name] <= now_s < course.ends_s[each.name]]
         assert fit_devices(here)
     assert course.ends_s.keys() == {each.name for each in jobs}
+    one_large = [job("large", 4000, device_bytes=8.0), job("small", 1000, device_bytes=1.0)]
+    on = spread(
+        one_large, {"cuda:0": 4.0, "cuda:1": 8.0}, [job("going", 9000, device="cuda:1", device_bytes=2.0)]
+    )
+    assert [each.device for each in on] == ["cuda:1", "cuda:0"], (
+        "it waits where it fits once the other has ended"
+    )
 
 
 def test_no_order_is_sooner_than_its_bound() -> None:

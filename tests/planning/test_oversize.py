@@ -13,6 +13,7 @@ import pytest
 from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
 from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planning import result
 from tsnb.planning.oversize import died, oversized, way_out
 from tsnb.planning.trial_costs import Cost, Profile, Profiled
@@ -45,7 +46,8 @@ def test_the_limit_is_a_size_of_half_the_memory_at_most(memory: float) -> None:
 def test_a_plan_with_a_trial_that_fits_nowhere_lets_it_run_alone() -> None:
     """No way fits, and it is not said that one does; nothing runs beside it."""
     jobs = [Job("huge", 1e4, 1e-3, 1e-3, 9.0), Job("small", 1e4, 1e-3, 1e-3, 1.0)]
-    ways = foretold({1: jobs}, FEED, FEED, 8, 4.0, 0.1)
+    alike = by_trial({Strategy(): jobs})
+    ways = foretold(alike, FEED, FEED, 8, 4.0, 0.1)
     assert not any(way.fits for way in ways)
     found = chosen(ways)
     assert found.way in {IN_TURN, LISTED} and "not enough memory" not in why(ways, found, "cores")
@@ -54,8 +56,8 @@ def test_a_plan_with_a_trial_that_fits_nowhere_lets_it_run_alone() -> None:
         schedule.ends_s["huge"] <= schedule.starts_s["small"]
         or schedule.ends_s["small"] <= schedule.starts_s["huge"]
     )
-    assert all(way.fits for way in foretold({1: jobs}, FEED, FEED, 8, 20.0, 0.1))
-    by_turns = {way.way: way.fits for way in foretold({1: jobs}, FEED, FEED, 8, 9.5, 0.1)}
+    assert all(way.fits for way in foretold(alike, FEED, FEED, 8, 20.0, 0.1))
+    by_turns = {way.way: way.fits for way in foretold(alike, FEED, FEED, 8, 9.5, 0.1)}
     assert by_turns == {IN_TURN: True, APART: False, STAGGERED: False, TOGETHER: False, LISTED: True}
 
 

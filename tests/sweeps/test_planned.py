@@ -27,11 +27,13 @@ from tsnb.kernels.hub import the_hub
 from tsnb.planners import timeline
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed, fit_devices, left_after, listed, within
+from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import show_plan
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish
+from tsnb.sweeps.plan_wish import PlanWish
+from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
 from tsnb.sweeps.wall_clock import clock_span, clock_time, read_until
 from tsnb.telemetry.eta import NO_ETA
@@ -51,6 +53,10 @@ def mix(seed: int, number: int) -> list[Job]:
     ]
 
 
+def threaded(number: int) -> Strategy:
+    return Strategy(number, (("threads", number),))
+
+
 class World:
     """Trials that go as fast as they really do, whatever was measured of them; no process, no clock but this."""
 
@@ -65,8 +71,15 @@ class World:
         believed = more.pop("believed", {each.name: each for each in jobs})
         self.threads = {1: believed, **more.pop("threads", {})}
         feed = more.pop("feed", FEED)
+        several = {threaded(number): each.values() for number, each in self.threads.items()}
         told = Conditions(
-            self.threads, feed, cores, memory, more.pop("off", 0.1), more.pop("end_s", float("inf"))
+            by_trial(several | more.pop("others", {})),
+            feed,
+            cores,
+            memory,
+            more.pop("off", 0.1),
+            more.pop("end_s", float("inf")),
+            devices=more.pop("devices", {}),
         )
         self.places = PlannedPlaces(
             more.pop("at_once", len(jobs)),
@@ -381,7 +394,11 @@ def test_each_trial_has_the_threads_with_which_all_are_done_soonest() -> None:
     for name in started:
         world.end(name)
     assert world.places.start() == ["c"]
-    assert world.places.threads == {"a": 1, "b": 2, "c": 2}
+    assert {name: world.places.gives(name) for name in "abc"} == {
+        "a": {"threads": 1},
+        "b": {"threads": 2},
+        "c": {"threads": 2},
+    }
 
 
 def test_a_trial_that_runs_keeps_its_threads() -> None:
@@ -395,7 +412,7 @@ def test_a_trial_that_runs_keeps_its_threads() -> None:
     world.clones["copy"] = "b", 1000.0
     running = {each.name: each for each in world.places._running(world.now_s)}
     assert running["b"].step_s == running["copy"].step_s == world.threads[2]["b"].step_s
-    assert world.places.threads["b"] == 2
+    assert world.places.gives("b") == {"threads": 2}
 
 
 def test_a_tie_gives_no_more_threads() -> None:
@@ -416,18 +433,103 @@ def test_more_are_done_by_a_time_with_more_threads() -> None:
     assert not found.late_s and found.threads["long"] == 2
 
 
-def test_several_threads_are_for_a_plan_to_choose() -> None:
-    """Without a plan, beside threads that are swept over, and what is no number: the error says what to do."""
-    assert PlanWish.of(True, None, (2, 1, 2)) == PlanWish(threads=(1, 2))
-    assert PlanWish.of(True, None, 2) == PlanWish() and PlanWish.of(False, None, 2) is None
-    assert PlanWish.of(False, "18:00", [1, 4]) is not None
+def test_a_trial_that_waits_goes_to_the_device_that_came_free() -> None:
+    """Divided by work at first; when those of one GPU are stopped early, what waits for the other goes there."""
+    jobs = [
+        replace(job(name, samples), device_bytes=6.0)
+        for name, samples in (("long", 4e5), ("b", 1.4e5), ("c", 1.4e5), ("d", 1.4e5))
+    ]
+    world = World(jobs, cores=32.0, memory=100.0, devices={"cuda:0": 8.0, "cuda:1": 8.0})
+    started = world.places.start()
+    assert len(started) == 2 and "long" in started, "one on each"
+    (stays,) = set(started) - {"long"}
+    on = {name: world.places.gives(name)["device"] for name in world.real}
+    assert [name for name, device in on.items() if device == on["long"]] == ["long"]
+    world.running = dict.fromkeys(started, 0.0)
+    world.go(1.0)
+    world.end("long")
+    (then,) = world.places.start()
+    assert world.places.gives(then)["device"] == on["long"]
+    assert world.places.gives(stays)["device"] == on[stays], "one that runs stays"
+    running = {each.name: each.device for each in world.places._running(world.now_s)}
+    assert running == {then: on["long"], stays: on[stays]}
+    world.running[then] = world.now_s
+    world.end(stays)
+    (last,) = world.places.start()
+    assert world.places.gives(last)["device"] == on[stays], "the other is taken by one that runs"
+
+
+def test_what_does_not_fit_is_started_with_the_value_with_which_it_does() -> None:
+    """However much slower that is; what fits keeps the first value, unless more at once end sooner."""
+    plain, small = (Strategy(1, (("threads", 1), ("limit", limit))) for limit in (None, "2GiB"))
+    jobs = [job("small", 1e5, memory=1.0), job("large", 1e5, memory=9.0)]
+    spilled = [replace(each, step_s=each.step_s * 4, memory_bytes=each.memory_bytes * 0.5) for each in jobs]
+    told = Conditions(by_trial({plain: jobs, small: spilled}), FEED, 2.0, 6.0, 0.1)
+    places = PlannedPlaces(2, told, clock=lambda: 0.0, taken=dict)
+    places.add(["small", "large"])
+    places.start()
+    assert places.gives("small") == {"threads": 1, "limit": None}
+    assert places.gives("large") == {"threads": 1, "limit": "2GiB"}
+    assert all(each.memory_bytes <= 6.0 for each in places._running(0.0))
+
+
+def test_several_threads_and_devices_are_for_a_plan_to_choose() -> None:
+    """Without a plan, beside values that are swept over, and what is invalid: the error says what to do."""
+    assert PlanWish.of(True, None, threads=(2, 1, 2)) == PlanWish(threads=(1, 2))
+    assert PlanWish.of(True, None, threads=2) == PlanWish() and PlanWish.of(False, None, threads=2) is None
+    assert PlanWish.of(False, "18:00", threads=[1, 4]) is not None
     with pytest.raises(ValueError, match=r"threads=\(1, 2\): only a plan chooses.*Add plan=True \(--plan\)"):
-        PlanWish.of(False, None, (1, 2))
+        PlanWish.of(False, None, threads=(1, 2))
     with pytest.raises(ValueError, match="threads are swept over, so each trial has its own already"):
-        PlanWish.of(True, None, (1, 2), ["lr", "threads"])
+        PlanWish.of(True, None, threads=(1, 2), swept=["lr", "threads"])
     for wrong in ((0, 2), (), (1.5,), ("2",), (True, 2)):
         with pytest.raises(ValueError, match="give a number from 1 on, or several"):
-            PlanWish.of(True, None, wrong)
+            PlanWish.of(True, None, threads=wrong)
+    assert PlanWish.of(True, None, device=("cpu", "cpu")) == PlanWish(devices=("cpu",))
+    assert PlanWish.of(True, None, device="cpu") == PlanWish()
+    with pytest.raises(
+        ValueError, match=r"device=\('cpu',\): only a plan chooses among several devices.*--plan"
+    ):
+        PlanWish.of(False, None, device=("cpu",))
+    with pytest.raises(ValueError, match="device is swept over, so each trial has its own already"):
+        PlanWish.of(True, None, device=("cpu",), swept=["device"])
+    with pytest.raises(ValueError, match="Give GPUs, or the CPU alone"):
+        PlanWish.of(True, None, device=("cpu", "meta"))
+    with pytest.raises(ValueError, match="give a device, or several"):
+        PlanWish.of(True, None, device=())
+    with pytest.raises(ValueError, match="cuda:99"):
+        PlanWish.of(True, None, device=("cuda:99",))
+
+
+def test_values_that_are_left_to_the_plan() -> None:
+    """All combinations with threads, the preferred one first; options, and what is given otherwise, are refused."""
+    found = PlanWish.of(True, None, threads=(1, 2), choose={"limit": [None, "2GiB", None]})
+    assert found is not None and found.params == {"limit": None} and found.options == {"threads": 1}
+    assert list(map(str, found.strategies(1))) == [
+        "1 torch thread, limit=None",
+        "2 torch threads, limit=None",
+        "1 torch thread, limit=2GiB",
+        "2 torch threads, limit=2GiB",
+    ]
+    assert PlanWish(threads=()).strategies(3) == [Strategy(3)] and not PlanWish().chooses
+    limit = {"limit": [None, "2GiB"]}
+    with pytest.raises(
+        ValueError, match=r"choose=.*only a plan chooses.*plan=True \(--plan\), or sweep over them"
+    ):
+        PlanWish.of(False, None, choose=limit)
+    for where, more in (("swept over", {"swept": ["limit"]}), ("given for all trials", {"given": ["limit"]})):
+        with pytest.raises(ValueError, match=f"limit is {where}, and left to the plan"):
+            PlanWish.of(True, None, choose=limit, **more)
+    for name, way in (
+        ("batch_size", "Sweep over it"),
+        ("epochs", "Sweep over it"),
+        ("threads", r"threads=\("),
+    ):
+        with pytest.raises(ValueError, match=way):
+            PlanWish.of(True, None, choose={name: [1, 2]})
+    for wrong in ([], "2GiB", [[1]], {None, 1}):
+        with pytest.raises(ValueError, match="give a list of numbers, text or None"):
+            PlanWish.of(True, None, choose={"limit": wrong})  # type: ignore[dict-item]
 
 
 def test_a_time_of_the_day_is_the_next_one() -> None:
@@ -543,16 +645,17 @@ def test_real_trials_have_the_threads_that_were_chosen(
     """In the process, in the function's argument of that name, in its options and records, and in the plan's words."""
     one = (job("t-width4", 4e3, 0.2), Job("t-width8", 4e3, 2e-3, 2e-3, 9 << 30))
     two = (one[0], replace(one[1], step_s=1e-3))
+    few, more = threaded(1), threaded(2)
     asked: list[Any] = []
     profiled: list[tuple[str, int]] = []
-    jobs: dict[int, tuple[Job, ...]] = {1: one, 2: two}
+    jobs: dict[Strategy, tuple[Job, ...]] = {few: one, more: two}
 
-    def measured(stream: str | None, starts: Mapping[int, Mapping[str, Any]], **_: Any) -> ServedCosts:
+    def measured(stream: str | None, starts: Mapping[Strategy, Mapping[str, Any]], **_: Any) -> ServedCosts:
         asked.append({number: list(each) for number, each in starts.items()})
         for each in starts.values():
             for start in each.values():
                 start(None)
-        return ServedCosts("numbers", jobs, FEED, 8.0, float(4 << 30), 0.1)
+        return ServedCosts("numbers", by_trial(jobs), FEED, 8.0, float(4 << 30), 0.1)
 
     def launched(plan: Any, outlet: Any) -> None:
         profiled.append((plan.name, plan.options.threads))
@@ -563,7 +666,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(THREADED, made)
     sweep = tsnb.sweep(made["train"], grid={"width": [4, 8]}, plan=True, threads=(2, 1), name="t").wait(120)
-    assert asked == [{1: ["t-width4", "t-width8"], 2: ["t-width4", "t-width8"]}]
+    assert asked == [{few: ["t-width4", "t-width8"], more: ["t-width4", "t-width8"]}]
     assert set(profiled) == {(f"tsnb-plan-t-width{width}", number) for width in (4, 8) for number in (1, 2)}
     assert {name: trial.result() for name, trial in sweep.items()} == {"t-width4": (1, 1), "t-width8": (2, 2)}
     assert sweep.plan is not None and {each.name for each in sweep.plan.trials} == set(sweep)
@@ -572,7 +675,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
     ]
     said = capsys.readouterr().out
     assert "wanted by" not in said
-    assert "profiling 2 trials, each with 1 thread and with 2 threads, to plan them" in said
+    assert "profiling 2 trials, each with 1 torch thread and with 2 torch threads, to plan them" in said
     assert "; 1 thread, t-width8 2" in said
     assert "t-width8 (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB" in said
     assert 'tsnb.spill(model, optimizer, limit="2048MiB")' in said and "runs alone, and may be killed" in said
@@ -580,43 +683,49 @@ def test_real_trials_have_the_threads_that_were_chosen(
         tsnb.sweep(made["train"], grid={"width": [4, 8]}, threads=(1, 2))
     with pytest.raises(ValueError, match="threads are swept over"):
         tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, threads=(1, 2), plan=True)
-    jobs = {2: (job("s-threads1"), job("s-threads2"))}
+    jobs = {Strategy(2): (job("s-threads1"), job("s-threads2"))}
     swept = tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, plan=True, name="s").wait(120)
-    assert asked[1:] == [{2: ["s-threads1", "s-threads2"]}], "swept over: each has its own, nothing is chosen"
+    assert asked[1:] == [{Strategy(2): ["s-threads1", "s-threads2"]}], (
+        "swept over: each has its own, nothing is chosen"
+    )
     assert [swept[f"s-threads{number}"].result() for number in (1, 2)] == [(1, 1), (2, 2)]
     capsys.readouterr()
-    jobs = {1: (job("u-width4"),)}
+    jobs = {Strategy(1): (job("u-width4"),)}
     tomorrow = datetime.now().astimezone() + timedelta(hours=23, minutes=50)
     tsnb.sweep(made["train"], grid={"width": [4]}, until=f"{tomorrow:%H:%M}", name="u").wait(120)
     day = clock_time(tomorrow.timestamp(), datetime.now().astimezone().timestamp())
     assert f"(wanted by {day});" in capsys.readouterr().out, "which day it was taken for"
 
 
-def test_a_trial_that_starts_with_other_threads_than_were_said_is_named(
+def test_a_trial_that_starts_with_something_else_than_was_said_is_named(
     page: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan of that moment counts; where it is as was said, and where nothing was chosen, no line comes."""
     made: dict[str, Any] = {"__name__": "__main__"}
-    exec("def train(x): return x", made)
+    exec("def train(x, limit=None): return x", made)
     params = {f"t-x{x}": {"x": x} for x in (1, 2, 3)}
     plan = plan_function(made["train"], {"x": 1}, name="t-x1", sweep="t")
     course = settled.Settled("t", plan, params, page)
     started: dict[str, Any] = {}
 
     def launched(plan: Any, outlet: Any) -> None:
-        started[plan.name] = plan.options.threads
+        started[plan.name] = plan.options.threads, plan.options.device, plan.params.get("limit")
         plan.discard()
 
     monkeypatch.setattr(settled, "launch", launched)
     course.launch("t-x3", None)
-    chosen = {"t-x1": 1, "t-x2": 1}
-    course.take_threads(chosen)
-    chosen["t-x2"] = 2
+    chosen: dict[str, dict[str, Any]] = {
+        name: {"threads": 1, "limit": None, "device": "cpu"} for name in params
+    }
+    course.take_choice(chosen.__getitem__)
+    chosen["t-x2"] = {"threads": 2, "limit": "2GiB", "device": "cpu"}
     for name in ("t-x1", "t-x2"):
         course.launch(name, None)
-    assert started == {"t-x1": 1, "t-x2": 2, "t-x3": None}
+    assert started == {"t-x1": (1, "cpu", None), "t-x2": (2, "cpu", "2GiB"), "t-x3": (None, None, None)}
     the_hub().call(asyncio.sleep(0))  # what was said is shown by its thread
-    assert page.text == "sweep 't': t-x2 starts with 2 torch threads, as the plan has it now\n"
+    assert page.text == (
+        "sweep 't': t-x2 starts with 2 torch threads and limit=2GiB, as the plan has it now\n"
+    )
     course.over()
 
 
@@ -647,7 +756,7 @@ def test_the_command_line_profiles_with_each_number_of_threads(numbers: Any, tmp
     began, *ends = [json.loads(row) for row in done.stdout.splitlines()]
     assert [end["state"] for end in ends] == ["done", "done"], done.stderr
     assert {end["metrics"]["threads"] for end in ends} <= {1, 2} and len(began["trials"]) == 2
-    assert "each with 1 thread and with 2 threads" in done.stderr
+    assert "each with 1 torch thread and with 2 torch threads" in done.stderr
     refused = run(line)
     assert refused.returncode == 1 and "Add plan=True (--plan), or give one" in refused.stderr
 

@@ -378,7 +378,7 @@ def test_what_cannot_be_a_sweep_starts_nothing() -> None:
     [
         (
             "rate = 0.1\nprint(rate)",
-            "the cell sets 'rate' itself, so all trials of this sweep would be the same",
+            "the cell sets 'rate' itself, so a value for it would make no difference",
         ),
         ("print(rates)", "reads no variable 'rate'.*Did you mean 'rates'.*--no-check"),
         ("print('done')", "the cell reads no variable 'rate'"),

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from tsnb.cli.arguments import named, numbers
+from tsnb.option_kinds import read_devices
 from tsnb.options import read_change
 from tsnb.steering import run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
@@ -30,6 +31,12 @@ def add_sweep_command(commands: Any) -> None:
         type=numbers,
         metavar="N[,N]",
         help="torch threads of each (1); 1,2 with --plan: those of them with which all are done soonest",
+    )
+    swept.add_argument(
+        "--device",
+        type=read_devices,
+        metavar="D[,D]",
+        help="the only device that each sees; cuda:0,cuda:1 with --plan: one of those",
     )
     swept.add_argument("--json", action="store_true", help="print a line of JSON for each trial that ends")
     swept.set_defaults(run=_sweep)
@@ -66,6 +73,10 @@ def _sweep(options: argparse.Namespace) -> int:
         given["plan"] = True
     if options.threads is not None:
         given["threads"] = options.threads if len(options.threads) > 1 else options.threads[0]
+    if options.device is not None:
+        given["device"] = options.device
+    if options.choose:
+        given["choose"] = dict(options.choose)
     rule = read_rule(options)
     return run_sweep(found, dict(options.grid), dict(options.sample), given, rule, json_lines=options.json)
 

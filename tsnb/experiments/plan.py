@@ -22,7 +22,7 @@ from tsnb.device_sharing.mps import with_mps
 from tsnb.experiments.memory_queue import too_large
 from tsnb.machine.placement import ANY_GPU, inside_name, place
 from tsnb.masks import is_plain_word, masked
-from tsnb.option_kinds import FLAG, SIZE, Kind, whole
+from tsnb.option_kinds import FLAG, SIZE, Kind, read_devices, whole
 from tsnb.options import ENGINE, RESTART, RESTARTS, check_options, option, read_setting, runs_here
 from tsnb.records.trackers import check_bridges
 from tsnb.records.writes import own_number
@@ -78,6 +78,8 @@ _THREADS = replace(
     plain=lambda value: tuple(map(int, value)) if isinstance(value, tuple) else int(value),
 )
 """Several numbers are for a planned sweep, which chooses one for each trial."""
+_DEVICE = replace(_text("D"), read=read_devices, fits=lambda value: isinstance(value, (str, tuple)))
+"""Likewise."""
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 _SETTINGS = Kind("NAME=VALUE", read_setting, lambda _: True, "NAME=VALUE", told=True, repeats=True)
 _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
@@ -93,8 +95,9 @@ class TrialOptions:
     batch_size: int | None = option(None, _COUNT, "samples in a batch that tsnb.attach() gives")
     device: str | None = option(
         None,
-        _text("D"),
-        "the only device that it sees: cuda:1, gpu, mig:UUID or cpu; batches are delivered there",
+        _DEVICE,
+        "the only device that it sees: cuda:1, gpu, mig:UUID or cpu; batches are delivered there; cuda:0,cuda:1 with "
+        "--plan: one of those",
     )
     mps_percent: int | None = option(None, _PERCENT, "share of that GPU's threads, where NVIDIA's MPS runs")
     seed: int | None = option(None, _SEED, "seeds random, numpy and torch")
@@ -148,7 +151,7 @@ class TrialOptions:
         plain = {
             "producer": _name_of(self.producer),
             "batch_size": _whole(self.batch_size),
-            "device": None if self.device is None else str(self.device),
+            "device": _device(self.device),
             "seed": _whole(self.seed),
             "threads": _whole(self.threads),
             "mps_percent": _whole(self.mps_percent),
@@ -178,6 +181,11 @@ class TrialOptions:
             raise ValueError(
                 f"trial {name!r}: threads={self.threads}: only a planned sweep chooses among several numbers, "
                 "tsnb.sweep(..., plan=True) or %%trial --grid ... --plan. Give one number."
+            )
+        if isinstance(self.device, tuple):
+            raise ValueError(
+                f"trial {name!r}: device={self.device}: only a planned sweep chooses among several devices, "
+                "tsnb.sweep(..., plan=True) or %%trial --grid ... --plan. Give one."
             )
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
@@ -243,6 +251,12 @@ def _whole(number: Any) -> Any:
         return operator.index(number)
     except TypeError:
         return number
+
+
+def _device(device: Any) -> Any:
+    """Return a device's name, torch's own too; of several a tuple, for `check` to refuse."""
+    several = isinstance(device, (list, tuple))
+    return tuple(map(str, device)) if several else None if device is None else str(device)
 
 
 def _size(size: Any) -> Any:

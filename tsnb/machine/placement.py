@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps
 from tsnb.machine.inventory import Gpu
 
-__all__ = ["ANY_GPU", "VISIBLE", "Placement", "inside_name", "place", "visible_gpus"]
+__all__ = ["ANY_GPU", "VISIBLE", "Placement", "inside_name", "known_devices", "place", "visible_gpus"]
 
 ANY_GPU = ("gpu", "cuda")
 """Words for any GPU: here the first one, on a cluster one that Ray chooses."""
@@ -77,6 +77,26 @@ def place(
     if mps_percent is not None:
         told[MPS_PERCENT] = _checked_percent(mps_percent, device, given)
     return Placement(told, inside_name(device))
+
+
+def known_devices(devices: Iterable[str]) -> tuple[str, ...]:
+    """Return several devices among which trials are divided, each once.
+
+    Args:
+        devices: Each as `place` takes it.
+
+    Raises:
+        ValueError: One does not exist, or the CPU is among GPUs.
+    """
+    found = tuple(dict.fromkeys(map(str, devices)))
+    for device in found:
+        place(device)
+    if "cpu" in found and len(found) > 1:
+        raise ValueError(
+            f"devices {', '.join(found)}: each trial is measured on one of them, and what was measured on a CPU says "
+            "nothing of a GPU. Give GPUs, or the CPU alone."
+        )
+    return found
 
 
 @functools.cache

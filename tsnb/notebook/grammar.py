@@ -245,7 +245,7 @@ TRIAL = _trial()
 """What stands behind `%%trial`."""
 
 
-_VALUES = re.compile(r"""(--(?:grid|sample)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")
+_VALUES = re.compile(r"""(--(?:grid|sample|choose)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")
 """An option and its values, unless all of them are in quotes: `--grid bits='8',16`, `--grid k={'a':1},{'a':2}`."""
 
 

@@ -141,7 +141,11 @@ class TsnbMagics(Magics):
           --rotate BATCHES                 all live side by side and train by turns of so many batches, --at-once N
                                            of them at a time
           --plan, --until 18:00            profile them, run them in the best order; start only what is done by then;
-                                           with --threads 1,2 each has what ends all of them soonest
+                                           with --threads 1,2 each has what ends all of them soonest, with --device
+                                           cuda:0,cuda:1 each gets one
+          --choose NAME=A,B                with --plan: a variable that is no difference between them; each has the
+                                           first, or another where it does not fit the memory with that, or all end
+                                           sooner; may be repeated
           --halving METRIC                 stops the worse half early, by this logged number, at step --every
                                            (100), then at twice as many, and so on; --keep 50%; --mode min|max
                                            for a metric whose name does not say which is good

@@ -361,6 +361,7 @@ SWEEP_OPTIONS = (
     "mode",
     "plan",
     "until",
+    "choose",
 )
 """What goes with parameters only."""
 
@@ -420,6 +421,7 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         check=given.check,
         plan=given.plan,
         until=given.until,
+        choose=dict(given.choose),
         **options,
     )
     return started.wait() if given.wait else started

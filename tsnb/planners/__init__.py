@@ -9,7 +9,7 @@
 | `fluid` | how fast unequal trials go beside each other |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `proof` | a bound that no order of them is sooner than, by a solver where one is installed |
-| `thread_counts` | how many torch threads each of them has, so that all are done soonest |
+| `strategies` | with how many torch threads each of them runs, on which GPU, and what else it is given |
 | `timeline` | when planned trials start and end: as planned, as it was, as foretold now |
 | `balancing` | when cores and threads move, and when they are given back |
 """

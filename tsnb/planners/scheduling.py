@@ -144,21 +144,28 @@ def fit_devices(jobs: Sequence[Job]) -> bool:
     return all(not job.device or used[job.device] <= job.device_room_bytes for job in jobs)
 
 
-def spread(jobs: Sequence[Job], room_bytes: Mapping[str, float]) -> list[Job]:
+def spread(jobs: Sequence[Job], room_bytes: Mapping[str, float], running: Sequence[Job] = ()) -> list[Job]:
     """Return trials on GPUs, each on one: the longest first, where the least is to be done and it fits.
 
-    Where it fits on none beside the others, it goes where the least is to be done; it has to wait there.
+    Where it fits on none beside the others, it goes where the least is to be done of those that it fits alone; it has
+    to wait there.
 
     Args:
         jobs: The trials.
         room_bytes: The GPUs, and their memory for all trials.
+        running: Trials that have started before, with the samples that are left to them; they stay where they are.
     """
     work = dict.fromkeys(room_bytes, 0.0)
     used = dict.fromkeys(room_bytes, 0.0)
+    for job in running:
+        if job.device in work:
+            work[job.device] += job.samples * job.step_s
+            used[job.device] += job.device_bytes
     found = {}
     for job in sorted(jobs, key=lambda job: -job.samples * job.step_s):
         fits = [device for device in work if used[device] + job.device_bytes <= room_bytes[device]]
-        device = min(fits or work, key=work.__getitem__)
+        alone = [device for device in work if job.device_bytes <= room_bytes[device]]
+        device = min(fits or alone or work, key=work.__getitem__)
         work[device] += job.samples * job.step_s
         used[device] += job.device_bytes
         found[job.name] = replace(job, device=device, device_room_bytes=room_bytes[device])

@@ -46,15 +46,18 @@ def way_out(memory_bytes: float) -> str:
     )
 
 
-def died(process: str, peak_bytes: float) -> str:
+def died(process: str, peak_bytes: float, *, alone: bool = True) -> str:
     """Say in words that a trial's process died while it was measured, and what to do if memory was the reason.
 
     Args:
         process: Whose process it was, "its process".
         peak_bytes: The largest memory that it was seen to have.
+        alone: Whether nothing smaller is tried anyhow; else it is only said.
     """
     if not (isfinite(peak_bytes) and peak_bytes > 0):
         return f"{process} died while it was measured"
+    if not alone:
+        return f"{process} died while it was measured, with {memory_text(peak_bytes)}"
     return (
         f"{process} died while it was measured, with {memory_text(peak_bytes)}. If it was killed for want of memory: "
         f"{way_out(peak_bytes)}"

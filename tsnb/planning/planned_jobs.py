@@ -1,4 +1,4 @@
-"""From what was measured to what the planners take: the trials, on which GPU each is, and the loader."""
+"""From what was measured to what the planners take: the trials, and the loader."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tsnb.machine.placement import place
 from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
-from tsnb.planners.scheduling import spread
 from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
 from tsnb.stalling import LoaderContention, Stalls
 
-__all__ = ["LEAST_OFF", "dragged", "feeds", "jobs_of", "known_devices", "makespan_off", "on_devices"]
+__all__ = ["LEAST_OFF", "dragged", "feeds", "jobs_of", "makespan_off"]
 
 LEAST_OFF = 0.08
 """No forecast is closer than this: with it the intervals of forty runs held four times in five (docs/before.md)."""
@@ -64,40 +62,6 @@ def makespan_off(
     whole_s = max(math.fsum(took_s.values()), 1e-12)
     theirs = math.hypot(*(each_s / whole_s * offs.get(name, 0.0) for name, each_s in took_s.items()))
     return math.hypot(LEAST_OFF, loader_off, max(theirs, least))
-
-
-def known_devices(devices: Sequence[str] | None) -> list[str]:
-    """Return the GPUs that were asked for.
-
-    Raises:
-        ValueError: One does not exist, or the devices are not given as a list.
-    """
-    if isinstance(devices, str):
-        raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
-    for device in devices or ():
-        place(device)
-    return list(devices or ())
-
-
-def on_devices(
-    jobs: Mapping[int, list[Job]], devices: Sequence[str], room_bytes: Mapping[str, float]
-) -> tuple[dict[str, str], dict[int, list[Job]]]:
-    """Give each trial one of some GPUs; return that, by name, and the trials on them.
-
-    Args:
-        jobs: The trials, by number of threads.
-        devices: The GPUs; none: trials stay where they were seen.
-        room_bytes: Memory of each GPU for all of them, by the GPU's name.
-    """
-    if not devices:
-        return {}, dict(jobs)
-    room = {device: room_bytes.get(device, math.inf) for device in devices}
-    gets = {job.name: job.device for job in spread(next(iter(jobs.values())), room)}
-
-    def placed(job: Job) -> Job:
-        return replace(job, device=gets[job.name], device_room_bytes=room[gets[job.name]])
-
-    return gets, {number: list(map(placed, each)) for number, each in jobs.items()}
 
 
 def feeds(

@@ -11,14 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
+from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import soonest_s
-from tsnb.planners.thread_counts import in_threads, steadied, with_threads
+from tsnb.planners.strategies import (
+    Strategy,
+    by_trial,
+    in_threads,
+    on_devices,
+    steadied,
+)
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
 from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.oversize import oversized
-from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, makespan_off, on_devices
+from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
@@ -339,8 +346,10 @@ def plan(
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds = asked.SECONDS.checked("seconds", seconds)
     some = threads if isinstance(threads, Sequence) and len(threads) else [threads]
-    numbers = tuple(dict.fromkeys(asked.THREADS.checked("threads", number) for number in some))
-    there, rooms = known_devices(devices), gpu_room_bytes()
+    numbers = sorted({asked.THREADS.checked("threads", number) for number in some})
+    if isinstance(devices, str):
+        raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
+    there, rooms = known_devices(devices or ()), gpu_room_bytes()
     memory_bytes = _free_bytes() if memory is None else asked.MEMORY.checked("memory", memory)
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
@@ -353,29 +362,30 @@ def plan(
         for number in numbers
     }
     several = [each.told(profiles[numbers[0]].costs[each.name].epochs) for each in several]
-    jobs = {
-        number: jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
+    measured = {
+        Strategy(number): jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
         for number, found in profiles.items()
     }
     offs = {
         name: max(found.costs[name].off for found in profiles.values()) for name in profiles[numbers[0]].costs
     }
-    gets, jobs = on_devices(steadied(jobs, offs), there, rooms)
-    has = told.cores if cores is None else cores
-    own, one = feeds(
-        told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in jobs[numbers[0]])
+    gets, jobs = on_devices(
+        steadied(by_trial(measured), offs), {device: rooms.get(device, math.inf) for device in there}
     )
-    one = dragged(one, jobs[numbers[0]], profiles[numbers[0]], told)
+    fewest = measured[Strategy(numbers[0])]
+    has = told.cores if cores is None else cores
+    own, one = feeds(told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in fewest))
+    one = dragged(one, fewest, profiles[numbers[0]], told)
     together_off = max(found.off for found in profiles.values())
-    off = makespan_off(jobs[numbers[0]], offs, told.off, together_off)
+    off = makespan_off(fewest, offs, told.off, together_off)
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
     taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}
-    limit = _limit(with_threads(jobs, choice.threads), one, has)
+    mine = {name: jobs[name][Strategy(number)] for name, number in choice.threads.items()}
+    limit = _limit(list(mine.values()), one, has)
     too_large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
     text = " ".join(part for part in (why(ways, choice, limit), too_large) if part)
     text += one_epoch_text([each.name for each in several if each.open_ended])
-    mine = {job.name: job for job in with_threads(jobs, choice.threads)}
     planned, proof_s = list(mine.values()), proven_s(list(mine.values()), one, has, memory_bytes)
     made = Plan(
         tuple(ways),

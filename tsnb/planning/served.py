@@ -9,7 +9,7 @@ The loader is not measured by itself, since it is another process's; its cost co
 
 What it costs a trial to take a sample is in the trial's own CPU seconds. How many epochs each takes, it says itself.
 
-Where several numbers of torch threads may be had, each trial runs with each of them, one number after the other.
+Where a trial may be run with several strategies, it runs with each of them, one after the other.
 
 Beside more others a sample costs more (caches, the memory bus), so no more are profiled at once than will train. Trials
 that differ in how many epochs they take alone cost the same a sample: one of them is profiled.
@@ -22,7 +22,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -34,7 +34,7 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
-from tsnb.planners.thread_counts import steadied
+from tsnb.planners.strategies import Jobs, Strategy, steadied
 from tsnb.planning.oversize import died
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import Start, in_waves
@@ -66,8 +66,8 @@ class ServedCosts:
 
     stream: str
     """The stream's name."""
-    jobs: Mapping[int, tuple[Job, ...]]
-    """The trials, by the number of their torch threads; in the same order for every number."""
+    jobs: Jobs
+    """Each trial with each strategy with which it can be run."""
     feed: LoaderCost
     """The stream's loader."""
     cores: float
@@ -82,11 +82,13 @@ class ServedCosts:
     """Trials that do not say how many epochs they take; one is assumed."""
     profiled_epochs: int = 0
     """Epochs of the stream that nobody else has taken; 0: somebody has taken some, before or meanwhile."""
+    room_bytes: Mapping[str, float] = field(default_factory=dict)
+    """What was free on each GPU before any of them ran, by its name."""
 
 
 def costs_on(
     stream: str | None,
-    starts: Mapping[int, Mapping[str, Start]],
+    starts: Mapping[Strategy, Mapping[str, Start]],
     *,
     twins: Mapping[str, Twin] = MappingProxyType({}),
     at_once: int | None = None,
@@ -95,8 +97,8 @@ def costs_on(
 
     Args:
         stream: Its name; None: the only one.
-        starts: By the number of torch threads and by name, what starts the trial with so many on that stream, under a
-            name of its own; the same trials for every number.
+        starts: By strategy, the preferred one first, and by name, what starts the trial with it on that stream, under a
+            name of its own; the same trials for every strategy.
         twins: Trials that are not among those, by name.
         at_once: So many will train at once at most; None: that is not known.
 
@@ -114,20 +116,22 @@ def costs_on(
             "until= out, or serve a loader that has one"
         )
     meter = Meter(name)
-    found: dict[int, dict[str, Profiled]] = {}
-    for number in sorted(starts):
-        failed = {each for seen in found.values() for each, one in seen.items() if one.failed}
-        going = {each: start for each, start in starts[number].items() if each not in failed}
-        found[number] = in_waves(
-            going, meter.look, threads=number, memory_bytes=memory_bytes, patient=True, most=at_once
-        )
+    found: dict[Strategy, dict[str, Profiled]] = {}
+    for strategy, several in starts.items():
+        failed = {
+            each
+            for other, seen in found.items()
+            for each, one in seen.items()
+            if one.failed and other.values == strategy.values
+        }
+        going = {each: start for each, start in several.items() if each not in failed}
+        found[strategy] = _seen(going, meter, strategy.threads, memory_bytes, at_once)
     samples = meter.batch_samples(one for seen in found.values() for one in seen.values()) * epoch_batches
-    names = list(starts[min(starts)])
+    names = list(next(iter(starts.values())))
     epochs = {each: max(_epochs(seen.get(each)) for seen in found.values()) for each in names}
     costs, whys = _costs(found, {each: max(1, epochs[each]) * samples for each in names})
-    few = min(starts)
     if not any(costs.values()):
-        next(iter(found[few].values())).cost()  # raises: it says why
+        next(iter(next(iter(found.values())).values())).cost()  # raises: it says why
     typical = _middle(list(next(each for each in costs.values() if each).values()))
     known = [number for number in epochs.values() if number] or [1]
     seen = [each for each in names if any(each in mine for mine in costs.values())]
@@ -145,12 +149,15 @@ def costs_on(
         for each, twin in twins.items()
         if twin.of in unsure
     }
-    jobs = {number: _with_twins(each, twins) for number, each in jobs.items()}
-    jobs = {number: tuple(each) for number, each in steadied(jobs, offs).items()}
-    off = makespan_off(jobs[few], offs, LOADER_OFF)
+    for each, twin in twins.items():
+        of = jobs[twin.of]
+        jobs[each] = {
+            way: replace(job, name=each, samples=job.samples * twin.times) for way, job in of.items()
+        }
+    off = makespan_off([next(iter(each.values())) for each in jobs.values()], offs, LOADER_OFF)
     return ServedCosts(
         name,
-        jobs,
+        steadied(jobs, offs),
         replace(meter.cost(), epoch_samples=samples),
         available_cores(),
         memory_bytes,
@@ -158,17 +165,20 @@ def costs_on(
         unsure,
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
         meter.own_epochs,
+        rooms,
     )
 
 
-def _with_twins(jobs: Sequence[Job], twins: Mapping[str, Twin]) -> tuple[Job, ...]:
-    """Return trials, and those that one of them was profiled for."""
-    by_name = {job.name: job for job in jobs}
-    more = [
-        replace(by_name[twin.of], name=name, samples=by_name[twin.of].samples * twin.times)
-        for name, twin in twins.items()
-    ]
-    return (*jobs, *more)
+def _seen(
+    starts: Mapping[str, Start], meter: Meter, threads: int, memory_bytes: float, most: int | None
+) -> dict[str, Profiled]:
+    """Run trials for some batches each; those that died beside others once more, each alone.
+
+    The system may have killed another one than the one that was too large.
+    """
+    seen = in_waves(starts, meter.look, threads=threads, memory_bytes=memory_bytes, patient=True, most=most)
+    died_beside = {each: starts[each] for each in list(starts)[1:] if seen[each].trial.state == "lost"}
+    return seen | in_waves(died_beside, meter.look, threads=threads, memory_bytes=0.0, patient=True)
 
 
 def _epochs(seen: Profiled | None) -> int:
@@ -177,72 +187,69 @@ def _epochs(seen: Profiled | None) -> int:
 
 
 def _costs(
-    found: Mapping[int, Mapping[str, Profiled]], samples: Mapping[str, float]
-) -> tuple[dict[int, dict[str, Cost]], dict[int, dict[str, str]]]:
-    """Return what each trial costs with each number of threads, and of those that could not be profiled why not.
+    found: Mapping[Strategy, Mapping[str, Profiled]], samples: Mapping[str, float]
+) -> tuple[dict[Strategy, dict[str, Cost]], dict[Strategy, dict[str, str]]]:
+    """Return what each trial costs with each strategy, and of those that could not be profiled why not.
 
     Args:
-        found: The trials as they were seen, by number and name.
+        found: The trials as they were seen, by strategy and name.
         samples: What each takes in all, by name.
     """
-    costs: dict[int, dict[str, Cost]] = {number: {} for number in found}
-    whys: dict[int, dict[str, str]] = {number: {} for number in found}
-    for number, mine in found.items():
+    costs: dict[Strategy, dict[str, Cost]] = {strategy: {} for strategy in found}
+    whys: dict[Strategy, dict[str, str]] = {strategy: {} for strategy in found}
+    for strategy, mine in found.items():
         for each in samples:
             if (seen := mine.get(each)) is None:
-                whys[number][each] = "it failed with fewer"
+                whys[strategy][each] = "it failed with fewer threads"
                 continue
             try:
-                costs[number][each] = seen.cost()
+                costs[strategy][each] = seen.cost()
             except TsnbError as error:
                 if seen.trial.state == "done":  # too short to be profiled; but then how long it took is known
-                    costs[number][each] = _whole(seen, samples[each])
+                    costs[strategy][each] = _whole(seen, samples[each])
                 elif seen.trial.state == "lost":
-                    whys[number][each] = died("it", seen.memory_bytes).replace(
-                        "the process of it", "its process"
-                    )
+                    whys[strategy][each] = died("its process", seen.memory_bytes, alone=not strategy.values)
                 else:
-                    whys[number][each] = "it failed while it was profiled" if seen.failed else str(error)
+                    whys[strategy][each] = "it failed while it was profiled" if seen.failed else str(error)
     return costs, whys
 
 
 def _jobs(
     samples: Mapping[str, float],
-    costs: Mapping[int, Mapping[str, Cost]],
-    whys: Mapping[int, Mapping[str, str]],
+    costs: Mapping[Strategy, Mapping[str, Cost]],
+    whys: Mapping[Strategy, Mapping[str, str]],
     typical: Cost,
     room_bytes: Mapping[str, float] | None = None,
-) -> tuple[dict[int, tuple[Job, ...]], dict[str, str]]:
-    """Return the trials with each number of threads, and what is assumed of those that could not be profiled.
+) -> tuple[dict[str, dict[Strategy, Job]], dict[str, str]]:
+    """Return each trial with the strategies that could be profiled, and what is assumed where one could not.
 
-    One that lacks a number is taken to be the same with all of them, so that no other number gains it anything.
+    One of which none could is taken to have the preferred one, and to cost what the others do.
 
     Args:
         samples: What each takes in all, by name.
-        costs: By number and name.
+        costs: By strategy and name.
         whys: Why one lacks, likewise.
         typical: What the others cost.
         room_bytes: Memory of each GPU for all of them, by the GPU's name.
     """
-    jobs: dict[int, list[Job]] = {number: [] for number in costs}
+    jobs: dict[str, dict[Strategy, Job]] = {}
     unsure: dict[str, str] = {}
-    few = min(costs)
     for name, count in samples.items():
-        there = {number: mine[name] for number, mine in costs.items() if name in mine}
-        if lacking := [number for number in costs if number not in there]:
+        there = {strategy: mine[name] for strategy, mine in costs.items() if name in mine}
+        if lacking := [strategy for strategy in costs if strategy not in there]:
             why = whys[lacking[0]][name]
             unsure[name] = (
-                f"{name} has {few} torch thread{'s' if few > 1 else ''}: with {lacking[0]}, {why}"
+                f"{name} is not run with {lacking[0]}: {why}"
                 if there
                 else f"{name} is taken to cost what the others do: {why}"
             )
-            there = dict.fromkeys(costs, next(iter(there.values()), typical))
-        for number, cost in there.items():
+        jobs[name] = {}
+        for strategy, cost in (there or {next(iter(costs)): typical}).items():
             # starts are those of all: the first one's is longer, as it waits for the fork server
             start_s, start_cpu_s = (typical.start_s, typical.start_cpu_s) if cost.batches else (0.0, 0.0)
             job = cost.job(name, count, room_bytes or {})
-            jobs[number].append(replace(job, start_s=start_s, start_cpu_s=start_cpu_s, early=True))
-    return {number: tuple(each) for number, each in jobs.items()}, unsure
+            jobs[name][strategy] = replace(job, start_s=start_s, start_cpu_s=start_cpu_s, early=True)
+    return jobs, unsure
 
 
 def samples_taken(stream: str) -> dict[str, float]:

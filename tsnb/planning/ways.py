@@ -8,7 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import Schedule, apart, fit_devices, in_turn, listed, staggered
-from tsnb.planners.thread_counts import WORTH, in_threads, soonest, thread_counts, with_threads
+from tsnb.planners.strategies import (
+    WORTH,
+    Jobs,
+    Strategy,
+    best_strategies,
+    in_threads,
+    soonest,
+    with_strategies,
+)
 from tsnb.words import duration
 
 __all__ = [
@@ -67,7 +75,7 @@ class Foretold:
 
 
 def foretold(
-    jobs: Mapping[int, Sequence[Job]],
+    jobs: Jobs,
     own: LoaderCost,
     one: LoaderCost,
     cores: float,
@@ -77,7 +85,7 @@ def foretold(
     """Return all ways, in the order of the table, each with the numbers of threads that suit it.
 
     Args:
-        jobs: The trials, as they are with so many torch threads each; in the same order for every number.
+        jobs: The trials, each as it is with so many torch threads.
         own: A loader of a trial's own.
         one: The shared loader.
         cores: For all of it.
@@ -88,23 +96,28 @@ def foretold(
     def way(
         what: str, loader: LoaderCost, loaders: int, at_once: int, play: Callable[[Sequence[Job]], Schedule]
     ) -> Foretold:
-        threads = thread_counts(jobs, play)
-        mine = with_threads(jobs, threads)
+        suited = best_strategies(jobs, play)
+        mine = with_strategies(jobs, suited)
+        threads = {name: strategy.threads for name, strategy in suited.items()}
         used = sum(job.memory_bytes for job in mine) + loaders * loader.memory_bytes
         if at_once == 1:
             used = max(job.memory_bytes for job in mine) + loader.memory_bytes
         fits = used <= memory_bytes and (at_once == 1 or fit_devices(mine))
         return Foretold(what, play(mine), off, tuple(threads), at_once, fits, threads)
 
-    several = len(next(iter(jobs.values())))
+    several = len(jobs)
     turns = way(IN_TURN, own, 1, 1, lambda mine: in_turn(mine, own, cores))
     each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
-    offsets, apart_s = staggered(with_threads(jobs, each.threads), own, cores)
+    with_theirs = [jobs[name][Strategy(number)] for name, number in each.threads.items()]
+    offsets, apart_s = staggered(with_theirs, own, cores)
     later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
     all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
-    best, threads = soonest(jobs, one, cores, memory_bytes=memory_bytes)
-    alone = max(job.memory_bytes for job in with_threads(jobs, threads)) + one.memory_bytes
-    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, threads)
+    found = soonest(jobs, one, cores, memory_bytes=memory_bytes)
+    best = found.listed
+    alone = max(job.memory_bytes for job in with_strategies(jobs, found.strategies)) + one.memory_bytes
+    lists = Foretold(
+        LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, found.threads
+    )
     private = [turns, each, later] if several > 1 else [turns, each]
     return [*private, all_at_once, lists]
 

@@ -6,6 +6,7 @@ The decisions are `planned`'s; this gives it costs, the wall clock, the stream's
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -21,7 +22,7 @@ from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
-from tsnb.planners.thread_counts import in_threads
+from tsnb.planners.strategies import fitting, in_each
 from tsnb.planners.timeline import PlannedTrial, Timeline, show
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
@@ -30,9 +31,11 @@ from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.early import Remaining
-from tsnb.sweeps.planned import Conditions, PlannedPlaces, PlanWish
+from tsnb.sweeps.plan_wish import PlanWish
+from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.words import memory_text
 from tsnb.words import duration
 
 __all__ = ["plan_places", "show_plan", "watch_clones"]
@@ -58,7 +61,7 @@ def plan_places(
         plan: What the trials have in common.
         params: What each has for itself, by its name.
         at_once: How many run at once at most; None: as many as the plan finds best.
-        wish: By when they are to be done.
+        wish: By when they are to be done, and what is left to the plan.
         say: Shows a line to the user.
 
     Raises:
@@ -67,20 +70,21 @@ def plan_places(
     """
     if not isinstance(engine_of(plan), ThisMachine):
         raise ValueError("a plan is of this machine: leave plan= and until= out with engine='ray'.")
-    numbers = wish.threads or (_most_threads(plan, params),)
+    strategies = wish.strategies(_most_threads(plan, params))
+    each = f", each with {' and with '.join(map(str, strategies))}" if len(strategies) > 1 else ""
     twins = _twins(params, at_once or PLACES_A_CORE * math.ceil(available_cores()))
     alone = [name for name in params if name not in twins]
-    each = f", each with {' and with '.join(map(_threads, wish.threads))}" if len(numbers) > 1 else ""
     epochs = ", which differ in their epochs alone," if twins and len(alone) == 1 else ""
     some = f"{len(alone)} of {len(params)} trials{epochs}" if twins else f"{len(params)} trials"
     say(f"profiling {some}{each}, to plan them")
+    on = dict(zip(params, itertools.cycle({"device": device} for device in wish.devices)))
     starts = {
-        number: {
-            name: _starter(plan, name, {**own, "threads": number} if wish.threads else own)
+        strategy: {
+            name: _starter(plan, name, {**own, **dict(strategy.gives), **on.get(name, {})})
             for name, own in params.items()
             if name not in twins
         }
-        for number in numbers
+        for strategy in strategies
     }
     costs = costs_on(plan.options.producer, starts, twins=twins, at_once=at_once)
     if costs.open_ended and math.isfinite(wish.end_s):
@@ -90,13 +94,12 @@ def plan_places(
         )
     for assumed in costs.unsure.values():
         say(assumed)
-    sizes = {job.name: job.memory_bytes for job in costs.jobs[min(numbers)]}
     if assumed := one_epoch_text(costs.open_ended).strip():
         say(assumed)
-    if too_large := oversized(sizes, costs.memory_bytes):
-        say(f"{too_large} Until then it runs alone, and may be killed.")
+    for line in _too_large(costs):
+        say(line)
     told = Conditions(
-        {number: {job.name: job for job in jobs} for number, jobs in costs.jobs.items()},
+        costs.jobs,
         costs.feed,
         costs.cores,
         costs.memory_bytes,
@@ -104,6 +107,7 @@ def plan_places(
         wish.end_s,
         costs.stream,
         costs.profiled_epochs,
+        {device: costs.room_bytes.get(device, math.inf) for device in wish.devices},
     )
     places = PlannedPlaces(
         at_once or len(params),
@@ -156,8 +160,18 @@ def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> i
     return max([plan.options.threads or 1, *(int(own.get("threads") or 1) for own in params.values())])
 
 
-def _threads(number: int) -> str:
-    return f"{number} thread{'s' if number > 1 else ''}"
+def _too_large(costs: ServedCosts) -> list[str]:
+    """Say of trials that do not fit with what is preferred for them, or with nothing that there is."""
+    lines = []
+    for name, each in fitting(costs.jobs, costs.memory_bytes).items():
+        first, job = next(iter(costs.jobs[name].items()))
+        if first not in each:
+            size = job.memory_bytes if job.memory_bytes > costs.memory_bytes else job.device_bytes
+            lines.append(f"{name} is not run with {first}: it does not fit the memory ({memory_text(size)})")
+    sizes = {name: min(job.memory_bytes for job in each.values()) for name, each in costs.jobs.items()}
+    if too_large := oversized(sizes, costs.memory_bytes):
+        lines.append(f"{too_large} Until then it runs alone, and may be killed.")
+    return lines
 
 
 def _starter(plan: TrialPlan, name: str, own: Mapping[str, Any]) -> Start:
@@ -197,8 +211,9 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
     lines = []
     if found.order:
         last_s = max(found.ends_s.values()) - now_s
-        counts = {name: found.threads[name] for name in found.order}
-        order = ", ".join(found.order) + (f"; {in_threads(counts)}" if wish.threads else "")
+        order = "; ".join(
+            [", ".join(found.order), *in_each({name: places.gives(name) for name in found.order})]
+        )
         low, high = (duration(last_s * (1 + sign * costs.off)) for sign in (-1, 1))
         # a time that has passed today is tomorrow's: it is said which day was understood
         by = f" (wanted by {clock_time(wish.end_s, now_s)})" if math.isfinite(wish.end_s) else ""

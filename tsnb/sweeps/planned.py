@@ -8,8 +8,8 @@ With a time by which all must be done, only trials start that can be done by the
 included. The others wait: they may find time when one is stopped early or fails. When nothing runs any more and none
 fits, the sweep is over and says of each when it would have been done.
 
-Where several numbers of torch threads may be had, the list says how many each trial has (`planners.thread_counts`). A
-trial that has started keeps its number; those that wait may have another one in the next list.
+Where a trial may be run with several strategies, the list says with which (`planners.strategies`), and where there are
+several devices, on which. A trial that has started keeps both; those that wait may have others in the next list.
 
 How fast the trials really go, against what was foretold, is followed: forecasts are stretched by it.
 """
@@ -17,20 +17,18 @@ How fast the trials really go, against what was foretold, is followed: forecasts
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import Listed, fit_devices, left_after
-from tsnb.planners.thread_counts import ThreadedList, most_within, soonest
+from tsnb.planners.strategies import Jobs, Strategy, StrategyList, fitting, most_within, on_devices, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.queueing import Leaver, Places
-from tsnb.sweeps.wall_clock import clock_span, read_until
+from tsnb.sweeps.wall_clock import clock_span
 
-__all__ = ["Conditions", "Foresight", "PlanWish", "PlannedPlaces", "read_threads"]
+__all__ = ["Conditions", "Foresight", "PlannedPlaces"]
 
 ROUNDS = 600
 """Lists that are tried each time: a tenth of a second for a dozen trials."""
@@ -45,51 +43,11 @@ TRUST = 0.5
 
 
 @dataclass(frozen=True)
-class PlanWish:
-    """That a sweep is planned."""
-
-    end_s: float = math.inf
-    """By when all must be done, in seconds since 1970."""
-    threads: tuple[int, ...] = ()
-    """Numbers of torch threads of which each trial has one; empty: there is no choice."""
-
-    @classmethod
-    def of(
-        cls, plan: bool, until: str | datetime | None, threads: Any = None, swept: Iterable[str] = ()
-    ) -> PlanWish | None:
-        """Return what `tsnb.sweep` was asked for; None: no plan.
-
-        Args:
-            plan: Its argument.
-            until: Likewise; where it is given, a plan is made anyhow.
-            threads: Its option; several numbers are a choice.
-            swept: The parameters that each trial has for itself.
-
-        Raises:
-            ValueError: `until` is not a time, or has passed; or several numbers of threads are invalid, are given
-                without a plan, or beside threads that are swept over.
-        """
-        several = read_threads(threads) if isinstance(threads, (list, tuple, set, range)) else ()
-        if several and until is None and not plan:
-            raise ValueError(
-                f"threads={threads!r}: only a plan chooses among several numbers. Add plan=True (--plan), or give one."
-            )
-        if several and "threads" in swept:
-            raise ValueError(
-                f"threads={threads!r}: threads are swept over, so each trial has its own already. Leave these out, or "
-                "take threads out of the grid."
-            )
-        if until is None:
-            return cls(threads=several) if plan else None
-        return cls(read_until(until, datetime.now().astimezone()), several)
-
-
-@dataclass(frozen=True)
 class Conditions:
     """What the trials of a sweep cost, and what there is for them."""
 
-    jobs: Mapping[int, Mapping[str, Job]]
-    """Each trial, by the number of its torch threads and by name; with one number there is no choice."""
+    jobs: Jobs
+    """Each trial with each strategy that it may have; with one there is no choice."""
     feed: LoaderCost
     """The stream's loader."""
     cores: float
@@ -104,6 +62,8 @@ class Conditions:
     """The stream's name."""
     profiled_epochs: int = 0
     """Epochs of it that nobody has taken but these trials, while they were profiled."""
+    devices: Mapping[str, float] = field(default_factory=dict)
+    """Memory for all trials of each device among which they are divided; none: they stay where they were seen."""
 
 
 @dataclass(frozen=True)
@@ -120,8 +80,13 @@ class Foresight:
     """When each of them and of those that run will be done, by the clock."""
     late_s: Mapping[str, float]
     """Of trials that cannot be done in time, when they would be if they were added."""
-    threads: Mapping[str, int]
-    """Torch threads of each of those that have not started."""
+    strategies: Mapping[str, Strategy]
+    """That of each of those that have not started."""
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """Torch threads of each of those that have not started."""
+        return {name: strategy.threads for name, strategy in self.strategies.items()}
 
 
 class PlannedPlaces(Places):
@@ -132,7 +97,8 @@ class PlannedPlaces(Places):
         firsts: When each trial starts and ends as planned first, by name and the clock: those of the first plan, and
             others from when they came.
         stretch: How many times longer it takes than was foretold from the costs, as far as has been seen.
-        threads: Torch threads of each trial, by name: what it has if it has started, else what the last plan gives it.
+        strategies: That of each trial, by name: what it has if it has started, else what the last plan gives it.
+        devices: The device of each, likewise; empty where there is no choice.
 
     Args:
         at_once: How many run at once at most.
@@ -160,7 +126,9 @@ class PlannedPlaces(Places):
         self.foresight: Foresight | None = None
         self.firsts: dict[str, Span] = {}
         self.stretch = 1.0
-        self.threads: dict[str, int] = {}
+        self.strategies: dict[str, Strategy] = {}
+        self.devices: dict[str, str] = {}
+        self._jobs: dict[str, Job] = {}
         self._conditions = conditions
         self._samples_taken = taken
         self._clones = clones
@@ -179,9 +147,7 @@ class PlannedPlaces(Places):
         """
         some, jobs = list(names), self._conditions.jobs
         for name in some:
-            for each in jobs.values():
-                each[name]
-            self.threads[name] = min(jobs)
+            self.strategies[name], self._jobs[name] = next(iter(jobs[name].items()))
         super().add(some)
         self._stale = True
 
@@ -252,8 +218,17 @@ class PlannedPlaces(Places):
         return {name: (start_s, max(start_s, found.ends_s[name])) for name, start_s in starts.items()}
 
     def _job(self, name: str) -> Job:
-        """Return a trial as it is with its number of threads."""
-        return self._conditions.jobs[self.threads[name]][name]
+        """Return a trial as it is with its strategy, where it is."""
+        return self._jobs[name]
+
+    def gives(self, name: str) -> dict[str, Any]:
+        """Return the options and parameters that the plan has chosen for a trial, by their name.
+
+        Args:
+            name: The trial's.
+        """
+        device = {"device": self.devices[name]} if name in self.devices else {}
+        return {**dict(self.strategies[name].gives), **device}
 
     def _running(self, now_s: float) -> list[Job]:
         """Return the trials that run, and clones of them, with the samples that are left."""
@@ -265,7 +240,7 @@ class PlannedPlaces(Places):
         self._samples |= self._samples_taken()
         found = []
         for name, parent in parents.items():
-            if parent not in self.threads:
+            if parent not in self._jobs:
                 continue
             job, taken = self._job(parent), self._samples.get(name, 0.0) + before.get(name, 0.0)
             waited_s = now_s - self._began_s.setdefault(name, now_s)
@@ -293,11 +268,12 @@ class PlannedPlaces(Places):
     def _planned(self, now_s: float, running: Sequence[Job]) -> Listed:
         """Make the plan."""
         told = self._conditions
-        waiting = {number: [each[name] for name in self._waiting] for number, each in told.jobs.items()}
+        gets, waiting = on_devices({name: told.jobs[name] for name in self._waiting}, told.devices, running)
+        waiting = fitting(waiting, told.memory_bytes)
         clones = sum(job.name not in self._taken for job in running)
         left_s = (told.end_s - now_s) / (self.stretch * (1 + told.off))
         late: Mapping[str, float] = {}
-        chosen: ThreadedList
+        chosen: StrategyList
         if math.isinf(told.end_s):
             chosen = soonest(
                 waiting,
@@ -320,14 +296,16 @@ class PlannedPlaces(Places):
                 most=self.at_once + clones,
             )
         found = chosen.listed
-        self.threads |= chosen.threads
+        self.devices |= gets
+        self.strategies |= chosen.strategies
+        self._jobs |= {name: waiting[name][strategy] for name, strategy in chosen.strategies.items()}
         self.foresight = Foresight(
             found.order,
             found.at_once,
             {name: now_s + self.stretch * found.schedule.starts_s[name] for name in found.order},
             {name: now_s + self.stretch * end_s for name, end_s in found.schedule.ends_s.items()},
             {name: now_s + self.stretch * end_s for name, end_s in late.items()},
-            chosen.threads,
+            chosen.strategies,
         )
         ends_s = self.foresight.ends_s
         for name in (*found.order, *ends_s):
@@ -392,25 +370,6 @@ class PlannedPlaces(Places):
         why = self.late
         for name in self.clear():
             self.refused[name] = why[name]
-
-
-def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
-    """Return several numbers of torch threads, each once, the fewest first.
-
-    Args:
-        numbers: What was given.
-
-    Raises:
-        ValueError: One is not a whole number from 1 on, or there is none.
-    """
-    given = list(numbers)
-    try:
-        found = tuple(sorted({operator.index(number) for number in given if not isinstance(number, bool)}))
-    except TypeError:
-        found = ()
-    if not found or found[0] < 1 or any(isinstance(number, bool) for number in given):
-        raise ValueError(f"threads={numbers!r}: give a number from 1 on, or several: threads=(1, 2).")
-    return found
 
 
 def _origin(clone: str, clones: Mapping[str, str]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet
+from tsnb.planners.strategies import given_words
 from tsnb.sweeps.conductor import Launcher
 from tsnb.sweeps.marking import marked
 
@@ -35,31 +36,29 @@ class Settled(Launcher):
     ) -> None:
         self.title = title
         self.params = params
-        self._threads: Mapping[str, int] = {}
-        self._said: Mapping[str, int] = {}
+        self._gives: Callable[[str], Mapping[str, Any]] = lambda _: {}
+        self._said: Mapping[str, Mapping[str, Any]] = {}
         self._plan = plan
         self._here = here
         self._budget = Budget()
 
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start a trial, with parameters of its own."""
-        own = {**self.params[name], "name": name}
-        if (number := self._threads.get(name)) is not None:
-            own["threads"] = number
-            if number != self._said.get(name, number):
-                self.say(
-                    f"{name} starts with {number} torch thread{'s' if number > 1 else ''}, as the plan has it now"
-                )
-        plan = replanned(self._plan, own, gate)
+        chosen, said = self._gives(name), self._said.get(name, {})
+        if other := {word: value for word, value in chosen.items() if value != said.get(word, value)}:
+            words = " and ".join(given_words(*each) for each in other.items())
+            self.say(f"{name} starts with {words}, as the plan has it now")
+        plan = replanned(self._plan, {**self.params[name], **chosen, "name": name}, gate)
         return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
 
-    def take_threads(self, chosen: Mapping[str, int]) -> None:
-        """Have trials started with the torch threads that a plan has chosen.
+    def take_choice(self, gives: Callable[[str], Mapping[str, Any]]) -> None:
+        """Have trials started with what a plan has chosen for them.
 
         Args:
-            chosen: By the trial's name; may change until it starts, and is said where it is other than now.
+            gives: Returns the options and parameters of a trial, by its name; they may change until it starts, and it
+                is said where they are other than now.
         """
-        self._threads, self._said = chosen, dict(chosen)
+        self._gives, self._said = gives, {name: dict(gives(name)) for name in self.params}
 
     def note_profiled(self, epochs: int) -> None:
         """Have trials know how many epochs of their stream only the profile has taken: they have not missed those."""

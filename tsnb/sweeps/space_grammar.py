@@ -50,6 +50,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     for flag, read, metavar, told in (
         ("--grid", read_grid, "NAME=A,B", "values of a parameter; may be repeated"),
         ("--sample", read_sample, "NAME=uniform(A,B)", "what a parameter is drawn from; may be repeated"),
+        ("--choose", read_grid, "NAME=A,B", "with --plan: values of which it chooses one; may be repeated"),
     ):
         parser.add_argument(
             flag, type=in_its_words(read), action="append", default=[], metavar=metavar, help=told
@@ -130,6 +131,7 @@ def _check_population(given: argparse.Namespace) -> None:
         ("rotate", "all of its trials run at once"),
         ("plan", "all of its trials run at once, so there is no order to plan"),
         ("until", "all of its trials run at once, so there is no order to plan"),
+        ("choose", "all of its trials run at once, so there is no plan to choose"),
     ):
         if getattr(given, name):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --population; {why}")

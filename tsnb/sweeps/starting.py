@@ -25,7 +25,8 @@ from tsnb.options import runs_here
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.early import LivePlaces
 from tsnb.sweeps.names import naming_of, title_of, trial_names
-from tsnb.sweeps.planned import PlannedPlaces, PlanWish
+from tsnb.sweeps.plan_wish import PlanWish
+from tsnb.sweeps.planned import PlannedPlaces
 from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.race_table import Race, race
 from tsnb.sweeps.rungs import Halving, halving
@@ -51,6 +52,7 @@ def sweep(
     seed: int | None = None,
     plan: bool = False,
     until: str | datetime | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
     **options: Any,
 ) -> Sweep:
     """Run a function as many trials, each with other parameters, and return at once.
@@ -79,9 +81,14 @@ def sweep(
         plan: Profile the trials first, and run them in the order, as many at once, in which all are done soonest; that
             is found anew whenever one ends, fails, is stopped or is cloned. `at_once` is then the most. With several
             numbers of `threads`, `(1, 2)`, each is profiled with each of them, and has more than the fewest where all
-            are done sooner by that.
+            are done sooner by that. With several of `device`, `("cuda:0", "cuda:1")`, each gets one: the longest first,
+            where the least is to be done and it fits.
         until: By when all must be done: "18:00", "2026-11-24 08:00" or a datetime. A plan is made, and only what can be
             done by then is started; what is not, and why, is said (`Sweep.not_started`).
+        choose: Values of parameters by name that are no difference between trials but left to the plan, the preferred
+            one first: `{"limit": [None, "2GiB"]}`, for a function that says `tsnb.spill(net, optimizer, limit=limit)`
+            where there is one. Each trial is profiled with each; another value than the first is taken where the trial
+            does not fit the memory with that or fails with it, or where all are done sooner by 3 % at least.
         **options: Options of `tsnb.run` (producer, batch_size, threads, engine...) and arguments of the function that
             are the same in all trials.
 
@@ -99,10 +106,12 @@ def sweep(
         ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
     """
     params = settings(grid, space, n, seed)
-    wish, options = _wished(plan, until, options, params)
+    wish, options = _wished(plan, until, choose, options, params)
     template = name or name_of(fn)
     names = trial_names(template, params)
-    given = {**options, **params[0]} | ({} if seed is None else {"seed": seed})
+    given = {**options, **params[0], **(wish.params if wish else {})} | (
+        {} if seed is None else {"seed": seed}
+    )
     ours = {key: value for key, value in given.items() if key in OPTION_NAMES}
     ours |= {key: given.pop(key) for key in ("with_", "check") if key in options}
     own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
@@ -128,6 +137,7 @@ def sweep_cell(
     outlet: Outlet | None = None,
     plan: bool = False,
     until: str | datetime | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
     **options: Any,
 ) -> Sweep:
     """Run a cell as many trials, which find their parameters as variables, and return at once.
@@ -146,6 +156,7 @@ def sweep_cell(
         outlet: Where their output goes; left out: under the running cell.
         plan: As `sweep` takes it.
         until: Likewise.
+        choose: Likewise.
         **options: `plan.TrialOptions`, by name.
 
     Raises:
@@ -153,9 +164,10 @@ def sweep_cell(
     """
     names = trial_names(template, params)
     title = title_of(template)
-    wish, options = _wished(plan, until, options, params)
+    wish, options = _wished(plan, until, choose, options, params)
+    first = {**params[0], **(wish.params if wish else {})}
     told = settle_cell(
-        title, names[0], source, namespace, params[0], options, transform=transform, also=also, check=check
+        title, names[0], source, namespace, first, options, transform=transform, also=also, check=check
     )
     told = replace(told, naming=naming_of(template, params[0]))
     each = dict(zip(names, params, strict=True))
@@ -165,17 +177,25 @@ def sweep_cell(
 def _wished(
     plan: bool,
     until: str | datetime | None,
+    choose: Mapping[str, Sequence[Any]] | None,
     options: Mapping[str, Any],
     params: Sequence[Mapping[str, Any]],
 ) -> tuple[PlanWish | None, dict[str, Any]]:
-    """Return what is to be planned, and the trials' options: with the fewest threads, where a plan chooses of several.
+    """Return what is to be planned, and the trials' options: those that are preferred, where a plan chooses of several.
 
     Raises:
         ValueError: As `PlanWish.of`.
     """
-    wish = PlanWish.of(plan, until, options.get("threads"), params[0])
-    chosen = {"threads": min(wish.threads)} if wish is not None and wish.threads else {}
-    return wish, {**options, **chosen}
+    wish = PlanWish.of(
+        plan,
+        until,
+        threads=options.get("threads"),
+        device=options.get("device"),
+        choose=choose,
+        swept=params[0],
+        given=options,
+    )
+    return wish, {**options, **(wish.options if wish else {})}
 
 
 def prune_of(rule: Rule | None) -> Halving | Race | None:
@@ -246,12 +266,12 @@ def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
             continue
         if name in plan.sets:
             raise ValueError(
-                f"the cell sets {name!r} itself, so all trials of this sweep would be the same: take that line out, "
+                f"the cell sets {name!r} itself, so a value for it would make no difference: take that line out, "
                 f"and the cell finds {name!r} as a variable. Nothing was started."
             )
         hint = did_you_mean(name, plan.reads)
         raise ValueError(
-            f"the cell reads no variable {name!r}, so all trials of this sweep would be the same.{hint} If it reads it "
+            f"the cell reads no variable {name!r}, so a value for it would make no difference.{hint} If it reads it "
             "in a way that cannot be seen, run it with --no-check. Nothing was started."
         )
 
@@ -315,8 +335,8 @@ def start(
 
             places = plan_places(plan, params, at_once, wish, course.say)
             course.note_profiled(places.profiled_epochs)
-            if wish.threads:
-                course.take_threads(places.threads)
+            if wish.chooses:
+                course.take_choice(places.gives)
     except BaseException:
         plan.discard()
         raise
@@ -348,7 +368,7 @@ def _check_turns(
     if wish is not None:
         raise ValueError(
             "rotate= trains all trials side by side, so there is no order to plan, and plan= or until= make one: give "
-            "one of them."
+            "one of them. A plan runs all at once where that is soonest, which ends no later than turns."
         )
     if not runs_here(plan.options.engine):
         raise ValueError(

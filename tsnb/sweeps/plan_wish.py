@@ -1,0 +1,185 @@
+"""What a sweep leaves to its plan: by when all are done, with how many threads, on which device, with which value.
+
+A *strategy* of a trial is one combination of a number of threads and of a value for each parameter that `choose` names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from tsnb.experiments.plan import OPTION_NAMES
+from tsnb.machine.placement import known_devices
+from tsnb.planners.strategies import Strategy
+from tsnb.sweeps.spaces import require_no_name
+from tsnb.sweeps.wall_clock import read_until
+
+__all__ = ["PlanWish", "read_threads"]
+
+LISTS = (list, tuple, set, range)
+"""What several values of an option are given as."""
+
+
+@dataclass(frozen=True)
+class PlanWish:
+    """That a sweep is planned."""
+
+    end_s: float = math.inf
+    """By when all must be done, in seconds since 1970."""
+    threads: tuple[int, ...] = ()
+    """Numbers of torch threads of which each trial has one, the fewest first; empty: there is no choice."""
+    devices: tuple[str, ...] = ()
+    """Devices of which each trial has one; empty: there is no choice."""
+    choose: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    """Parameters, and the values of which each trial has one: the preferred one first."""
+
+    @classmethod
+    def of(
+        cls,
+        plan: bool,
+        until: str | datetime | None,
+        *,
+        threads: Any = None,
+        device: Any = None,
+        choose: Mapping[str, Sequence[Any]] | None = None,
+        swept: Collection[str] = (),
+        given: Collection[str] = (),
+    ) -> PlanWish | None:
+        """Return what `tsnb.sweep` was asked for; None: no plan.
+
+        Args:
+            plan: Its argument.
+            until: Likewise; where it is given, a plan is made anyhow.
+            threads: Its option; several numbers are a choice.
+            device: Likewise.
+            choose: Its argument: the values of each parameter, by name.
+            swept: The parameters that each trial has for itself.
+            given: Those that are the same in all trials.
+
+        Raises:
+            ValueError: `until` is not a time, or has passed; or what is to be chosen is invalid, given without a plan,
+                or beside values of it that are swept over.
+        """
+        several = read_threads(threads) if isinstance(threads, LISTS) else ()
+        on = _read_devices(device) if isinstance(device, LISTS) else ()
+        chosen = _read_choices(choose or {}, swept, given)
+        for name, asked, values in (("threads", threads, several), ("device", device, on)):
+            if values and until is None and not plan:
+                what = "numbers" if name == "threads" else "devices"
+                raise ValueError(
+                    f"{name}={asked!r}: only a plan chooses among several {what}. Add plan=True (--plan), or give one."
+                )
+            if values and name in swept:
+                verb = "are" if name == "threads" else "is"
+                raise ValueError(
+                    f"{name}={asked!r}: {name} {verb} swept over, so each trial has its own already. Leave these out, "
+                    f"or take {name} out of the grid."
+                )
+        if chosen and until is None and not plan:
+            raise ValueError(
+                f"choose={choose!r}: only a plan chooses among several values. Add plan=True (--plan), or sweep over "
+                "them: grid=."
+            )
+        if until is None:
+            return cls(math.inf, several, on, chosen) if plan else None
+        return cls(read_until(until, datetime.now().astimezone()), several, on, chosen)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether the plan has anything to choose for a trial."""
+        return bool(self.threads or self.devices or self.choose)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those options of a trial that the plan chooses, as they are preferred."""
+        threads = {"threads": self.threads[0]} if self.threads else {}
+        return {**threads, **({"device": self.devices[0]} if self.devices else {})}
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """Those parameters of a trial that the plan chooses, as they are preferred."""
+        return {name: values[0] for name, values in self.choose}
+
+    def strategies(self, threads: int) -> list[Strategy]:
+        """Return all strategies, the preferred one first: other values count less than more threads.
+
+        Args:
+            threads: Torch threads of a trial, where the plan does not choose them.
+        """
+        names = [name for name, _ in self.choose]
+        return [
+            Strategy(
+                number or threads,
+                (*([("threads", number)] if number else ()), *zip(names, values, strict=True)),
+            )
+            for values in itertools.product(*(values for _, values in self.choose))
+            for number in self.threads or (0,)
+        ]
+
+
+def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
+    """Return several numbers of torch threads, each once, the fewest first.
+
+    Args:
+        numbers: What was given.
+
+    Raises:
+        ValueError: One is not a whole number from 1 on, or there is none.
+    """
+    given = list(numbers)
+    try:
+        found = tuple(sorted({operator.index(number) for number in given if not isinstance(number, bool)}))
+    except TypeError:
+        found = ()
+    if not found or found[0] < 1 or any(isinstance(number, bool) for number in given):
+        raise ValueError(f"threads={numbers!r}: give a number from 1 on, or several: threads=(1, 2).")
+    return found
+
+
+def _read_devices(devices: Iterable[Any]) -> tuple[str, ...]:
+    """Return several devices, each once.
+
+    Raises:
+        ValueError: One does not exist, the CPU is among GPUs, or there is none.
+    """
+    if not (found := known_devices(devices)):
+        raise ValueError('device=(): give a device, or several: device=("cuda:0", "cuda:1").')
+    return found
+
+
+def _read_choices(
+    choose: Mapping[str, Sequence[Any]], swept: Collection[str], given: Collection[str]
+) -> tuple[tuple[str, tuple[Any, ...]], ...]:
+    """Return parameters and the values of each, each value once.
+
+    Raises:
+        ValueError: One is an option, is given otherwise too, or its values are not a list of plain ones.
+    """
+    require_no_name(dict(choose))
+    found = []
+    for name, values in choose.items():
+        if name in OPTION_NAMES or name == "epochs":
+            own = f" Give it by itself: {name}=(...)." if name in ("threads", "device") else ""
+            raise ValueError(
+                f"choose={{{name!r}: ...}}: a plan chooses how a trial is run, by parameters of its own that change "
+                f"nothing of what is trained, such as a limit for tsnb.spill.{own or ' Sweep over it: grid=.'}"
+            )
+        if name in swept or name in given:
+            where = "swept over" if name in swept else "given for all trials"
+            raise ValueError(f"{name} is {where}, and left to the plan (choose=): give one of them.")
+        if not isinstance(values, (list, tuple, range)) or not values or not all(map(_is_plain, values)):
+            raise ValueError(
+                f"choose={{{name!r}: {values!r}}}: give a list of numbers, text or None, the preferred one first, for "
+                'example choose={"limit": [None, "2GiB"]}.'
+            )
+        found.append((name, tuple(dict.fromkeys(values))))
+    return tuple(found)
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
