@@ -221,8 +221,12 @@ def in_order(
             measured(prepared.batch_s)
             crews[0].note(prepared)
             ready.update(enumerate(prepared.batches, prepared.first))
-            if prepared.error is not None:
-                failed[prepared.first + len(prepared.batches)] = prepared.error
+            failed.update(_error_in(prepared))
+
+
+def _error_in(prepared: Prepared) -> dict[int, ExceptionWrapper]:
+    """Return what a ticket's answer failed of, by the number of the batch."""
+    return {} if prepared.error is None else {prepared.first + len(prepared.batches): prepared.error}
 
 
 def _in_hand(crews: Sequence[WorkerCrew]) -> Iterator[Skipped]:
