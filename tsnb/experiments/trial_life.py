@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tsnb.errors import TsnbError
+from tsnb.errors import StopRequested, TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, asked, noted, written
 from tsnb.experiments.branches import Branch, KeptStart
@@ -346,7 +346,16 @@ class TrialLife(ABC):
 
     def show(self, kind: str, content: dict[str, Any]) -> None:
         """Show a message of the kernel's under its cell."""
-        self._relay.feed(kind, content)
+        if kind != "error" or not self._was_asked_for(content.get("ename")):
+            self._relay.feed(kind, content)
+
+    def _was_asked_for(self, error: Any) -> bool:
+        """Whether what its code raised only ends it as somebody wished: its last line says that, a traceback no more.
+
+        Args:
+            error: The error's class, by name.
+        """
+        return error == StopRequested.__name__ or (self._stopping and error == KeyboardInterrupt.__name__)
 
     def hear(self, news: News) -> None:
         """Take what the kernel tells."""
