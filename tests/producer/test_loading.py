@@ -532,7 +532,7 @@ def test_what_is_raised_once_the_end_is_told_is_shown_and_the_next_epoch_is_whol
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A worker that dies on its way out has nothing more to give: the epoch was whole, and who watches is told."""
-    calls = []
+    calls: list[WorkerCrew] = []
 
     def end(self: WorkerCrew) -> Any:
         prepared = told(self)
