@@ -125,8 +125,8 @@ def held_up(
 ) -> frozenset[str]:
     """Return the trials that have no known start as long as others are paused, whose places they wait for.
 
-    A plan takes it that a paused trial goes on at once. What it has start at that one's end or later waits for it, since
-    trials start in the plan's order.
+    A plan takes it that a paused trial goes on at once. What starts at that one's end or later waits for it,
+    since trials start in the plan's order.
 
     Args:
         starts_s: When each trial that has not started is to start, by the plan.
