@@ -270,6 +270,19 @@ class RemoteEpochs:
         del image
         self._hub.took.remote(self._key, self._ask, lease)
 
+    def _await_end(self) -> None:
+        """The hub has gone, and the watching thread ends this stream: wait a moment.
+
+        Raises:
+            LoaderFailed: It has not been ended for long.
+        """
+        self._looks_gone += 1
+        if self._looks_gone * GONE_LOOK_S > GONE_S:
+            raise LoaderFailed(
+                "the stream's hub, a process on its producer's machine, has ended. Serve the stream again."
+            )
+        time.sleep(GONE_LOOK_S)
+
     def _next(self) -> Any:
         """Return the next message of this ask; None when none has come for a moment."""
         while self._told:
@@ -277,12 +290,7 @@ class RemoteEpochs:
             if ask == self._ask:
                 return message
         if self.hub_gone:
-            self._looks_gone += 1
-            if self._looks_gone * GONE_LOOK_S > GONE_S:
-                raise LoaderFailed(
-                    "the stream's hub, a process on its producer's machine, has ended. Serve the stream again."
-                )
-            time.sleep(GONE_LOOK_S)  # the watching thread ends this stream
+            self._await_end()
             return None
         if self._poll is None:
             parts = self._untold(self._key)
