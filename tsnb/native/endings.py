@@ -22,10 +22,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import FrameType
+from types import CodeType, FrameType
 from typing import ClassVar, NoReturn, SupportsIndex
 
-__all__ = ["Bound", "ending"]
+__all__ = ["Bound", "ending", "raise_again"]
 
 LOOK_S = 0.0005
 """How often it is looked whether the main thread has come out of what ends."""
@@ -64,19 +64,25 @@ def _once(act: Callable[[], None]) -> Iterator[None]:
     except BaseException as interrupt:  # noqa: BLE001  # of any signal's handler
         with contextlib.suppress(Exception):
             act()
-        _raise_again(type(interrupt))
+        raise_again(type(interrupt), _once.__code__)
     if not closed:
         yield
 
 
-def _raise_again(kind: type[BaseException]) -> None:
+def raise_again(kind: type[BaseException], inside: CodeType) -> None:
+    """Have an exception of a signal's raised in the main thread once more, where it is not dropped.
+
+    Args:
+        kind: Its class.
+        inside: The code in which it would be: it is waited until the main thread has come out of that.
+    """
     with contextlib.suppress(RuntimeError):  # no thread is started any more: the interpreter is about to end
-        _thread.start_new_thread(_interrupt, (kind, threading.main_thread().ident or 0))
+        _thread.start_new_thread(_interrupt, (kind, threading.main_thread().ident or 0, inside))
 
 
-def _interrupt(kind: type[BaseException], main: int) -> None:
-    """Raise an exception in the main thread, once it is out of all endings. Runs in a thread of its own."""
-    while _is_ending(sys._current_frames().get(main)):
+def _interrupt(kind: type[BaseException], main: int, inside: CodeType) -> None:
+    """Raise an exception in the main thread, once it is out of some code. Runs in a thread of its own."""
+    while _is_inside(sys._current_frames().get(main), inside):
         time.sleep(LOOK_S)
     if kind is KeyboardInterrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.pthread_kill(main, signal.SIGINT)  # wakes a system call too
@@ -84,9 +90,9 @@ def _interrupt(kind: type[BaseException], main: int) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(kind))
 
 
-def _is_ending(frame: FrameType | None) -> bool:
+def _is_inside(frame: FrameType | None, code: CodeType) -> bool:
     while frame is not None:
-        if frame.f_code is _once.__code__:
+        if frame.f_code is code:
             return True
         frame = frame.f_back
     return False
