@@ -15,6 +15,7 @@ from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook import report_cells, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
 from tsnb.options import NOTEBOOK, StreamOptions, TuneOptions, help_of
+from tsnb.steering import way_to
 
 __all__ = ["TsnbMagics"]
 
@@ -57,7 +58,7 @@ def _way_elsewhere(command: str, name: str | None) -> Iterator[None]:
     try:
         yield
     except NoSuchTrial as error:
-        raise NoSuchTrial(f"{error}{runs.elsewhere(name or '', command)}") from error
+        raise NoSuchTrial(f"{error}{way_to(name or '', command)}") from error
 
 
 @magics_class

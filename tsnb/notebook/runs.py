@@ -8,7 +8,6 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell, set_up
@@ -27,7 +26,6 @@ from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import prune_of, sweep_cell
 from tsnb.sweeps.sweep import Sweep, find, live
 from tsnb.telemetry.observer import pause as pause_consumers
-from tsnb.telemetry.observer import status
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
@@ -36,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = [
     "SWEEP_OPTIONS",
     "clone",
-    "elsewhere",
     "extend",
     "interrupt",
     "interrupt_consumer",
@@ -147,38 +144,6 @@ def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]], at: in
     """
     made = trials[name].clone(new, at=at, **dict(changes))
     return f"trial {made.name!r} is {made.parent}"
-
-
-_VERBS = {
-    "stop": "",
-    "pause": "",
-    "resume": "",
-    "interrupt": "",
-    "set": " NAME=VALUE",
-    "clone": "",
-    "extend": " --epochs N",
-}
-"""What the command line does to a trial by the way of its stream, and what stands behind the trial there."""
-
-
-def elsewhere(name: str, verb: str) -> str:
-    """Return how to reach a trial that another notebook or script has started; empty if no stream has one of that name.
-
-    Args:
-        name: What was asked for, and this notebook does not have.
-        verb: The command of `%trials`.
-    """
-    if verb not in _VERBS:
-        return ""
-    with contextlib.suppress(TsnbError, OSError):
-        for stream in [entry.name for entry in registry.entries()]:
-            with contextlib.suppress(TsnbError, OSError):
-                if any(c.name == name and c.state != "gone" for c in status(stream).consumers):
-                    return (
-                        f" One of that name is attached to {stream!r}, and was started elsewhere. In a terminal: "
-                        f"tsnb {verb} {stream}/{name}{_VERBS[verb]}"
-                    )
-    return ""
 
 
 def stop(name: str | None) -> Any:
