@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tsnb.sweeps.space_grammar import Rule
     from tsnb.sweeps.sweep import Sweep
 
-__all__ = ["CommandParser", "add_verbs", "answer", "run_sweep", "stop_trial"]
+__all__ = ["CommandParser", "add_verbs", "answer", "run_sweep", "stop_trial", "way_to"]
 
 LOOK_S = 0.1
 """How often `sweep` looks which trials have ended."""
@@ -323,6 +323,31 @@ def _clone(options: argparse.Namespace) -> None:
         f"{done['clone']!r} of {asked['stream']!r} is a clone of {done['trial']!r}{said} (pid {done['pid']})"
     )
     answer(options, {"stream": asked["stream"], **done}, text)
+
+
+_BY_STREAM = dict.fromkeys(("stop", "pause", "resume", "interrupt", "clone"), "")
+_BY_STREAM |= {"set": " NAME=VALUE", "extend": " --epochs N"}
+"""What the command line does to a trial by the way of its stream, and what stands behind the trial there."""
+
+
+def way_to(name: str, verb: str) -> str:
+    """Return how to reach a trial that another notebook or script has started; empty if no stream has one of that name.
+
+    Args:
+        name: What was asked for, and this notebook does not have.
+        verb: The command of `%trials`.
+    """
+    if verb not in _BY_STREAM:
+        return ""
+    with contextlib.suppress(TsnbError, OSError):
+        for stream in [entry.name for entry in registry.entries()]:
+            with contextlib.suppress(TsnbError, OSError):
+                if any(c.name == name and c.state != "gone" for c in status(stream).consumers):
+                    return (
+                        f" One of that name is attached to {stream!r}, and was started elsewhere. In a terminal: "
+                        f"tsnb {verb} {stream}/{name}{_BY_STREAM[verb]}"
+                    )
+    return ""
 
 
 def _named(target: str) -> dict[str, Any]:

@@ -45,7 +45,11 @@ def bytes_of(size: str | float) -> float:
 
 
 def size_text(size: float) -> str:
-    """Return bytes as text, in the largest unit of which there is one: "1.5 GiB", "300.0 MiB", "3 bytes"."""
+    """Return bytes of memory as text, for sentences: "1.5 GiB", "300.0 MiB", "3 bytes".
+
+    By 1024, as memory is counted, to a tenth: what is needed and what is free may differ by little. Screens have
+    `telemetry.words.mebibytes`, of fewer figures; what disks hold is counted by 1000 (`stalling.figures.size`).
+    """
     if size >= 2**30:
         return f"{size / 2**30:,.1f} GiB"
     if size >= 2**20:

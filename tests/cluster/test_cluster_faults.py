@@ -108,6 +108,17 @@ def test_an_answer_that_gets_lost_is_asked_for_again_at_the_same_place(
     assert polls == [(1, 4, 0, False), (2, 4, 0, False), (2, 4, 0, False), (3, 4, 1, True)]
 
 
+def test_a_hub_that_has_gone_is_an_error_where_nobody_ends_the_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A machine that is overloaded counts as dead for Ray, and its hub as gone: no wait for it is without an end."""
+    monkeypatch.setattr(remote_epochs, "GONE_S", 0.3)
+    gone = RemoteEpochs(None, FACTS, lambda: None)
+    gone.hub_gone = True
+    with pytest.raises(LoaderFailed, match=r"hub.*has ended. Serve the stream again"):
+        list(gone.epoch(0))
+
+
 def test_a_batch_that_never_arrives_and_a_hub_that_says_nothing_are_errors(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -234,6 +234,33 @@ def test_it_goes_on_with_a_successor_at_its_own_place(producer: Played) -> None:
         assert kinds(new.heard())[-1] == "Bye"
 
 
+def test_a_clone_whose_producer_goes_before_it_answers_goes_on_with_the_successor(
+    producer: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As any other wait for an epoch does: at the place that it has from its parent."""
+    monkeypatch.setattr("tsnb.consumer.line.ANSWER_S", LONG_S)
+    consumer, end = attached(producer, reconnect_s=LONG_S)
+    loop = iter(consumer)
+    end.begin(epoch=2)
+    end.give(0, epoch=2)
+    assert rows(next(loop)) == [0, 1, 2, 3]
+    thread, raised = in_thread(lambda: consumer.branch("twin"))
+    twin = producer.end()
+    assert twin.hello.name == "twin" and twin.await_(ms.Ask).seq == 1
+    producer.leave()
+    twin.channel.close()
+    with played() as successor:
+        new = successor.end()
+        ask = new.await_(ms.Ask)
+        assert new.hello.name == "twin" and (ask.epoch, ask.seq, ask.exact) == (2, 1, True)
+        new.tell(ms.EpochStarted(ask.number, 2, 1))
+        thread.join(LONG_S)
+        assert not raised and not thread.is_alive()
+        new.give(1, epoch=2)
+        assert rows(next(loop)) == [4, 5, 6, 7]
+        consumer.close()
+
+
 def test_a_successor_that_never_comes_ends_the_consumer(producer: Played) -> None:
     """It has waited for as long as it was to; then the error is the usual one."""
     consumer, end = attached(producer, reconnect_s=0.2)

@@ -167,7 +167,8 @@ def test_a_trial_is_queued_by_what_its_last_run_took_and_says_so(
     until(lambda: again.waits_for)
     why = again.waits_for
     assert (
-        why.startswith("it needs ") and "as its run 2 took, and 100 MiB are free (of a test's memory)" in why
+        why.startswith("it needs ")
+        and "as its run 2 took, and 100.0 MiB are free (of a test's memory)" in why
     )
     assert f"queued: {why}" in repr(trials)
     said = ""

@@ -35,7 +35,7 @@ def test_the_first_that_came_is_let_in_first_and_what_was_promised_is_not_promis
         assert await queue.why_not(large) == ""
         why = await queue.why_not(larger)
         assert why == (
-            "it needs 8.0 GiB, and 10 GiB are free (this machine), 6.0 GiB of that for those that have just begun"
+            "it needs 8.0 GiB, and 10.0 GiB are free (this machine), 6.0 GiB of that for those that have just begun"
         )
         assert await queue.why_not(small) == "1 before it waits for memory too", "it would fit"
         queue.leave(larger)  # it is stopped while it waits

@@ -328,7 +328,38 @@ def test_stop_lets_the_cell_put_things_in_order_and_ends_the_kernel(page: Any, u
     assert trial.wait(1) is trial
 
 
-def test_a_stop_inside_tsnb_shows_the_users_lines_only(page: Any, until: Until) -> None:
+def test_a_stop_that_was_asked_for_is_one_plain_line(page: Any, until: Until) -> None:
+    """Nothing went wrong, so nothing is red: not by `stop`, nor where the stream was asked (a panel, `tsnb stop`)."""
+    waits = start("waits", "import time\nprint('begun', flush=True)\ntime.sleep(60)", page)
+    until(lambda: "begun" in page.text)
+    waits.stop()
+    asked = start(
+        "asked", "import tsnb\nraise tsnb.errors.StopRequested('asked to stop, from its panel')", page
+    )
+    asked.wait(120)
+    for trial in (waits, asked):
+        assert trial.state == "stopped"
+        assert f"trial {trial.name!r} stopped after" in page.text
+        shown = plain(trial.logs())
+        assert "Traceback" not in shown and "KeyboardInterrupt" not in shown and "StopRequested" not in shown
+    assert not page.of("error")
+    untidy = start("untidy", UNTIDY, page)
+    until(lambda: page.text.count("begun") == 2)
+    untidy.stop()
+    assert "ValueError: on the way out" in plain(untidy.logs()), "what went wrong then is told as ever"
+
+
+UNTIDY = """
+import time
+try:
+    print("begun", flush=True)
+    time.sleep(60)
+finally:
+    raise ValueError("on the way out")
+"""
+
+
+def test_an_interrupt_inside_tsnb_shows_the_users_lines_only(page: Any, until: Until) -> None:
     """A trial mostly waits inside tsnb: frames of its insides under the cell would look like a fault of it."""
     cell = """
 def mine():
@@ -341,8 +372,8 @@ mine()
 """
     trial = start("waits", cell, page)
     until(lambda: "begun" in page.text)
-    trial.stop()
-    assert trial.state == "stopped"
+    trial.interrupt()
+    assert trial.wait(60).state == "interrupted"
     shown = plain(trial.logs())
     assert "in mine()" in shown and "take(10**6)" in shown and "KeyboardInterrupt" in shown
     assert "lane.py" not in shown and "recv" not in shown

@@ -16,6 +16,7 @@ from IPython.core.error import UsageError
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tsnb.cli.commands import main
 from tsnb.experiments import trials
 from tsnb.machine.processes import started
 from tsnb.records.run import Run, RunStart
@@ -439,6 +440,21 @@ def test_a_second_notebook_changes_nothing_for_the_first(
         panel = run(shell, "tsnb.dashboard()")
         assert panel.stream == "ours"
         theirs = tsnb.dashboard("theirs")
+        beside = tsnb.attach("beside", producer="theirs")
+        with pytest.raises(
+            UsageError, match=r"no trial named 'beside'.* In a terminal: tsnb stop theirs/beside$"
+        ):
+            run(shell, "%trials stop beside")
+        with pytest.raises(UsageError, match=r"tsnb set theirs/beside NAME=VALUE$"):
+            run(shell, "%trials set beside lr=0.1")
+        with pytest.raises(UsageError, match=r"Trials here: cnn$"):
+            run(shell, "%trials stop nobody")
+        monkeypatch.setattr("tsnb.steering.STOP_S", 0.2)
+        assert main(["stop", "theirs/beside"]) == 0, "what was said does it"
+        with pytest.raises(tsnb.errors.StopRequested):
+            sum(1 for _ in beside)
+        beside.close()
+        capsys.readouterr()
         consumer = tsnb.attach("cnn", producer="theirs")
         batches = iter(consumer)
         next(batches)

@@ -44,6 +44,8 @@ def test_bars_say_what_was_planned_what_was_and_what_is_still_to_come() -> None:
     assert Timeline("plan", ()).bars() == "", "a plan of which nothing can be done in time"
     held = PlannedTrial("held", (0.0, 10.0), (0.0, 12.0), paused=True)
     assert Timeline("plan", (held,)).bars().endswith("12 s so far, paused"), "not an end, and not foretold"
+    behind = PlannedTrial("behind", (10.0, 20.0), held=True)
+    assert Timeline("plan", (held, behind)).bars().endswith("waits for a paused trial"), "not a start"
 
 
 def test_the_figure_has_the_same_bars() -> None:
@@ -55,6 +57,10 @@ def test_the_figure_has_the_same_bars() -> None:
         assert {trial: (start, start + length) for trial, start, length in drawn} == {
             each.name: span for each in TRIALS if (span := getattr(each, part)) is not None
         }
+    behind = PlannedTrial("behind", (10.0, 20.0), held=True)
+    assert [note.text for note in draw_timeline(Timeline("plan", (behind,))).layout.annotations] == [
+        "waits for a paused trial"
+    ]
     assert bars["in fact"].offsetgroup == bars["foretold now"].offsetgroup != bars["planned"].offsetgroup
 
 
@@ -97,4 +103,6 @@ def test_a_report_tells_the_same() -> None:
         "clone: in fact 0:14 to 0:15",
     ):
         assert words in told.svg
+    behind = Report(readings, plan=Timeline("plan", (PlannedTrial("behind", (10.0, 20.0), held=True),)))
+    assert "waits for a paused trial" in behind.svg and "waits for a paused trial" in behind.text
     assert "in colour as it was" in told.svg and "planned" not in without.svg

@@ -101,7 +101,7 @@ def test_a_trial_that_waits_though_it_would_fit_is_not_said_to_lack_room() -> No
     rows, way = rows_of(peaks, 50 * GIB, most=1)
     assert [row.where for row in rows] == ["now", "queued", "queued"] and not any(row.lacks for row in rows)
     text = said(rows, way, 50 * GIB, "of the machine's memory")
-    assert text.startswith("All 3 would fit at once: 3.0 GiB of 50 GiB of the machine's memory.")
+    assert text.startswith("All 3 would fit at once: 3.0 GiB of 50.0 GiB of the machine's memory.")
     assert "1 of 3 starts now: a." in text and "room" not in text
     assert "2 wait for a place, as one at a time is the fastest: b, c." in text
     rows, way = rows_of({"a": 3 * GIB, "b": 3 * GIB}, 5 * GIB)

@@ -16,7 +16,7 @@ from tsnb.arena.slots import FreeSlots
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.producer.decisions.events import Placed
 from tsnb.producer.loader.packing import SlotImage, SlotWriter
-from tsnb.producer.loader.repeating import Skipped
+from tsnb.producer.loader.repeating import AllGiven, Skipped
 from tsnb.producer.loader.sources import as_source
 from tsnb.samples.keeper import Keeper
 from tsnb.wire import messages as ms
@@ -123,6 +123,8 @@ class Stand:
     def give(self, number: int, start: int = 0) -> Iterator[Any]:
         """Give an epoch's batches, one by one, as the producer would."""
         for given in self.source.epoch(number, start):
+            if isinstance(given, AllGiven):
+                continue
             skipped = isinstance(given, Skipped)
             batch = given.batch if skipped else given
             if isinstance(batch, SlotImage):  # as the producer copies it, into an arena of its own here

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing.util
 import random
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ import tsnb
 from tests.producer.sources import Fails, Noisy, NoisyTogether, Numbers, Stand, Stream, same
 from tsnb.errors import LoaderFailed
 from tsnb.producer.loader import dataloader
+from tsnb.producer.loader.crew import WorkerCrew
 from tsnb.producer.loader.tickets import TICKET_S
 
 pytestmark = pytest.mark.system
@@ -488,3 +491,65 @@ def test_what_cannot_change_its_workers_says_why() -> None:
         pytest.raises(ValueError, match="1 or more"),
     ):
         stand.source.change_workers(0)
+
+
+class Lingers:
+    """A `worker_init_fn`: its worker ends only when it is told to, or after half a minute."""
+
+    def __init__(self, told: Path) -> None:
+        self.told = told
+
+    def __call__(self, _worker: int) -> None:
+        multiprocessing.util.Finalize(None, self.linger, exitpriority=0)
+
+    def linger(self) -> None:
+        until_s = time.monotonic() + 30
+        while not self.told.exists():
+            if time.monotonic() > until_s:
+                self.told.with_name("late").touch()
+                return
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("kind", ["in turn", "by a line", "of a function"])
+def test_an_epochs_end_is_told_before_its_workers_have_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """Whoever validates after an epoch need not wait for processes that have nothing more to give."""
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 60.0)  # it kills them after that
+    told = tmp_path / "told"
+    loader = DataLoader(Numbers(), 8, num_workers=2, worker_init_fn=Lingers(told))
+    served: Any = (lambda _epoch: loader) if kind == "of a function" else loader
+    with tsnb.serve(served, name="lingering", seed=5 if kind == "by a line" else None):
+        consumer = tsnb.attach("c")
+        assert [int(row) for batch in consumer for row in batch] == list(range(50))
+        told.touch()
+        assert [int(row) for batch in consumer for row in batch] == list(range(50))
+    assert not (tmp_path / "late").exists()
+
+
+def test_what_is_raised_once_the_end_is_told_is_shown_and_the_next_epoch_is_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that dies on its way out has nothing more to give: the epoch was whole, and who watches is told."""
+    calls: list[WorkerCrew] = []
+
+    def end(self: WorkerCrew) -> Any:
+        prepared = told(self)
+        if prepared is None and not calls:
+            calls.append(self)
+            raise RuntimeError("a worker died on its way out")
+        return prepared
+
+    told = WorkerCrew.next
+    monkeypatch.setattr(WorkerCrew, "next", end)
+    with tsnb.serve(DataLoader(Numbers(), 8, num_workers=2), name="died", window=2) as producer:
+        consumer = tsnb.attach("c")
+        loop = iter(consumer)
+        assert [int(row) for batch in loop for row in batch] == list(range(50))
+        deadline = time.monotonic() + 30
+        while "on its way out" not in (producer.status().failure or ""):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        assert [int(row) for batch in consumer for row in batch] == list(range(50))
+        assert not producer.status().failure

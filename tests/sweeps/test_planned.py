@@ -31,7 +31,7 @@ from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planners.timeline import newest
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
-from tsnb.sweeps.forecast import show_plan
+from tsnb.sweeps.forecast import ToldPlaces, show_plan
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
@@ -81,7 +81,8 @@ class World:
             more.pop("end_s", float("inf")),
             devices=more.pop("devices", {}),
         )
-        self.places = PlannedPlaces(
+        self.said: list[str] = []
+        self.places = ToldPlaces(
             more.pop("at_once", len(jobs)),
             told,
             clock=lambda: self.now_s,
@@ -91,6 +92,7 @@ class World:
             rounds=200,
         )
         self.places.add(self.real)
+        self.places.tell(self.said.append)
 
     def taken(self) -> Mapping[str, float]:
         return {name: self.real[name].samples - self.left[name] for name in self.running}
@@ -323,13 +325,31 @@ def test_only_what_is_done_in_time_starts_and_the_rest_is_said() -> None:
 def test_time_that_comes_free_is_given_to_a_trial_that_had_none() -> None:
     """One fails after a second: what did not fit in time before does now. None has time: none starts."""
     world = World([job("a", 3e5, memory=6.0), job("b", 4e5, memory=6.0)], end_s=800.0)
+    world.places.foretell()
+    world.places.tell(world.said.append)
     assert world.places.start() == ["a"] and world.places.waiting == ("b",)
     world.running["a"] = 0.0
     world.go(1.0)
     world.end("a")
+    assert world.said == [], "that b has no time was told with the first plan"
     assert world.places.start() == ["b"]
+    assert world.said == ["there is time for b after all"]
     none = World([job("a", 1e6), job("b", 1e6)], end_s=10.0)
     assert none.places.start() == [] and none.places.over and set(none.places.refused) == {"a", "b"}
+
+
+def test_a_trial_that_has_no_time_any_more_is_said_once() -> None:
+    """All go three times slower than measured: the first end shows it; the table says why, and so does a line."""
+    believed = [job(name, 1e5, memory=4.0) for name in "abcd"]
+    real = [replace(each, step_s=3 * each.step_s, cpu_s=3 * each.cpu_s) for each in believed]
+    world = World(real, believed={each.name: each for each in believed}, end_s=700.0)
+    assert not world.places.foretell().late_s
+    world.run()
+    refused = set(world.places.refused)
+    assert refused and refused < set("abcd")
+    told = [line for line in world.said if line.startswith("not started, as it would not be done by ")]
+    assert told and all(sum(f"{name} at " in line for line in told) == 1 for name in refused)
+    assert "after all" not in "".join(world.said)
 
 
 def test_forecasts_are_stretched_by_how_fast_the_trials_really_go() -> None:
@@ -911,6 +931,36 @@ def test_a_paused_trial_has_no_end_in_its_sweeps_plan(monkeypatch: pytest.Monkey
     a, b = sorted(plan.trials, key=lambda each: each.name)
     assert a.paused and a.ahead is None and a.actual is not None and not b.paused and b.ahead is not None
     assert "so far, paused" in plan.bars()
+
+
+def test_what_waits_for_a_paused_trials_place_has_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would start when that one ends, which nobody knows; what another one's place is for has its time as ever."""
+    monkeypatch.setattr(timeline, "_newest", [])
+    world = World(
+        [job(name, samples) for name, samples in zip("abcd", (2e4, 1e5, 1e5, 1e5), strict=True)], at_once=2
+    )
+    first = world.places.start()
+    world.running |= dict.fromkeys(first, 0.0)
+    found = world.places.foretell()
+    early, late = sorted(found.order, key=found.starts_s.__getitem__)
+    soon, longer = sorted(first, key=found.ends_s.__getitem__)
+    assert found.starts_s[early] == found.ends_s[soon] < found.ends_s[longer] <= found.starts_s[late]
+    runs = {
+        name: SimpleNamespace(state="running", eta=NO_ETA, started_s=0.0, duration_s=1.0) for name in first
+    }
+    conductor = cast("Any", SimpleNamespace(trials=runs))
+    look = show_plan("sweep 's'", world.places, conductor)
+    assert not any(each.held for each in look().trials) and "waits for" not in look().bars()
+    runs[longer].state = "paused"
+    plan = look()
+    by_name = {each["name"]: each for each in plan.to_dict()["trials"]}
+    assert by_name[late]["held"] and by_name[late]["ahead"] is None and by_name[early]["ahead"] is not None
+    assert [name for name, each in by_name.items() if each["held"]] == [late]
+    assert plan.bars().count("waits for a paused trial") == 1
+    runs[soon].state = "paused"
+    assert {each.name for each in look().trials if each.held} == {early, late}
+    runs[soon].state = runs[longer].state = "running"
+    assert not any(each.held for each in look().trials)
 
 
 def test_a_clone_of_a_part_has_had_what_went_by_on_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ AGAIN_S = 0.5
 """A hub that cannot be reached, and is not known to have died, is asked again."""
 BATCH_S = 60.0
 """How long a batch may take from another machine."""
+GONE_LOOK_S = 0.1
+"""How often it is looked whether a stream whose hub has gone has ended here."""
 GONE_S = 10.0
 """How long the end of the producer's process may take to be heard of."""
 
@@ -88,6 +90,7 @@ class RemoteEpochs:
         self._poll: Any = None  # the question that waits for the hub's answer
         self._told: deque[Any] = deque()
         self._heard_s = 0.0  # when the hub last answered
+        self._looks_gone = 0  # how often it was found to have ended, and the stream here had not
 
     def most_ahead(self, _batch_bytes: int) -> int:
         """Return 0: batches are copied when they are asked for."""
@@ -267,6 +270,19 @@ class RemoteEpochs:
         del image
         self._hub.took.remote(self._key, self._ask, lease)
 
+    def _await_end(self) -> None:
+        """The hub has gone, and the watching thread ends this stream: wait a moment.
+
+        Raises:
+            LoaderFailed: It has not been ended for long.
+        """
+        self._looks_gone += 1
+        if self._looks_gone * GONE_LOOK_S > GONE_S:
+            raise LoaderFailed(
+                "the stream's hub, a process on its producer's machine, has ended. Serve the stream again."
+            )
+        time.sleep(GONE_LOOK_S)
+
     def _next(self) -> Any:
         """Return the next message of this ask; None when none has come for a moment."""
         while self._told:
@@ -274,7 +290,7 @@ class RemoteEpochs:
             if ask == self._ask:
                 return message
         if self.hub_gone:
-            time.sleep(0.1)  # the watching thread ends this stream
+            self._await_end()
             return None
         if self._poll is None:
             parts = self._untold(self._key)

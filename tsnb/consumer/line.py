@@ -171,7 +171,7 @@ class Line:
                 return taken
 
     def await_epoch(self, most_s: float) -> None:
-        """Before a batch is taken: hear which epoch the producer lets this consumer into.
+        """Before a batch is taken: hear which epoch, or place in one, the producer lets this consumer into.
 
         Raises:
             TimeoutError: It is not said within so many seconds: others may have to ask before.
@@ -231,6 +231,7 @@ class Line:
             NameInUse, JoinRefused, ProducerGone: As `Connection`; there are too many consumers, say.
             ConsumerParked: The rest of the epoch is not kept.
             TimeoutError: The producer does not answer.
+            Exception: As `await_epoch`; where the producer goes meanwhile, its successor is waited for.
         """
         old, paused = self.connection, self.session.paused
         self.connection = Connection(old.entry, name, self.session.options, self.scratch, paused=paused)
@@ -247,9 +248,7 @@ class Line:
         self.say(*self.session.branched(name, self.connection.welcome))
         if self.session.loop is None or not self.session.place.begun:
             return
-        while self.session.waits_for_epoch and not self.session.paused:
-            turn = self.session.hear(self.connection.wait(answered_by(time.monotonic() + ANSWER_S)))
-            self.say(*turn.say)
+        self.await_epoch(ANSWER_S)
 
     def put_back(self) -> None:
         """Give this process its own cores and threads back: no balancer gives it any."""

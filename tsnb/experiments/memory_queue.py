@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tsnb.machine.memory import Free, free_memory, memory_bounds
 from tsnb.machine.processes import held
-from tsnb.telemetry.words import memory_text
+from tsnb.words import size_text
 
 __all__ = ["MemoryClaim", "MemoryQueue", "too_large"]
 
@@ -74,8 +74,8 @@ class MemoryQueue:
             return f"{self._needs(claim)}, and {others}" if claim.because else others
         free, taken = await asyncio.to_thread(self._look, claim.needs_bytes)
         if free is not None and claim.needs_bytes > free.size - taken:
-            promised = f", {memory_text(taken)} of that for those that have just begun" if taken else ""
-            return f"{self._needs(claim)}, and {memory_text(free.size)} are free ({free.where}){promised}"
+            promised = f", {size_text(taken)} of that for those that have just begun" if taken else ""
+            return f"{self._needs(claim)}, and {size_text(free.size)} are free ({free.where}){promised}"
         if claim in self._waiting:  # it may have left meanwhile
             self._waiting.remove(claim)
             self._running.append(claim)
@@ -101,7 +101,7 @@ class MemoryQueue:
     @staticmethod
     def _needs(claim: MemoryClaim) -> str:
         because = f", {claim.because}" if claim.because else ""
-        return f"it needs {memory_text(claim.needs_bytes)}{because}"
+        return f"it needs {size_text(claim.needs_bytes)}{because}"
 
     def _look(self, needs_bytes: int) -> tuple[Free | None, int]:
         """Return what is free, and what of that is promised: those that run are asked only where that may matter."""
@@ -116,5 +116,5 @@ def too_large(needs_bytes: int) -> str:
     bounds = memory_bounds()
     if bounds is None or needs_bytes <= bounds.total_bytes:
         return ""
-    there = memory_text(bounds.total_bytes)
-    return f"needs {memory_text(needs_bytes)}, and there are {there} in all: it could never start"
+    there = size_text(bounds.total_bytes)
+    return f"needs {size_text(needs_bytes)}, and there are {there} in all: it could never start"

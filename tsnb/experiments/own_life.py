@@ -37,8 +37,7 @@ from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import runs_here
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
-from tsnb.telemetry.words import memory_text
-from tsnb.words import did_you_mean
+from tsnb.words import did_you_mean, size_text
 
 __all__ = ["RESTARTS_AT_MOST", "OwnLife"]
 
@@ -235,7 +234,7 @@ class OwnLife(TrialLife):
         found = await asyncio.to_thread(expected_memory, self._run)
         if found is not None and too_large(found.needs_bytes):
             self.say(
-                f"trial {self.name!r} may need {memory_text(found.needs_bytes)}, {found.because}: more than there "
+                f"trial {self.name!r} may need {size_text(found.needs_bytes)}, {found.because}: more than there "
                 "is in all, so it is started without waiting\n",
                 "stderr",
             )

@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tsnb.errors import TsnbError
+from tsnb.errors import StopRequested, TsnbError
 from tsnb.experiments.attempt import Delivery, Outcome
 from tsnb.experiments.bookkeeping import LoggedNumbers, asked, noted, written
 from tsnb.experiments.branches import Branch, KeptStart
@@ -69,7 +69,6 @@ STOP_GRACE_S = 2.0
 
 TELLING_S = 2.0
 """How long telling a stream how a trial ended may take: milliseconds, unless its producer stands still."""
-
 ENDING_S = 10.0
 """How long a trial whose kernel has gone may take to note its end."""
 
@@ -146,7 +145,7 @@ class TrialLife(ABC):
         self._stopping = False
         self.ended_by = "stopped"  # which kind of stop it is, should it end by one
         self.ended = threading.Event()
-        self._over = asyncio.Event()  # the same, for the hub's thread
+        self._over = asyncio.Event()  # for the hub's thread
 
     @property
     @abstractmethod
@@ -346,7 +345,12 @@ class TrialLife(ABC):
 
     def show(self, kind: str, content: dict[str, Any]) -> None:
         """Show a message of the kernel's under its cell."""
-        self._relay.feed(kind, content)
+        if not (kind == "error" and self._was_asked_for(content.get("ename"))):
+            self._relay.feed(kind, content)
+
+    def _was_asked_for(self, error: Any) -> bool:
+        """Whether an error of this class only ends its code as somebody wished: its last line says all of that."""
+        return error == StopRequested.__name__ or (self._stopping and error == KeyboardInterrupt.__name__)
 
     def hear(self, news: News) -> None:
         """Take what the kernel tells."""

@@ -22,11 +22,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from types import FrameType
-from typing import ClassVar, NoReturn, SupportsIndex
+from types import CodeType, FrameType
+from typing import Any, ClassVar, NoReturn, SupportsIndex
 
-__all__ = ["Bound", "ending"]
+__all__ = ["Bound", "ending", "raise_again"]
 
+AGAIN_S = 0.005
+"""How often an interrupt is sent until it is taken."""
 LOOK_S = 0.0005
 """How often it is looked whether the main thread has come out of what ends."""
 
@@ -64,29 +66,55 @@ def _once(act: Callable[[], None]) -> Iterator[None]:
     except BaseException as interrupt:  # noqa: BLE001  # of any signal's handler
         with contextlib.suppress(Exception):
             act()
-        _raise_again(type(interrupt))
+        raise_again(type(interrupt), _once.__code__)
     if not closed:
         yield
 
 
-def _raise_again(kind: type[BaseException]) -> None:
-    with contextlib.suppress(RuntimeError):  # no thread is started any more: the interpreter is about to end
-        _thread.start_new_thread(_interrupt, (kind, threading.main_thread().ident or 0))
+def raise_again(kind: type[BaseException], inside: CodeType) -> None:
+    """Have an exception of a signal's raised in the main thread once more, where it is not dropped.
 
-
-def _interrupt(kind: type[BaseException], main: int) -> None:
-    """Raise an exception in the main thread, once it is out of all endings. Runs in a thread of its own."""
-    while _is_ending(sys._current_frames().get(main)):
-        time.sleep(LOOK_S)
+    Args:
+        kind: Its class.
+        inside: The code in which it would be: it is waited until the main thread has come out of that.
+    """
+    take = None
+    main = threading.main_thread().ident or 0
     if kind is KeyboardInterrupt and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        with contextlib.suppress(ValueError):  # another thread
+            signal.signal(signal.SIGINT, take := _taker())
+    with contextlib.suppress(RuntimeError):  # no thread is started any more: the interpreter is about to end
+        _thread.start_new_thread(_interrupt, (kind, main, inside, take))
+
+
+def _taker() -> Callable[[int, FrameType | None], None]:
+    """Return a handler that raises one interrupt as Python's own does, which then takes its place."""
+
+    def take(_number: int, _frame: FrameType | None) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        raise KeyboardInterrupt
+
+    return take
+
+
+def _interrupt(kind: type[BaseException], main: int, inside: CodeType, take: Any) -> None:
+    """Raise an exception in the main thread, once it is out of some code. Runs in a thread of its own.
+
+    An interrupt is sent until it is taken. This thread runs as soon as the main one gives Python's lock away, and that
+    is right before a call of the system that may wait for ever: what comes just before that does not wake it.
+    """
+    while _is_inside(sys._current_frames().get(main), inside):
+        time.sleep(LOOK_S)
+    while take is not None and signal.getsignal(signal.SIGINT) is take:
         signal.pthread_kill(main, signal.SIGINT)  # wakes a system call too
-    else:  # its handler was the user's own, and has run already
+        time.sleep(AGAIN_S)
+    if take is None:  # its handler was the user's own, and has run already
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(kind))
 
 
-def _is_ending(frame: FrameType | None) -> bool:
+def _is_inside(frame: FrameType | None, code: CodeType) -> bool:
     while frame is not None:
-        if frame.f_code is _once.__code__:
+        if frame.f_code is code:
             return True
         frame = frame.f_back
     return False

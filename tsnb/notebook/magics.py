@@ -10,11 +10,12 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from tsnb.errors import TrialFailed, TsnbError
-from tsnb.experiments.board import trials
+from tsnb.experiments.board import NoSuchTrial, trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook import report_cells, runs, streams
 from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
 from tsnb.options import NOTEBOOK, StreamOptions, TuneOptions, help_of
+from tsnb.steering import way_to
 
 __all__ = ["TsnbMagics"]
 
@@ -49,6 +50,15 @@ def plain_errors(magic: str) -> Iterator[None]:
         raise UsageError(f"{magic}: {str(error).partition(chr(10))[0]}") from error
     except (TsnbError, ValueError, TypeError, TimeoutError) as error:
         raise UsageError(f"{magic}: {error}") from error
+
+
+@contextlib.contextmanager
+def _way_elsewhere(command: str, name: str | None) -> Iterator[None]:
+    """Where this notebook has no trial of a name, say how one of another notebook is reached."""
+    try:
+        yield
+    except NoSuchTrial as error:
+        raise NoSuchTrial(f"{error}{way_to(name or '', command)}") from error
 
 
 @magics_class
@@ -195,7 +205,7 @@ class TsnbMagics(Magics):
         stop gives its memory back.
         """
         command, given = parse(line, "%trials", TRIALS, default="list")
-        with plain_errors(f"%trials {command}"):
+        with plain_errors(f"%trials {command}"), _way_elsewhere(command, getattr(given, "name", None)):
             if command == "list":
                 return trials
             if command == "clear":

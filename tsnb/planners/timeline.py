@@ -5,13 +5,14 @@ Plans and planned sweeps tell here what they are (`show`); figures and reports, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from tsnb.words import duration, text_table
 
-__all__ = ["PlannedTrial", "Span", "Timeline", "newest", "newest_on", "show"]
+__all__ = ["HELD", "PlannedTrial", "Span", "Timeline", "held_up", "newest", "newest_on", "show"]
 
 Span = tuple[float, float]
 """Start and end, in seconds from the beginning of a plan."""
@@ -20,6 +21,9 @@ WIDE = 40
 """Characters of the bars."""
 
 PLANNED, ACTUAL, AHEAD = "█", "▒", "░"
+
+HELD = "waits for a paused trial"
+"""What is said of a trial in place of a time."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,11 @@ class PlannedTrial:
     actual: Span | None = None
     """From its start to its end, or until now; None: it has not started."""
     ahead: Span | None = None
-    """What is still to come of it, as foretold last; None: it has ended, or is paused."""
+    """What is still to come of it, as foretold last; None: it has ended, is paused, or waits for one that is."""
     paused: bool = False
     """Whether it is paused: nobody knows when it ends."""
+    held: bool = False
+    """Whether it waits for the place of a paused trial: nobody knows when it starts."""
 
     @property
     def end_s(self) -> float:
@@ -96,6 +102,8 @@ class Timeline:
                 )
                 said = f"{duration(known[-1][0][1])} {word}"
                 rows.append(["" if trial.planned is not None else trial.name, _bar(known, scale), said])
+            elif trial.held:
+                rows.append(["" if trial.planned is not None else trial.name, "", HELD])
         return "\n".join(text_table(rows))
 
     def __repr__(self) -> str:
@@ -110,6 +118,23 @@ class Timeline:
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""
         return asdict(self)
+
+
+def held_up(
+    starts_s: Mapping[str, float], ends_s: Mapping[str, float], paused: Collection[str]
+) -> frozenset[str]:
+    """Return the trials that have no known start as long as others are paused, whose places they wait for.
+
+    A plan takes it that a paused trial goes on at once. What starts at that one's end or later waits for it,
+    since trials start in the plan's order.
+
+    Args:
+        starts_s: When each trial that has not started is to start, by the plan.
+        ends_s: When each is to be done, by the same plan.
+        paused: Those that are paused.
+    """
+    first_s = min((ends_s[name] for name in paused if name in ends_s), default=math.inf)
+    return frozenset(name for name, start_s in starts_s.items() if start_s >= first_s)
 
 
 def _bar(spans: Iterable[tuple[Span, str]], scale: float) -> str:

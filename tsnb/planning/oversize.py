@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import isfinite
 
-from tsnb.telemetry.words import memory_text
+from tsnb.words import size_text
 
 __all__ = ["died", "oversized", "way_out"]
 
@@ -23,11 +23,11 @@ def oversized(sizes: Mapping[str, float], memory_bytes: float) -> str:
     large = [(name, size) for name, size in sizes.items() if size > memory_bytes]
     if not large:
         return ""
-    named = ", ".join(f"{name} ({memory_text(size)})" for name, size in large)
+    named = ", ".join(f"{name} ({size_text(size)})" for name, size in large)
     what = (
         "does not fit the memory even alone" if len(large) == 1 else "do not fit the memory, not even alone"
     )
-    return f"{named} {what}: there are {memory_text(memory_bytes)}. {way_out(memory_bytes)}."
+    return f"{named} {what}: there are {size_text(memory_bytes)}. {way_out(memory_bytes)}."
 
 
 def way_out(memory_bytes: float) -> str:
@@ -57,8 +57,8 @@ def died(process: str, peak_bytes: float, *, alone: bool = True) -> str:
     if not (isfinite(peak_bytes) and peak_bytes > 0):
         return f"{process} died while it was measured"
     if not alone:
-        return f"{process} died while it was measured, with {memory_text(peak_bytes)}"
+        return f"{process} died while it was measured, with {size_text(peak_bytes)}"
     return (
-        f"{process} died while it was measured, with {memory_text(peak_bytes)}. If it was killed for want of memory: "
+        f"{process} died while it was measured, with {size_text(peak_bytes)}. If it was killed for want of memory: "
         f"{way_out(peak_bytes)}"
     )

@@ -12,8 +12,7 @@ from tsnb.planning.co_runs import CoRun
 from tsnb.planning.oversize import way_out
 from tsnb.planning.ways import Foretold
 from tsnb.planning.wishes import TrialWish
-from tsnb.telemetry.words import memory_text
-from tsnb.words import duration
+from tsnb.words import duration, size_text
 
 __all__ = ["GROWS", "LEAST_OFF", "PlacedTrial", "placed", "said"]
 
@@ -88,11 +87,11 @@ def placed(
         if name not in found.order:
             where = "nowhere"
             why = (
-                f"its {memory_text(high)} are more than the {memory_text(memory_bytes)} there are: "
+                f"its {size_text(high)} are more than the {size_text(memory_bytes)} there are: "
                 f"{way_out(memory_bytes)}; or give it smaller batches or a smaller model, or run it on a machine with "
                 "more memory"
                 if high > memory_bytes
-                else f"it was killed alone, at {memory_text(high)}, before it was measured to its end; "
+                else f"it was killed alone, at {size_text(high)}, before it was measured to its end; "
                 f"{way_out(min(high, memory_bytes))}"
             )
         else:
@@ -156,9 +155,9 @@ def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where:
         [row for row in rows if row.where == each] for each in ("now", "queued", "nowhere")
     )
     short, slow = ([row.name for row in queued if bool(row.lacks) == lacks] for lacks in (True, False))
-    need = memory_text(sum(row.peak_bytes[1] for row in rows))
+    need = size_text(sum(row.peak_bytes[1] for row in rows))
     there = (
-        f"{memory_text(memory_bytes)} {where}"
+        f"{size_text(memory_bytes)} {where}"
         if math.isfinite(memory_bytes)
         else "the memory, which is not known here"
     )

@@ -42,8 +42,7 @@ from tsnb.producer import serve
 from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of, undisturbed
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.words import memory_text
-from tsnb.words import html_table, text_table
+from tsnb.words import html_table, size_text, text_table
 
 __all__ = ["Fitting", "place"]
 
@@ -86,7 +85,7 @@ class Fitting:
             rows.append(
                 [
                     each.name,
-                    f"{memory_text(low)} to {memory_text(high)}",
+                    f"{size_text(low)} to {size_text(high)}",
                     each.where,
                     ", ".join(each.together) or "none",
                     _pace(each.alone_per_s, each.off),
@@ -97,7 +96,7 @@ class Fitting:
         if any(each.device for each in self.rows):
             rows[0].insert(2, "GPU")
             for row, each in zip(rows[1:], self.rows, strict=True):
-                row.insert(2, f"{each.device}, {memory_text(each.device_bytes)}" if each.device else "none")
+                row.insert(2, f"{each.device}, {size_text(each.device_bytes)}" if each.device else "none")
         return rows
 
     def to_dict(self) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tsnb.planners.strategies import (
     on_devices,
     steadied,
 )
-from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
+from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
 from tsnb.planning.conducting import conduct, still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
@@ -173,14 +173,20 @@ class Plan:
     def timeline(self) -> Timeline:
         """When each trial of the chosen way starts and ends, and when it really did, as far as `run` has come."""
         schedule, actual = self.choice.schedule, self.actual
+        paused = [name for name in self.choice.order if self._ran.paused(name)]
+        waiting = {name: start_s for name, start_s in schedule.starts_s.items() if name not in actual}
+        held = held_up(waiting, schedule.ends_s, paused)
         # of this run what is still to come is what was planned: nothing is measured anew
         trials = [
             PlannedTrial(
                 name,
                 (schedule.starts_s[name], schedule.ends_s[name]),
                 actual.get(name),
-                self._ran.ahead(name, schedule.starts_s[name], schedule.ends_s[name]),
-                self._ran.paused(name),
+                None
+                if name in held
+                else self._ran.ahead(name, schedule.starts_s[name], schedule.ends_s[name]),
+                name in paused,
+                name in held,
             )
             for name in self.choice.order
         ]

@@ -21,7 +21,7 @@ from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
 from tsnb.producer.loader.packing import SlotWriter, batch_bytes
-from tsnb.producer.loader.repeating import Covering, EpochIs, Skipped
+from tsnb.producer.loader.repeating import AllGiven, Covering, EpochIs, Skipped
 from tsnb.producer.loader.sources import Source
 
 __all__ = ["Feeder", "slots_for"]
@@ -86,6 +86,8 @@ class Feeder(threading.Thread):
                 self._source.cover = wanted.cover
                 self._iterator = self._source.epoch(wanted.epoch, wanted.first)
             batch = self._next_batch()
+            if isinstance(batch, AllGiven):
+                batch = self._end_told()
             if isinstance(batch, Skipped):
                 self._skip(batch.batch)
                 return
@@ -121,6 +123,17 @@ class Feeder(threading.Thread):
                 placed = placed._replace(weights=self._core.growth.weights_of(self._source.drawn))
         self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
         self.proven.set()
+
+    def _end_told(self) -> Any:
+        """Tell the epoch's end before its workers end, which takes them a while; return what comes after that.
+
+        Nothing can be lost by it: each of its batches was published. What is raised from here on is shown, and the
+        next epoch begins with new workers.
+        """
+        if self._count:  # else it is an error, which says why
+            self._core.tell_length()
+            self._core.step(ev.LoaderEnded(self._run))
+        return self._next_batch()
 
     def _ended(self) -> None:
         self._core.step(ev.LoaderEnded(self._run))

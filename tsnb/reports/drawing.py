@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tsnb.planners.timeline import Timeline
+from tsnb.planners.timeline import HELD, Timeline
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
@@ -319,5 +319,7 @@ def _plan(picture: Picture, plan: Timeline, colours: dict[str, str], y: float) -
                 what = f"{trial.name}: {title} {clock(span[0])} to {clock(span[1])}"
                 width = max(1.0, (span[1] - span[0]) * scale)
                 picture.rect(BAR[0] + span[0] * scale, y + top, width, 9, paint, title=what)
+        if trial.held:
+            picture.text(BAR[0], y + 22, HELD, "soft", size=10)
         y += STRIP
     return _axis(picture, plan.end_s, y)

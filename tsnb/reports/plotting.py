@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
-from tsnb.planners.timeline import Timeline, newest
+from tsnb.planners.timeline import HELD, Timeline, newest
 from tsnb.records.selection import NoSuchRecord, chosen_runs
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, logged_names
 from tsnb.reports.logged import draw_lineage, draw_records
@@ -135,6 +135,11 @@ def draw_timeline(timeline: Timeline) -> go.Figure:
                 offsetgroup=str(bar),
                 marker_color=colour,
                 hovertemplate="%{y}: %{base:.3g} s, for %{x:.3g} s<extra>" + title + "</extra>",
+            )
+    for trial in told:
+        if trial.held:
+            figure.add_annotation(
+                x=0, y=trial.name, text=HELD, showarrow=False, xanchor="left", yanchor="top"
             )
     figure.update_layout(
         title=timeline.title,

@@ -23,7 +23,7 @@ from tsnb.stalling.measuring import Continued, length_of, run, undisturbed
 from tsnb.stalling.serving import full_after, served
 from tsnb.stalling.sharing import Loading
 
-__all__ = ["LoaderContention", "contention"]
+__all__ = ["LoaderContention", "contention", "lone_of"]
 
 CLEAR = 1.15
 """Two at once are slower by another reason than chance if a sample takes so many times as long."""
@@ -97,10 +97,20 @@ def contention(loader: Any, alone: Loading, seconds: float) -> LoaderContention:
         )  # not while it counts: the kernel walks all their pages
         arenas = [each.producer.status().touched_bytes for each in both]
     two_s = counted.each(counted.wall_s - counted.no_core_s)
-    one_s = max(alone.wall_s, 2 * alone.taking_s)  # this thread takes the batches of both
     memory_bytes = (workers_bytes + sum(arenas)) / 2
     fill_s = max(0.0, first.took_s - first.samples * alone.wall_s)
-    return LoaderContention(two_s / 2 if two_s > CLEAR * one_s else 0.0, memory_bytes, fill_s)
+    return LoaderContention(lone_of(two_s, alone), memory_bytes, fill_s)
+
+
+def lone_of(two_s: float, alone: Loading) -> float:
+    """Return the seconds a sample in which no other loader of the same data gets on; 0: no more than chance. Pure.
+
+    Args:
+        two_s: Seconds a sample with two at once.
+        alone: What it costs alone.
+    """
+    one_s = max(alone.wall_s, 2 * alone.taking_s)  # one thread takes the batches of both
+    return two_s / 2 if two_s > CLEAR * one_s else 0.0
 
 
 def _weighed(streams: _Both, most: int, before: set[int]) -> float:

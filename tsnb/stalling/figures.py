@@ -11,7 +11,10 @@ Interval = tuple[float, float]
 
 
 def size(count: float) -> str:
-    """Return bytes as text, by 1000 as disks are sold."""
+    """Return bytes in files, or that a disk gives, as text: by 1000, as disks are sold and their paces told.
+
+    Sizes of memory are `words.size_text`.
+    """
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"

@@ -23,7 +23,7 @@ from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
 from tsnb.planners.strategies import fitting, in_each
-from tsnb.planners.timeline import PlannedTrial, Timeline, show
+from tsnb.planners.timeline import PlannedTrial, Timeline, held_up, show
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
@@ -35,10 +35,9 @@ from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
-from tsnb.telemetry.words import memory_text
-from tsnb.words import duration
+from tsnb.words import duration, size_text
 
-__all__ = ["plan_places", "show_plan", "watch_clones"]
+__all__ = ["ToldPlaces", "plan_places", "show_plan", "watch_clones"]
 
 
 PLACES_A_CORE = 2
@@ -109,7 +108,7 @@ def plan_places(
         costs.profiled_epochs,
         {device: costs.room_bytes.get(device, math.inf) for device in wish.devices},
     )
-    places = PlannedPlaces(
+    places = ToldPlaces(
         at_once or len(params),
         told,
         clock=time.time,
@@ -120,6 +119,7 @@ def plan_places(
     places.add(params)
     for line in _said(places, costs, wish):
         say(line)
+    places.tell(say)
     return places
 
 
@@ -155,6 +155,35 @@ def _twins(params: Mapping[str, Mapping[str, Any]], at_once: int) -> dict[str, T
     return {name: found[name] for name in few}
 
 
+class ToldPlaces(PlannedPlaces):
+    """Planned places that say which trials have no time any more, or have time after all, once when a plan finds it."""
+
+    _say: Callable[[str], None] = staticmethod(lambda _line: None)
+    _known_late: frozenset[str] = frozenset()
+
+    def tell(self, say: Callable[[str], None]) -> None:
+        """Say from now on what differs from the last plan, which has been told.
+
+        Args:
+            say: Shows a line to the user.
+        """
+        self._say, self._known_late = say, self._late_now()
+
+    def start(self) -> list[str]:
+        """As the base; what the plan finds about time is told."""
+        starting = super().start()
+        before, self._known_late = self._known_late, self._late_now()
+        if self.foresight is not None and (late := self._known_late - before):
+            late_s = {name: end_s for name, end_s in self.foresight.late_s.items() if name in late}
+            self._say(late_line(late_s, self._clock(), self.off, self._conditions.end_s))
+        if found := [name for name in (*starting, *self.waiting) if name in before - self._known_late]:
+            self._say(f"there is time for {', '.join(found)} after all")
+        return starting
+
+    def _late_now(self) -> frozenset[str]:
+        return frozenset() if self.foresight is None else frozenset(self.foresight.late_s)
+
+
 def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> int:
     """Return the most torch threads that a trial has, where no choice is left to the plan."""
     return max([plan.options.threads or 1, *(int(own.get("threads") or 1) for own in params.values())])
@@ -167,7 +196,7 @@ def _too_large(costs: ServedCosts) -> list[str]:
         first, job = next(iter(costs.jobs[name].items()))
         if first not in each:
             size = job.memory_bytes if job.memory_bytes > costs.memory_bytes else job.device_bytes
-            lines.append(f"{name} is not run with {first}: it does not fit the memory ({memory_text(size)})")
+            lines.append(f"{name} is not run with {first}: it does not fit the memory ({size_text(size)})")
     sizes = {name: min(job.memory_bytes for job in each.values()) for name, each in costs.jobs.items()}
     if too_large := oversized(sizes, costs.memory_bytes):
         lines.append(f"{too_large} Until then it runs alone, and may be killed.")
@@ -223,13 +252,22 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
             f"{clock_time(now_s + last_s, now_s)}{by}; {found.at_once} at once, in the order {order}"
         )
     if found.late_s:
-        late = ", ".join(
-            f"{name} at {clock_span(end_s, now_s, costs.off, wish.end_s)}"
-            for name, end_s in found.late_s.items()
-        )
-        by = clock_time(wish.end_s, now_s, min(found.late_s.values()))
-        lines.append(f"not started, as it would not be done by {by} (when it would be): {late}")
+        lines.append(late_line(found.late_s, now_s, costs.off, wish.end_s))
     return lines
+
+
+def late_line(late_s: Mapping[str, float], now_s: float, off: float, end_s: float) -> str:
+    """Return what is said of trials that are not started for want of time.
+
+    Args:
+        late_s: When each would be done, seconds since 1970; not empty.
+        now_s: The time now, likewise.
+        off: How far that may be off, as a share of the time until then.
+        end_s: By when it was wanted, likewise.
+    """
+    late = ", ".join(f"{name} at {clock_span(each_s, now_s, off, end_s)}" for name, each_s in late_s.items())
+    by = clock_time(end_s, now_s, min(late_s.values()))
+    return f"not started, as it would not be done by {by} (when it would be): {late}"
 
 
 def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callable[[], Timeline]:
@@ -251,22 +289,34 @@ def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callab
 def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:
     """Return when its trials start and end: as planned first, as it was, and as foretold now."""
     origin_s, now_s = places.first_s, time.time()
-    ahead = places.ahead(now_s)
+    firsts = dict(list(places.firsts.items()))  # the sweep's thread adds to them
+    started = {name: trial for name in firsts if (trial := _started(name, conductor)) is not None}
+    paused = [name for name, trial in started.items() if trial.state == "paused"]
+    last, held = places.foresight, frozenset[str]()
+    if last is not None:
+        held = held_up(last.starts_s, last.ends_s, paused) - started.keys()
+    ahead = {name: span for name, span in places.ahead(now_s).items() if name not in held}
     found = []
-    for name, planned in list(places.firsts.items()):  # the sweep's thread adds to them
-        trial = conductor.trials.get(name)
-        if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
-            trial = clone  # of one of them
+    for name, planned in firsts.items():
+        trial = started.get(name)
         actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
-        left, paused = ahead.get(name), trial is not None and trial.state == "paused"
+        left = ahead.get(name)
         if trial is not None:
             left = still_to_come(trial, now_s, now_s if left is None else left[1])
         was, has, will = (
             None if span is None else (span[0] - origin_s, span[1] - origin_s)
             for span in (planned, actual, left)
         )
-        found.append(PlannedTrial(name, was, has, will, paused))
+        found.append(PlannedTrial(name, was, has, will, name in paused, name in held))
     return Timeline(title, tuple(found), (places.stream,), origin_s, places.off, BASIS)
+
+
+def _started(name: str, conductor: Conductor) -> Trial | None:
+    """Return a trial of a sweep, or a clone of one, if it has been started."""
+    trial = conductor.trials.get(name)
+    if trial is None and (clone := trials.get(name)) is not None and clone.parent is not None:
+        return clone
+    return trial
 
 
 def watch_clones(conductor: Conductor, over: Callable[[], bool]) -> None:

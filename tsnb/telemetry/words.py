@@ -31,7 +31,6 @@ __all__ = [
     "growth_text",
     "incidents",
     "mebibytes",
-    "memory_text",
     "metric",
     "milliseconds",
     "pace",
@@ -251,7 +250,10 @@ def cache_text(reading: StreamReading) -> str:
 
 
 def mebibytes(value: float) -> str:
-    """Write a size in MiB: 212.4 as 212 MiB, 3200 as 3.1 GiB, 81920 as 80 GiB, 0.04 as 41 KiB."""
+    """Write a size in MiB for screens, where columns are narrow.
+
+    212.4 as 212 MiB, 3200 as 3.1 GiB, 81920 as 80 GiB, 0.04 as 41 KiB.
+    """
     if not math.isfinite(value):
         return _DASH
     if 0 < value < LEAST_MIB:
@@ -259,11 +261,6 @@ def mebibytes(value: float) -> str:
     if value >= 1000:
         return f"{_half_up(value / 1024)} GiB" if value >= 10189 else f"{value / 1024:.1f} GiB"
     return f"{value:.1f} MiB" if value < 9.95 else f"{_half_up(value)} MiB"
-
-
-def memory_text(count: float) -> str:
-    """Write bytes by 1024, as memory is counted: 222722785 as 212 MiB."""
-    return mebibytes(count / (1 << 20))
 
 
 def used_of(used: float, total: float) -> str:

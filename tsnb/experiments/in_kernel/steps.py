@@ -57,6 +57,7 @@ from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
 from tsnb.masks import remember
+from tsnb.native.endings import raise_again
 from tsnb.native.ties import untie
 from tsnb.printable import uncoloured
 from tsnb.records.current import enter_run
@@ -342,12 +343,17 @@ def _before_code(info: Any) -> None:
     left over; from this moment it is on its own: it is found by its entry, and ends itself.
     """
     _cells.append(info)
-    for course in _courses:
-        if not course.ended and len(_cells) == 1:
-            if course.settings["detach"]:
-                enter_detached(course.run)
-                untie()
-            tell(Begun(course.versions))
+    try:
+        for course in _courses:
+            if not course.ended and len(_cells) == 1:
+                if course.settings["detach"]:
+                    enter_detached(course.run)
+                    untie()
+                tell(Begun(course.versions))
+    except KeyboardInterrupt:  # IPython prints what its events raise, and runs the code all the same
+        from IPython.core.events import EventManager
+
+        raise_again(KeyboardInterrupt, EventManager.trigger.__code__)
 
 
 def _after_code(result: Any) -> None:

@@ -19,6 +19,7 @@ from tsnb.kernels.cargo.lane import take
 from tsnb.kernels.cargo.numerics import take_on
 from tsnb.kernels.cargo.shipping import fetch, title_of
 from tsnb.kernels.in_kernel.surroundings import keep_tracker_apart, let_main_travel, text_bars
+from tsnb.native.forks import guard
 
 __all__ = ["arrive", "fetch_sent", "name_tracebacks", "report_crashes", "seed_everything", "use_threads"]
 
@@ -48,6 +49,7 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     keep_tracker_apart()
     name_tracebacks(title)
     report_crashes()
+    guard()  # last: all that imports have to do at a fork is within it
     return variables
 
 

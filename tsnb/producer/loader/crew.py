@@ -23,7 +23,7 @@ import numpy as np
 from torch._utils import ExceptionWrapper
 
 from tsnb.planners.slow_samples import SampleCosts, begun_next
-from tsnb.producer.loader.repeating import Skipped
+from tsnb.producer.loader.repeating import AllGiven, Skipped
 from tsnb.producer.loader.ticket_line import TicketLine
 from tsnb.producer.loader.tickets import Prepared, Ticket, Tickets
 
@@ -157,6 +157,11 @@ class WorkerCrew:
             for _ in range(unanswered):  # the DataLoader waits for an answer to each
                 self._send(None)
 
+    @property
+    def all_given(self) -> bool:
+        """Whether all batches of the epoch have been given; its workers may not have ended."""
+        return self._tickets.all_given
+
     def end(self) -> None:
         """Let workers that wait for a ticket go, in whatever state all is; they are of no use after that."""
         if self.line is not None:
@@ -174,6 +179,8 @@ def in_order(
 ) -> Iterator[Any]:
     """Give the batches of an epoch in their order, in whatever order they are ready, and an error at its place.
 
+    After the last one comes `AllGiven`: what remains is to wait for the workers' end.
+
     Args:
         crews: The one that works on it. Another one is added when it takes over, and each goes when it has ended.
         start: The number of the first batch.
@@ -182,7 +189,7 @@ def in_order(
         drawn: Is told the number of each batch before it is given.
         others: Returns the crew that takes over from now on; None: the same goes on.
     """
-    given = start
+    given, told = start, False
     ready: dict[int, Any] = {}
     failed: dict[int, ExceptionWrapper] = {}
     while True:
@@ -203,6 +210,9 @@ def in_order(
             yield from map(Skipped, ready.values())  # as torch: the epoch ends here
             yield from _in_hand(crews)
             return
+        elif not told and len(crews) == 1 and crews[0].all_given:
+            told = True
+            yield AllGiven()
         elif (prepared := crews[0].next()) is None:
             if len(crews) == 1:
                 return
@@ -211,8 +221,12 @@ def in_order(
             measured(prepared.batch_s)
             crews[0].note(prepared)
             ready.update(enumerate(prepared.batches, prepared.first))
-            if prepared.error is not None:
-                failed[prepared.first + len(prepared.batches)] = prepared.error
+            failed.update(_error_in(prepared))
+
+
+def _error_in(prepared: Prepared) -> dict[int, ExceptionWrapper]:
+    """Return what a ticket's answer failed of, by the number of the batch."""
+    return {} if prepared.error is None else {prepared.first + len(prepared.batches): prepared.error}
 
 
 def _in_hand(crews: Sequence[WorkerCrew]) -> Iterator[Skipped]:

@@ -19,6 +19,7 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 from tsnb.errors import LoaderFailed
 
 __all__ = [
+    "AllGiven",
     "Covering",
     "EpochIs",
     "Skipped",
@@ -160,6 +161,10 @@ class Skipped(NamedTuple):
     """A batch before the one with which the epoch should begin: no consumer gets it, and its slot is free."""
 
     batch: Any
+
+
+class AllGiven:
+    """Comes after an epoch's last batch where the source knows that it was that; its workers have yet to end."""
 
 
 class Covering(NamedTuple):

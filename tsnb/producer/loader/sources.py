@@ -69,7 +69,8 @@ class Source(Protocol):
 
         Gives `Placed` for batches that workers have written into the arena, the batch itself for others, and
         `Skipped` for those before `start` where there is no cheaper way past them. Where `start` is 0 and only a
-        later epoch is available, it gives `EpochIs` first; where it gives more than `cover`, `Covering`.
+        later epoch is available, it gives `EpochIs` first; where it gives more than `cover`, `Covering`. Where it knows
+        that there is no further batch before its workers have ended, it gives `AllGiven` first.
 
         Raises:
             LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.

@@ -142,6 +142,11 @@ class Tickets:
         if turn == self._turn and not self.size and self.error is not None:
             raise self.error
 
+    @property
+    def all_given(self) -> bool:
+        """Whether the sampler has come to its end, and every batch that it gave was given to whoever iterates."""
+        return self.all_drawn and self.error is None and not self.drawn and not self.ordered
+
     def drawn_until(self, number: int) -> Iterator[tuple[int, Any]]:
         """Draw the batches before a number that were not drawn before; give their numbers and keys."""
         while self._next < number and not self.all_drawn:

@@ -62,7 +62,8 @@ export function rowsOf(plan) {
       return { left: begin * scale, width: (end - begin) * scale, words: `${trial.name}: ${title} ${clock(begin)} to ${clock(end)}` };
     });
     const last = trial.ahead || trial.actual, word = trial.ahead ? "foretold" : "in fact";
-    const end = trial.paused ? "paused" : last ? `${clock(last[1])} ${word}` : "–"; // nobody knows when a paused one ends
+    // nobody knows when a paused one ends, nor when one starts that waits for its place
+    const end = trial.paused ? "paused" : trial.held ? "held up" : last ? `${clock(last[1])} ${word}` : "–";
     return { name: trial.name, spans, planned: trial.planned ? clock(trial.planned[1]) : "–", end };
   });
 }

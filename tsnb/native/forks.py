@@ -1,0 +1,86 @@
+"""An interrupt that comes while the process forks is raised after that: Python would print and drop it.
+
+What is to be done before and after a fork (`os.register_at_fork`) is called from compiled code, and an exception that
+comes out of it is printed, an interrupt's (Ctrl-C) too: the user has pressed stop, and nothing happens. What it met is
+cut short besides, with locks taken and never given back. So from before the first of these calls until after the last
+one an interrupt is only noted. That is why `guard` comes late: what was registered last is called first before a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from functools import partial
+from types import FrameType
+
+from tsnb.native.endings import raise_again
+
+__all__ = ["guard"]
+
+
+class _Guard:
+    """Notes interrupts for the time of one fork. Its calls are steps of generators, as those of `endings.ending`."""
+
+    def __init__(self) -> None:
+        self.noting = self.came = False
+
+    def before(self) -> Iterator[None]:
+        while True:
+            try:
+                yield
+                self._note()
+            except KeyboardInterrupt:
+                self._note()
+                self.came = True
+
+    def in_parent(self) -> Iterator[None]:
+        while True:
+            try:
+                yield
+                self._note_no_more()
+            except KeyboardInterrupt:
+                self.came = True
+            if self.came:
+                self.came = False
+                raise_again(KeyboardInterrupt, _Guard.in_parent.__code__)
+
+    def in_child(self) -> None:
+        """What was meant for the parent is not for the child."""
+        self._note_no_more()
+        self.came = False
+
+    def _note(self) -> None:
+        here = threading.get_ident() == threading.main_thread().ident  # no other thread is interrupted
+        if here and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            self.noting = True
+            signal.signal(signal.SIGINT, self._take)
+
+    def _note_no_more(self) -> None:
+        if self.noting and threading.get_ident() == threading.main_thread().ident:
+            self.noting = False
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _take(self, _number: int, _frame: FrameType | None) -> None:
+        self.came = True
+
+
+_guarded = False
+
+
+def guard() -> None:
+    """Lose no interrupt that comes while this process forks, from now on. Called again it does nothing."""
+    global _guarded
+    if _guarded:
+        return
+    _guarded = True
+    made = _Guard()
+    before, in_parent = made.before(), made.in_parent()
+    next(before)
+    next(in_parent)
+    os.register_at_fork(
+        before=partial(next, before, None),
+        after_in_parent=partial(next, in_parent, None),
+        after_in_child=made.in_child,
+    )
