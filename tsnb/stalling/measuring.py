@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import multiprocessing
 import os
 import random
 import sys
@@ -93,6 +94,8 @@ def fresh(loader: Any) -> Any:
 def undisturbed(loader: Any) -> Iterator[None]:
     """Put random numbers back where they were: a loader without workers draws them in this process, and so does a step.
 
+    And let the user still choose how processes are started, where that was open: the first worker settles it.
+
     Those of torch (of its GPUs only where one is in use: asking would start CUDA), of Python, of numpy where it is
     imported, and the generators that the loader, its samplers and its dataset have as attributes.
 
@@ -107,6 +110,8 @@ def undisturbed(loader: Any) -> Iterator[None]:
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own
     if in_use:
         back.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    if multiprocessing.get_start_method(allow_none=True) is None:
+        back.append(partial(multiprocessing.set_start_method, None, force=True))
     try:
         yield
     finally:
