@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from tsnb.cli.arguments import named, numbers
+from tsnb.cli.arguments import aside, named, numbers
 from tsnb.options import read_change
 from tsnb.steering import run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
@@ -54,7 +54,8 @@ def add_results(commands: Any) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    found = named(options.function)
+    with aside(options):
+        found = named(options.function)
     given = {
         name: value
         for name in ("n", "at_once", "rotate", "name", "seed", "until")

@@ -16,7 +16,7 @@ from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import soonest_s
 from tsnb.planners.thread_counts import in_threads, steadied, with_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, show
-from tsnb.planning.conducting import conduct, still_to_come
+from tsnb.planning.conducting import conduct, end_of, still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, known_devices, makespan_off, on_devices
 from tsnb.planning.profiling import profile
@@ -62,9 +62,13 @@ class _Ran:
             for name, trial in list(self._trials.items())
         }
 
+    def trial(self, name: str) -> Trial | None:
+        """Return a trial that has been started; None: it has not."""
+        return self._trials.get(name)
+
     def paused(self, name: str) -> bool:
         """Whether a trial is."""
-        trial = self._trials.get(name)
+        trial = self.trial(name)
         return trial is not None and trial.state == "paused"
 
     def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
@@ -218,6 +222,7 @@ class Plan:
                     self.choice.schedule.ends_s[name] * (1 + sign * self.choice.off) for sign in (-1, 1)
                 ],
                 "actual_s": list(actual[name]) if name in actual else None,
+                **end_of(self._ran.trial(name)),
             }
             for name in self.choice.order
         ]
