@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -269,6 +270,115 @@ def test_a_plan_is_carried_out(tmp_path: Path) -> None:
         start_s, end_s = each["actual_s"]
         assert 0 <= start_s < end_s
     assert all(f"width {width}" in found.stderr for width in (4, 8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", ["plan", "place"])
+def test_how_trials_of_a_plan_ended_is_told(word: str, tmp_path: Path) -> None:
+    """As text and as JSON, what it failed with too; as with a sweep, the status is 1 where none came through."""
+    (tmp_path / "mydata.py").write_text(
+        "import time, torch, tsnb\n"
+        "from torch.utils.data import DataLoader, TensorDataset\n"
+        "def make(): return DataLoader(TensorDataset(torch.zeros(400, 2)), 4)\n"
+        "def train(bad, name, epochs=1):\n"
+        "    for _ in range(epochs):\n"
+        "        for batch in tsnb.attach():\n"
+        "            time.sleep(0.005)\n"
+        "            if bad and not name.startswith('tsnb-plan'): raise RuntimeError('out of luck')\n"
+    )
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        given = [each for bad in more[0] for each in ("--trial", "mydata:train", f"bad={bad}")]
+        return tsnb(word, "mydata:make", "--seconds", "0.1", *given, "--run", *more[1:], cwd=tmp_path)
+
+    mixed = run("01")
+    assert mixed.returncode == 0, mixed.stderr
+    ends = re.findall(r"(?m)^train-bad(\d)(?: \(run \d+\))? +(done|failed) ", mixed.stdout)
+    assert ends == [("0", "done"), ("1", "failed")]
+    failed = run("1", "--json")
+    assert failed.returncode == 1
+    (told,) = json.loads(failed.stdout)["trials"]
+    assert (told["state"], told["error"]) == ("failed", "RuntimeError: out of luck")
+
+
+LOUD = """
+import os, sys, torch, tsnb
+from torch.utils.data import DataLoader, Dataset
+print("imported")
+class Loud(Dataset):
+    def __len__(self): return 240
+    def __getitem__(self, k):
+        print("sample", k)
+        os.write(1, b"from C\\n")
+        return torch.zeros(2)
+def make():
+    print("made")
+    return DataLoader(Loud(), 4, num_workers=WORKERS, multiprocessing_context=CONTEXT)
+def step(batch): print("a step")
+def train(width=1, epochs=1):
+    print("training")
+    for _ in range(epochs):
+        for batch in tsnb.attach(): batch @ torch.zeros(2, width)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "workers", "context"),
+    [
+        (("stalls", "loud:make", "--step", "loud:step"), 0, None),
+        (("stalls", "loud:make", "--step", "loud:step"), 1, "spawn"),
+        (("plan", "loud:make", "--trial", "loud:train", "--run"), 0, None),
+        (("place", "loud:make", "--trial", "loud:train", "--run"), 1, "fork"),
+    ],
+    ids=["stalls", "stalls, spawned", "plan", "place"],
+)
+def test_with_json_the_answer_stands_alone(
+    words: tuple[str, ...], workers: int, context: str | None, tmp_path: Path
+) -> None:
+    """Whatever the user's module, loader, workers, step and trials print, by Python or by C, goes to stderr."""
+    loud = LOUD.replace("WORKERS", str(workers)).replace("CONTEXT", repr(context))
+    (tmp_path / "loud.py").write_text(loud)
+    done = tsnb(*words, "--seconds", "0.1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    json.loads(done.stdout)
+    for line in ("imported", "made", "sample 3", "from C", "a step" if words[0] == "stalls" else "training"):
+        assert line in done.stderr
+
+
+WRONG = """
+import tsnb
+{top}
+def make():
+    {inside}
+    return [[1], [2]]
+def train(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "top", "inside", "kind", "line"),
+    [
+        (("serve", "wrong:make", "--name", "x"), "", 'int("x")', "ValueError", 5),
+        (("stalls", "wrong:make"), "", 'open("none/here")', "FileNotFoundError", 5),
+        (("stalls", "wrong:make", "--json"), "import not_there", "pass", "ModuleNotFoundError", 3),
+        (("plan", "wrong:make", "--trial", "wrong:train"), "1 / 0", "pass", "ZeroDivisionError", 3),
+        (("place", "wrong:make", "--trial", "wrong:train", "--json"), "", 'int("x")', "ValueError", 5),
+        (("sweep", "wrong:train", "--grid", "a=1", "--json"), "1 / 0", "pass", "ZeroDivisionError", 3),
+    ],
+    ids=["serve", "stalls", "stalls, json", "plan", "place", "sweep"],
+)
+def test_an_error_of_the_users_own_code_says_where(
+    words: tuple[str, ...], top: str, inside: str, kind: str, line: int, tmp_path: Path
+) -> None:
+    """Its kind, file and line, and how to see all of it: no traceback of ours, and no message without a place."""
+    (tmp_path / "wrong.py").write_text(WRONG.format(top=top, inside=inside))
+    done = tsnb(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"raised {kind}, in {tmp_path / 'wrong.py'}, line {line}: " in done.stderr
+    assert 'To see all of it: python3 -c "import wrong' in done.stderr.replace("python -c", "python3 -c")
+    assert "Traceback" not in done.stderr
+    assert "--json" not in words or kind in json.loads(done.stdout)["error"]
 
 
 @pytest.mark.parametrize("words", [["--help"], ["list", "--json"], ["results", "--json"]], ids=" ".join)

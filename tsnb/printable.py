@@ -16,10 +16,12 @@ Letters of every script, emoji and what joins them stay as they are.
 
 from __future__ import annotations
 
+import os
 import re
+import traceback
 from collections.abc import Iterable
 
-__all__ = ["LINE", "TEXT", "block", "coloured", "one_line", "uncoloured"]
+__all__ = ["LINE", "TEXT", "block", "coloured", "one_line", "raised_in", "uncoloured"]
 
 LINE = 1000
 """Characters of a line, where nothing else is said."""
@@ -37,6 +39,8 @@ _BAD: dict[int, str] = {
 _IN_A_LINE = {**_BAD, **dict.fromkeys(_BREAKS, " ")}
 _IN_A_BLOCK: dict[int, str] = {**_BAD, **dict.fromkeys(_BREAKS, "\n"), 0x09: "\t"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")
+_OURS = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is not imported for this
+_PYTHONS = os.path.dirname(os.__file__)  # noqa: PTH120
 
 
 def one_line(text: object, most: int = LINE) -> str:
@@ -63,6 +67,24 @@ def block(text: object, most: int = TEXT) -> str:
     if len(lines) > most:
         lines = "..." + lines[len(lines) - max(0, most - 3) :]
     return lines if lines.isprintable() else lines.replace("\r\n", "\n").translate(_IN_A_BLOCK)
+
+
+def raised_in(error: BaseException) -> str:
+    """Return the line of the user's code that raised, as ", in FILE, line N"; empty where none is known.
+
+    That is the last one that is not of an installed package or of Python, if there is one; and none of tsnb.
+
+    Args:
+        error: That was caught.
+    """
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith(("<frozen", _OURS))
+    ]
+    installed = (_PYTHONS, "site-packages", "dist-packages")
+    own = [frame for frame in frames if not any(word in frame.filename for word in installed)] or frames
+    return one_line(f", in {own[-1].filename}, line {own[-1].lineno}") if own else ""
 
 
 def uncoloured(lines: Iterable[str]) -> str:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,13 +21,14 @@ import numpy as np
 import psutil
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, get_worker_info
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 import tsnb
 from tests.system.scripts import ROOT
 from tsnb.errors import LoaderFailed, TsnbError
 from tsnb.machine.processes import children_of
-from tsnb.stalling.measuring import rows, undisturbed
+from tsnb.stalling.measuring import fresh, rows, undisturbed
 
 SAMPLE_S = 0.002
 STEP_S = 0.012
@@ -279,6 +282,52 @@ def test_a_step_that_raises_is_told_with_its_line_and_the_batch_it_got() -> None
     ) as raised:
         tsnb.stalls(loader, step=step, seconds=0.1)
     assert isinstance(raised.value.__cause__, TypeError)
+    assert not tsnb.producers()
+
+
+class Interrupted(Dataset[Any]):
+    """Ctrl-C reaches all processes of a terminal, workers too."""
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if get_worker_info() is not None:
+            os.kill(os.getpid(), signal.SIGINT)
+        return torch.tensor(index)
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_an_interrupt_is_not_for_workers(context: str) -> None:
+    """They end when their owner says so: those that had ended at once held its end up, for five seconds each time."""
+    loader = DataLoader(Interrupted(), 4, num_workers=1, multiprocessing_context=context)
+    with tsnb.serve(loader, name="numbers"), tsnb.attach("c", "numbers") as batches:
+        assert sorted(number for batch in batches for number in batch.tolist()) == list(range(64))
+    assert sorted(torch.cat(list(fresh(loader))).tolist()) == list(range(64))
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_interrupt_while_workers_end_comes_out(
+    number: int, *, persistent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where that was left to the iterator's destructor, Python dropped the interrupt and the measurement went on."""
+    dataset = TensorDataset(torch.arange(400.0))
+    loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=persistent)
+    real, ended = _MultiProcessingDataLoaderIter._shutdown_workers, list[int]()
+
+    def end(workers: Any) -> None:
+        there = not workers._shutdown and threading.current_thread() is threading.main_thread()
+        real(workers)
+        ended.extend([number] * there)
+        if there and len(ended) == number:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", end)
+    with pytest.raises(KeyboardInterrupt):
+        tsnb.stalls(loader, step=lambda _: None, seconds=0.1)
     assert not tsnb.producers()
 
 

@@ -1,14 +1,41 @@
-"""What an argument stands for: `MODULE:NAME`, and several numbers."""
+"""What an argument stands for: `MODULE:NAME`, and several numbers; and where what its code prints goes."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
+import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["load", "named", "numbers"]
+from tsnb.errors import TsnbError
+from tsnb.printable import raised_in
+
+__all__ = ["aside", "load", "named", "numbers"]
+
+
+@contextlib.contextmanager
+def aside(options: argparse.Namespace) -> Iterator[None]:
+    """With `--json`, have all that is printed meanwhile go to stderr: a program reads the answer alone on stdout.
+
+    The user's module, loader, workers and steps print what they like; workers and C code write to the descriptor.
+
+    Args:
+        options: As parsed.
+    """
+    if not options.json:
+        yield
+        return
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "wb") as answers, contextlib.redirect_stdout(sys.stderr):
+        os.dup2(2, 1)
+        try:
+            yield
+        finally:
+            os.dup2(answers.fileno(), 1)
 
 
 def load(target: str) -> Any:
@@ -16,10 +43,17 @@ def load(target: str) -> Any:
 
     Raises:
         ValueError: There is no such thing, or it is None.
+        TsnbError: The user's code raised; says what, and where.
     """
     found = named(target)
     iterable = hasattr(found, "__iter__") or not callable(found)
-    loader = found if iterable else found()
+    try:
+        loader = found if iterable else found()
+    except TsnbError:
+        raise
+    except Exception as error:
+        module_name, _, attribute = target.partition(":")
+        raise _raised(target, error, f"import {module_name}; {module_name}.{attribute}()") from error
     if loader is None:
         raise ValueError(f"{target} is None, or returned it: name a loader, or a function that returns one.")
     return loader
@@ -30,6 +64,7 @@ def named(target: str) -> Any:
 
     Raises:
         ValueError: There is no such thing.
+        TsnbError: The user's module raised; says what, and where.
     """
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
@@ -40,16 +75,26 @@ def named(target: str) -> Any:
     sys.path.append(str(Path.cwd()))  # last: nothing of Python's or of a library can be shadowed from there
     try:
         module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name != module_name.split(".")[0] and error.name != module_name:
-            raise
-        raise ValueError(
-            f"no module {module_name!r} was found, neither here ({Path.cwd()}) nor installed."
-        ) from None
+    except TsnbError:
+        raise
+    except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and error.name in {module_name, module_name.split(".")[0]}:
+            raise ValueError(
+                f"no module {module_name!r} was found, neither here ({Path.cwd()}) nor installed."
+            ) from None
+        raise _raised(module_name, error, f"import {module_name}") from error
     if not hasattr(module, attribute):
         where = getattr(module, "__file__", None) or "part of Python"
         raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")
     return getattr(module, attribute)
+
+
+def _raised(what: str, error: Exception, alone: str) -> TsnbError:
+    """Return what is said of an error of the user's own code; the traceback is there where it is run alone."""
+    return TsnbError(
+        f"{what} raised {type(error).__name__}{raised_in(error)}: {error}\n"
+        f'To see all of it: {Path(sys.executable).name} -c "{alone}"'
+    )
 
 
 def numbers(words: str) -> tuple[int, ...]:

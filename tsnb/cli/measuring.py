@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tsnb.cli.arguments import load, named, numbers
+from tsnb.cli.arguments import aside, load, named, numbers
 from tsnb.option_kinds import share
 from tsnb.options import read_change
+from tsnb.words import text_table
 
 if TYPE_CHECKING:
+    from tsnb.experiments.trial import Trial
     from tsnb.planning import Fitting, Plan
 
 __all__ = ["add_place", "add_plan", "add_stalls"]
@@ -136,15 +137,16 @@ def _stalls(options: argparse.Namespace) -> None:
     if options.cores is not None:
         asked.CORES.checked("cores", options.cores)
     changed = what_if(**given)  # what cannot be asked is refused before anything is measured
-    step = None if options.step is None else named(options.step)
-    found = stalls(
-        load(options.loader),
-        step,
-        trials=options.trials,
-        seconds=options.seconds,
-        threads=options.threads,
-        cold=options.cold,
-    )
+    with aside(options):
+        step = None if options.step is None else named(options.step)
+        found = stalls(
+            load(options.loader),
+            step,
+            trials=options.trials,
+            seconds=options.seconds,
+            threads=options.threads,
+            cold=options.cold,
+        )
     numbers = {1, 2, 4, 8, options.trials}
     told = changed(found) if given else None
     sized = found.sizing(**sizes) if sizes else None
@@ -189,47 +191,52 @@ def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
     return found
 
 
-def _plan(options: argparse.Namespace) -> None:
+def _plan(options: argparse.Namespace) -> int:
     from tsnb.planning import plan  # needs torch
 
-    found = plan(
-        _trials(options),
-        loader=load(options.loader),
-        epochs=options.epochs,
-        samples=options.samples,
-        cold=options.cold,
-        devices=options.devices,
-        cores=options.cores,
-        memory=options.memory,
-        threads=options.threads,
-        seconds=options.seconds,
-    )
-    _told(options, found)
+    with aside(options):
+        found = plan(
+            _trials(options),
+            loader=load(options.loader),
+            epochs=options.epochs,
+            samples=options.samples,
+            cold=options.cold,
+            devices=options.devices,
+            cores=options.cores,
+            memory=options.memory,
+            threads=options.threads,
+            seconds=options.seconds,
+        )
+        ran = found.run() if options.carried_out else {}
+    return _told(options, found, ran)
 
 
-def _place(options: argparse.Namespace) -> None:
+def _place(options: argparse.Namespace) -> int:
     from tsnb.planning import place  # needs torch
 
-    found = place(
-        _trials(options),
-        loader=load(options.loader),
-        epochs=options.epochs,
-        samples=options.samples,
-        memory=options.memory,
-        threads=options.threads,
-        seconds=options.seconds,
-    )
-    _told(options, found)
+    with aside(options):
+        found = place(
+            _trials(options),
+            loader=load(options.loader),
+            epochs=options.epochs,
+            samples=options.samples,
+            memory=options.memory,
+            threads=options.threads,
+            seconds=options.seconds,
+        )
+        ran = found.run() if options.carried_out else {}
+    return _told(options, found, ran)
 
 
 def _trials(options: argparse.Namespace) -> list[tuple[Any, dict[str, Any]]]:
     return [(named(target), dict(map(read_change, given))) for target, *given in options.trial]
 
 
-def _told(options: argparse.Namespace, found: Plan | Fitting) -> None:
-    """Run what was planned, if that was asked for, and print the figures."""
-    if options.carried_out:
-        # what the trials print is not the answer
-        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
-            found.run()
+def _told(options: argparse.Namespace, found: Plan | Fitting, ran: Mapping[str, Trial]) -> int:
+    """Print the figures, and how trials that were run have ended; return the exit status, as `tsnb sweep` has it."""
+    from tsnb.experiments.trials_table import rows_of  # kernels: nothing else here needs them
+
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
+    if ran and not options.json:
+        print("", *text_table(rows_of(list(ran.values()))), sep="\n")
+    return int(bool(ran) and all(trial.state in ("failed", "lost") for trial in ran.values()))

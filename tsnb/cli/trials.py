@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from tsnb.cli.arguments import named, numbers
+from tsnb.cli.arguments import aside, named, numbers
 from tsnb.option_kinds import read_devices
 from tsnb.options import read_change
 from tsnb.steering import run_sweep
@@ -61,7 +61,8 @@ def add_results(commands: Any) -> None:
 
 
 def _sweep(options: argparse.Namespace) -> int:
-    found = named(options.function)
+    with aside(options):
+        found = named(options.function)
     given = {
         name: value
         for name in ("n", "at_once", "rotate", "name", "seed", "until")

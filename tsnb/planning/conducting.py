@@ -24,7 +24,7 @@ from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve
 
-__all__ = ["conduct", "still_to_come"]
+__all__ = ["conduct", "end_of", "still_to_come"]
 
 LOOK_S = 5.0
 """A trial's end is reported at once; as a safeguard it is also checked this often."""
@@ -74,6 +74,17 @@ def conduct(
             for gate in run.gates.values():
                 gate.open()
     return {each.name: run.done[each.name] for each in wanted}
+
+
+def end_of(trial: Trial | None) -> dict[str, str | None]:
+    """Return how a trial of a plan has ended, or is: its state and the first line of its error, for JSON.
+
+    Args:
+        trial: It; None: it has not been started.
+    """
+    if trial is None:
+        return {"state": None, "error": None}
+    return {"state": trial.state, "error": trial.life.failure.partition("\n")[0] or None}
 
 
 def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:

@@ -18,6 +18,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 from tsnb.checks.devices import devices
@@ -30,7 +31,7 @@ from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import annealed
 from tsnb.planning.co_runs import CoRun, at_once, co_runs, gpu_advice, groups
-from tsnb.planning.conducting import conduct
+from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import in_waves, starter
@@ -75,6 +76,8 @@ class Fitting:
     """What each of those that fit needs, by name."""
     advice: tuple[str, ...] = ()
     """How several on one GPU share it, as NVIDIA's guides have it: in turns, by MPS or MIG; empty: no two do."""
+    _ran: dict[str, Trial] = field(default_factory=dict, repr=False, compare=False)
+    """The trials that `run` has started, by name."""
 
     @property
     def table(self) -> list[list[str]]:
@@ -125,6 +128,7 @@ class Fitting:
                     "group": each.group or None,
                     "off": each.off,
                     "why": each.why,
+                    **end_of(self._ran.get(each.name)),
                 }
                 for each in self.rows
             ],
@@ -153,13 +157,19 @@ class Fitting:
         fits = [each for each in self.wanted if each.name in self.way.order]
         if not fits:
             raise TsnbError(self.text)
-        return conduct(self.way, fits, self.loader, name, self.jobs, self.memory_bytes)
+        self._ran.clear()
+
+        def started(trial: Trial, _stream: str) -> None:
+            self._ran[trial.name] = trial
+
+        return conduct(self.way, fits, self.loader, name, self.jobs, self.memory_bytes, started)
 
     def __repr__(self) -> str:
         return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
 
     def _repr_html_(self) -> str:
-        return f"<p><b>{self.text}</b></p>{html_table(self.table)}<p><small>{self._below()}</small></p>"
+        text, below = escape(self.text), escape(self._below())
+        return f"<p><b>{text}</b></p>{html_table(self.table)}<p><small>{below}</small></p>"
 
     def _below(self) -> str:
         seconds, groups = sum(each.seconds for each in self.runs), len(self.runs)

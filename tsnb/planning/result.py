@@ -23,7 +23,7 @@ from tsnb.planners.strategies import (
     steadied,
 )
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
-from tsnb.planning.conducting import conduct, still_to_come
+from tsnb.planning.conducting import conduct, end_of, still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
 from tsnb.planning.profiling import profile
@@ -69,9 +69,13 @@ class _Ran:
             for name, trial in list(self._trials.items())
         }
 
+    def trial(self, name: str) -> Trial | None:
+        """Return a trial that has been started; None: it has not."""
+        return self._trials.get(name)
+
     def paused(self, name: str) -> bool:
         """Whether a trial is."""
-        trial = self._trials.get(name)
+        trial = self.trial(name)
         return trial is not None and trial.state == "paused"
 
     def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
@@ -231,6 +235,7 @@ class Plan:
                     self.choice.schedule.ends_s[name] * (1 + sign * self.choice.off) for sign in (-1, 1)
                 ],
                 "actual_s": list(actual[name]) if name in actual else None,
+                **end_of(self._ran.trial(name)),
             }
             for name in self.choice.order
         ]

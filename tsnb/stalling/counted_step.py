@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tsnb.errors import TsnbError
+from tsnb.printable import raised_in
 
 __all__ = ["CountedStep"]
 
@@ -37,16 +37,9 @@ class CountedStep:
         except Exception as error:
             number = "its first batch" if self.runs == 1 else f"its batch {self.runs}"
             raise TsnbError(
-                f"the step raised {type(error).__name__} at {number}{_where(error)}: {error}\n"
+                f"the step raised {type(error).__name__} at {number}{raised_in(error)}: {error}\n"
                 f"The batch is {_kind(batch)}. Try it alone: step(next(iter(loader)))."
             ) from error
-
-
-def _where(error: Exception) -> str:
-    """Return the line of the user's that raised: the last one that is not of an installed package."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]
-    own = [frame for frame in frames if "site-packages" not in frame.filename] or frames
-    return f", in {own[-1].filename}, line {own[-1].lineno}" if own else ""
 
 
 def _kind(value: Any, depth: int = 1) -> str:

@@ -25,8 +25,8 @@ def as_plain(told: Stalls, trials: Iterable[int], cores: float | None = None) ->
         cores: CPU cores for all of these; None: those of this machine.
     """
 
-    def known(figure: Figure) -> list[float] | None:
-        return plain(four_in_five(told, figure))
+    def both(name: str, figure: Figure) -> dict[str, Any]:
+        return {name: figure(told), f"{name}_interval": plain(four_in_five(told, figure))}
 
     return {
         "cores": told.cores,
@@ -38,10 +38,13 @@ def as_plain(told: Stalls, trials: Iterable[int], cores: float | None = None) ->
         "steps": told.steps,
         "loader_per_s": told.loader_per_s,
         "loader_per_s_interval": plain(told.interval),
-        "served_per_s": told.served_per_s,
-        "served_per_s_interval": known(lambda each: each.served_per_s),
-        "model_per_s": told.model_per_s,
-        "model_per_s_interval": known(lambda each: each.model_per_s),
+        **both("served_per_s", lambda each: each.served_per_s),
+        **both("model_per_s", lambda each: each.model_per_s),
+        **both("together_per_s", lambda each: each.together_per_s),
+        **both("together_served_per_s", lambda each: each.together_served_per_s),
+        **both("loader_cpu_s", lambda each: each.plain.cpu_s + each.plain.taking_s),
+        **both("served_cpu_s", lambda each: each.served.cpu_s + each.served.taking_s),
+        **both("model_cpu_s", lambda each: each.computing.cpu_s if each.computing else None),
         "stalled": told.stalled,
         "stalled_interval": plain(told.stalled_interval),
         "storage": _storage(told),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import multiprocessing
 import os
 import random
 import sys
@@ -27,7 +28,7 @@ from torch.utils.data import DataLoader
 from tsnb.machine import clocks
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import children_of
-from tsnb.producer.loader.workers import WorkerStart
+from tsnb.producer.loader.workers import WorkerStart, end_workers, going_through
 
 __all__ = [
     "Continued",
@@ -93,6 +94,8 @@ def fresh(loader: Any) -> Any:
 def undisturbed(loader: Any) -> Iterator[None]:
     """Put random numbers back where they were: a loader without workers draws them in this process, and so does a step.
 
+    And let the user still choose how processes are started, where that was open: the first worker settles it.
+
     Those of torch (of its GPUs only where one is in use: asking would start CUDA), of Python, of numpy where it is
     imported, and the generators that the loader, its samplers and its dataset have as attributes.
 
@@ -107,6 +110,8 @@ def undisturbed(loader: Any) -> Iterator[None]:
     in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own
     if in_use:
         back.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
+    if multiprocessing.get_start_method(allow_none=True) is None:
+        back.append(partial(multiprocessing.set_start_method, None, force=True))
     try:
         yield
     finally:
@@ -246,26 +251,44 @@ def run(
     Raises:
         ValueError: The loader gives no batch.
     """
-    total = Counted()
     before = set(children_of(os.getpid())) if before is None else before
+    try:
+        return _counted(loader, step, seconds, ahead, epoch_batches, before, threads)
+    finally:
+        if isinstance(loader, DataLoader):
+            end_workers(loader._iterator)  # persistent ones
+
+
+def _counted(
+    loader: Any,
+    step: Step | None,
+    seconds: float,
+    ahead: int,
+    epoch_batches: int | None,
+    before: set[int],
+    threads: Collection[int],
+) -> Counted:
+    """Do what `run` does; persistent workers stay."""
+    total = Counted()
     deadline_s = time.perf_counter() + LONGEST * seconds
     while not _enough(total, seconds, deadline_s):
         whole = loader.begins if isinstance(loader, Continued) else True
         skip, stop = _span(ahead, epoch_batches if whole else None)
         marks: list[_Clocks] = []
         number = 0
-        for number, mark in _marks(loader, step, skip, stop, before, threads):  # noqa: B007  # the last one counts
-            if mark is not None:
-                marks.append(mark)
-                if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
-                    break
-        else:
-            if whole:  # what was left of an epoch tells nothing of the next one
-                epoch_batches = number  # it had not said so: the next is counted up to its end
-            if whole and number < 2:  # two marks are needed
-                raise ValueError(
-                    "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
-                )
+        with going_through(loader, whole=False) as given:
+            for number, mark in _marks(given, step, skip, stop, before, threads):  # noqa: B007  # the last one counts
+                if mark is not None:
+                    marks.append(mark)
+                    if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
+                        break
+            else:
+                if whole:  # what was left of an epoch tells nothing of the next one
+                    epoch_batches = number  # it had not said so: the next is counted up to its end
+                if whole and number < 2:  # two marks are needed
+                    raise ValueError(
+                        "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
+                    )
         if len(marks) > 1:
             _add(total, marks[0], marks[-1])
     return total
@@ -294,13 +317,17 @@ def _enough(total: Counted, seconds: float, deadline_s: float) -> bool:
 
 
 def _marks(
-    loader: Any, step: Step | None, skip: int, stop: int | None, before: set[int], threads: Collection[int]
+    given: Iterator[Any],
+    step: Step | None,
+    skip: int,
+    stop: int | None,
+    before: set[int],
+    threads: Collection[int],
 ) -> Iterator[tuple[int, _Clocks | None]]:
     """Go through one epoch; yield the number of batches, with all clocks now and then from the first that counts on."""
     pids: set[int] = set()
     samples = batches = 0
     taking_wall_s = taking_s = computing_s = marked_s = 0.0
-    given = iter(loader)
     while True:
         began, cpu = time.perf_counter(), time.thread_time()
         try:

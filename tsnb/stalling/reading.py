@@ -36,7 +36,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from tsnb.machine import clocks
 from tsnb.machine.disks import cached_bytes, put_out
 from tsnb.producer.failures import forget
-from tsnb.producer.loader.workers import WorkerStart
+from tsnb.producer.loader.workers import WorkerStart, going_through
 from tsnb.stalling.measuring import rows
 from tsnb.stalling.storage import Storage, busy_of
 
@@ -285,11 +285,12 @@ def _fetch(
             multiprocessing_context=loader.multiprocessing_context,
             timeout=loader.timeout,
         )
-        for each in islice(watching, SAMPLES):
-            began = began or time.monotonic()  # starting a worker is not in it
-            found.append(each)
-            if len(found) >= LEAST and time.monotonic() - began > seconds:
-                break
+        with going_through(watching) as given:
+            for each in islice(given, SAMPLES):
+                began = began or time.monotonic()  # starting a worker is not in it
+                found.append(each)
+                if len(found) >= LEAST and time.monotonic() - began > seconds:
+                    break
     return found
 
 

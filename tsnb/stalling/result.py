@@ -16,6 +16,7 @@ import torch
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
+from tsnb.producer.loader.workers import going_through
 from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.changing import changed
 from tsnb.stalling.costs import Round, others, ways
@@ -326,7 +327,7 @@ def stalls(
         storage = storage_of(loader, seconds / 2, cold=cold)
     with _threads(threads), undisturbed(loader), served(loader, seconds) as there:
         stream, serving = there.stream, clocks.threads() - others
-        kept = list(itertools.islice(iter(fresh(loader)), KEPT)) if step is not None else []
+        kept = _some(loader) if step is not None else []
         part_s = seconds / ROUNDS
         length = None if isinstance(stream, Continued) else batches
         served_span = (part_s, full_after(loader), length, before, serving)
@@ -344,6 +345,12 @@ def stalls(
             rounds.append(Round(alone, computing, together, shared, together_served))
     steps = 0 if step is None else step.runs
     return replace(_result(loader, trials, threads, rounds, storage), steps=steps, cold=cold)
+
+
+def _some(loader: Any) -> list[Any]:
+    """Return the first batches of an epoch."""
+    with going_through(fresh(loader)) as given:
+        return list(itertools.islice(given, KEPT))
 
 
 def _numbers_of(trials: Any) -> list[int]:

@@ -6,6 +6,7 @@ import contextlib
 import multiprocessing
 import os
 import pickle
+import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +22,14 @@ from tsnb.native.ties import tie_to_parent
 from tsnb.producer.loader.tickets import TicketDataset
 from tsnb.samples.learning import KeptDataset
 
-__all__ = ["WorkerStart", "mind_own_workers", "starting_workers", "travelling"]
+__all__ = [
+    "WorkerStart",
+    "end_workers",
+    "going_through",
+    "mind_own_workers",
+    "starting_workers",
+    "travelling",
+]
 
 _starting = threading.local()
 
@@ -30,7 +38,8 @@ class WorkerStart:
     """Runs first in each worker, in place of the user's `worker_init_fn`, which it calls.
 
     The worker must die with the producer, even by SIGKILL; and `get_worker_info().dataset`, which users read and
-    write there, must be their own dataset.
+    write there, must be their own dataset. An interrupt is for the process above: Ctrl-C reaches all of a terminal, and
+    a worker that ends by itself is waited for in vain, five seconds each, as it cannot hand in what it has.
     """
 
     def __init__(self, user: Callable[[int], None] | None) -> None:
@@ -42,12 +51,19 @@ class WorkerStart:
         if producer is not None and not producer.is_alive():
             os._exit(1)  # it was killed while this one was being started: the process above is another one
         tie_to_parent(above)
+        signal.signal(
+            signal.SIGINT, _pass
+        )  # not SIG_IGN: programs that the dataset starts would have it, too
         ForkingPickler.register(ExceptionWrapper, _sent)
         info = get_worker_info()
         if info is not None and isinstance(info.dataset, TicketDataset):
             object.__setattr__(info, "dataset", _users(info.dataset.dataset))  # it is frozen
         if self._user is not None:
             self._user(worker)
+
+
+def _pass(_number: int, _frame: object) -> None:
+    """Do nothing."""
 
 
 def _users(dataset: Any) -> Any:
@@ -155,3 +171,25 @@ def mind_own_workers(batches: Any) -> None:
     if getattr(batches, "_worker_pids_set", False):
         vars(signal_handling)["_remove_worker_pids"](id(batches))
         batches._worker_pids_set = False  # else it would take them off once more at its end
+
+
+@contextlib.contextmanager
+def going_through(loader: Any, *, whole: bool = True) -> Iterator[Iterator[Any]]:
+    """Iterate a loader, and end its workers in the end: an interrupt that came in a destructor would be dropped.
+
+    Args:
+        loader: One that nobody else iterates; of one that is no DataLoader no worker is ended.
+        whole: Whether persistent workers end, too.
+    """
+    given = iter(loader)
+    try:
+        yield given
+    finally:
+        if isinstance(loader, DataLoader) and (whole or not loader.persistent_workers):
+            end_workers(given)
+
+
+def end_workers(given: Any) -> None:
+    """End the workers of a DataLoader's iterator now; anything else is left alone."""
+    if (end := getattr(given, "_shutdown_workers", None)) is not None:
+        end()
