@@ -56,6 +56,7 @@ def test_what_it_names_is_there() -> None:
         "--share",
         "--mode",
         "--plan",
+        "--choose",
         "--rotate",
         "--until",
     }

@@ -43,6 +43,7 @@ def mix(seed: int, number: int) -> list[Job]:
 
 FEEDS = {
     "plain": FEED,
+    "faster together": replace(FEED, drag=0.7, drag_of=3),
     "epochs": replace(FEED, epoch_samples=1000.0, fill_s=1.5),
     "disk": replace(FEED, disk=Disk(0.002, 0.001, 1, 0.2, 0.9), epoch_samples=1000.0),
     "drag": replace(FEED, drag=1.2, drag_of=4, memory_bytes=1.0),

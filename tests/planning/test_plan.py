@@ -274,7 +274,7 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     made: dict[str, Any] = {"__name__": "__main__"}
     exec("def idle(): return 1", made)
     idle = made["idle"]
-    with pytest.raises(TsnbError, match=r"(?s)'bad' failed while.*out of luck.*tsnb.run"):
+    with pytest.raises(TsnbError, match=r"'bad' failed while it was profiled: \w+: .*out of luck.*tsnb.run"):
         tsnb.plan({"good": train, "bad": (train, {"fails": True})}, loader=loader, seconds=0.1)
     with pytest.raises(TsnbError, match=r"'short' took too few batches.*: [234], where 8 are needed"):
         tsnb.plan({"short": (train, {"leaves": True})}, loader=loader, seconds=0.1)

@@ -276,7 +276,9 @@ def test_without_a_stream_nobody_is_started_any_more(page: Any, numbers: Any) ->
     sweep = sweep_cell("s", cell, {}, [{"rate": rate} for rate in range(5)], at_once=2, outlet=page)
     until(lambda: "got one 0" in page.text and "got one 1" in page.text)
     numbers.stop()
-    with pytest.raises(TrialFailed, match=r"ProducerGone|ProducerNotFound"):  # within an epoch, or between two
+    with pytest.raises(
+        TrialFailed, match=r"ProducerGone|ProducerNotFound"
+    ):  # within an epoch, or between two
         sweep.wait(LIMIT_S)
     assert len(sweep) == 2 and "2 failed, 3 not started" in repr(sweep) and "Given up" in repr(sweep)
     with pytest.raises(NoSuchTrial, match="was not started"):

@@ -279,7 +279,8 @@ def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes:
     )
     room = memory_bytes - feed.memory_bytes
     area_s = sum(alone[job.name] * min(job.memory_bytes, room) for job in jobs) / room if room > 0 else 0.0
-    return max(*alone.values(), cpu_s / cores, area_s if math.isfinite(room) else 0.0)
+    # together they may have been seen to go faster than their costs say
+    return min(1.0, feed.drag) * max(*alone.values(), cpu_s / cores, area_s if math.isfinite(room) else 0.0)
 
 
 def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: float) -> dict[str, float]:

@@ -33,6 +33,7 @@ from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.measuring import length_of
+from tsnb.stalling.sentences import caution
 from tsnb.words import duration, html_table, text_table
 
 if TYPE_CHECKING:
@@ -302,7 +303,7 @@ class Plan:
         return (
             f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
             f"and the loader measured alone, shared, and shared twice at once, on {measured:g} cores{elsewhere}."
-            + bound
+            + " ".join([bound, *caution(self.loading)])
         )
 
 

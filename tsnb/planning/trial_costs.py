@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import statistics
 import time
 from collections.abc import Mapping
@@ -288,9 +289,9 @@ class Profiled:
                 f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
             )
         if self.failed:
-            said = self.trial.logs().strip().splitlines()
+            why = _ended_line(self.trial.name).sub("", self.trial.logs().strip().rpartition("\n")[2])
             raise TsnbError(
-                f"trial {name!r} failed while it was profiled{': ' + said[-1] if said else ''}. "
+                f"trial {name!r} failed while it was profiled{': ' + why if why else ''}. "
                 "Run it alone, by tsnb.run, to see all of it."
             )
         first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
@@ -344,6 +345,11 @@ class Profiled:
             f"took too few batches to be profiled: {took}, where {least} are needed: give it smaller batches or more "
             "epochs"
         )
+
+
+def _ended_line(name: str) -> re.Pattern[str]:
+    """Return what a trial's last line begins with, by a name that nobody has given it."""
+    return re.compile(f"^trial {re.escape(repr(name))} failed after [^:]*: ")
 
 
 def joined(

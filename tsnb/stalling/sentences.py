@@ -13,7 +13,7 @@ from tsnb.words import html_table, text_table
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
 
-__all__ = ["html", "plain_text", "sentences", "tables"]
+__all__ = ["caution", "html", "plain_text", "sentences", "tables"]
 
 NO_FILES = "The disk was not measured: the loader is not a DataLoader, or opened no file that could be seen."
 SMALL = 0.10
@@ -26,7 +26,7 @@ NOTICED = 0.25
 
 def sentences(told: Stalls) -> list[str]:
     """Return what limits one trial, what sharing would give several, what to do next, and how sure that is."""
-    return [_one_trial(told), _several(told), *_next(told), *_reading(told), *_caution(told), *_trained(told)]
+    return [_one_trial(told), _several(told), *_next(told), *_reading(told), *caution(told), *_trained(told)]
 
 
 def _one_trial(told: Stalls) -> str:
@@ -147,7 +147,8 @@ def _why(told: Stalls, found: Sharing) -> str:
     return "each model's own computing is the limit"
 
 
-def _caution(told: Stalls) -> list[str]:
+def caution(told: Stalls) -> list[str]:
+    """Say that other programs took cores while it was measured, if they did; nothing else."""
     if told.others is None or told.others < NOTICED:
         return []
     text = (
