@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -266,6 +267,19 @@ def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:
         left = left[len(wave) :]
         most, seen = max(most, sum(wave)), max(seen, *wave)
     assert most <= 8.0
+
+
+@pytest.mark.slow
+def test_two_plans_at_the_same_time_profile_trials_of_one_name() -> None:
+    """In two threads of a process, whose trials are on one board: the second had stopped those of the first."""
+    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+
+    def planned(_: int) -> set[str]:
+        return set(tsnb.plan({"one": train, "two": train}, loader=loader, seconds=0.1).costs)
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(planned, range(2))) == [{"one", "two"}] * 2
+    assert not tsnb.producers() and not list(tsnb.trials)
 
 
 def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:

@@ -678,7 +678,8 @@ def test_real_trials_have_the_threads_that_were_chosen(
         return ServedCosts("numbers", by_trial(jobs), FEED, 8.0, float(4 << 30), 0.1)
 
     def launched(plan: Any, outlet: Any) -> None:
-        profiled.append((plan.name, plan.options.threads))
+        assert re.match(r"tsnb-plan-\d+-\d+-[stu]-", plan.name)
+        profiled.append((plan.name.rpartition("-")[2], plan.options.threads))
         plan.discard()
 
     monkeypatch.setattr(forecast, "costs_on", measured)
@@ -687,7 +688,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
     exec(THREADED, made)
     sweep = tsnb.sweep(made["train"], grid={"width": [4, 8]}, plan=True, threads=(2, 1), name="t").wait(120)
     assert asked == [{few: ["t-width4", "t-width8"], more: ["t-width4", "t-width8"]}]
-    assert set(profiled) == {(f"tsnb-plan-t-width{width}", number) for width in (4, 8) for number in (1, 2)}
+    assert set(profiled) == {(f"width{width}", number) for width in (4, 8) for number in (1, 2)}
     assert {name: trial.result() for name, trial in sweep.items()} == {"t-width4": (1, 1), "t-width8": (2, 2)}
     assert sweep.plan is not None and {each.name for each in sweep.plan.trials} == set(sweep)
     assert [trial.options["threads"] for trial in sweep.values()] == [

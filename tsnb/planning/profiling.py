@@ -145,7 +145,8 @@ def profile(
 
 def profile_name(name: str) -> str:
     """Return what a trial is called while it is profiled: the end of a long name is what tells it from others."""
-    return PROFILED + name[-(LONGEST - len(PROFILED)) :].lstrip("-._")
+    mine = f"{PROFILED}{os.getpid()}-{next(_numbers)}-"  # another plan may profile a trial of that name now
+    return mine + name[-(LONGEST - len(mine)) :].lstrip("-._")
 
 
 def starter(each: TrialWish, stream: str, threads: int) -> Start:

@@ -57,6 +57,9 @@ MOST_CROWD = 2.0
 
 _gpus = Gpus()
 
+_MINE = re.compile(rf"^{PROFILED}\d+-\d+-")
+"""What is put before the name of a trial while it is profiled (`profiling.profile_name`)."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -283,7 +286,7 @@ class Profiled:
         """
         if self.beside_others is not None:
             return self.beside_others
-        name = self.trial.name.removeprefix(PROFILED)
+        name = _MINE.sub("", self.trial.name)
         if self.trial.state == "lost":
             raise TsnbError(
                 f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
