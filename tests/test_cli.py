@@ -302,7 +302,7 @@ def test_how_trials_of_a_plan_ended_is_told(word: str, tmp_path: Path) -> None:
 
 
 LOUD = """
-import os, sys, torch, tsnb
+import os, sys, time, torch, tsnb
 from torch.utils.data import DataLoader, Dataset
 print("imported")
 class Loud(Dataset):
@@ -318,7 +318,9 @@ def step(batch): print("a step")
 def train(width=1, epochs=1):
     print("training")
     for _ in range(epochs):
-        for batch in tsnb.attach(): batch @ torch.zeros(2, width)
+        for batch in tsnb.attach():
+            batch @ torch.zeros(2, width)
+            time.sleep(0.02)  # long enough to be profiled
 """
 
 

@@ -20,7 +20,7 @@ from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
 from tsnb.notebook.trial_logs import TrialLogs
-from tsnb.sweeps import conductor
+from tsnb.sweeps import conductor, queueing
 from tsnb.sweeps.starting import sweep_cell
 
 pytestmark = pytest.mark.system
@@ -121,10 +121,13 @@ def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", [False, True])
 def test_the_next_trial_is_there_when_the_epoch_after_the_one_before_it_begins(
-    numbers: tsnb.Producer, plan: bool
+    numbers: tsnb.Producer, plan: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of three epochs and three of one on two places share three; one that came late would take a fourth."""
     import __main__
+
+    monkeypatch.setattr(queueing, "LATE", 0.2)  # a start may take long on a busy machine
+    monkeypatch.setattr(queueing, "LEAD", 8.0)
 
     source = """
 def train(number):
