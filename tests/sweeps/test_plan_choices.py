@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ import pytest
 
 import tsnb
 from tests.promises import HANG_S
+from tests.sweeps.conftest import sweep_in_terminal
 
 SOURCE = """
 def train(width, limit=None, device=None, epochs=2):
@@ -112,20 +111,7 @@ def test_the_command_line_leaves_values_and_devices_to_the_plan(numbers: Any, tm
     """`tsnb sweep --plan --device cpu, --choose limit=None,2GiB`; without a plan it says what to do."""
     (tmp_path / "chosen.py").write_text(SOURCE)
 
-    def run(words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsnb", "sweep", "chosen:train", *words.split()],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{tmp_path}:{os.getcwd()}",
-                "TSNB_PROJECT_DIR": str(tmp_path),
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    run = partial(sweep_in_terminal, tmp_path, "chosen:train")
 
     line = f"--stream {numbers.name} --grid width=4,8 --device cpu, --choose limit=None,2GiB --name p --json"
     done = run(f"{line} --plan")

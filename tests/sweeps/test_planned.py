@@ -13,6 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -21,6 +22,7 @@ import pytest
 
 import tsnb
 from tests.reports.made import consumer, reading
+from tests.sweeps.conftest import sweep_in_terminal
 from tsnb.errors import TsnbError
 from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
@@ -757,20 +759,7 @@ def test_the_command_line_profiles_with_each_number_of_threads(numbers: Any, tmp
     source = SOURCE.replace("return taken", "import torch; tsnb.log(threads=torch.get_num_threads())")
     (tmp_path / "threaded.py").write_text(source, encoding="utf-8")
 
-    def run(words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "tsnb", "sweep", "threaded:train", *words.split()],
-            cwd=tmp_path,
-            env={
-                **os.environ,
-                "PYTHONPATH": f"{tmp_path}:{os.getcwd()}",
-                "TSNB_PROJECT_DIR": str(tmp_path),
-            },
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+    run = partial(sweep_in_terminal, tmp_path, "threaded:train")
 
     line = f"--stream {numbers.name} --grid ms=1.0,2.0 --grid epochs=2 --threads 1,2 --name p --json"
     done = run(f"{line} --plan")

@@ -149,10 +149,8 @@ def _twins(params: Mapping[str, Mapping[str, Any]], at_once: int) -> dict[str, T
         most = int(params[seen]["epochs"])
         found |= {name: Twin(seen, params[name]["epochs"] / most) for name in names if name != seen}
     spare = max(0, len(params) - max(at_once, len(params) - len(found)))
-    few = sorted(found, key=lambda name: found[name].times)[
-        :spare
-    ]  # the shortest, of which there is least to see
-    return {name: found[name] for name in few}
+    shortest = sorted(found, key=lambda name: found[name].times)  # there is least to see of them
+    return {name: found[name] for name in shortest[:spare]}
 
 
 class ToldPlaces(PlannedPlaces):

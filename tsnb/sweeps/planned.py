@@ -314,15 +314,13 @@ class PlannedPlaces(Places):
 
     def _first(self, found: Listed, running: Sequence[Job]) -> list[str]:
         """Return the trials of a plan that start now: beside all that run, be it done but for its last steps."""
-        told, first = self._conditions, list[str]()
-        there = list(running)
+        first, there = list[str](), list(running)
         for name in found.order[: max(0, self.free)]:
             beside = len(there)
             if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
                 break
             there.append(self._job(name))
-            used = sum(job.memory_bytes for job in there)
-            if beside and not (used <= told.memory_bytes and fit_devices(there)):
+            if beside and not self._holds(there):
                 break
             first.append(name)
         return first
@@ -350,9 +348,12 @@ class PlannedPlaces(Places):
 
     def _fit(self, names: Sequence[str]) -> bool:
         """Return whether memory, and that of GPUs, holds these and all that run."""
-        there = [*self._running(self._clock()), *map(self._job, names)]
-        used = sum(job.memory_bytes for job in there)
-        return used <= self._conditions.memory_bytes and fit_devices(there)
+        return self._holds([*self._running(self._clock()), *map(self._job, names)])
+
+    def _holds(self, jobs: Sequence[Job]) -> bool:
+        """Tell whether memory, and that of GPUs, holds these at once."""
+        used = sum(job.memory_bytes for job in jobs)
+        return used <= self._conditions.memory_bytes and fit_devices(jobs)
 
     @property
     def late(self) -> dict[str, str]:
