@@ -147,7 +147,13 @@ def test_a_plan_says_which_ways_are_the_same() -> None:
     ways = foretold(threaded({1: jobs}), PLAIN, SERVED, 2, math.inf, 0.1)
     costs = {each.name: Cost(0.3e-3, 0.3e-3, 1.0, 0.0, 20, 0.1) for each in jobs}
     plan = Plan(
-        tuple(ways), chosen(ways), costs, cast("Any", SimpleNamespace(cores=2)), "", cores=2, soonest_s=1.0
+        tuple(ways),
+        chosen(ways),
+        costs,
+        cast("Any", SimpleNamespace(cores=2, others=None)),
+        "",
+        cores=2,
+        soonest_s=1.0,
     )
     marks = {row[0]: row[-1] for row in plan.table[1:]}
     assert marks[LISTED] == f"the same as {TOGETHER}" and marks[TOGETHER] == "chosen"

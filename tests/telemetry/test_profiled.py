@@ -21,10 +21,11 @@ def test_a_trial_that_is_profiled_is_on_no_screen_while_it_runs_and_after() -> N
     rows = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
     with tsnb.serve(rows, name="quiet"):
         assert len(tsnb.report("quiet").story.trials) == 0  # watched from here on
-        with tsnb.attach(profile_name("cnn"), "quiet") as profiled:
+        mine = profile_name("cnn")  # a new one at each call
+        with tsnb.attach(mine, "quiet") as profiled:
             list(itertools.islice(profiled, 3))
             reading = status("quiet")
-            assert [each.name for each in reading.consumers] == [profile_name("cnn")]
+            assert [each.name for each in reading.consumers] == [mine]
             assert reading.profiled == 1
             view = look("quiet")[1]
             assert not view.shown(9)
@@ -33,4 +34,4 @@ def test_a_trial_that_is_profiled_is_on_no_screen_while_it_runs_and_after() -> N
             list(itertools.islice(consumer, 3))
             assert [row.name for row in look("quiet")[1].shown(9)] == ["cnn"]
         told = str(tsnb.report("quiet"))
-    assert "cnn" in told and profile_name("cnn") not in told
+    assert "cnn" in told and mine not in told
