@@ -121,11 +121,14 @@ def test_on_a_stream_a_trial_that_comes_in_an_epoch_waits_for_the_next_one() -> 
     first = Job("first", 2000, 0.0, 0.0, start_s=0.5)
     slow = Job("slow", 1000, 0.0, 0.0, start_s=0.9)
     assert listed([first, slow], epochs, 8).ends_s == pytest.approx({"slow": 1.9, "first": 2.9})
-    # two places: the third starts at 1.9, is ready at 2.4, in the middle of first's second epoch, which ends at 2.9
-    third = Job("third", 1000, 0.0, 0.0, start_s=0.5)
-    found = listed([first, slow, third], epochs, 8, at_once=2)
+    # two in memory: the third starts at 1.9, is ready at 2.4, in the middle of first's second epoch, which ends at 2.9
+    third = Job("third", 1000, 0.0, 0.0, start_s=0.5, memory_bytes=1.0)
+    first, slow = (replace(each, memory_bytes=1.0) for each in (first, slow))
+    found = listed([first, slow, third], epochs, 8, memory_bytes=2.0)
     assert found.starts_s["third"] == pytest.approx(1.9) and found.ends_s["third"] == pytest.approx(3.9)
-    assert listed([first, slow, third], epochs, 8, at_once=1).makespan_s == pytest.approx(2.5 + 1.9 + 1.5)
+    assert listed([first, slow, third], epochs, 8, memory_bytes=1.0).makespan_s == pytest.approx(
+        2.5 + 1.9 + 1.5
+    )
     # one that runs already is 300 samples from its epoch's end
     runs = Job("runs", 1300, 0.0, 0.0)
     assert listed([third], epochs, 8, running=[runs]).ends_s == pytest.approx({"runs": 1.3, "third": 2.3})

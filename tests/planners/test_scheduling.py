@@ -63,7 +63,8 @@ def test_places_memory_and_starts_are_kept() -> None:
     found = listed(jobs, FREE, 64, memory_bytes=5.0)
     assert found.starts_s == pytest.approx({"t0": 0, "t1": 0, "t2": 1.5, "t3": 1.5})
     assert found.makespan_s == pytest.approx(3.0)
-    assert listed(jobs, FREE, 64, at_once=1).makespan_s == pytest.approx(6.0)
+    assert listed(jobs, FREE, 64, at_once=1).makespan_s == pytest.approx(4.5), "started while others end"
+    assert listed(jobs, FREE, 64, memory_bytes=2.0).makespan_s == pytest.approx(6.0)
     large = [job("large", memory_bytes=9.0), job("small", memory_bytes=1.0)]
     assert listed(large, FREE, 64, memory_bytes=5.0).starts_s["small"] == pytest.approx(1.0)
     for seed in range(20):
@@ -173,22 +174,19 @@ def test_a_trial_that_is_started_early_takes_the_epoch_after_the_one_before_it()
     """Where the memory holds both; else it is started when the other has ended, and misses the epoch that begins."""
     epochs = LoaderCost(0.001, 0.0, 0.0, epoch_samples=1000.0)
     three = [
-        Job(name, samples, 0.0, 0.0, memory_bytes=1.0, start_s=0.25, early=True)
+        Job(name, samples, 0.0, 0.0, memory_bytes=1.0, start_s=0.25)
         for name, samples in (("long", 3000), ("short", 1000), ("next", 1000))
     ]
     found = listed(three, epochs, 8, at_once=2)
     assert found.ends_s == pytest.approx({"short": 1.25, "next": 2.25, "long": 3.25})
-    for tight in (
-        listed(three, epochs, 8, at_once=2, memory_bytes=2.0),
-        listed([replace(each, early=False) for each in three], epochs, 8, at_once=2),
-    ):
-        assert tight.ends_s == pytest.approx({"short": 1.25, "long": 3.25, "next": 3.25})
-        assert tight.starts_s == found.starts_s
+    tight = listed(three, epochs, 8, at_once=2, memory_bytes=2.0)
+    assert tight.ends_s == pytest.approx({"short": 1.25, "long": 3.25, "next": 3.25})
+    assert tight.starts_s == found.starts_s
 
 
 def test_what_the_start_of_one_that_is_started_early_costs_is_not_lost() -> None:
     """A second of CPU time on the only core, in the same total as if it were started later."""
     one = LoaderCost(0.0, 0.0, 0.0, epoch_samples=1000.0)
-    two = [job(name, 1000, 1.0, start_s=1.0, start_cpu_s=1.0, early=True) for name in "ab"]
+    two = [job(name, 1000, 1.0, start_s=1.0, start_cpu_s=1.0) for name in "ab"]
     assert listed(two, one, 1, at_once=1).makespan_s == pytest.approx(4.0)
     assert listed(two, one, 2, at_once=1).makespan_s == pytest.approx(1.0 + 1.0 + 1.0)

@@ -175,7 +175,7 @@ def test_trials_that_do_not_fit_a_gpu_at_once_follow_each_other() -> None:
 
 def early_world(**more: Any) -> tuple[World, str]:
     """Return trials of three epochs of 1000 samples, a second each, of which one runs at once; the first has begun."""
-    jobs = [replace(job(f"t{n}", 3000), early=True, start_s=0.2, start_cpu_s=0.0) for n in range(3)]
+    jobs = [replace(job(f"t{n}", 3000), start_s=0.2, start_cpu_s=0.0) for n in range(3)]
     world = World(jobs, feed=replace(FEED, epoch_samples=1000.0), at_once=1, **more)
     [name] = world.places.start()
     world.running[name] = 0.0
@@ -184,13 +184,13 @@ def early_world(**more: Any) -> tuple[World, str]:
 
 
 def test_the_next_trial_is_started_within_the_last_epoch_of_the_one_before_it() -> None:
-    """As late as its start allows and not before the half of that epoch; its place is not another's when it is free."""
+    """As late as its start allows, be the plan's end of it past; its place is not another's when it is free."""
     world, name = early_world()
     assert world.places.start_early() == []
     until_s = 3.0 * 1.1 + 0.2 - 2 * 0.2
     assert world.places.look_s == pytest.approx(until_s / 2), "half of the time until it is started"
     world.now_s, world.left[name] = 3.3, 700.0
-    assert world.places.start_early() == [], "of its last epoch 300 have gone"
+    assert world.places.start_early() == [], "700 samples take 0.7 s at least"
     assert world.places.look_s == pytest.approx(0.5)
     world.left[name] = 300.0
     [early] = world.places.start_early()

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 import tsnb
 from tsnb.errors import TsnbError
+from tsnb.planners.queueing import Places
 from tsnb.sweeps import choice, loguniform, randint, uniform
 from tsnb.sweeps import population as sweeps_population
 from tsnb.sweeps.generations import Generations, explored
 from tsnb.sweeps.population import Breeder
-from tsnb.sweeps.queueing import Places
 
 LIMIT_S = 120
 

@@ -20,7 +20,8 @@ from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
 from tsnb.notebook.trial_logs import TrialLogs
-from tsnb.sweeps import conductor, queueing
+from tsnb.planners import queueing
+from tsnb.sweeps import conductor
 from tsnb.sweeps.starting import sweep_cell
 
 pytestmark = pytest.mark.system

@@ -25,9 +25,9 @@ from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
+from tsnb.planners.queueing import Places
 from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.race_table import Race
 from tsnb.sweeps.rungs import Halving, Pruner
 from tsnb.sweeps.settled import Settled

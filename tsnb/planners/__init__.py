@@ -10,6 +10,7 @@
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `proof` | a bound that no order of them is sooner than, by a solver where one is installed |
 | `strategies` | with how many torch threads each of them runs, on which GPU, and what else it is given |
+| `queueing` | which trials start now: as many as there are places, and the next ones a moment early |
 | `timeline` | when planned trials start and end: as planned, as it was, as foretold now |
 | `balancing` | when cores and threads move, and when they are given back |
 """

@@ -57,8 +57,6 @@ class Job:
     """Its largest use of that GPU's memory."""
     device_room_bytes: float = math.inf
     """Memory of that GPU for all trials on it."""
-    early: bool = False
-    """On one stream: whether its process may be started a moment before the trial ends whose place it takes."""
 
     def started(self) -> Job:
         """Return it as it begins where its process was started before: what that cost is in its samples."""

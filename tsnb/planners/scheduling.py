@@ -83,8 +83,8 @@ def listed(
 ) -> Schedule:
     """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
 
-    Those with `Job.early` take batches as soon as there is a place on the stream, where the memory holds them
-    beside the trial that has just ended, too.
+    On one stream their processes are started a moment early (`queueing`): they take batches as soon as there is a
+    place, where the memory holds them beside the trial that has just ended, too.
 
     Args:
         jobs: In their order.
@@ -114,7 +114,7 @@ def listed(
             job = waiting.pop(0)
             starts[job.name] = course.now_s
             next_s = course.now_s + apart_s
-            if shared and job.early and freed and _fits(job, before, feed, memory_bytes, shared=True):
+            if shared and freed and _fits(job, before, feed, memory_bytes, shared=True):
                 job = job.started()
                 before.append(Going(job, job.samples, 0.0))
                 freed -= 1

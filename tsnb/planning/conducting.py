@@ -1,10 +1,12 @@
 """Carries a plan out: serves the loader, starts trials in the plan's order as places and memory come free, waits.
 
 Trials that start together on one stream begin with the same batch: they wait for each other at a gate, as a sweep's do.
+The next ones are started a moment early there (`queueing`), so that they miss no epoch.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,8 +20,10 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job
+from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import fit_devices
 from tsnb.planners.timeline import Span
+from tsnb.planning.remaining import Remaining
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve
@@ -59,13 +63,14 @@ def conduct(
             streams.enter_context(serve(loader, name=name))
         run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes)
         try:
-            while run.waiting or run.running:
-                starting = run.next()
-                for each in starting:
-                    stream = f"{name}-{each}"[:64] if apart else name
-                    if apart:
-                        run.own[each] = streams.enter_context(serve(loader, name=stream))
-                    started(run.start(each, stream), stream)
+            while not run.over:
+                for together in (run.start(), run.start_early() if run.look_s == 0.0 else []):
+                    run.meet(together)
+                    for each in together:
+                        stream = f"{name}-{each}"[:64] if apart else name
+                        if apart:
+                            run.own[each] = streams.enter_context(serve(loader, name=stream))
+                        started(run.launch(each, stream), stream)
                 run.look()
         except BaseException:
             stop_together(run.running.values())
@@ -104,7 +109,7 @@ def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:
     return now_s, max(now_s, now_s + eta.left_s if eta.whole else end_s)
 
 
-class _Run:
+class _Run(Places):
     """What waits, what runs and what has ended."""
 
     def __init__(
@@ -114,7 +119,8 @@ class _Run:
         jobs: Mapping[str, Job],
         memory_bytes: float,
     ) -> None:
-        self.waiting = list(way.order)
+        super().__init__(way.at_once, clock=time.monotonic)
+        self.add(way.order)
         self.running: dict[str, Trial] = {}
         self.done: dict[str, Trial] = {}
         self.own: dict[str, Producer] = {}
@@ -123,37 +129,51 @@ class _Run:
         self._jobs, self._memory_bytes = jobs, memory_bytes
         self._changed = threading.Event()
         self._next_s = time.monotonic()
+        self._ends = Remaining()
 
-    def next(self) -> list[str]:
-        """Return the trials that start now; on one stream they wait for each other at a gate."""
+    def start(self) -> list[str]:
+        """Return the trials that start now; one that is too large for all of the memory runs alone."""
         starting: list[str] = []
-        while self.waiting and self._may(self.waiting[0], [*self.running, *starting]):
-            starting.append(self.waiting.pop(0))
+        for name in self.waiting[: self.free]:
+            if self._way.apart_s and time.monotonic() < self._next_s:
+                break
+            if (self._taken or starting) and not self._fit([*starting, name]):
+                break
+            starting.append(name)
             self._next_s = time.monotonic() + self._way.apart_s
-        if len(starting) > 1 and self._way.way not in PRIVATE:
-            gate = Gate(the_hub().new_path("gate"), starting)
-            self.gates |= dict.fromkeys(starting, gate)
+        for name in starting:
+            self._waiting.remove(name)
+        self._note(starting)
         return starting
 
-    def _may(self, name: str, there: Sequence[str]) -> bool:
-        """Tell whether a trial may start now; one that is too large for all of the memory runs alone.
+    def _leavers(self) -> list[Leaver] | None:
+        if self._way.way in PRIVATE:
+            return None
+        known = self._ends.of({name: trial.report.get("stream", "") for name, trial in self.running.items()})
+        return [known.get(name) or Leaver(name, math.inf, math.inf) for name in self.running]
+
+    def _start_s(self, name: str) -> float:
+        return self._jobs[name].start_s
+
+    def _fit(self, names: Sequence[str]) -> bool:
+        """Return whether there is memory for these beside all that run.
 
         The process of a trial that has ended stays where what it keeps is large; its memory is not free.
         """
-        if self._way.apart_s and time.monotonic() < self._next_s:
-            return False
-        beside = [self._jobs[each] for each in (*there, name)]
-        used = sum(job.memory_bytes for job in beside) + self._kept_bytes()
-        fits = used <= self._memory_bytes and fit_devices(beside)
-        return not there or (len(there) < self._way.at_once and fits)
+        beside = [self._jobs[each] for each in (*self._taken, *names)]
+        ended = [held(trial.pid) for trial in self.done.values() if trial.pid is not None]
+        kept_bytes = sum(found.own_bytes for found in ended if found is not None)
+        used = sum(job.memory_bytes for job in beside) + kept_bytes
+        return used <= self._memory_bytes and fit_devices(beside)
 
-    def _kept_bytes(self) -> float:
-        ended = [trial.pid for trial in self.done.values()]
-        found = [held(pid) for pid in ended if pid is not None]
-        return sum(each.own_bytes for each in found if each is not None)
+    def meet(self, names: Sequence[str]) -> None:
+        """Let trials that start together on one stream wait for each other at a gate."""
+        if len(names) > 1 and self._way.way not in PRIVATE:
+            gate = Gate(the_hub().new_path("gate"), names)
+            self.gates |= dict.fromkeys(names, gate)
 
-    def start(self, name: str, stream: str) -> Trial:
-        """Start a trial on a stream; return it."""
+    def launch(self, name: str, stream: str) -> Trial:
+        """Start a trial's process on a stream; return it."""
         each = self._wanted[name]
         gate = self.gates[name].path if name in self.gates else None
         told = each.planned(name, stream, self._way.threads[name], gate)
@@ -162,9 +182,13 @@ class _Run:
         return trial
 
     def look(self) -> None:
-        """Wait for news, and take note of it."""
-        wait_s = self._next_s - time.monotonic() if self.waiting and self._way.apart_s else LOOK_S
-        self._changed.wait(min(LOOK_S, max(0.0, wait_s)))
+        """Wait for news, or until it is time to look whether one may be started; take note of what has happened."""
+        waits = [LOOK_S]
+        if self._waiting and self._way.apart_s:
+            waits.append(max(0.0, self._next_s - time.monotonic()))
+        if self.look_s is not None:
+            waits.append(self.look_s)
+        self._changed.wait(min(waits))
         self._changed.clear()
         for name, gate in self.gates.items():
             trial = self.running.get(name)
@@ -174,7 +198,8 @@ class _Run:
                 gate.lapse()
         for name in [name for name, trial in self.running.items() if trial.state in ENDED]:
             self.done[name] = self.running.pop(name)
+            self.end(name)
             if name in self.own:
                 self.own.pop(name).stop()
-            if self.waiting:  # for its memory too: what it returned is kept here, and its process ends
+            if self._waiting:  # for its memory too: what it returned is kept here, and its process ends
                 the_hub().call(self.done[name].life.release())

@@ -248,7 +248,7 @@ def _jobs(
             # starts are those of all: the first one's is longer, as it waits for the fork server
             start_s, start_cpu_s = (typical.start_s, typical.start_cpu_s) if cost.batches else (0.0, 0.0)
             job = cost.job(name, count, room_bytes or {})
-            jobs[name][strategy] = replace(job, start_s=start_s, start_cpu_s=start_cpu_s, early=True)
+            jobs[name][strategy] = replace(job, start_s=start_s, start_cpu_s=start_cpu_s)
     return jobs, unsure
 
 

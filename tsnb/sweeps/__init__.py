@@ -5,7 +5,6 @@
 | module | what it owns |
 |---|---|
 | `spaces`, `space_grammar` | which parameters the trials get; the same as it is written on a magic's line |
-| `queueing` | which trials start now |
 | `planned`, `forecast` | the same by a plan, which is made anew as they end; its costs and words, of real trials |
 | `wall_clock` | `until=`, read; times of the day as text |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |

@@ -17,8 +17,8 @@ from tsnb.errors import TrialFailed
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.gate import WAITING_S, Gate
 from tsnb.kernels.hub import the_hub
+from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut, Pruner
 
 __all__ = ["Conductor", "Launcher"]

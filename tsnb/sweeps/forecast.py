@@ -27,10 +27,10 @@ from tsnb.planners.timeline import PlannedTrial, Timeline, held_up, show
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
+from tsnb.planning.remaining import Remaining
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.early import Remaining
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.wall_clock import clock_span, clock_time

@@ -22,10 +22,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import Listed, fit_devices, left_after
 from tsnb.planners.strategies import Jobs, Strategy, StrategyList, fitting, most_within, on_devices, soonest
 from tsnb.planners.timeline import Span
-from tsnb.sweeps.queueing import Leaver, Places
 from tsnb.sweeps.wall_clock import clock_span
 
 __all__ = ["Conditions", "Foresight", "PlannedPlaces"]
@@ -332,8 +332,10 @@ class PlannedPlaces(Places):
             return None
         running = self._running(now_s)
         ends_s = self.foresight.ends_s if self.foresight else {}
-        left_s = {name: end_s - now_s for name, end_s in ends_s.items()} | dict(self._left_s())
-        leavers = [Leaver(job.name, left_s.get(job.name, math.inf), job.samples / epoch) for job in running]
+        least_s = {job.name: job.samples * max(job.step_s, self._conditions.feed.wall_s) for job in running}
+        left_s = {name: max(ends_s.get(name, math.inf) - now_s, each_s) for name, each_s in least_s.items()}
+        left_s |= dict(self._left_s())
+        leavers = [Leaver(job.name, left_s[job.name], job.samples / epoch) for job in running]
         over = max(0, len(leavers) - len(self._early) - found.at_once)  # the list has fewer at once than run
         return sorted(leavers, key=lambda leaver: leaver.left_s)[over:]
 
@@ -343,8 +345,7 @@ class PlannedPlaces(Places):
 
     def _start_s(self, name: str) -> float:
         """Return how long its start took when it was profiled."""
-        job = self._job(name)
-        return job.start_s if job.early else math.inf
+        return self._job(name).start_s
 
     def _fit(self, names: Sequence[str]) -> bool:
         """Return whether memory, and that of GPUs, holds these and all that run."""

@@ -35,11 +35,11 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.forking import await_server
+from tsnb.planners.queueing import Places
 from tsnb.records.scores import direction_of
 from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.generations import Generations, explored
 from tsnb.sweeps.marking import marked
-from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.rungs import Cut
 from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.spaces import settings

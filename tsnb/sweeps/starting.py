@@ -22,12 +22,12 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.options import runs_here
+from tsnb.planners.queueing import Places
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.early import LivePlaces
 from tsnb.sweeps.names import naming_of, title_of, trial_names
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import PlannedPlaces
-from tsnb.sweeps.queueing import Places
 from tsnb.sweeps.race_table import Race, race
 from tsnb.sweeps.rungs import Halving, halving
 from tsnb.sweeps.settled import Settled

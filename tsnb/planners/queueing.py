@@ -1,12 +1,13 @@
-"""Which trials of a sweep start now: as many as there are places, together where possible.
+"""Which of several trials start now: as many as there are places, together where possible.
 
 Trials that start together share the first batch of an epoch and are compared with each other. So while trials are
 being stopped no other starts: their places are filled together, once all of them are free.
 
 Who comes in the middle of an epoch waits for the next one: a process that is started when a place comes free, as a
 trial ends with its last epoch, has lost nearly one by the time it could take a batch. So the next trial may be started
-*early*: within the last epoch of the one whose place it takes, as late as its start allows, and where the memory holds
-both. It waits for an epoch, and the next one is its first. What is known of trials for that, subclasses say.
+*early*: so that it is ready within the last epoch of the one whose place it takes, as late as its start allows, and
+where the memory holds both. It waits for an epoch, and the next one is its first. What is known of trials for that,
+subclasses say.
 
 Pure: events in, names to start out.
 """
@@ -22,8 +23,10 @@ __all__ = ["Leaver", "Places"]
 
 LEAD = 2.0
 """A trial is started early by so many times the seconds that a start takes."""
-LATE = 0.5
-"""Not before this share of the last epoch of the one before it: it would be let into that one."""
+SHORTEST = 0.7
+"""A start may take so many times as long as others took..."""
+LATE = 0.1
+"""... and is over, even so, when this share of the last epoch of the one before it has gone: it is not let into it."""
 AGAIN_S, SELDOM_S = 0.5, 2.0
 """How often it is looked whether it is time, at most and at least."""
 
@@ -38,6 +41,11 @@ class Leaver:
     """In so many seconds it ends."""
     epochs: float
     """Epochs of its stream that it still takes: below 1 in its last one."""
+
+    @property
+    def epoch_s(self) -> float:
+        """Seconds of an epoch."""
+        return self.left_s / self.epochs if 0 < self.epochs < math.inf else 0.0
 
 
 class Places:
@@ -121,8 +129,9 @@ class Places:
             start_s = self._start_s(name)
             if not math.isfinite(start_s):
                 break
-            wait_s = leaver.left_s - LEAD * start_s
-            if wait_s > 0 or leaver.epochs > 1 - LATE:
+            soon_s = SHORTEST * start_s + (1 - LATE) * leaver.epoch_s
+            wait_s = leaver.left_s - min(LEAD * start_s, soon_s)
+            if wait_s > 0:
                 # half of the time: what was predicted may be too late, and is better known then
                 self._look_at_s = self._clock() + min(SELDOM_S, max(AGAIN_S, wait_s / 2))
                 break

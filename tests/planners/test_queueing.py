@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsnb.experiments.engine import places_here
-from tsnb.sweeps.queueing import Leaver, Places
+from tsnb.planners.queueing import Leaver, Places
 
 
 def test_all_run_at_once_up_to_two_a_core() -> None:
@@ -72,7 +72,7 @@ class Knowing(Places):
 
 
 def test_the_next_is_started_early_for_each_that_is_about_to_end() -> None:
-    """By twice the shortest start that was seen, and within the second half of a last epoch only."""
+    """By twice the shortest start that was seen, and not so that it would be ready before a last epoch."""
     places = Knowing(2)
     places.add("abcdef")
     assert places.start() == ["a", "b"] and places.look_s == 0.0
@@ -84,11 +84,11 @@ def test_the_next_is_started_early_for_each_that_is_about_to_end() -> None:
     places.attached("b")
     places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 6.1, 1.2)]
     assert places.start_early() == [] and places.look_s == 0.5
-    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 1.2)]
-    assert places.start_early() == [], "in its last epoch but one"
-    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 0.6)]
-    assert places.start_early() == [], "in the first half of its last one"
-    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 0.4)]
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 2.0)]
+    assert places.start_early() == [], "a start of 2.1 s would be over before its last epoch"
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 5.9, 59.0)]
+    assert places.start_early() == [], "epochs of 0.1 s, and so much more before the last one"
+    places.known = [Leaver("a", 30.0, 0.3), Leaver("b", 2.1, 21.0)]
     assert places.start_early() == ["c"] and places.free == 0 and places.look_s is not None
     places.check()
     places.known.append(Leaver("c", math.inf, math.inf))
