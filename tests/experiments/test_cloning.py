@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,7 @@ class Killing:
     def __init__(self, page: Any, go: Path, until: Until, seed: int) -> None:
         self.page, self.go, self.until = page, go, until
         self.drawn = random.Random(seed)
+        self.takes_s = 0.1  # a clone, the last time
         self.killed: set[int] = set()
         self.said: list[str] = []
         self.pids: dict[str, int] = {}
@@ -503,13 +505,15 @@ class Killing:
         parent, known = self.parent(), self.forks
         whom = self.drawn.choice(["nobody", "the parent", "the clone"])
         later = threading.Timer(
-            self.drawn.uniform(0.0, 0.15),
+            self.drawn.uniform(0.0, 1.5 * self.takes_s),
             lambda: self.kill(*([parent.pid] if whom == "the parent" else self.forks - known)),
         )
         if whom != "nobody":
             later.start()
+        began_s = time.monotonic()
         try:
             twin = parent.clone(name)
+            self.takes_s = min(2.0, time.monotonic() - began_s)
             self.pids[name] = twin.pid or 0
         except (TsnbError, TimeoutError) as error:
             self.said.append(str(error))
