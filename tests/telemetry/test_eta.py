@@ -100,6 +100,29 @@ def test_a_quarter_of_the_way_it_is_within_a_tenth(gap_s: float) -> None:
             assert abs(eta.left_s - after_s) <= 0.1 * left_s, seed
 
 
+@pytest.mark.parametrize(
+    ("epoch_s", "batches", "epochs", "stops_at"),
+    [
+        (0.43, 32, 40, None),
+        (1.3, 100, 12, None),
+        (1.3, 100, 12, 40),
+        (2.6, 100, 8, None),
+        (60.0, 100, 3, None),
+    ],
+)
+def test_epochs_may_be_as_short_as_the_time_between_two_readings(
+    epoch_s: float, batches: int, epochs: int, stops_at: int | None
+) -> None:
+    """Where an epoch was left nobody sees, four times a second: how far apart two of them begin, counters tell."""
+    training = Training(epochs, batches, epoch_s / (stops_at or batches), stops_at=stops_at)
+    etas, readings = Etas(), list(training.readings())
+    for k, (left_s, reading) in enumerate(readings):
+        etas.feed(reading)
+        if 0.2 * len(readings) <= k <= 0.8 * len(readings):
+            eta = etas.of("cnn")
+            assert eta.left_s == pytest.approx(left_s, rel=0.03) and eta.low_s <= left_s <= eta.high_s
+
+
 def test_intervals_hold_about_four_times_in_five() -> None:
     """Over trainings that are noisy in bursts and become slower: neither never wrong nor mostly wrong."""
     held = []

@@ -9,7 +9,7 @@ s is measured over the last two thirds of what the trial has done, so that noise
 circumstances changed: a trial came or went, the loader has other workers, cores were moved. g is the mean of the gaps
 that it has made; before its first epoch has ended no gap is known, and the interval is wider upwards. Time in which it
 stands still because it is paused or parked counts nowhere.
-n is where the trial left its last epoch, since a loop may `break`; before that, what the loader says.
+n is how many batches its last epochs began apart, since a loop may `break`; before that, what the loader says.
 
 How many epochs a trial takes its code says, or its parameter `epochs` (`ConsumerReading.planned`). If neither does,
 or if it has gone on beyond that number, the estimate goes to the end of its epoch only, and says so.
@@ -151,7 +151,7 @@ class _Course:
     inside_s: float = 0.0
     """Likewise seconds inside epochs."""
     long: int | None = None
-    """Batches after which it left its last epoch."""
+    """Batches after which it left its last epochs."""
     points: list[_Point] = field(default_factory=list)
     changed_s: float = 0.0
     """Its seconds inside epochs when the circumstances changed last."""
@@ -189,8 +189,10 @@ class _Course:
             self.begun += before.epochs - (1 if same else 0)  # it goes on in the middle of that epoch
             self.batches += before.batches + before.skipped
             self.inside_s += before.computing_s + before.waiting_s + before.held_s
-        elif reading.epochs > before.epochs > 0 and before.position > 0:
-            self.long = before.position
+        elif reading.epochs > before.epochs > 0:
+            # not where the last reading found it: an epoch may be as short as the time between two of them
+            apart = _start_of(reading) - _start_of(before)
+            self.long = round(apart / (reading.epochs - before.epochs)) or self.long
         if before.state == reading.state and reading.state in _STILL:
             self.still_s += time_s - self.time_s
         self.last, self.time_s = reading, time_s
@@ -266,6 +268,11 @@ class _Course:
         off = _spread(window, batches)
         upwards = off + (NO_GAP_OFF if planned and not gaps else 0.0)
         return _Left(steps_s, between_s, off, upwards, planned)
+
+
+def _start_of(reading: ConsumerReading) -> int:
+    """Return how many batches it had taken or given up when its epoch began; less where it came in the midst of it."""
+    return reading.batches + reading.skipped - reading.position
 
 
 def _step_s(window: Sequence[_Point]) -> float:
