@@ -24,6 +24,8 @@ from tests.telemetry.watches import forget_watches
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.notebook.report_cells import recorders
+from tsnb.planners import timeline
+from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.notebook.streams import stop
 from tsnb.reports import Report
 from tsnb.telemetry.watching import watched
@@ -66,6 +68,21 @@ def test_stop_leaves_the_report_of_the_whole_stream(
     run(shell, "%tensorsocket start train --name numbers")
     assert run(shell, "%tensorsocket report numbers").story.trials == ()
     assert run(shell, "%tensorsocket stop numbers") is None, "no trial came: there is nothing to show"
+
+
+@pytest.mark.system
+def test_the_report_that_stop_leaves_has_the_plan_of_its_trials(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that a saved notebook keeps: as planned and in fact, as a report that is asked for has them."""
+    made = Timeline("sweep", (PlannedTrial("one", (0.0, 1.0), (0.0, 60.0)),), ("numbers",), time.time())
+    monkeypatch.setattr(timeline, "_newest", [lambda: made])
+    run(shell, LOADER)
+    run(shell, "%tensorsocket start train --name numbers")
+    run(shell, TRIAL.format(name="one"))
+    asked = run(shell, "%tensorsocket report")
+    assert asked.story.plan == made
+    assert run(shell, "%tensorsocket stop").story.plan == made
 
 
 @pytest.mark.system

@@ -41,6 +41,7 @@ class Ending:
     """
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._watch = watched().get(name)
         if self._watch is None or self._watch.over:
             self._watch = watch(name)
@@ -48,14 +49,12 @@ class Ending:
 
     def report(self) -> Report | None:
         """Return the report of the stream that has ended now; None where no trial ever attached."""
-        from tsnb.reports import Report
-
         assert self._watch is not None
         readings = self._watch.readings()
         self._watch.close()
         if not any(reading.consumers for reading in readings):
             return None
-        return Report(readings, ended=True)
+        return report(self._name)
 
 
 def report(
