@@ -30,6 +30,7 @@ from tsnb.experiments.in_kernel.pictures import Pictures
 from tsnb.experiments.in_kernel.reporter import (
     Reporter,
     go_on_from,
+    last_report,
     position,
     report,
     tell,
@@ -203,21 +204,21 @@ class _TrialHere:
         elif changed:
             self.memory.take_again()
 
-    def report(self, *, now: bool = False) -> None:
+    def report(self, *, last: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
 
         Args:
-            now: Whether it is to be told at once, however soon after the last time.
+            last: Whether it is the trial's end, which is told at once, however soon after the last time.
         """
         tell_metrics()
         if (why := self.memory.why_not()) != self._releasable:
             self._releasable = why
             tell(Releasable(why))
         with self._reporting:  # so that no older numbers come after the last ones
-            if not now and (self.ended or time.monotonic() - self._reported_s < REPORT_S):
+            if not last and (self.ended or time.monotonic() - self._reported_s < REPORT_S):
                 return
             self.peak.look()
-            news = report()
+            news = last_report() if last else report()
             if news and news != self._reported:
                 self._reported, self._reported_s = news, time.monotonic()
                 tell(Consumed(news))
@@ -229,7 +230,7 @@ class _TrialHere:
         if state == "done":
             keeper_here().end()
         self.reporter.flush()
-        self.report(now=True)
+        self.report(last=True)
         self.peak.look(last=True)  # before batches are given back: they would count as its own
         detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
         if detach_all is not None:
