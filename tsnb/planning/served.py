@@ -35,9 +35,8 @@ from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.strategies import Jobs, Strategy, steadied
-from tsnb.planning.oversize import died
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import Start, in_waves
+from tsnb.planning.profiling import Start, again_alone, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
@@ -172,13 +171,9 @@ def costs_on(
 def _seen(
     starts: Mapping[str, Start], meter: Meter, threads: int, memory_bytes: float, most: int | None
 ) -> dict[str, Profiled]:
-    """Run trials for some batches each; those that died beside others once more, each alone.
-
-    The system may have killed another one than the one that was too large.
-    """
+    """Run trials for some batches each; those that died beside others once more, each alone."""
     seen = in_waves(starts, meter.look, threads=threads, memory_bytes=memory_bytes, patient=True, most=most)
-    died_beside = {each: starts[each] for each in list(starts)[1:] if seen[each].trial.state == "lost"}
-    return seen | in_waves(died_beside, meter.look, threads=threads, memory_bytes=0.0, patient=True)
+    return seen | again_alone(dict(list(starts.items())[1:]), seen, meter.look, threads)
 
 
 def _epochs(seen: Profiled | None) -> int:
@@ -207,10 +202,10 @@ def _costs(
             except TsnbError as error:
                 if seen.trial.state == "done":  # too short to be profiled; but then how long it took is known
                     costs[strategy][each] = _whole(seen, samples[each])
-                elif seen.trial.state == "lost":
-                    whys[strategy][each] = died("its process", seen.memory_bytes, alone=not strategy.values)
+                elif seen.failed:
+                    whys[strategy][each] = seen.how_it_failed(alone=not strategy.values)
                 else:
-                    whys[strategy][each] = "it failed while it was profiled" if seen.failed else str(error)
+                    whys[strategy][each] = str(error)
     return costs, whys
 
 
