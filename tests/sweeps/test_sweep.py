@@ -74,6 +74,17 @@ def train(late, epochs=3, endless=False):
 
 
 @pytest.mark.slow
+def test_a_later_trial_of_a_sweep_says_nothing_of_a_later_epoch(numbers: Any) -> None:
+    """It begins when it has its turn, in mid-stream; a trial of one's own that joins late says what it begins with."""
+    train = make_train()
+    sweep = tsnb.sweep(train, grid={"late": [0.0, 0.1]}, epochs=1, at_once=1).wait(LIMIT_S)
+    for trial in sweep.values():
+        assert trial.state == "done" and "note:" not in trial.logs(), trial.logs()
+    own = tsnb.run(train, late=0.0, epochs=1, name="own").wait(LIMIT_S)
+    assert "note: 'own' begins with epoch 3" in own.logs()
+
+
+@pytest.mark.slow
 def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     numbers: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tsnb import registry
-from tsnb.config import is_profiled
 from tsnb.errors import TsnbError
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
@@ -79,8 +78,6 @@ class ServedCosts:
     """Trials that could not be profiled, and what is assumed of them and why, in words."""
     open_ended: tuple[str, ...] = ()
     """Trials that do not say how many epochs they take; one is assumed."""
-    profiled_epochs: int = 0
-    """Epochs of the stream that nobody else has taken; 0: somebody has taken some, before or meanwhile."""
     room_bytes: Mapping[str, float] = field(default_factory=dict)
     """What was free on each GPU before any of them ran, by its name."""
 
@@ -163,7 +160,6 @@ def costs_on(
         off,
         unsure,
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
-        meter.own_epochs,
         rooms,
     )
 
@@ -292,8 +288,6 @@ class Meter:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        before = status(name)
-        self._alone = not (before.epoch or before.consumers or before.published > before.window)
         self._first: tuple[StreamReading, float] | None = None
         self._last: tuple[StreamReading, float] | None = None
 
@@ -301,16 +295,10 @@ class Meter:
         """Return a reading, and note the loader's clocks."""
         reading = status(self._name)
         here = reading, self._cpu_s(reading)
-        self._alone = self._alone and all(is_profiled(each.name) for each in reading.consumers)
         if reading.batches:  # its first batch starts the workers
             self._first = self._first or here
             self._last = here
         return reading
-
-    @property
-    def own_epochs(self) -> int:
-        """Epochs begun by now that only those have taken that are profiled; 0: others have taken some, too."""
-        return status(self._name).epoch + 1 if self._alone else 0
 
     @staticmethod
     def _cpu_s(reading: StreamReading) -> float:

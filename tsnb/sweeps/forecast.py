@@ -106,7 +106,6 @@ def plan_places(
         costs.off,
         wish.end_s,
         costs.stream,
-        costs.profiled_epochs,
         {device: costs.room_bytes.get(device, math.inf) for device in wish.devices},
     )
     places = ToldPlaces(
