@@ -38,6 +38,7 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
         ("--threads", "1,2"): {"threads": (1, 2)},
         ("--cold",): {"cold": True},
         ("--devices", "cuda:0,cuda:1"): {"devices": ["cuda:0", "cuda:1"]},
+        ("--choose", "limit=None,2GiB"): {"choose": {"limit": [None, "2GiB"]}},
         ("--cores", "1.5"): {"cores": 1.5},
     },
     "place": {**MEASURED, ("--threads", "2"): {"threads": 2}},

@@ -85,9 +85,8 @@ class AttachDefaults:
     rotation: tuple[str, int, int] | None = None
     """With whom the first consumer of that stream takes turns, a name that all of them say; the batches of a turn; and
     how many have theirs at once. None: it takes none."""
-    profiled_epochs: int = 0
-    """Epochs of that stream that nobody has taken but trials that were only profiled: the one behind them is the first
-    that anybody trains on."""
+    in_sweep: bool = False
+    """Whether it is one of a sweep's trials: its sweep knows with which others it is to have its batches in common."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
     epochs: int = 0

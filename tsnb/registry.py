@@ -53,6 +53,7 @@ __all__ = [
     "find",
     "has_owner",
     "is_mine",
+    "leaving",
     "new_address",
     "new_token",
     "own_name",
@@ -71,6 +72,10 @@ _MOST_BYTES = 1 << 16
 _TRIES = 20
 _TRY_S = 0.01
 """Two processes that sweep the same stale entry may hinder one another; then a newcomer looks again."""
+
+leaving: list[Callable[[str], None]] = []
+"""Each is called with a stream's name when an error leaves the block that serves it, before the stream ends, and stops
+what takes it in this process."""
 
 _held: dict[tuple[str, str], int] = {}
 """By name and address: the descriptors that hold the locks of this process's producers."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -180,3 +182,27 @@ def test_totals_of_one_name_are_one() -> None:
     totals.keep(("s", "c"), Total("s", 4, 7, 10, 80, 1, 2.0, 1.0))
     (found,) = totals.with_open([(("s", "c"), Total("s", -1, 0, 0, 0, 0, 0.5, 0.5))])
     assert found == Total("s", 4, 7, 10, 80, 1, 2.5, 1.5)
+
+
+def test_cpu_seconds_count_from_the_first_attaching_and_anew_in_a_fork() -> None:
+    """A clone has computed nothing yet; what its parent had is the parent's."""
+    totals = Totals()
+    assert totals.cpu_time() is None, "it has never attached"
+    totals.attaching()
+    began = totals.cpu_time()
+    assert began is not None
+    while time.process_time() < 0.1 or (totals.cpu_time() or began).cpu_s < 0.05:
+        pass
+    totals.attaching()
+    now = totals.cpu_time()
+    assert now is not None and now.since_s == began.since_s and now.cpu_s >= 0.05
+    read, write = os.pipe()
+    if not (child := os.fork()):
+        totals.forked()
+        here = totals.cpu_time() or began
+        os.write(write, b"new" if here.since_s > began.since_s and here.cpu_s < 0.05 else b"old")
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 3) == b"new"
+    os.close(read)
+    os.close(write)

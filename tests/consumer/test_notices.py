@@ -152,20 +152,17 @@ def test_looking_keeps_no_slot(arena: Arena) -> None:
         assert lease in ended
 
 
-@pytest.mark.parametrize(
-    ("profiled", "epoch", "noted"), [(0, 0, False), (0, 1, True), (4, 4, False), (4, 5, True)]
-)
-def test_the_first_epoch_that_anybody_trains_on_is_no_note(
-    profiled: int,
+@pytest.mark.parametrize(("in_sweep", "epoch", "noted"), [(False, 0, 0), (False, 4, 1), (True, 4, 0)])
+def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
+    in_sweep: bool,
     epoch: int,
-    *,
-    noted: bool,
+    noted: int,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Whatever number it has: a profile took the epochs before it. A later one is said, once, with its number."""
+    """Once, with the epoch's number; one of a sweep begins when it has its turn, and misses nothing."""
     monkeypatch.setattr(attach_defaults, "name", "late")
-    monkeypatch.setattr(attach_defaults, "profiled_epochs", profiled)
+    monkeypatch.setattr(attach_defaults, "in_sweep", in_sweep)
     monkeypatch.setattr(notices, "_begun", set())
     said = Notices("late")
     for _ in range(2):

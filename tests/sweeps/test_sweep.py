@@ -10,10 +10,13 @@ import time
 from typing import Any
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.leftovers import descendants
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
+from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels import gate as gate_module
@@ -72,6 +75,72 @@ def train(late, epochs=3, endless=False):
     variables = vars(__main__)
     exec(compile(source, "<cell>", "exec"), variables)
     return variables["train"]
+
+
+def interrupt_when_attached(count: int) -> None:
+    """Interrupt this process's main thread once so many trials take batches."""
+
+    def interrupt() -> None:
+        until(lambda: sum(trial.attached for trial in trials.values()) >= count)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    threading.Thread(target=interrupt, daemon=True).start()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["sweep", "trials"])
+def test_an_interrupt_that_leaves_the_serving_block_stops_its_trials_before_the_stream(
+    what: str, numbers: Any
+) -> None:
+    """None fails for want of it, none of those that wait is started, and those on another stream go on."""
+    train = make_train()
+    elsewhere = tsnb.run(train, late=0.0, epochs=1000, name="elsewhere", producer="numbers")
+    rows = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
+    found: list[Any] = []
+
+    def wait() -> None:
+        with tsnb.serve(rows, name="left"):
+            interrupt_when_attached(3)
+            if what == "sweep":
+                grid = {"late": [0.0, 0.001, 0.002]}
+                found.append(tsnb.sweep(train, grid=grid, epochs=1000, at_once=2, producer="left", name="s"))
+            else:
+                found.extend(
+                    tsnb.run(train, late=late, epochs=1000, producer="left") for late in (0.0, 0.001)
+                )
+            found[0].wait(LIMIT_S)
+
+    with pytest.raises(KeyboardInterrupt):
+        wait()
+    ended = {trial.state for trial in trials.values() if trial is not elsewhere}
+    assert ended == {"stopped"} and elsewhere.state == "running", repr(trials)
+    assert not any("ProducerGone" in trial.logs() for trial in trials.values())
+    if what == "sweep":
+        not_started = {"s-late0.002": "the sweep was stopped before"}
+        assert found[0].over and found[0].not_started == not_started
+    elsewhere.stop()
+
+
+@pytest.mark.slow
+def test_a_block_that_is_left_in_good_order_stops_no_trial(numbers: Any) -> None:
+    """That the stream ends is what its trials are told, as ever."""
+    rows = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
+    with tsnb.serve(rows, name="left"):
+        trial = tsnb.run(make_train(), late=0.0, epochs=1000, producer="left")
+        until(lambda: trial.attached)
+    with pytest.raises(TrialFailed, match="ProducerGone"):
+        trial.wait(LIMIT_S)
+
+
+@pytest.mark.slow
+def test_a_later_trial_of_a_sweep_says_nothing_of_a_later_epoch(numbers: Any) -> None:
+    """It begins when it has its turn, in mid-stream; a trial of one's own that joins late says what it begins with."""
+    train = make_train()
+    sweep = tsnb.sweep(train, grid={"late": [0.0, 0.1]}, epochs=1, at_once=1).wait(LIMIT_S)
+    for trial in sweep.values():
+        assert trial.state == "done" and "note:" not in trial.logs(), trial.logs()
+    own = tsnb.run(train, late=0.0, epochs=1, name="own").wait(LIMIT_S)
+    assert "note: 'own' begins with epoch 3" in own.logs()
 
 
 @pytest.mark.slow

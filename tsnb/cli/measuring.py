@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tsnb.cli.arguments import aside, load, named, numbers
-from tsnb.option_kinds import share
+from tsnb.option_kinds import in_its_words, share
 from tsnb.options import read_change
+from tsnb.sweeps.space_grammar import read_grid
 from tsnb.words import text_table
 
 if TYPE_CHECKING:
@@ -86,6 +87,14 @@ def add_plan(commands: Any) -> None:
         type=lambda words: words.split(","),
         metavar="cuda:0,cuda:1",
         help="a GPU of these for each",
+    )
+    planning.add_argument(
+        "--choose",
+        type=in_its_words(read_grid),
+        action="append",
+        default=[],
+        metavar="NAME=A,B",
+        help="values of a parameter, of which it chooses one for each; may be repeated",
     )
     planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
     planning.add_argument(
@@ -202,6 +211,7 @@ def _plan(options: argparse.Namespace) -> int:
             samples=options.samples,
             cold=options.cold,
             devices=options.devices,
+            choose=dict(options.choose),
             cores=options.cores,
             memory=options.memory,
             threads=options.threads,

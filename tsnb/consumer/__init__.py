@@ -15,8 +15,18 @@
 | `dataloader` | a consumer as a torch `DataLoader` |
 """
 
-from tsnb.consumer.attaching import attach, consumers, detach_all, log_losses, rest_all, totals
+from tsnb.consumer.attaching import attach, consumers, cpu_time, detach_all, log_losses, rest_all, totals
 from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.options import Stats
 
-__all__ = ["Consumer", "Stats", "attach", "consumers", "detach_all", "log_losses", "rest_all", "totals"]
+__all__ = [
+    "Consumer",
+    "Stats",
+    "attach",
+    "consumers",
+    "cpu_time",
+    "detach_all",
+    "log_losses",
+    "rest_all",
+    "totals",
+]

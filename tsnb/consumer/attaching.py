@@ -21,7 +21,7 @@ import torch
 from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
-from tsnb.consumer.counts import Total, Totals
+from tsnb.consumer.counts import CpuTime, Total, Totals
 from tsnb.consumer.options import Options, ranks_hint
 from tsnb.consumer.parts import Part
 from tsnb.engines import stream_of_cluster
@@ -31,6 +31,7 @@ __all__ = [
     "attach",
     "branch_all",
     "consumers",
+    "cpu_time",
     "detach_all",
     "device_here",
     "log_losses",
@@ -158,6 +159,7 @@ def attach(
         other.close_if_gone()
         if other.closed:
             _forget(other)
+    _totals.attaching()
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, shown] = consumer
     if attach_defaults.attached_to is not None:
@@ -248,6 +250,11 @@ def totals() -> list[Total]:
     """Return what this process's consumers did, those that were closed or replaced included: each counts once."""
     with _totals.changing:
         return _totals.with_open((_key(consumer), _total(consumer)) for consumer in consumers())
+
+
+def cpu_time() -> CpuTime | None:
+    """Return what this process has computed since its first consumer attached; None: none has."""
+    return _totals.cpu_time()
 
 
 def _key(consumer: Consumer) -> tuple[str, str]:

@@ -11,6 +11,7 @@ in the end, because a loop was left or its last batch dropped, `Got` says the tr
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,12 +20,13 @@ import numpy.typing as npt
 
 from tsnb.consumer.parts import own_rows
 from tsnb.consumer.rebatching import share
+from tsnb.machine.clocks import cpu_here_s
 from tsnb.wire import messages as ms
 
 if TYPE_CHECKING:
     from tsnb.consumer.options import Options, Stats
 
-__all__ = ["Count", "Total", "Totals", "shared"]
+__all__ = ["Count", "CpuTime", "Total", "Totals", "shared"]
 
 
 def shared(rows: int, options: Options) -> int:
@@ -112,17 +114,41 @@ class Total(NamedTuple):
         return Total(self.stream, *place, *sums)  # type: ignore[arg-type]  # field by field
 
 
+class CpuTime(NamedTuple):
+    """What a process has computed since it attached to a stream for the first time."""
+
+    since_s: float
+    """When that was: wall clock, seconds since 1970."""
+    cpu_s: float
+    """CPU seconds since, of the process and of all below it."""
+
+
 class Totals:
     """What all consumers of a process did, those that were closed included. Safe from any thread."""
 
     def __init__(self) -> None:
         self._closed: dict[tuple[str, str], Total] = {}
+        self._attached: CpuTime | None = None
         self.changing = threading.RLock()
         """Held while a consumer goes from the open ones to the closed ones: so each counts once."""
 
     def forked(self) -> None:
         """This process is a fork: another thread may have held the lock. What was taken before counts in a clone."""
         self.changing = threading.RLock()
+        if self._attached is not None:  # a fork's CPU seconds begin with it
+            self._attached = CpuTime(time.time(), 0.0)
+
+    def attaching(self) -> None:
+        """Count CPU seconds from now on, if this is the process's first consumer."""
+        if self._attached is None:
+            self._attached = CpuTime(time.time(), cpu_here_s())
+
+    def cpu_time(self) -> CpuTime | None:
+        """Return the CPU seconds since the first consumer attached; None: none has."""
+        if self._attached is None:
+            return None
+        since_s, before_s = self._attached
+        return CpuTime(since_s, max(0.0, cpu_here_s() - before_s))  # a child that nobody waited for is lost
 
     def keep(self, key: tuple[str, str], total: Total) -> None:
         """Keep that of a consumer that is closed. Called under the lock.

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from tsnb import registry
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.experiments.bookkeeping import begin_run
 from tsnb.experiments.branches import KeptStart
@@ -47,12 +48,13 @@ class Board(Mapping[str, Trial]):
     """The trials of this notebook, by name, in the order of their first start; then the detached ones of others.
 
     Attributes:
-        starters: Called by `stop` before anything else: what would start a trial in the place of one that ends.
+        starters: Called before trials are stopped, with those, or None for all of them: what would start another one in
+            the place of one that ends.
         watchers: Called with each trial that has begun, or has ended; from any thread.
     """
 
     def __init__(self) -> None:
-        self.starters: list[Callable[[], None]] = []
+        self.starters: list[Callable[[Sequence[Trial] | None], None]] = []
         self.watchers: list[Callable[[Trial], None]] = []
         self._trials: dict[str, Trial] = {}
         self._found: dict[str, FoundTrial] = {}
@@ -161,8 +163,19 @@ class Board(Mapping[str, Trial]):
         Sweeps start none of those that wait for a place any more.
         """
         for starter in self.starters:
-            starter()
+            starter(None)
         stop_together(self.own)
+
+    def leave(self, stream: str) -> None:
+        """Stop those of this process's own that take a stream, which is about to end; not those that are detached.
+
+        Args:
+            stream: Its name.
+        """
+        going = [trial for trial in self.own if trial.state not in ENDED and _takes(trial, stream)]
+        for starter in self.starters if going else ():
+            starter(going)
+        stop_together(going)
 
     def clear(self) -> None:
         """Stop all of this process's own and forget them: the table is empty, and none of them can be run again.
@@ -204,10 +217,22 @@ class NoSuchTrial(NoSuchVariable):
     """This notebook has no trial of that name."""
 
 
+def _takes(trial: Trial, stream: str) -> bool:
+    """Return whether a trial that ends with its notebook has attached to a stream, or is about to.
+
+    One that is queued and names none may come to take another.
+    """
+    named, options = trial.report.get("stream", ""), trial.life.plan.options
+    if not named and (options.producer or trial.state != "queued"):
+        named = stream_for(options.producer)
+    return not options.detach and stream in named.split(", ")
+
+
 trials = Board()
 """The trials of this process."""
 
 sources.append(trials.pending)
+registry.leaving.append(trials.leave)
 
 
 def stop_together(some: Iterable[Trial], timeout_s: float | None = None) -> None:

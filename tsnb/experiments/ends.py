@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
@@ -18,7 +19,13 @@ MOST_LETTERS = 300
 
 
 def end_reading(
-    name: str, state: str, time_s: float, pid: int, failure: str, metrics: Mapping[str, float]
+    name: str,
+    state: str,
+    time_s: float,
+    pid: int,
+    failure: str,
+    metrics: Mapping[str, float],
+    report: Mapping[str, Any],
 ) -> EndReading:
     """Return how a trial ended, in short.
 
@@ -29,8 +36,11 @@ def end_reading(
         pid: Its process; 0: it never had one.
         failure: What went wrong: one line, then the traceback.
         metrics: The last numbers that it logged.
+        report: What its consumers did, as its process told last; with `cpu_s` and `since_s` if it could say at its end.
     """
-    return EndReading(name, state, time_s, pid, failure.partition("\n")[0][:MOST_LETTERS], dict(metrics))
+    error = failure.partition("\n")[0][:MOST_LETTERS]
+    cpu_s, since_s = report.get("cpu_s"), report.get("since_s", 0.0)
+    return EndReading(name, state, time_s, pid, error, dict(metrics), cpu_s, since_s)
 
 
 def stream_for(producer: str | None) -> str:

@@ -143,8 +143,6 @@ class TrialOptions:
     """The sweep that it belongs to."""
     rotation: tuple[str, int, int] | None = None
     """With whom it takes turns on its stream: `config.AttachDefaults.rotation`."""
-    profiled_epochs: int = 0
-    """Epochs of its stream that were taken for a plan: `config.AttachDefaults.profiled_epochs`."""
 
     def __post_init__(self) -> None:
         """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
@@ -238,10 +236,9 @@ class TrialOptions:
             "threads": self.threads,
             "gate": None if self.gate is None else str(self.gate),
             "rotation": self.rotation,
-            "profiled_epochs": self.profiled_epochs,
             "log_to": list(self.log_to),
             "detach": self.detach,
-            "quiet": bool(self.sweep),
+            "in_sweep": bool(self.sweep),
         }
 
 
@@ -281,9 +278,8 @@ def _listed(words: str | Iterable[str]) -> tuple[str, ...]:
     return read_words(words if isinstance(words, str) else ",".join(words))
 
 
-_OURS_ALONE = frozenset(
-    {"gate", "sweep", "rotation", "profiled_epochs"}
-)  # words that a user's function may have as parameters of its own
+_OURS_ALONE = frozenset({"gate", "sweep", "rotation"})
+"""Words that a user's function may have as parameters of its own."""
 _UNSEEN = frozenset({"env"}) | _OURS_ALONE
 OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions)) - _OURS_ALONE
 """What counts as an option of ours among keywords."""

@@ -93,6 +93,21 @@ def _named(plan: TrialPlan, params: Mapping[str, Any], options: TrialOptions) ->
     return plan.name if made == plan.naming(plan.params, plan.options) else made
 
 
+def check_changes(plan: TrialPlan, params: Mapping[str, Any]) -> None:
+    """Refuse parameters that a trial like that of a plan cannot have.
+
+    Args:
+        plan: The plan.
+        params: What is to be other than there.
+
+    Raises:
+        TypeError: One is neither a parameter nor a variable that the cell reads.
+    """
+    _check_known(plan, params)
+    if plan.signature is not None:
+        check_fit(plan.signature, {**plan.arguments, **params}, plan.name)
+
+
 def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
     """Refuse parameters that make no difference to a cell; a function's signature says more about its own."""
     unknown = (

@@ -310,7 +310,7 @@ class TrialLife(ABC):
 
     async def _tell_end(self, state: str) -> None:
         """Tell all observers of the stream how it ended, and what it logged last."""
-        end = end_reading(self.name, state, time.time(), self._pid, self.failure, self.metrics)
+        end = end_reading(self.name, state, time.time(), self._pid, self.failure, self.metrics, self.report)
         streams, producer = self.report.get("stream", ""), self.options.get("producer")
         if not self.hub.closing:
             with contextlib.suppress(

@@ -3,6 +3,7 @@
 | module | what it does |
 |---|---|
 | `wishes` | what is to be planned: functions, or trials for their cells |
+| `choices` | what is left to a plan of each trial: threads, and values of a parameter |
 | `profiling` | runs each trial for some batches on one stream, alone and together |
 | `trial_costs` | what was seen of a trial meanwhile: what a sample costs it, and its memory |
 | `planned_jobs` | from that to what the planners take, and on which GPU each is |

@@ -30,6 +30,7 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import annealed
+from tsnb.planners.strategies import Strategy
 from tsnb.planning.co_runs import CoRun, at_once, co_runs, gpu_advice, groups
 from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
@@ -274,8 +275,8 @@ def place(
     where = room.where if room.bytes <= given else "that you gave"
     offs = {name: each.per_s[1] for name, each in seen.items()}
     rows = placed(several, found, peaks, alone, runs, offs, limit, by_name)
-    each_has = dict.fromkeys(found.order, threads)
-    way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, threads=each_has)
+    each_has = dict.fromkeys(found.order, Strategy(threads))
+    way = Foretold(LISTED, found.schedule, off, found.order, found.at_once, strategies=each_has)
     text = said(rows, way, limit, where) + one_epoch_text([each.name for each in fits if each.open_ended])
     advice = gpu_advice(by_name, devices)
     return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader, by_name, advice)

@@ -30,7 +30,7 @@ def jobs_of(
     room_bytes: Mapping[str, float],
     taking_s: float,
 ) -> list[Job]:
-    """Return trials as the planners take them.
+    """Return trials as the planners take them, those that could be profiled.
 
     Args:
         several: The trials.
@@ -42,6 +42,7 @@ def jobs_of(
     return [
         found.costs[each.name].job(each.name, each.epochs * epoch_samples, room_bytes, taking_s=taking_s)
         for each in several
+        if each.name in found.costs
     ]
 
 

@@ -42,6 +42,7 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 __all__ = [
     "Silent",
     "Start",
+    "again_alone",
     "in_waves",
     "next_wave",
     "profile",
@@ -99,6 +100,7 @@ def profile(
     threads: int = 1,
     memory_bytes: float = math.inf,
     least_s: float = 0.0,
+    patient: bool = False,
 ) -> Profile:
     """Run trials for some batches each on one stream; return what a sample costs each.
 
@@ -111,9 +113,10 @@ def profile(
         threads: Torch threads of each.
         memory_bytes: For all that run at once.
         least_s: Each is watched for so long at least once it has begun.
+        patient: Whether it goes on when one failed or its process died: the profile says so then.
 
     Raises:
-        TsnbError: One failed, or took too few batches.
+        TsnbError: One failed where it is not patient, or took too few batches.
         Exception: As `tsnb.run` and `tsnb.serve` raise.
     """
     stream = f"{PROFILED}{os.getpid()}-{next(_numbers)}"
@@ -127,7 +130,7 @@ def profile(
                 producer.status,
                 threads=threads,
                 memory_bytes=memory_bytes,
-                patient=False,
+                patient=patient,
                 least_s=least_s,
                 largest_bytes=largest_bytes,
                 seen_alone={first},
@@ -138,8 +141,19 @@ def profile(
         whole = len(starts) > 1 and next_wave(len(starts), largest_bytes, memory_bytes) == len(starts)
         others = starts if whole else {name: start for name, start in starts.items() if name != first}
         seen = {first: alone} | run(others, largest_bytes)
+        if patient and len(others) > 1:
+            seen |= again_alone(others, seen, producer.status, threads, least_s)
+    costs, failed = {}, {}
+    for name, each in seen.items():
+        try:
+            costs[name] = each.cost()
+        except TsnbError:
+            if not (patient and each.failed):
+                raise
+            failed[name] = each.how_it_failed(alone=False)
+    if failed:
+        return Profile(costs, failed=failed)
     by_itself = {name: each.by_itself for name, each in seen.items() if each.by_itself is not None}
-    costs = {name: each.cost() for name, each in seen.items()}
     return joined(by_itself | {first: alone.cost()}, costs, seen, whole=whole)
 
 
@@ -209,6 +223,28 @@ def in_waves(
                     each.cost()  # one that failed ends it all now
         largest_bytes = max(largest_bytes, *(each.memory_bytes for each in seen.values()))
     return seen
+
+
+def again_alone(
+    starts: Mapping[str, Start],
+    seen: Mapping[str, Profiled],
+    look: Callable[[], StreamReading],
+    threads: int,
+    least_s: float = 0.0,
+) -> dict[str, Profiled]:
+    """Run those trials once more, each alone, that died beside others; return what was seen of them.
+
+    The system may have killed another one than the one that was too large.
+
+    Args:
+        starts: As `in_waves` took them.
+        seen: What it returned.
+        look: As it takes it.
+        threads: Likewise.
+        least_s: Likewise.
+    """
+    died = {name: start for name, start in starts.items() if seen[name].trial.state == "lost"}
+    return in_waves(died, look, threads=threads, memory_bytes=0.0, patient=True, least_s=least_s)
 
 
 def _forget(trial: Trial) -> None:

@@ -15,18 +15,12 @@ from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import soonest_s
-from tsnb.planners.strategies import (
-    Strategy,
-    by_trial,
-    in_threads,
-    on_devices,
-    steadied,
-)
+from tsnb.planners.strategies import by_trial, fitting, in_threads, on_devices, steadied
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
+from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.conducting import conduct, end_of, still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
-from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
@@ -149,10 +143,11 @@ class Plan:
             fits = "fits" if way.fits else "does not fit"
             span = f"{duration(low)} to {duration(high)}"
             rows.append([way.way, duration(way.makespan_s), span, fits, mark])
-        if any(set(way.threads.values()) - {1} for way in self.ways):
-            rows[0].insert(3, "threads")
+        values = any(strategy.values for strategy in self.choice.strategies.values())
+        if any(way.gives for way in self.ways):
+            rows[0].insert(3, "with" if values else "threads")
             for row, way in zip(rows[1:], self.ways, strict=True):
-                row.insert(3, in_threads(way.threads))
+                row.insert(3, "; ".join(way.gives) or in_threads(way.threads))
         return rows
 
     @property
@@ -217,7 +212,8 @@ class Plan:
                 "interval_s": list(way.interval_s),
                 "fits": way.fits,
                 "at_once": way.at_once,
-                "threads": dict(way.threads),
+                "threads": way.threads,
+                "gives": {name: strategy.values for name, strategy in way.strategies.items()},
                 "order": list(way.order),
                 "apart_s": way.apart_s,
                 "same_as": same_as(way, self.ways) or None,
@@ -230,6 +226,7 @@ class Plan:
                 "name": name,
                 **asdict(self.costs[name]),
                 "gets_device": self.devices.get(name),
+                "gives": self.choice.strategies[name].values,
                 "starts_s": self.choice.schedule.starts_s[name],
                 "ends_s": self.choice.schedule.ends_s[name],
                 "ends_interval_s": [
@@ -272,7 +269,14 @@ class Plan:
         show(lambda: self.timeline)
         return conduct(
             self.choice,
-            [replace(each, device=self.devices.get(each.name, each.device)) for each in self.wanted],
+            [
+                replace(
+                    each,
+                    device=self.devices.get(each.name, each.device),
+                    params={**each.params, **self.choice.strategies[each.name].values},
+                )
+                for each in self.wanted
+            ],
             self.loader,
             name,
             self.jobs,
@@ -317,6 +321,7 @@ def plan(
     memory: str | float | None = None,
     threads: int | Sequence[int] = 1,
     devices: Sequence[str] | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
     cold: bool = False,
     seconds: float = 1.0,
 ) -> Plan:
@@ -340,6 +345,9 @@ def plan(
             has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
         devices: GPUs for them, as `device=` of `tsnb.run` names them: `["cuda:0", "cuda:1"]`. Each trial gets one: the
             longest first, where the least is to be done. By default each sees what this process sees.
+        choose: Parameters that are left to the plan, and their values: `{"limit": [None, "2GiB"]}`. They change how a
+            trial is run and nothing of what it learns. Each trial is profiled with each value, and has the first, but
+            where it fails or does not fit the memory with that, or all are done sooner with another.
         cold: Also measure what the disk costs: the files of some samples leave the page cache and are read again. A
             trial that starts later then finds files in memory that another has read.
         seconds: How long each measurement of the loader takes, and how long each trial is watched at least.
@@ -348,12 +356,13 @@ def plan(
         The plan: a table of ways, a choice in words, `run()`.
 
     Raises:
-        TypeError: Something other than functions was given.
-        ValueError: No trial was given, or a number is out of range.
+        TypeError: Something other than functions was given, or one does not take what is to be chosen.
+        ValueError: No trial was given, a number is out of range, or what is to be chosen is invalid or given, too.
         TsnbError: A trial failed, or takes too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs)
+    choices = choices_for(several, choose or {})
     cores = None if cores is None else asked.CORES.checked("cores", cores)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds = asked.SECONDS.checked("seconds", seconds)
@@ -369,34 +378,40 @@ def plan(
     each_epoch = samples or told.epoch_samples or 1
     held_up = contention(loader, told.served, seconds / 2)
     on = [replace(each, device=there[at % len(there)]) if there else each for at, each in enumerate(several)]
-    profiles = {
-        number: profile(on, loader, threads=number, memory_bytes=memory_bytes, least_s=seconds)
-        for number in numbers
+    to_try = strategies(choices, numbers if len(numbers) > 1 else (), numbers[0])
+    profiles = profiled(on, to_try, loader, memory_bytes=memory_bytes, least_s=seconds)
+    known = {
+        each.name: [found.costs[each.name] for found in profiles.values() if each.name in found.costs]
+        for each in several
     }
-    several = [each.told(profiles[numbers[0]].costs[each.name].epochs) for each in several]
-    measured = {
-        Strategy(number): jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
-        for number, found in profiles.items()
-    }
-    offs = {
-        name: max(found.costs[name].off for found in profiles.values()) for name in profiles[numbers[0]].costs
-    }
-    gets, jobs = on_devices(
-        steadied(by_trial(measured), offs), {device: rooms.get(device, math.inf) for device in there}
+    several = [each.told(max(cost.epochs for cost in known[each.name])) for each in several]
+    measured = by_trial(
+        {
+            strategy: jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
+            for strategy, found in profiles.items()
+        }
     )
-    fewest = measured[Strategy(numbers[0])]
+    offs = {name: max(cost.off for cost in costs) for name, costs in known.items()}
+    gets, jobs = on_devices(
+        steadied(measured, offs), {device: rooms.get(device, math.inf) for device in there}
+    )
+    fewest = [next(iter(each.values())) for each in measured.values()]
     has = told.cores if cores is None else cores
     own, one = feeds(told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in fewest))
-    one = dragged(one, fewest, profiles[numbers[0]], told)
+    one = dragged(one, fewest, next(iter(profiles.values())), told)
     together_off = max(found.off for found in profiles.values())
     off = makespan_off(fewest, offs, told.off, together_off)
+    lacking = [*not_run(profiles), *(too_large(jobs, memory_bytes) if choices else [])]
+    jobs = fitting(jobs, memory_bytes) if choices else jobs
     ways = foretold(jobs, own, one, has, memory_bytes, off)
     choice = chosen(ways)
-    taken = {name: profiles[number].costs[name] for name, number in choice.threads.items()}
-    mine = {name: jobs[name][Strategy(number)] for name, number in choice.threads.items()}
+    taken = {name: profiles[strategy].costs[name] for name, strategy in choice.strategies.items()}
+    mine = {name: jobs[name][strategy] for name, strategy in choice.strategies.items()}
     limit = _limit(list(mine.values()), one, has)
-    too_large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
-    text = " ".join(part for part in (why(ways, choice, limit), too_large) if part)
+    large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
+    text = " ".join(
+        [why(ways, choice, limit), *(f"{line}." for line in lacking), *([large] if large else [])]
+    )
     text += one_epoch_text([each.name for each in several if each.open_ended])
     planned, proof_s = list(mine.values()), proven_s(list(mine.values()), one, has, memory_bytes)
     made = Plan(

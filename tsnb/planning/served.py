@@ -27,7 +27,6 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from tsnb import registry
-from tsnb.config import is_profiled
 from tsnb.errors import TsnbError
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
@@ -35,9 +34,8 @@ from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.strategies import Jobs, Strategy, steadied
-from tsnb.planning.oversize import died
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import Start, in_waves
+from tsnb.planning.profiling import Start, again_alone, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
@@ -80,8 +78,6 @@ class ServedCosts:
     """Trials that could not be profiled, and what is assumed of them and why, in words."""
     open_ended: tuple[str, ...] = ()
     """Trials that do not say how many epochs they take; one is assumed."""
-    profiled_epochs: int = 0
-    """Epochs of the stream that nobody else has taken; 0: somebody has taken some, before or meanwhile."""
     room_bytes: Mapping[str, float] = field(default_factory=dict)
     """What was free on each GPU before any of them ran, by its name."""
 
@@ -164,7 +160,6 @@ def costs_on(
         off,
         unsure,
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
-        meter.own_epochs,
         rooms,
     )
 
@@ -172,13 +167,9 @@ def costs_on(
 def _seen(
     starts: Mapping[str, Start], meter: Meter, threads: int, memory_bytes: float, most: int | None
 ) -> dict[str, Profiled]:
-    """Run trials for some batches each; those that died beside others once more, each alone.
-
-    The system may have killed another one than the one that was too large.
-    """
+    """Run trials for some batches each; those that died beside others once more, each alone."""
     seen = in_waves(starts, meter.look, threads=threads, memory_bytes=memory_bytes, patient=True, most=most)
-    died_beside = {each: starts[each] for each in list(starts)[1:] if seen[each].trial.state == "lost"}
-    return seen | in_waves(died_beside, meter.look, threads=threads, memory_bytes=0.0, patient=True)
+    return seen | again_alone(dict(list(starts.items())[1:]), seen, meter.look, threads)
 
 
 def _epochs(seen: Profiled | None) -> int:
@@ -207,10 +198,10 @@ def _costs(
             except TsnbError as error:
                 if seen.trial.state == "done":  # too short to be profiled; but then how long it took is known
                     costs[strategy][each] = _whole(seen, samples[each])
-                elif seen.trial.state == "lost":
-                    whys[strategy][each] = died("its process", seen.memory_bytes, alone=not strategy.values)
+                elif seen.failed:
+                    whys[strategy][each] = seen.how_it_failed(alone=not strategy.values)
                 else:
-                    whys[strategy][each] = "it failed while it was profiled" if seen.failed else str(error)
+                    whys[strategy][each] = str(error)
     return costs, whys
 
 
@@ -297,8 +288,6 @@ class Meter:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        before = status(name)
-        self._alone = not (before.epoch or before.consumers or before.published > before.window)
         self._first: tuple[StreamReading, float] | None = None
         self._last: tuple[StreamReading, float] | None = None
 
@@ -306,16 +295,10 @@ class Meter:
         """Return a reading, and note the loader's clocks."""
         reading = status(self._name)
         here = reading, self._cpu_s(reading)
-        self._alone = self._alone and all(is_profiled(each.name) for each in reading.consumers)
         if reading.batches:  # its first batch starts the workers
             self._first = self._first or here
             self._last = here
         return reading
-
-    @property
-    def own_epochs(self) -> int:
-        """Epochs begun by now that only those have taken that are profiled; 0: others have taken some, too."""
-        return status(self._name).epoch + 1 if self._alone else 0
 
     @staticmethod
     def _cpu_s(reading: StreamReading) -> float:

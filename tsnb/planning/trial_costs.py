@@ -132,6 +132,8 @@ class Profile:
     """Seconds a sample while all of them took the stream, by the clock on the wall; None: they were not seen so."""
     off: float = 0.0
     """How far off that may be, as a share."""
+    failed: Mapping[str, str] = field(default_factory=dict)
+    """Those that failed or died, and in what way, in words; only where that does not end all of it."""
 
 
 @dataclass
@@ -277,6 +279,16 @@ class Profiled:
     def failed(self) -> bool:
         """Whether its code raised, or its process died."""
         return self.trial.state in {"failed", "lost"}
+
+    def how_it_failed(self, *, alone: bool) -> str:
+        """Say so in words, of one that has.
+
+        Args:
+            alone: Whether nothing smaller is tried anyhow.
+        """
+        if self.trial.state == "lost":
+            return died("its process", self.memory_bytes, alone=alone)
+        return "it failed while it was profiled"
 
     def cost(self) -> Cost:
         """Return what was found.

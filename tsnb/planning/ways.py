@@ -13,6 +13,7 @@ from tsnb.planners.strategies import (
     Jobs,
     Strategy,
     best_strategies,
+    in_each,
     in_threads,
     soonest,
     with_strategies,
@@ -58,10 +59,25 @@ class Foretold:
     """How many run at once at most."""
     fits: bool = True
     """Whether all that runs at once fits the memory."""
-    threads: Mapping[str, int] = field(default_factory=dict)
-    """Torch threads of each trial, by name."""
+    strategies: Mapping[str, Strategy] = field(default_factory=dict)
+    """With how many torch threads each trial runs, and with which of the values that are left to the plan, by name."""
     apart_s: float = 0.0
     """Seconds that each starts after the one before it; 0 but for `STAGGERED`."""
+
+    @property
+    def threads(self) -> dict[str, int]:
+        """Torch threads of each trial, by name."""
+        return {name: strategy.threads for name, strategy in self.strategies.items()}
+
+    @property
+    def gives(self) -> list[str]:
+        """What each trial is given, in words, of what is left to the plan: ["1 thread, wide 2", "limit=None each"].
+
+        Nothing of threads where all have one.
+        """
+        given = {name: strategy.values for name, strategy in self.strategies.items()}
+        some = set(self.threads.values()) - {1}
+        return [*([in_threads(self.threads)] if some else []), *in_each(given)]
 
     @property
     def makespan_s(self) -> float:
@@ -82,10 +98,10 @@ def foretold(
     memory_bytes: float,
     off: float,
 ) -> list[Foretold]:
-    """Return all ways, in the order of the table, each with the numbers of threads that suit it.
+    """Return all ways, in the order of the table, each with the strategies that suit it.
 
     Args:
-        jobs: The trials, each as it is with so many torch threads.
+        jobs: The trials, each as it is with each strategy, the preferred one first.
         own: A loader of a trial's own.
         one: The shared loader.
         cores: For all of it.
@@ -98,25 +114,23 @@ def foretold(
     ) -> Foretold:
         suited = best_strategies(jobs, play)
         mine = with_strategies(jobs, suited)
-        threads = {name: strategy.threads for name, strategy in suited.items()}
         used = sum(job.memory_bytes for job in mine) + loaders * loader.memory_bytes
         if at_once == 1:
             used = max(job.memory_bytes for job in mine) + loader.memory_bytes
         fits = used <= memory_bytes and (at_once == 1 or fit_devices(mine))
-        return Foretold(what, play(mine), off, tuple(threads), at_once, fits, threads)
+        return Foretold(what, play(mine), off, tuple(suited), at_once, fits, suited)
 
     several = len(jobs)
     turns = way(IN_TURN, own, 1, 1, lambda mine: in_turn(mine, own, cores))
     each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
-    with_theirs = [jobs[name][Strategy(number)] for name, number in each.threads.items()]
-    offsets, apart_s = staggered(with_theirs, own, cores)
+    offsets, apart_s = staggered(with_strategies(jobs, each.strategies), own, cores)
     later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
     all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
     found = soonest(jobs, one, cores, memory_bytes=memory_bytes)
     best = found.listed
     alone = max(job.memory_bytes for job in with_strategies(jobs, found.strategies)) + one.memory_bytes
     lists = Foretold(
-        LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, found.threads
+        LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, found.strategies
     )
     private = [turns, each, later] if several > 1 else [turns, each]
     return [*private, all_at_once, lists]
@@ -134,8 +148,8 @@ def same_as(way: Foretold, ways: Sequence[Foretold]) -> str:
 
 
 def _same(one: Foretold, other: Foretold) -> bool:
-    """Whether two ways start and end each trial at the same time, with as many loaders and the same threads."""
-    if (one.way in PRIVATE) != (other.way in PRIVATE) or dict(one.threads) != dict(other.threads):
+    """Whether two ways start and end each trial at the same time, with as many loaders and the same strategies."""
+    if (one.way in PRIVATE) != (other.way in PRIVATE) or dict(one.strategies) != dict(other.strategies):
         return False
     mine, its = one.schedule, other.schedule
     pairs = [(mine.starts_s, its.starts_s), (mine.ends_s, its.ends_s)]
@@ -172,8 +186,8 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
         APART: "all at once with a loader each",
         STAGGERED: f"with a loader each, {duration(choice.apart_s)} apart, in the order {', '.join(choice.order)}",
     }[choice.way]
-    if set(choice.threads.values()) - {1}:
-        said += f" ({in_threads(choice.threads)})"
+    if choice.gives:
+        said += f" ({'; '.join(choice.gives)})"
     as_long = duration(choice.makespan_s)
     others = sorted(
         (way for way in ways if way.fits and duration(way.makespan_s) != as_long),

@@ -13,7 +13,7 @@ from tsnb.config import check_name
 from tsnb.errors import TsnbError
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import TrialPlan, epochs_of, name_of, trial_name
-from tsnb.experiments.replanning import check_fit, replanned
+from tsnb.experiments.replanning import check_changes, check_fit, replanned
 from tsnb.experiments.trial import Trial
 
 __all__ = ["TrialWish", "one_epoch_text", "wanted"]
@@ -43,6 +43,19 @@ class TrialWish:
             epochs: So many; 0: it has not.
         """
         return replace(self, epochs=float(epochs), open_ended=False) if self.open_ended and epochs else self
+
+    def require_fit(self, params: Mapping[str, Any]) -> None:
+        """Refuse parameters that it does not take beside its own: else that is found when the loader has been measured.
+
+        Raises:
+            TypeError: It does not take them.
+        """
+        if isinstance(self.fn, Trial):
+            check_changes(self.fn.life.plan, {**self.params, **params})
+            return
+        signature = inspect.signature(self.fn)
+        ours = dict.fromkeys(signature.parameters.keys() & set(_OURS))
+        check_fit(signature, {**ours, **self.params, **params}, name_of(self.fn))
 
     @property
     def known_as(self) -> tuple[str, ...]:
@@ -102,9 +115,10 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         called = check_name(name or trial_name(own, params), "trial")
         if epochs is not None and _takes_epochs(fn):  # what is planned is what is run
             params = {"epochs": int(long) if long == int(long) else long, **params}
+        wish = TrialWish(called, fn, dict(params), float(long), said is None)
         if not isinstance(fn, Trial):
-            _check_parameters(fn, params, own)
-        found.append(TrialWish(called, fn, dict(params), float(long), said is None))
+            wish.require_fit({})
+        found.append(wish)
     names = [each.name for each in found]
     if not names or len(set(names)) < len(names):
         raise ValueError(
@@ -115,16 +129,6 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
 
 _OURS = ("name", "producer", "threads")
 """What a function is given as well if it has a parameter of that name."""
-
-
-def _check_parameters(fn: Callable[..., Any], params: Mapping[str, Any], own: str) -> None:
-    """Refuse parameters that do not fit the function: else that is found when all of the loader has been measured.
-
-    Raises:
-        TypeError: They do not fit.
-    """
-    signature = inspect.signature(fn)
-    check_fit(signature, dict.fromkeys(signature.parameters.keys() & set(_OURS)) | dict(params), own)
 
 
 def _takes_epochs(fn: Callable[..., Any] | Trial) -> bool:

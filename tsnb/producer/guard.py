@@ -188,14 +188,15 @@ class Guard:
         """
         try:
             check_name(message.name, "trial")
-            time_s = float(message.when)
+            time_s, since_s = float(message.when), float(message.since)
         except ValueError as error:
             raise RemoteProtocolError(str(error)[:200]) from None
-        if message.state not in END_STATES or not math.isfinite(time_s):
+        if message.state not in END_STATES or not (math.isfinite(time_s) and math.isfinite(since_s)):
             raise RemoteProtocolError(f"an end {message.state!r:.80} at {message.when!r:.80}")
         said = one_line(message.error, MAX_ERROR)
         logged = taken_in({}, message.numbers)
-        return EndReading(message.name, message.state, time_s, message.pid, said, logged)
+        spent = message.cpu_s, since_s
+        return EndReading(message.name, message.state, time_s, message.pid, said, logged, *spent)
 
     def pending(self, message: ms.TrialsPending) -> dict[str, str]:
         """Return state and reason of trials that are not attached yet, as an observer tells them, fit to be shown.

@@ -32,7 +32,8 @@ _serving: weakref.WeakSet[Producer] = weakref.WeakSet()
 class Producer(Bound):
     """A loader being served by this process, until `stop`, the end of its `with` block, or of the process.
 
-    Made by `tsnb.serve`.
+    Made by `tsnb.serve`. Where an error leaves the block, Ctrl-C say, this process's trials on it are stopped first:
+    nobody waits for them any more.
 
     Attributes:
         name: The stream's name.
@@ -230,7 +231,12 @@ class Producer(Bound):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.stop()
+        try:
+            if error is not None:
+                for stop_takers in registry.leaving:
+                    stop_takers(self.name)
+        finally:
+            self.stop()
 
     def __repr__(self) -> str:
         state = "stopped" if self._ended.is_set() else self.status().state

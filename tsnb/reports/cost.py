@@ -2,9 +2,9 @@
 
     "accuracy 95.0 %: cnn after 1:12, 84 CPU s, 412 J (cuda:0)"
 
-- CPU seconds are of the trial's own process and its children, from one look at the machine to the next, in proportion
-  up to the moment at which it was reached. The loader is shared, so its seconds stand apart: those of the producer in
-  the same time, once for all trials.
+- CPU seconds are of the trial's own process and its children (`cpu_time`), in proportion up to the moment at which it
+  was reached. The loader is shared, so its seconds stand apart: those of the producer in the same time, once for all
+  trials.
 - Joules are those of the GPUs that the trial had to itself. If it was the only trial, all counters count, as they do
   the whole machine. Of several trials on one device no joule can be told apart, and nobody guesses.
 - A price is only of what was measured: with `kwh_price` and no counter there is none.
@@ -19,8 +19,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tsnb.machine.energy import NOT_MEASURABLE
+from tsnb.reports.cpu_time import LOADER, Stretch, cpu_until, stretches
+from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.rates import energy_use
-from tsnb.telemetry.readings import HostReading, StreamReading
+from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import clock, count, metric
 
 __all__ = ["Prices", "TrialCost", "costs", "wanted_of"]
@@ -76,7 +78,7 @@ class TrialCost:
     after_s: float | None
     """From the trial's first reading until it was reached; None: it was not, and the rest is None too."""
     cpu_s: float | None = None
-    """CPU seconds of its process and its children; None: the machine was not seen."""
+    """CPU seconds of its process and its children; None: the machine was not seen, nor did it say at its end."""
     loader_cpu_s: float | None = None
     """CPU seconds of the producer and its workers in that time, which all trials share."""
     joules: float | None = None
@@ -139,63 +141,57 @@ def costs(
         ways: By metric, whether less is good ("min") or more ("max").
         prices: What a unit costs.
     """
+    used = stretches(readings)
     found = []
-    for name in dict.fromkeys(c.name for reading in readings for c in reading.consumers):
-        its = [reading for reading in readings if any(c.name == name for c in reading.consumers)]
+    for name, course in _courses(readings).items():
         for key, value in wanted.items():
-            logged = [(n, _logged(reading, name, key)) for n, reading in enumerate(its)]
-            if all(number is None for _, number in logged):
+            logged = [(time_s, metrics[key]) for time_s, metrics in course if key in metrics]
+            if not logged:
                 continue
             sign = 1.0 if ways[key] == "max" else -1.0
-            at = next(
-                (n for n, number in logged if number is not None and sign * (number - value) >= 0), None
-            )
-            found.append(
-                TrialCost(name, key, value, None) if at is None else _cost(name, key, value, its, at, prices)
-            )
+            at_s = next((time_s for time_s, number in logged if sign * (number - value) >= 0), None)
+            cost = TrialCost(name, key, value, None)
+            if at_s is not None:
+                cpu_s = cpu_until(used.get(name, ()), at_s)
+                loader_s = _between(used.get(LOADER, ()), course[0][0], at_s)
+                joules, sources = _joules([r for r in readings if r.time_s <= at_s], name)
+                spent = cpu_s, loader_s, joules, sources, prices.of(cpu_s, joules), prices.asked
+                cost = TrialCost(name, key, value, at_s - course[0][0], *spent)
+            found.append(cost)
     return sorted(found, key=lambda cost: list(wanted).index(cost.metric))
 
 
-def _logged(reading: StreamReading, name: str, key: str) -> float | None:
-    return next((c.metrics.get(key) for c in reading.consumers if c.name == name), None)
+def _courses(readings: Sequence[StreamReading]) -> dict[str, list[tuple[float, Mapping[str, float]]]]:
+    """Return when each trial had logged what, from its attaching to its end, by name.
 
-
-def _cost(
-    name: str, key: str, value: float, its: Sequence[StreamReading], at: int, prices: Prices
-) -> TrialCost:
-    until_s = its[at].time_s
-    looks = [(r, r.host) for r in its if r.host is not None]
-    cpu_s, loader_s = _used(looks, name, its[0].time_s, until_s)
-    joules, sources = _joules([r for r in its if r.time_s <= until_s], name)
-    price = prices.of(cpu_s, joules)
-    after_s = until_s - its[0].time_s
-    return TrialCost(name, key, value, after_s, cpu_s, loader_s, joules, sources, price, prices.asked)
-
-
-def _used(
-    looks: Sequence[tuple[StreamReading, HostReading]], name: str, since_s: float, until_s: float
-) -> tuple[float | None, float | None]:
-    """Return the CPU seconds of a trial and of the producer, from its first reading until it was reached.
-
-    Each look tells of the time since the one before; the first that sees a trial, of the time since its first reading.
+    One that came and went between two readings is known from what was told of its end.
     """
-    own: list[float] = []
-    loader: list[float] = []
-    before_s = since_s
-    for after, host in looks:
-        span_s = min(after.time_s, until_s) - before_s
-        before_s = after.time_s
-        if span_s <= 0:
-            continue
-        if name in host.consumers:
-            own.append(span_s * host.consumers[name].cpu)
-        if host.producer is not None:
-            loader.append(span_s * host.producer.cpu)
-    return (math.fsum(own) if own else None), (math.fsum(loader) if loader else None)
+    found: dict[str, list[tuple[float, Mapping[str, float]]]] = {}
+    ends = Ends()
+    for reading in readings:
+        for consumer in reading.consumers:
+            found.setdefault(consumer.name, []).append((reading.time_s, consumer.metrics))
+        for name, end in ends.feed(reading).items():
+            if name not in found and end.since_s:
+                found[name] = [(end.since_s, {})]
+            if name in found:
+                found[name].append((end.time_s, end.metrics))
+    return found
+
+
+def _between(its: Sequence[Stretch], from_s: float, until_s: float) -> float | None:
+    """Return the CPU seconds between two moments; None where nothing was seen of that time."""
+    found = [
+        one.before(until_s) - one.before(from_s)
+        for one in its
+        if from_s < one.until_s and one.from_s < until_s
+    ]
+    return math.fsum(found) if found else None
 
 
 def _joules(readings: Sequence[StreamReading], name: str) -> tuple[float | None, tuple[str, ...]]:
     """Return the joules that are one trial's alone, and what counted them."""
+    readings = [reading for reading in readings if any(c.name == name for c in reading.consumers)]
     use = energy_use(readings)
     if not use.joules:
         return None, ()

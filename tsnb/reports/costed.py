@@ -161,7 +161,7 @@ def _cells(
             # of several streams (training, validation) the first that saw it reached
             known = found.get(cost.metric)
             if cost.name == run.name and (known is None or known.after_s is None):
-                found[cost.metric] = cost
+                found[cost.metric], watched_it = cost, True
     return [
         _cell(found.get(metric), field, metric in run.metrics and not watched_it) for metric, field in added
     ]

@@ -15,6 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from tsnb.reports.cpu_time import cpu_until, stretches
 from tsnb.telemetry.marks import Ends, never_attached
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
@@ -95,7 +96,8 @@ class Spent:
     error: str = ""
     """What it failed of, one line."""
     cpu_s: float = math.nan
-    """CPU seconds of its process and its children, as far as it was watched; nan where the machine was not seen."""
+    """CPU seconds of its process and all below it since it attached, as it said at its end, else as far as it was
+    watched; nan where neither is known."""
 
     @property
     def total_s(self) -> float:
@@ -156,7 +158,7 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     by_name: dict[str, list[Attachment]] = {}
     for life in lives(readings):
         by_name.setdefault(life.name, []).append(life)
-    cpu = _cpu_s(readings)
+    used = stretches(readings)
     here = {c.name: c.state for c in readings[-1].consumers} if readings else {}
     epoch_batches = readings[-1].epoch_batches if readings else None
     ends = Ends()
@@ -168,7 +170,11 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
             by_name[name] = [Attachment(name, end.time_s, nothing, end.time_s, nothing)]
     sums = [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
     sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
-    return [replace(one, cpu_s=cpu.get(one.name, math.nan)) for one in sums]
+    return [replace(one, cpu_s=_known(cpu_until(used.get(one.name, ())))) for one in sums]
+
+
+def _known(cpu_s: float | None) -> float:
+    return math.nan if cpu_s is None else cpu_s
 
 
 def _ended(trial: Spent, end: EndReading | None) -> Spent:
@@ -176,20 +182,6 @@ def _ended(trial: Spent, end: EndReading | None) -> Spent:
     if end is None or trial.state != "gone":
         return trial
     return replace(trial, state=end.state, error=end.error, metrics={**trial.metrics, **end.metrics})
-
-
-def _cpu_s(readings: Iterable[StreamReading]) -> dict[str, float]:
-    """Return the CPU seconds of each trial: cores busy, from one look at the machine to the next."""
-    found: dict[str, float] = {}
-    before_s: float | None = None
-    for reading in readings:
-        if reading.host is None:
-            continue
-        for name, process in reading.host.consumers.items():
-            spent_s = 0.0 if before_s is None else process.cpu * (reading.time_s - before_s)
-            found[name] = found.get(name, 0.0) + spent_s
-        before_s = reading.time_s
-    return found
 
 
 def _sum(its: Sequence[Attachment], state: str, epoch_batches: int | None) -> Spent:

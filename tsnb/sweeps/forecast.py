@@ -22,8 +22,9 @@ from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
-from tsnb.planners.strategies import fitting, in_each
+from tsnb.planners.strategies import in_each
 from tsnb.planners.timeline import PlannedTrial, Timeline, held_up, show
+from tsnb.planning.choices import too_large
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
@@ -35,7 +36,7 @@ from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
-from tsnb.words import duration, size_text
+from tsnb.words import duration
 
 __all__ = ["ToldPlaces", "plan_places", "show_plan", "watch_clones"]
 
@@ -105,7 +106,6 @@ def plan_places(
         costs.off,
         wish.end_s,
         costs.stream,
-        costs.profiled_epochs,
         {device: costs.room_bytes.get(device, math.inf) for device in wish.devices},
     )
     places = ToldPlaces(
@@ -189,15 +189,10 @@ def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> i
 
 def _too_large(costs: ServedCosts) -> list[str]:
     """Say of trials that do not fit with what is preferred for them, or with nothing that there is."""
-    lines = []
-    for name, each in fitting(costs.jobs, costs.memory_bytes).items():
-        first, job = next(iter(costs.jobs[name].items()))
-        if first not in each:
-            size = job.memory_bytes if job.memory_bytes > costs.memory_bytes else job.device_bytes
-            lines.append(f"{name} is not run with {first}: it does not fit the memory ({size_text(size)})")
+    lines = too_large(costs.jobs, costs.memory_bytes)
     sizes = {name: min(job.memory_bytes for job in each.values()) for name, each in costs.jobs.items()}
-    if too_large := oversized(sizes, costs.memory_bytes):
-        lines.append(f"{too_large} Until then it runs alone, and may be killed.")
+    if large := oversized(sizes, costs.memory_bytes):
+        lines.append(f"{large} Until then it runs alone, and may be killed.")
     return lines
 
 

@@ -1,11 +1,7 @@
-"""What a sweep leaves to its plan: by when all are done, with how many threads, on which device, with which value.
-
-A *strategy* of a trial is one combination of a number of threads and of a value for each parameter that `choose` names.
-"""
+"""What a sweep leaves to its plan: by when all are done, with how many threads, on which device, with which value."""
 
 from __future__ import annotations
 
-import itertools
 import math
 import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -13,9 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tsnb.experiments.plan import OPTION_NAMES
 from tsnb.machine.placement import known_devices
 from tsnb.planners.strategies import Strategy
+from tsnb.planning.choices import Choices, read_choices, strategies
 from tsnb.sweeps.spaces import require_no_name
 from tsnb.sweeps.wall_clock import read_until
 
@@ -35,7 +31,7 @@ class PlanWish:
     """Numbers of torch threads of which each trial has one, the fewest first; empty: there is no choice."""
     devices: tuple[str, ...] = ()
     """Devices of which each trial has one; empty: there is no choice."""
-    choose: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    choose: Choices = ()
     """Parameters, and the values of which each trial has one: the preferred one first."""
 
     @classmethod
@@ -67,7 +63,9 @@ class PlanWish:
         """
         several = read_threads(threads) if isinstance(threads, LISTS) else ()
         on = _read_devices(device) if isinstance(device, LISTS) else ()
-        chosen = _read_choices(choose or {}, swept, given)
+        require_no_name(choose or {})
+        taken = {**dict.fromkeys(given, "given for all trials"), **dict.fromkeys(swept, "swept over")}
+        chosen = read_choices(choose or {}, taken, _instead)
         for name, asked, values in (("threads", threads, several), ("device", device, on)):
             if values and until is None and not plan:
                 what = "numbers" if name == "threads" else "devices"
@@ -111,15 +109,7 @@ class PlanWish:
         Args:
             threads: Torch threads of a trial, where the plan does not choose them.
         """
-        names = [name for name, _ in self.choose]
-        return [
-            Strategy(
-                number or threads,
-                (*([("threads", number)] if number else ()), *zip(names, values, strict=True)),
-            )
-            for values in itertools.product(*(values for _, values in self.choose))
-            for number in self.threads or (0,)
-        ]
+        return strategies(self.choose, self.threads, threads)
 
 
 def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
@@ -152,34 +142,6 @@ def _read_devices(devices: Iterable[Any]) -> tuple[str, ...]:
     return found
 
 
-def _read_choices(
-    choose: Mapping[str, Sequence[Any]], swept: Collection[str], given: Collection[str]
-) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """Return parameters and the values of each, each value once.
-
-    Raises:
-        ValueError: One is an option, is given otherwise too, or its values are not a list of plain ones.
-    """
-    require_no_name(dict(choose))
-    found = []
-    for name, values in choose.items():
-        if name in OPTION_NAMES or name == "epochs":
-            own = f" Give it by itself: {name}=(...)." if name in ("threads", "device") else ""
-            raise ValueError(
-                f"choose={{{name!r}: ...}}: a plan chooses how a trial is run, by parameters of its own that change "
-                f"nothing of what is trained, such as a limit for tsnb.spill.{own or ' Sweep over it: grid=.'}"
-            )
-        if name in swept or name in given:
-            where = "swept over" if name in swept else "given for all trials"
-            raise ValueError(f"{name} is {where}, and left to the plan (choose=): give one of them.")
-        if not isinstance(values, (list, tuple, range)) or not values or not all(map(_is_plain, values)):
-            raise ValueError(
-                f"choose={{{name!r}: {values!r}}}: give a list of numbers, text or None, the preferred one first, for "
-                'example choose={"limit": [None, "2GiB"]}.'
-            )
-        found.append((name, tuple(dict.fromkeys(values))))
-    return tuple(found)
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (bool, int, float, str))
+def _instead(name: str) -> str:
+    """Say what to do with an option that cannot be left to a plan as a parameter."""
+    return f"Give it by itself: {name}=(...)." if name in ("threads", "device") else "Sweep over it: grid=."

@@ -60,8 +60,6 @@ class Conditions:
     """By when all must be done, by the clock that is given."""
     stream: str = ""
     """The stream's name."""
-    profiled_epochs: int = 0
-    """Epochs of it that nobody has taken but these trials, while they were profiled."""
     devices: Mapping[str, float] = field(default_factory=dict)
     """Memory for all trials of each device among which they are divided; none: they stay where they were seen."""
 
@@ -190,11 +188,6 @@ class PlannedPlaces(Places):
     def stream(self) -> str:
         """The name of the stream that the trials take."""
         return self._conditions.stream
-
-    @property
-    def profiled_epochs(self) -> int:
-        """Epochs of it that nobody has taken but these trials, while they were profiled."""
-        return self._conditions.profiled_epochs
 
     @property
     def off(self) -> float:

@@ -60,10 +60,6 @@ class Settled(Launcher):
         """
         self._gives, self._said = gives, {name: dict(gives(name)) for name in self.params}
 
-    def note_profiled(self, epochs: int) -> None:
-        """Have trials know how many epochs of their stream only the profile has taken: they have not missed those."""
-        self._plan = replace(self._plan, options=replace(self._plan.options, profiled_epochs=epochs))
-
     def ended(self, trial: Trial) -> None:
         """Do nothing: its state says it all."""
 

@@ -334,7 +334,6 @@ def start(
             from tsnb.sweeps.forecast import plan_places  # needs torch
 
             places = plan_places(plan, params, at_once, wish, course.say)
-            course.note_profiled(places.profiled_epochs)
             if wish.chooses:
                 course.take_choice(places.gives)
     except BaseException:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import math
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from tsnb.errors import TsnbError
@@ -166,6 +166,8 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     def wait(self, timeout_s: float | None = None) -> Sweep:
         """Wait until every trial has ended. An interrupt ends the waiting; the sweep goes on.
+
+        If it also ends the `with` block that serves the sweep's stream, the sweep is stopped first.
 
         A trial that fails does not end the sweep: its state and `logs()` tell.
 
@@ -360,9 +362,10 @@ def live() -> list[Sweep]:
     return [sweep for sweep in _sweeps.values() if not sweep.over]
 
 
-def _stop_all() -> None:
+def _stop_those_of(going: Sequence[Trial] | None) -> None:
     for sweep in live():
-        sweep.stop()
+        if going is None or any(trial in going for trial in sweep.values()):
+            sweep.stop()
 
 
-trials.starters.append(_stop_all)
+trials.starters.append(_stop_those_of)

@@ -161,7 +161,10 @@ class Observer:
         Raises:
             ProducerGone: The producer has gone.
         """
-        self._send(ms.TrialEnded(end.name, end.state, repr(end.time_s), end.pid, end.error, end.metrics))
+        when, since = repr(end.time_s), repr(end.since_s)
+        self._send(
+            ms.TrialEnded(end.name, end.state, when, end.pid, end.error, end.metrics, end.cpu_s, since)
+        )
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             reading = self.read(left)

@@ -193,6 +193,11 @@ class EndReading:
     """What it failed of, one line."""
     metrics: Logged = field(default_factory=dict)
     """Last numbers given to `tsnb.log`, those of its last lines too."""
+    cpu_s: Number | None = None
+    """CPU seconds of its process and all below it since it attached; None: it could not tell, as it was killed, or
+    never attached."""
+    since_s: Number = 0.0
+    """Since when: wall clock, seconds since 1970; 0: not known."""
 
 
 @dataclass(frozen=True)

@@ -308,6 +308,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "bool": (bool,),
     "float": (int, float),
     "int | None": (int, type(None)),
+    "float | None": (int, float, type(None)),
     "dict[str, float]": (dict,),
     "dict[str, bool]": (dict,),
     "dict[str, str]": (dict,),

@@ -330,6 +330,10 @@ class TrialEnded(NamedTuple):
     """What it failed of, one line."""
     numbers: dict[str, float]
     """The last numbers that it logged."""
+    cpu_s: float | None = None
+    """CPU seconds of its process and all below it since it attached; None: not known."""
+    since: str = "0.0"
+    """Since when, as `when`."""
 
 
 class TrialsPending(NamedTuple):

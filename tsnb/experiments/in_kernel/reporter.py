@@ -24,6 +24,7 @@ __all__ = [
     "Reporter",
     "StreamPosition",
     "go_on_from",
+    "last_report",
     "position",
     "report",
     "tell",
@@ -166,6 +167,15 @@ def tell_metrics() -> None:
     """Tell every stream what was logged since the last time: a loop does so at its steps, and may be over."""
     for consumer in _consumers():
         consumer.tell_metrics()
+
+
+def last_report() -> dict[str, Any]:
+    """Return what the results show of a trial that has ended, its CPU seconds too; {} if it has never attached.
+
+    While it runs they are seen from outside (`telemetry.host`): told each second they would always be news.
+    """
+    cpu_time = getattr(sys.modules.get("tsnb.consumer"), "cpu_time", lambda: None)()
+    return report() if cpu_time is None else {**report(), **cpu_time._asdict()}
 
 
 def report() -> dict[str, Any]:

@@ -30,6 +30,7 @@ from tsnb.experiments.in_kernel.pictures import Pictures
 from tsnb.experiments.in_kernel.reporter import (
     Reporter,
     go_on_from,
+    last_report,
     position,
     report,
     tell,
@@ -203,21 +204,21 @@ class _TrialHere:
         elif changed:
             self.memory.take_again()
 
-    def report(self, *, now: bool = False) -> None:
+    def report(self, *, last: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
 
         Args:
-            now: Whether it is to be told at once, however soon after the last time.
+            last: Whether it is the trial's end, which is told at once, however soon after the last time.
         """
         tell_metrics()
         if (why := self.memory.why_not()) != self._releasable:
             self._releasable = why
             tell(Releasable(why))
         with self._reporting:  # so that no older numbers come after the last ones
-            if not now and (self.ended or time.monotonic() - self._reported_s < REPORT_S):
+            if not last and (self.ended or time.monotonic() - self._reported_s < REPORT_S):
                 return
             self.peak.look()
-            news = report()
+            news = last_report() if last else report()
             if news and news != self._reported:
                 self._reported, self._reported_s = news, time.monotonic()
                 tell(Consumed(news))
@@ -229,7 +230,7 @@ class _TrialHere:
         if state == "done":
             keeper_here().end()
         self.reporter.flush()
-        self.report(now=True)
+        self.report(last=True)
         self.peak.look(last=True)  # before batches are given back: they would count as its own
         detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
         if detach_all is not None:
@@ -268,7 +269,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
             seconds since 1970 when it was asked for.
         run: The handle on its records, where it is another than `run` of the settings says.
     """
-    for name in ("name", "producer", "batch_size", "device", "outside", "profiled_epochs"):
+    for name in ("name", "producer", "batch_size", "device", "outside", "in_sweep"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     turns = settings["rotation"]
@@ -305,7 +306,7 @@ def begin() -> None:
     cloning = Cloning(_courses[-1], settings["name"])
     cloning.answer({SET: values_here().request, RELEASE: _courses[-1].memory.request})
     shell.events.register("post_run_cell", _after_code)
-    shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["quiet"] else _say_where)
+    shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["in_sweep"] else _say_where)
     use_threads(settings["threads"] or 1)
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
