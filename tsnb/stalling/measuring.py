@@ -28,6 +28,7 @@ from torch.utils.data import DataLoader
 from tsnb.machine import clocks
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import children_of
+from tsnb.native.forks import guard
 from tsnb.producer.loader.workers import WorkerStart, end_workers, going_through
 
 __all__ = [
@@ -94,7 +95,8 @@ def fresh(loader: Any) -> Any:
 def undisturbed(loader: Any) -> Iterator[None]:
     """Put random numbers back where they were: a loader without workers draws them in this process, and so does a step.
 
-    And let the user still choose how processes are started, where that was open: the first worker settles it.
+    And let the user still choose how processes are started, where that was open: the first worker settles it. An
+    interrupt in the moment in which a worker is forked comes through.
 
     Those of torch (of its GPUs only where one is in use: asking would start CUDA), of Python, of numpy where it is
     imported, and the generators that the loader, its samplers and its dataset have as attributes.
@@ -102,6 +104,7 @@ def undisturbed(loader: Any) -> Iterator[None]:
     Args:
         loader: That is gone through meanwhile.
     """
+    guard()
     numpy: Any = sys.modules.get("numpy")
     back = [_back(generator) for generator in _generators(loader)]
     back += [partial(random.setstate, random.getstate()), partial(torch.set_rng_state, torch.get_rng_state())]
