@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _unraisable(process: int, shown: Callable[[Any], Any], dropped: Any) -> None:
     """Raise an interrupt again that Python is about to drop, as it came while something was freed; show all else.
 
-    A module that is imported ends with that (a command spends its first seconds so), and so does a collection of garbage.
+    An import ends with that (a command spends its first seconds so), and so does a collection of garbage.
     """
     if not isinstance(dropped.exc_value, KeyboardInterrupt):
         shown(dropped)

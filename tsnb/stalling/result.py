@@ -319,7 +319,8 @@ def stalls(
     trials, threads = asked.TRIALS.checked("trials", trials), asked.THREADS.checked("threads", threads)
     seconds = asked.SECONDS.checked("seconds", seconds)
     step = None if step is None else CountedStep(step)
-    ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
+    workers = getattr(loader, "num_workers", 0)
+    ahead = workers * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
     before, others = set(children_of(os.getpid())), clocks.threads()
@@ -330,13 +331,13 @@ def stalls(
         kept = _some(loader) if step is not None else []
         part_s = seconds / ROUNDS
         length = None if isinstance(stream, Continued) else batches
-        served_span = (part_s, full_after(loader), length, before, serving)
+        served_span = (part_s, full_after(loader), length, before, serving, workers)
         for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the five
-            alone = measuring.run(fresh(loader), None, part_s, ahead, batches)
+            alone = measuring.run(fresh(loader), None, part_s, ahead, batches, workers=workers)
             computing = together = together_served = None
             if step is not None:
                 computing = measuring.run_step(step, kept, part_s)
-                together = measuring.run(fresh(loader), step, part_s, ahead, batches)
+                together = measuring.run(fresh(loader), step, part_s, ahead, batches, workers=workers)
                 measuring.wait_for_gpu()
             shared = measuring.run(stream, None, *served_span)
             if step is not None:
