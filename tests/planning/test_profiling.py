@@ -90,3 +90,22 @@ def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
     assert found.costs["waits"].cpu_s > 0.5e-3 and found.costs["waits"].beside == 2
     assert capsys.readouterr().out.count("waits: takes no batches without the others") == 1
     assert not tsnb.producers() and not list(tsnb.trials)
+
+
+def test_one_that_is_done_is_not_said_to_need_the_others(
+    train: Any, loader: DataLoader[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended before it could be seen alone."""
+
+    def short(epochs: int = 1) -> None:
+        import time
+
+        import tsnb
+
+        for number, _ in enumerate(tsnb.attach()):
+            time.sleep(0.01)
+            if number == 30:
+                return
+
+    profile(wanted({"first": (train, {"ms": 0.5}), "short": short}, None), loader)
+    assert "takes no batches" not in capsys.readouterr().out

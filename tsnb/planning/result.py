@@ -348,12 +348,13 @@ def plan(
         The plan: a table of ways, a choice in words, `run()`.
 
     Raises:
-        TypeError: Something other than functions was given.
+        TypeError: Something other than functions was given, or `loader` is an iterator or no loader.
         ValueError: No trial was given, or a number is out of range.
         TsnbError: A trial failed, or takes too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs)
+    asked.check_loader(loader)
     cores = None if cores is None else asked.CORES.checked("cores", cores)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds = asked.SECONDS.checked("seconds", seconds)

@@ -254,9 +254,8 @@ def begin(
         server.look_for_entry = functools.partial(registry.put_back, entry)
         producer = Producer(core, feeder, server, entry)
         undo.pop_all()
-        undo.callback(
-            producer.stop
-        )  # an interrupt meanwhile: its name would be taken, and nobody would answer
+        # an interrupt meanwhile: its name would be taken, and nobody would answer
+        undo.callback(producer.stop)
         if growth is not None:
             growth.start(core.look_at_rounds)
         feeder.start()

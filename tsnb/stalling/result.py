@@ -366,12 +366,7 @@ def _numbers_of(trials: Any) -> list[int]:
 
 
 def _check(loader: Any, step: Any, cold: Any) -> None:
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
-    if hasattr(loader, "__next__"):
-        raise TypeError(
-            "loader is an iterator, which can be gone through only once: give the DataLoader, not iter(loader)."
-        )
+    asked.check_loader(loader)
     if step is not None and not callable(step):
         raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
     if not isinstance(cold, bool):
