@@ -203,6 +203,20 @@ def test_what_fits_is_given_as_json(tmp_path: Path) -> None:
     assert told["memory_bytes"] == 500 << 20 and told["order"] == ["train-mib10"]
 
 
+def test_an_interrupt_that_comes_while_something_is_freed_is_not_dropped(tmp_path: Path) -> None:
+    """Python prints and drops it: the user has pressed Ctrl-C, and the command goes on."""
+    (tmp_path / "mydata.py").write_text(
+        "import os, signal, weakref\n"
+        "class Freed: pass\n"
+        "freed = Freed()\n"
+        "watched = weakref.ref(freed, lambda _: os.kill(os.getpid(), signal.SIGINT))\n"
+        "del freed\n"
+        "loader = [0] * 8\n"
+    )
+    ran = tsnb("stalls", "mydata:loader", "--seconds", "0.1", cwd=tmp_path)
+    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("word", ["plan", "place"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])

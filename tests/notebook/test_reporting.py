@@ -24,9 +24,9 @@ from tests.telemetry.watches import forget_watches
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.notebook.report_cells import recorders
+from tsnb.notebook.streams import stop
 from tsnb.planners import timeline
 from tsnb.planners.timeline import PlannedTrial, Timeline
-from tsnb.notebook.streams import stop
 from tsnb.reports import Report
 from tsnb.telemetry.watching import watched
 

@@ -13,6 +13,7 @@ import tsnb
 from tsnb.planners import queueing
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import Schedule
+from tsnb.planners.strategies import Strategy
 from tsnb.planning.conducting import conduct
 from tsnb.planning.ways import APART, LISTED, Foretold
 from tsnb.planning.wishes import wanted
@@ -45,7 +46,7 @@ def ran(way: str, epochs: dict[str, int], at_once: int) -> dict[str, list[int]]:
     exec(compile(SOURCE, "<cell>", "exec"), named)
     several = wanted({name: (named["train"], {"epochs": each}) for name, each in epochs.items()}, None)
     none = Schedule({}, {})
-    found = Foretold(way, none, 0.1, tuple(epochs), at_once, threads=dict.fromkeys(epochs, 1))
+    found = Foretold(way, none, 0.1, tuple(epochs), at_once, strategies=dict.fromkeys(epochs, Strategy(1)))
     jobs = {name: Job(name, 160.0 * each, 0.1, 0.0, start_s=2.0) for name, each in epochs.items()}
     loader = DataLoader(TensorDataset(torch.arange(160.0)), batch_size=4)
     done = conduct(found, several, loader, "listed", jobs, 1e18)

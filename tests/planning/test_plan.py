@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -309,6 +310,15 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
         tsnb.plan(train, loader=loader, devices=["cuda:77"])
     with pytest.raises(ValueError, match=r"tsnb\.place needs at least one trial"):
         tsnb.place([], loader=loader)
+    for call in (tsnb.plan, tsnb.place):
+        with pytest.raises(ValueError, match="given two trials of the name 'train'"):
+            call([train, train], loader=loader)
+        for wrong_loader, why in (
+            (None, "give a DataLoader"),
+            (iter(loader), "which can be gone through only once"),
+        ):
+            with pytest.raises(TypeError, match=why):
+                call(train, loader=wrong_loader)
     with pytest.raises(ValueError, match="threads=0: give a number of torch threads"):
         tsnb.place(train, loader=loader, threads=0)
     with pytest.raises(ValueError, match="give samples="):
@@ -365,3 +375,12 @@ def test_an_interrupt_stops_all_trials_of_a_plan_at_the_same_time(tmp_path: Path
         found.run()
     assert sorted(file.name.split("-")[1] for file in tmp_path.glob("saw-*")) == ["3", "3", "3"]
     assert {trial.state for trial in tsnb.trials.values()} == {"stopped"} and not tsnb.producers()
+
+
+def test_a_number_of_epochs_may_be_numpys() -> None:
+    """As a grid over `np.arange` gives it."""
+
+    def train(epochs: int) -> None:
+        """Do nothing."""
+
+    assert [each.epochs for each in wanted([(train, {"epochs": np.int64(2)})], None)] == [2.0]

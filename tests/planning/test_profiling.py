@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tsnb.errors import TsnbError
 from tsnb.planning.profiling import profile
 from tsnb.planning.trial_costs import Profiled
 from tsnb.planning.wishes import wanted
@@ -90,3 +91,39 @@ def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
     assert found.costs["waits"].cpu_s > 0.5e-3 and found.costs["waits"].beside == 2
     assert capsys.readouterr().out.count("waits: takes no batches without the others") == 1
     assert not tsnb.producers() and not list(tsnb.trials)
+
+
+def test_one_that_is_done_is_not_said_to_need_the_others(
+    train: Any, loader: DataLoader[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended before it could be seen alone."""
+
+    def short(epochs: int = 1) -> None:
+        import time
+
+        import tsnb
+
+        for number, _ in enumerate(tsnb.attach()):
+            time.sleep(0.01)
+            if number == 30:
+                return
+
+    profile(wanted({"first": (train, {"ms": 0.5}), "short": short}, None), loader)
+    assert "takes no batches" not in capsys.readouterr().out
+
+
+def test_one_that_keeps_the_others_waiting_is_named_alone(
+    train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The others have asked for their first batch, and stand behind the gate: nothing is wrong with them."""
+    monkeypatch.setattr("tsnb.planning.profiling.LIMIT_S", 12.0)
+    monkeypatch.setattr("tsnb.planning.profiling.SILENT_S", 8.0)
+
+    def sleeps() -> None:
+        import time
+
+        time.sleep(600)
+
+    with pytest.raises(TsnbError, match="took no batch"):
+        profile(wanted({"first": (train, {"ms": 0.5}), "sleeps": sleeps}, None), loader)
+    assert capsys.readouterr().out.startswith("[profile] sleeps: no batch yet")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tsnb.producer.feeder import Feeder
+from tsnb.producer.server import Server
 
 
 @pytest.mark.system
@@ -24,3 +27,27 @@ def test_no_thread_outlives_the_stop(asked_by: str) -> None:
         tsnb.stop("short")
         assert producer.wait(120)
     assert not set(threading.enumerate()) - before
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("part", [Feeder, Server])
+def test_an_interrupt_while_it_begins_leaves_no_stream(
+    part: type[Any], begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its name is taken for as long as the process lives, and nobody answers there."""
+    before, start = set(threading.enumerate()), part.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        if begun:
+            start(thread)
+        raise KeyboardInterrupt
+
+    loader = DataLoader(TensorDataset(torch.zeros(8, 2)), batch_size=4)
+    with monkeypatch.context() as patched:
+        patched.setattr(part, "start", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tsnb.serve(loader, name="cut-short")
+    assert set(threading.enumerate()) <= before
+    with tsnb.serve(loader, name="cut-short") as producer:  # the name is free
+        assert producer.status().name == "cut-short"

@@ -565,7 +565,7 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
         (datetime(2026, 3, 1, 19, 0, tzinfo=here), datetime(2026, 3, 1, 19, 0, tzinfo=here)),
     ):
         assert read_until(given, now) == wanted.timestamp()
-    for wrong in ("soon", "25:00", "6pm", 1800, "2026-02-30 08:00"):
+    for wrong in ("soon", "25:00", "6pm", 1800, "18.30", "18:00Z", "2026-02-30 08:00"):
         with pytest.raises(ValueError, match=r"is not a time: give \"18:00\""):
             read_until(wrong, now)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has passed: it is 2026-03-01 17:00"):

@@ -438,8 +438,9 @@ def test_what_cannot_be_a_sweep_starts_nothing() -> None:
     before = set(the_hub().directory.iterdir())
     with pytest.raises(TypeError, match="Nothing was started"):
         tsnb.sweep(train, grid={"speed": [1, 2]})
-    with pytest.raises(ValueError, match="at_once=0"):
-        tsnb.sweep(train, grid={"late": [1, 2]}, at_once=0)
+    for at_once in (0, -1, 1.5, "two", True):
+        with pytest.raises(ValueError, match=f"at_once={at_once!r}: give how many"):
+            tsnb.sweep(train, grid={"late": [1, 2]}, at_once=at_once)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\{speed\} is not a parameter"):
         tsnb.sweep(train, grid={"late": [1, 2]}, name="x-{speed}")
     with pytest.raises(ValueError, match="cannot name a sweep"):

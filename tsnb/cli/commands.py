@@ -17,6 +17,7 @@ from tsnb.cli.measuring import add_place, add_plan, add_stalls
 from tsnb.cli.trials import add_results, add_sweep_command
 from tsnb.config import MODES
 from tsnb.errors import TsnbError
+from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
 from tsnb.samples.selection import add_rounds
 from tsnb.steering import CommandParser, add_verbs, answer
@@ -34,6 +35,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit status: 0 done, 1 the command failed (the message says why and what to do), 2 bad usage, 141 nobody
         reads the output any more (`tsnb plan ... | head`).
     """
+    shown = sys.unraisablehook
+    sys.unraisablehook = partial(_unraisable, os.getpid(), shown)
     try:
         try:
             options = _parser().parse_args(arguments)
@@ -47,6 +50,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for stream in unread:  # the interpreter flushes both once more
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         return 128 + signal.SIGPIPE
+    finally:
+        sys.unraisablehook = shown
+
+
+def _unraisable(process: int, shown: Callable[[Any], Any], dropped: Any) -> None:
+    """Raise an interrupt again that Python is about to drop, as it came while something was freed; show all else.
+
+    An import ends with that (a command spends its first seconds so), and so does a collection of garbage.
+    """
+    if not isinstance(dropped.exc_value, KeyboardInterrupt):
+        shown(dropped)
+    elif os.getpid() == process:  # a forked child is not who was meant
+        raise_again(KeyboardInterrupt, _unraisable.__code__)
 
 
 def _unread(stream: Any) -> bool:

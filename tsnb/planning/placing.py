@@ -218,12 +218,13 @@ def place(
         A table: peak memory, where, together with which, speed together and alone, and why; `run()`.
 
     Raises:
-        TypeError: Something other than functions was given.
+        TypeError: Something other than functions was given, or `loader` is an iterator or no loader.
         ValueError: No trial was given, or a number is out of range.
         TsnbError: A trial raised, or takes too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs, caller="tsnb.place")
+    asked.check_loader(loader)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds, threads = asked.SECONDS.checked("seconds", seconds), asked.THREADS.checked("threads", threads)
     if samples is None and length_of(loader) is None:

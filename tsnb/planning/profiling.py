@@ -272,6 +272,12 @@ class ProfiledGroup:
         """Whether one of them has ended."""
         return any(each.trial.state in ENDED for each in self.trials.values())
 
+    @property
+    def late(self) -> list[str]:
+        """Those without a batch that have not asked for one; if all have asked, and wait for the loader, these."""
+        none = {n: each for n, each in self.trials.items() if not each.last and each.trial.state not in ENDED}
+        return [name for name, each in none.items() if not each.asking_s] or list(none)
+
     def look(self, readings: Mapping[str, ConsumerReading]) -> None:
         """Read the clocks of all; open the gate when all are there, or one has let the others wait for too long."""
         for name, each in self.trials.items():
@@ -327,9 +333,7 @@ def _watch(
             moved_s, taken = time.monotonic(), _taken(trials)
         elif time.monotonic() - moved_s > still_s:
             return False
-        late = [
-            name for name, each in group.trials.items() if not each.last and each.trial.state not in ENDED
-        ]
+        late = group.late
         if late and time.monotonic() > tell_s:
             tell_s = math.inf
             _say(f"{' and '.join(late)}: no batch yet; waited for up to {LIMIT_S:.0f} s, then this ends")
@@ -372,7 +376,7 @@ def _leave_longest(
     if _watch(rest, look, note, STILL_S + STILL_BATCHES * longest.batch_s + costs[name].start_s):
         with contextlib.suppress(TsnbError):
             longest.by_itself = alone.cost()
-    if longest.by_itself is None:
+    if longest.by_itself is None and longest.trial.state != "done":
         _say(f"{name}: takes no batches without the others; planned by what it costs beside them")
 
 

@@ -356,12 +356,14 @@ def plan(
         The plan: a table of ways, a choice in words, `run()`.
 
     Raises:
-        TypeError: Something other than functions was given, or one does not take what is to be chosen.
+        TypeError: Something other than functions was given, one does not take what is to be chosen, or `loader` is an
+            iterator or no loader.
         ValueError: No trial was given, a number is out of range, or what is to be chosen is invalid or given, too.
         TsnbError: A trial failed, or takes too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
     """
     several = wanted(trials, epochs)
+    asked.check_loader(loader)
     choices = choices_for(several, choose or {})
     cores = None if cores is None else asked.CORES.checked("cores", cores)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)

@@ -311,7 +311,7 @@ class Profiled:
             )
         first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
         if first is None or last is None or last.batches - first.batches < LEAST:
-            raise TsnbError(f"trial {name!r} {self._unseen()}.")
+            raise TsnbError(f"trial {name!r} {self._unseen()}")
         step_s, cpu_s = last.since(first, self.threads)
         middle = self.marks[len(self.marks) // 2]
         off = 0.0
@@ -348,17 +348,17 @@ class Profiled:
         if not took and stopped:
             return f"took no batch within {LIMIT_S:.0f} s: does it take them from tsnb.attach()?"
         if not took:
-            return "ended without taking a batch: it has to take them from tsnb.attach()"
+            return "ended without taking a batch: it has to take them from tsnb.attach()."
         if took >= least:
             return (
                 f"was over too soon to be profiled: its {took} batches passed between two looks at it: give it "
-                "smaller batches or more epochs"
+                "smaller batches or more epochs."
             )
         if stopped:
-            return f"took {took} batches within {LIMIT_S:.0f} s, where {least} are needed: give it smaller batches"
+            return f"took {took} batches within {LIMIT_S:.0f} s, where {least} are needed: give it smaller batches."
         return (
             f"took too few batches to be profiled: {took}, where {least} are needed: give it smaller batches or more "
-            "epochs"
+            "epochs."
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import TrialPlan, epochs_of, name_of, trial_name
 from tsnb.experiments.replanning import check_changes, check_fit, replanned
 from tsnb.experiments.trial import Trial
+from tsnb.stalling import asked
 
 __all__ = ["TrialWish", "one_epoch_text", "wanted"]
 
@@ -110,8 +110,7 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         own, there = _known(fn, params)
         said = there if epochs is None or "epochs" in params else epochs
         long = 1 if said is None else said
-        if isinstance(long, bool) or not isinstance(long, (int, float)) or not 0 < long < math.inf:
-            raise ValueError(f"epochs={long!r}: give the number of epochs that a trial takes.")
+        long = asked.EPOCHS.checked("epochs", long)
         called = check_name(name or trial_name(own, params), "trial")
         if epochs is not None and _takes_epochs(fn):  # what is planned is what is run
             params = {"epochs": int(long) if long == int(long) else long, **params}
@@ -120,9 +119,12 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
             wish.require_fit({})
         found.append(wish)
     names = [each.name for each in found]
-    if not names or len(set(names)) < len(names):
+    if not names:
+        raise ValueError(f"{caller} needs at least one trial: give a mapping of names to functions.")
+    if double := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
-            f"{caller} needs at least one trial, each with a name of its own: give a mapping of names to functions."
+            f"{caller} was given two trials of the name {double!r}: give them parameters that differ, or a mapping of "
+            "names to functions."
         )
     return found
 

@@ -181,17 +181,17 @@ def serve_here(
     seed, workers = options.seed, first_workers(loader, options.workers)
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
-    growth = producer.core.growth
-    if growth is None or not growth.in_words:  # else its first batch comes with a round
-        producer.prove()
-    if options.rebalance:
-        producer.rebalance()
-    if options.workers == AUTO:
-        try:
+    try:
+        growth = producer.core.growth
+        if growth is None or not growth.in_words:  # else its first batch comes with a round
+            producer.prove()
+        if options.rebalance:
+            producer.rebalance()
+        if options.workers == AUTO:
             producer.tune(workers=AUTO, memory=options.memory)
-        except ValueError:
-            producer.stop()
-            raise
+    except BaseException:  # an interrupt too: nobody has the producer yet who could stop it
+        producer.stop()
+        raise
     return producer
 
 
@@ -250,12 +250,17 @@ def begin(
         undo.callback(server.close)
         feeder = Feeder(core, source)
         entry = registry.register(settings.name, address, origin or registry.describe_origin(), token)
+        undo.callback(registry.unregister, entry)
         server.look_for_entry = functools.partial(registry.put_back, entry)
+        producer = Producer(core, feeder, server, entry)
         undo.pop_all()
-    if growth is not None:
-        growth.start(core.look_at_rounds)
-    feeder.start()
-    core.controller = controller_of(core, feeder.native_id or 0)
-    core.tuning = Tuning(core, feeder.native_id or 0)
-    server.start()
-    return Producer(core, feeder, server, entry)
+        # an interrupt meanwhile: its name would be taken, and nobody would answer
+        undo.callback(producer.stop)
+        if growth is not None:
+            growth.start(core.look_at_rounds)
+        feeder.start()
+        core.controller = controller_of(core, feeder.native_id or 0)
+        core.tuning = Tuning(core, feeder.native_id or 0)
+        server.start()
+        undo.pop_all()
+    return producer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -205,8 +206,11 @@ class Producer(Bound):
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()
-            self._server.join(STOP_S)
-            self._feeder.join(STOP_S)
+            for thread in (self._server, self._feeder):
+                with contextlib.suppress(RuntimeError):  # an interrupt came before it was started
+                    thread.join(STOP_S)
+            if not self._server.is_alive():
+                self._server.close()  # once more does no harm: it may never have run
             registry.unregister(self._entry)
             with self._core.lock:
                 self._ended.set()

@@ -14,6 +14,7 @@ __all__ = [
     "ALSO_CACHED",
     "CACHED",
     "CORES",
+    "EPOCHS",
     "GPUS",
     "MEMORY",
     "PRICE",
@@ -24,6 +25,7 @@ __all__ = [
     "THREADS",
     "TRIALS",
     "WORKERS",
+    "check_loader",
 ]
 
 _MOST = 1_000_000
@@ -57,6 +59,7 @@ WORKERS = whole("a number of worker processes, 1 to 4,096", 1, most=4096)
 GPUS = whole(f"a number of GPUs, 1 to {_MOST:,}", 1, most=_MOST)
 SAMPLES = whole("the samples of an epoch, 1 or more", 1, most=1 << 53)
 SECONDS = _number("a number of seconds, more than 0", "S", lambda value: value > 0)
+EPOCHS = _number("the number of epochs that a trial takes, more than 0", "N", lambda value: value > 0)
 CORES = _number("a number of cores, 0.01 or more", "N", lambda value: value >= 0.01)
 PRICE = _number("a price for an hour, 0 or more", "PRICE", lambda value: value >= 0)
 SHARE = share("a share of the samples, 0 to 1")
@@ -68,3 +71,17 @@ CACHED = _bytes(f"{_SIZE}; nothing in memory is with_cached(0)", "8GiB", a_secon
 ALSO_CACHED = _bytes(f"{_SIZE}; nothing in memory is --cached 0", "8GiB", a_second=False)
 """The same as the command line does."""
 RATE = _bytes('the rate of a disk with its unit, such as "100MB/s"', "100MB/s", a_second=True)
+
+
+def check_loader(loader: Any) -> None:
+    """Refuse what is not a loader, or a loader that can be gone through only once.
+
+    Raises:
+        TypeError: It is one of these.
+    """
+    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
+        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
+    if hasattr(loader, "__next__"):
+        raise TypeError(
+            "loader is an iterator, which can be gone through only once: give the DataLoader, not iter(loader)."
+        )

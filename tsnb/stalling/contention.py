@@ -91,7 +91,7 @@ def contention(loader: Any, alone: Loading, seconds: float) -> LoaderContention:
         serving = clocks.threads() - others
         streams = _Both(*(each.stream for each in both))
         ahead = full_after(loader)
-        counted = run(streams, None, seconds, ahead, length_of(loader), before, serving)
+        counted = run(streams, None, seconds, ahead, length_of(loader), before, serving, loader.num_workers)
         workers_bytes = _weighed(
             streams, ahead, before
         )  # not while it counts: the kernel walks all their pages

@@ -1,9 +1,8 @@
 """Runs a loader, a step, or both for some seconds and counts what a sample costs. Draws no conclusions.
 
 Counting begins when the workers have filled their queues, and ends before they run out of indices, so that
-neither a start nor an epoch's end is in it: small epochs are repeated.
-
-Loaders are gone through without disturbing their owner.
+neither a start nor an epoch's end is in it: small epochs are repeated. Loaders are gone through without disturbing
+their owner.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from torch.utils.data import DataLoader
 from tsnb.machine import clocks
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import children_of
+from tsnb.native.forks import guard
 from tsnb.producer.loader.workers import WorkerStart, end_workers, going_through
 
 __all__ = [
@@ -102,6 +102,7 @@ def undisturbed(loader: Any) -> Iterator[None]:
     Args:
         loader: That is gone through meanwhile.
     """
+    guard()  # an interrupt while a worker is forked
     numpy: Any = sys.modules.get("numpy")
     back = [_back(generator) for generator in _generators(loader)]
     back += [partial(random.setstate, random.getstate()), partial(torch.set_rng_state, torch.get_rng_state())]
@@ -236,8 +237,11 @@ def run(
     epoch_batches: int | None,
     before: set[int] | None = None,
     threads: Collection[int] = (),
+    workers: int = 1,
 ) -> Counted:
     """Take batches for some seconds, and compute on them.
+
+    Equal workers finish at one moment, so whole rounds of them count: else a batch of the time counted is missing.
 
     Args:
         loader: Iterated again and again, an epoch each time.
@@ -247,13 +251,14 @@ def run(
         epoch_batches: In an epoch, where known.
         before: Processes below this one that have nothing to do with it; by default those of this moment.
         threads: Those of this process that belong to the loader; see `clocks.threads`.
+        workers: Of the loader.
 
     Raises:
         ValueError: The loader gives no batch.
     """
     before = set(children_of(os.getpid())) if before is None else before
     try:
-        return _counted(loader, step, seconds, ahead, epoch_batches, before, threads)
+        return _counted(loader, step, seconds, ahead, epoch_batches, before, threads, max(1, workers))
     finally:
         if isinstance(loader, DataLoader):
             end_workers(loader._iterator)  # persistent ones
@@ -267,17 +272,21 @@ def _counted(
     epoch_batches: int | None,
     before: set[int],
     threads: Collection[int],
+    workers: int,
 ) -> Counted:
     """Do what `run` does; persistent workers stay."""
     total = Counted()
     deadline_s = time.perf_counter() + LONGEST * seconds
-    while not _enough(total, seconds, deadline_s):
+    while total.batches < LEAST or (
+        total.wall_s - total.no_core_s < seconds and time.perf_counter() <= deadline_s
+    ):
         whole = loader.begins if isinstance(loader, Continued) else True
-        skip, stop = _span(ahead, epoch_batches if whole else None)
+        skip, stop = _span(ahead, epoch_batches if whole else None, workers)
         marks: list[_Clocks] = []
         number = 0
         with going_through(loader, whole=False) as given:
-            for number, mark in _marks(given, step, skip, stop, before, threads):  # noqa: B007  # the last one counts
+            marked = _marks(given, step, skip, stop, before, threads, workers)
+            for number, mark in marked:  # noqa: B007  # the last one counts
                 if mark is not None:
                     marks.append(mark)
                     if _far_enough(total, marks, seconds, deadline_s) or mark.batches == stop:
@@ -303,17 +312,13 @@ def _far_enough(total: Counted, marks: list[_Clocks], seconds: float, deadline_s
     return batches >= LEAST and (spent_s >= seconds or last.wall_s > deadline_s)
 
 
-def _span(ahead: int, epoch_batches: int | None) -> tuple[int, int | None]:
+def _span(ahead: int, epoch_batches: int | None, workers: int) -> tuple[int, int | None]:
     """Return how many batches of an epoch come before it counts, and after which one it ends."""
     if epoch_batches is None:
         return ahead + 1, None
     skip = max(1, min(ahead + 1, epoch_batches // 4))
-    return skip, max(skip + 1, epoch_batches - min(ahead, epoch_batches // 4))
-
-
-def _enough(total: Counted, seconds: float, deadline_s: float) -> bool:
-    late = time.perf_counter() > deadline_s
-    return total.batches >= LEAST and (total.wall_s - total.no_core_s >= seconds or late)
+    most = max(skip + 1, epoch_batches - min(ahead, epoch_batches // 4))
+    return skip, most - (most - skip) % workers if most - skip >= workers else most
 
 
 def _marks(
@@ -323,6 +328,7 @@ def _marks(
     stop: int | None,
     before: set[int],
     threads: Collection[int],
+    workers: int,
 ) -> Iterator[tuple[int, _Clocks | None]]:
     """Go through one epoch; yield the number of batches, with all clocks now and then from the first that counts on."""
     pids: set[int] = set()
@@ -345,7 +351,9 @@ def _marks(
         del batch
         if batches == skip:
             pids = set(children_of(os.getpid())) - before
-        elif batches < skip or (batches != stop and time.perf_counter() - marked_s < MARK_S):
+        elif batches != stop and (
+            batches < skip or (batches - skip) % workers or time.perf_counter() - marked_s < MARK_S
+        ):
             yield batches, None
             continue
         marked_s = time.perf_counter()

@@ -319,7 +319,8 @@ def stalls(
     trials, threads = asked.TRIALS.checked("trials", trials), asked.THREADS.checked("threads", threads)
     seconds = asked.SECONDS.checked("seconds", seconds)
     step = None if step is None else CountedStep(step)
-    ahead = getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0)
+    workers = getattr(loader, "num_workers", 0)
+    ahead = workers * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
     before, others = set(children_of(os.getpid())), clocks.threads()
@@ -330,13 +331,13 @@ def stalls(
         kept = _some(loader) if step is not None else []
         part_s = seconds / ROUNDS
         length = None if isinstance(stream, Continued) else batches
-        served_span = (part_s, full_after(loader), length, before, serving)
+        served_span = (part_s, full_after(loader), length, before, serving, workers)
         for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the five
-            alone = measuring.run(fresh(loader), None, part_s, ahead, batches)
+            alone = measuring.run(fresh(loader), None, part_s, ahead, batches, workers=workers)
             computing = together = together_served = None
             if step is not None:
                 computing = measuring.run_step(step, kept, part_s)
-                together = measuring.run(fresh(loader), step, part_s, ahead, batches)
+                together = measuring.run(fresh(loader), step, part_s, ahead, batches, workers=workers)
                 measuring.wait_for_gpu()
             shared = measuring.run(stream, None, *served_span)
             if step is not None:
@@ -365,12 +366,7 @@ def _numbers_of(trials: Any) -> list[int]:
 
 
 def _check(loader: Any, step: Any, cold: Any) -> None:
-    if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
-    if hasattr(loader, "__next__"):
-        raise TypeError(
-            "loader is an iterator, which can be gone through only once: give the DataLoader, not iter(loader)."
-        )
+    asked.check_loader(loader)
     if step is not None and not callable(step):
         raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
     if not isinstance(cold, bool):

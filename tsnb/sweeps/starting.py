@@ -21,6 +21,7 @@ from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
 from tsnb.kernels.output.outlets import Outlet, outlet_here
+from tsnb.option_kinds import whole
 from tsnb.options import runs_here
 from tsnb.planners.queueing import Places
 from tsnb.sweeps.conductor import Conductor
@@ -37,6 +38,8 @@ from tsnb.sweeps.sweep import Sweep, enter
 from tsnb.words import did_you_mean
 
 __all__ = ["prune_of", "settle_cell", "start", "sweep", "sweep_cell"]
+
+AT_ONCE = whole("how many trials run at once, 1 or more", 1)
 
 
 def sweep(
@@ -391,8 +394,8 @@ def _with_turns(plan: TrialPlan, title: str, rotate: int, at_once: int) -> Trial
 
 
 def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: int | None) -> None:
-    if at_once is not None and at_once < 1:
-        raise ValueError(f"at_once={at_once}: at least one trial has to run.")
+    if at_once is not None:
+        AT_ONCE.checked("at_once", at_once)
     if plan.options.detach:
         raise ValueError(
             "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."

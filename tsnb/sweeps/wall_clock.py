@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import datetime, time, timedelta
 
 __all__ = ["clock_span", "clock_time", "read_until"]
 
 _NEAR_S = 120.0
 """Times of the clock that are closer than this are told with their seconds, so that they differ."""
+
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+"""A time of the day here: of "18.30" Python reads the hour alone, and "18:00Z" may be another."""
 
 
 def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
@@ -52,6 +56,8 @@ def read_until(until: str | datetime, now: datetime) -> float:
     if isinstance(found, str):
         try:
             if len(found) <= len("18:00:00"):
+                if not _CLOCK.fullmatch(found):
+                    raise ValueError
                 at = time.fromisoformat(found.zfill(len("18:00")))
                 found = datetime.combine(now.date(), at, now.tzinfo)
                 found = found if found > now else found + timedelta(days=1)
