@@ -99,7 +99,7 @@ def test_a_trial_that_does_not_fit_with_the_first_value_has_the_next() -> None:
 
 
 def test_what_cannot_be_chosen_is_refused_before_anything_is_measured() -> None:
-    """In the words of a planned sweep, and before the loader is looked at."""
+    """In the words of a planned sweep."""
     train, plain = made("train"), made("plain")
     some = {"a": (train, {"width": 1}), "b": (train, {"width": 2, "limit": "1GiB"})}
     for choose, trials, error, said in (
@@ -123,7 +123,7 @@ def test_what_cannot_be_chosen_is_refused_before_anything_is_measured() -> None:
     ):
         given = trials if isinstance(trials, dict) else [trials] if isinstance(trials, tuple) else trials
         with pytest.raises(error, match=said):
-            tsnb.plan(given, loader=None, choose=choose)
+            tsnb.plan(given, loader=[], choose=choose)
     assert choices_for(wanted({"a": (train, {"width": 1})}, None), CHOOSE) == (("limit", (None, "2GiB")),)
 
 

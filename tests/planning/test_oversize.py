@@ -67,7 +67,7 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
     told = SimpleNamespace(plain=loading, served=loading, cores=2.0, off=0.1, storage=None, others=0.0)
     cost = Cost(0.001, 0.001, 9 * GIB, 0.0, 20, 0.1)
     monkeypatch.setattr(result, "stalls", lambda *_, **__: told)
-    monkeypatch.setattr(result, "profile", lambda *_, **__: Profile({"huge": cost}))
+    monkeypatch.setattr(result, "profiled", lambda *_, **__: {Strategy(): Profile({"huge": cost})})
     found = result.plan({"huge": print}, loader=[], samples=100, memory="4GiB")
     assert "huge (9.0 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
     assert {row[3] for row in found.table[1:]} == {"does not fit"}

@@ -100,9 +100,10 @@ def test_what_is_to_be_planned_is_read_in_every_form() -> None:
     assert [each.epochs for each in found] == [1.0, 3.0]
     assert wanted({"x": train}, 2.5)[0].epochs == 2.5
     assert wanted(train, None)[0].fn is train
-    for wrong in ([], [train, train]):
-        with pytest.raises(ValueError, match="name of its own"):
-            wanted(wrong, None)
+    with pytest.raises(ValueError, match="at least one trial"):
+        wanted([], None)
+    with pytest.raises(ValueError, match="two trials .*train"):
+        wanted([train, train], None)
     with pytest.raises(TypeError, match=r"functions as tsnb.run does"):
         wanted(["train"], None)
     with pytest.raises(ValueError, match="number of epochs"):
