@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tsnb.cli.arguments import aside, load, named, numbers
@@ -203,37 +203,21 @@ def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
 def _plan(options: argparse.Namespace) -> int:
     from tsnb.planning import plan  # needs torch
 
-    with aside(options):
-        found = plan(
-            _trials(options),
-            loader=load(options.loader),
-            epochs=options.epochs,
-            samples=options.samples,
-            cold=options.cold,
-            devices=options.devices,
-            choose=dict(options.choose),
-            cores=options.cores,
-            memory=options.memory,
-            threads=options.threads,
-            seconds=options.seconds,
-        )
-        ran = found.run() if options.carried_out else {}
-    return _told(options, found, ran)
+    more = {name: getattr(options, name) for name in ("cold", "devices", "cores")}
+    return _measured(options, plan, choose=dict(options.choose), **more)
 
 
 def _place(options: argparse.Namespace) -> int:
     from tsnb.planning import place  # needs torch
 
+    return _measured(options, place)
+
+
+def _measured(options: argparse.Namespace, measure: Callable[..., Plan | Fitting], **more: Any) -> int:
+    """Measure trials, run them if that is asked for, and print it; return the exit status."""
+    both = {name: getattr(options, name) for name in ("epochs", "samples", "memory", "threads", "seconds")}
     with aside(options):
-        found = place(
-            _trials(options),
-            loader=load(options.loader),
-            epochs=options.epochs,
-            samples=options.samples,
-            memory=options.memory,
-            threads=options.threads,
-            seconds=options.seconds,
-        )
+        found = measure(_trials(options), loader=load(options.loader), **both, **more)
         ran = found.run() if options.carried_out else {}
     return _told(options, found, ran)
 
