@@ -110,6 +110,25 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     assert facts is not None and facts["verdict"] == ""
 
 
+def test_results_keep_a_parameter_apart_from_what_a_trial_took(numbers: Any) -> None:
+    """A parameter `epochs` and a logged `samples` have columns of their own beside those that say how far it came."""
+
+    def train(epochs: int) -> None:
+        import tsnb
+
+        for _ in range(epochs - 1):  # it ends before the epochs that it says
+            for _batch in tsnb.attach():
+                pass
+        tsnb.log(samples=-1.0, epochs=0.5)
+
+    sweep = tsnb.sweep(train, grid={"epochs": [2, 3]}, name="apart").wait(LIMIT_S)
+    rows = sweep.results().to_dict("records")
+    assert [row["epochs (param)"] for row in rows] == [2, 3]
+    assert [row["epochs"] for row in rows] == [1, 2]
+    assert [row["samples"] for row in rows] == [trial.report["samples"] for trial in sweep.values()]
+    assert [(row["samples (logged)"], row["epochs (logged)"]) for row in rows] == [(-1.0, 0.5)] * 2
+
+
 def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
     """The first labels of every epoch are equal in all of them, without pruning and with a function's result."""
     sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 1.0]}, epochs=2, name="pair-{late}").wait(LIMIT_S)

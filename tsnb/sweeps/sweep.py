@@ -21,7 +21,7 @@ from tsnb.masks import Masked
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
 from tsnb.records.scores import best_of, direction_of, leaders
-from tsnb.records.tables import shown
+from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
 from tsnb.words import html_table, text_table
@@ -30,6 +30,9 @@ __all__ = ["Sweep", "enter", "find", "live"]
 
 _FOR_A_PLACE = "it waits for a place"
 """What a trial of a sweep waits for that has not been started."""
+
+_COLUMNS = ("name", "state", "stopped_at", "not_paired", "duration_s", "epochs", "samples", "parent")
+"""Of the results, beside parameters and numbers; `parent` is a population's."""
 
 STOPPING_S = 60.0
 """How long stopping all trials of a sweep may take."""
@@ -269,7 +272,8 @@ class Sweep(Bound, Mapping[str, Trial]):
         Returns:
             A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys. Columns:
             name, state, the parameters, stopped_at (the step at which it was stopped early), not_paired (whether the
-            others began without it, with other batches), duration_s, epochs, samples, the numbers.
+            others began without it, with other batches), duration_s, epochs and samples (taken so far), the numbers.
+            Where a name is taken: "epochs (param)", "samples (logged)".
         """
         rows = [self._row(name) for name in self.params]
         columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -277,13 +281,18 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     def _row(self, name: str) -> dict[str, Any]:
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
-        row: dict[str, Any] = {"name": name, "state": self._state_of(name), **self.params[name]}
+        row: dict[str, Any] = {"name": name, "state": self._state_of(name), **self._named(self.params[name])}
         row["stopped_at"] = None if cut is None else cut.step
         row["not_paired"] = name in self._conductor.unpaired
         report = {} if trial is None else trial.report
         row["duration_s"] = None if trial is None else round(trial.duration_s, 3)
         row.update({key: report.get(key) for key in ("epochs", "samples")})
-        return {**row, **({} if trial is None else trial.metrics)}
+        metrics = {} if trial is None else trial.metrics
+        return {**row, **dict(zip(told_apart(metrics, {*row, *_COLUMNS}, "logged"), metrics.values(), strict=True))}
+
+    def _named(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters by the names of their columns."""
+        return dict(zip(told_apart(params, _COLUMNS, "param"), params.values(), strict=True))
 
     def _state_of(self, name: str) -> str:
         trial = self._conductor.trials.get(name)
