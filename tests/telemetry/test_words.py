@@ -168,6 +168,21 @@ def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
     assert "behind: resnet18-wide" in shown and " of 8 prepared" in shown
 
 
+def test_numbers_of_status_stand_below_their_heads_however_long_a_name_is() -> None:
+    """A sweep's trials are called by their parameters: the column of names is as wide as the longest."""
+    tape = Tape()
+    for reading in three_models().run(30):
+        long = (replace(one, name=f"train-width1024-lr0.0003-{one.name}") for one in reading.consumers)
+        tape.feed(replace(reading, consumers=tuple(long)))
+    lines = as_text(tape.view, "mnist").splitlines()
+    head = next(line for line in lines if line.startswith("trial "))
+    rows = lines[lines.index(head) + 1 :][:3]
+    for row in rows:
+        assert row.startswith("train-width1024-")
+        assert row[head.index("state") - 1] == " " != row[head.index("state")]
+        assert row[: head.index("samples/s") + len("samples/s")][-1].isdigit()
+
+
 def test_what_is_not_known_to_be_left_is_not_shown() -> None:
     """Of an epoch that is all published, or at a standstill, neither `status` nor `top` says how long it takes."""
     for left_s, share, said in (
