@@ -20,8 +20,12 @@ from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
 from tsnb.notebook.trial_logs import TrialLogs
+from tsnb.reports.story import story
 from tsnb.sweeps import conductor, queueing
 from tsnb.sweeps.starting import sweep_cell
+from tsnb.telemetry.eta import NO_ETA
+from tsnb.telemetry.observer import status
+from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system
 
@@ -127,6 +131,32 @@ def test_results_keep_a_parameter_apart_from_what_a_trial_took(numbers: Any) -> 
     assert [row["epochs"] for row in rows] == [1, 2]
     assert [row["samples"] for row in rows] == [trial.report["samples"] for trial in sweep.values()]
     assert [(row["samples (logged)"], row["epochs (logged)"]) for row in rows] == [(-1.0, 0.5)] * 2
+
+
+def test_all_are_done_is_not_foretold_while_trials_wait_for_a_place(numbers: Any, tmp_path: Any) -> None:
+    """Whoever looks at the stream, in another process too: those that are to come take their time after these."""
+
+    def train(k: int, gate: str, epochs: int = 2) -> None:
+        import os
+        import time
+
+        import tsnb
+
+        for _ in range(epochs):
+            for _batch in tsnb.attach():
+                while not os.path.exists(gate):
+                    time.sleep(0.01)
+
+    gate = tmp_path / "go"
+    sweep = tsnb.sweep(train, grid={"k": [1, 2, 3]}, gate=str(gate), name="to-come", at_once=1)
+    until(lambda: status("numbers").to_come == 2)
+    assert len(sweep) == 1 and sweep["to-come-k1"].attached
+    watching = watch("numbers")
+    until(lambda: watching.view.latest is not None and watching.view.latest.to_come == 2)
+    assert watching.view.eta is NO_ETA and not story(watching.readings()).left
+    gate.touch()
+    sweep.wait(LIMIT_S)
+    until(lambda: status("numbers").to_come == 0)
 
 
 def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:

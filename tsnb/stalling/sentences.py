@@ -34,8 +34,8 @@ def _one_trial(told: Stalls) -> str:
     if told.model_per_s is None:
         step_ms = 1000 * told.batch_size / told.loader_per_s
         return (
-            f"The loader alone gives {loader} ({_workers(told)}): a model that takes less than {short_number(step_ms)} ms "
-            f"for a batch of {told.batch_size} waits for it."
+            f"The loader alone gives {loader} ({_workers(told)}): a model that takes less than "
+            f"{short_number(step_ms)} ms for a batch of {told.batch_size} waits for it."
         )
     model, stalled = f"{rate(told.model_per_s)} samples/s", told.stalled
     if stalled is None:

@@ -236,7 +236,9 @@ class EnergyUse:
         if whole is None:
             return NOT_MEASURABLE
         own = {name: per_1000(j, self.trial_samples.get(name, 0)) for name, j in self.trial_joules.items()}
-        parts = "".join(f"; {name} {short_number(joules)} J" for name, joules in own.items() if joules is not None)
+        parts = "".join(
+            f"; {name} {short_number(joules)} J" for name, joules in own.items() if joules is not None
+        )
         return f"{short_number(whole)} J for 1,000 samples ({', '.join(self.joules)}){parts}"
 
 
