@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsnb.words import bytes_of, did_you_mean, html_table, text_table
+from tsnb.words import bytes_of, did_you_mean, html_table, short_number, text_table
 
 ROWS = [["trial", "state"], ["cnn", "done"], ["<b>wide & long</b>", "failed"]]
 
@@ -15,6 +15,12 @@ def test_a_near_word_is_offered_and_a_far_one_is_not() -> None:
     assert did_you_mean("frobnicate", ["stop", "start"]) == ""
     assert did_you_mean(101, ["100", "7"]) == " Did you mean '100'?"
     assert did_you_mean("start", []) == ""
+
+
+def test_a_large_number_has_no_exponent() -> None:
+    """Paces of a thousand samples a second and more are read, not decoded."""
+    found = [short_number(value) for value in (0.04312, 4.131, 968.2, 999.4, 999.7, 1153.0, 1_234_567.0, 0.0)]
+    assert found == ["0.0431", "4.13", "968", "999", "1,000", "1,153", "1,234,567", "0"]
 
 
 def test_columns_are_as_wide_as_their_widest_cell() -> None:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["bytes_of", "did_you_mean", "duration", "html_table", "size_text", "text_table"]
+__all__ = ["bytes_of", "did_you_mean", "duration", "html_table", "short_number", "size_text", "text_table"]
 
 _PREFIXES = ["", "K", "M", "G", "T", "P"]
 _SIZE = re.compile(
@@ -78,6 +78,11 @@ def html_table(rows: Sequence[Sequence[str]], style: str = "") -> str:
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in others)
     opening = f"<table style='{escape(style, quote=True)}'>" if style else "<table>"
     return f"{opening}<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def short_number(value: float) -> str:
+    """Write a measured number with three digits, and a large one in full: 0.0431, 4.13, 1,153."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def duration(seconds: float) -> str:

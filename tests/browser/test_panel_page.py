@@ -364,19 +364,24 @@ SWATCH_ALONE = """() => [...document.querySelectorAll('.tsnb-machine tbody .tsnb
   .map(cell => cell.innerText)"""
 
 
+FAMILY = ("mlp", "resnet18-wide-sgd", "resnet18-wide-adam", "vit")
+SWEEP = tuple(f"train-width{width}-epochs{epochs}" for width in (32, 512) for epochs in (6, 12))
+
+
 @pytest.mark.parametrize("width", [360, 420, 620, 1000, 1100])
-def test_names_and_numbers_are_whole_with_the_details_open(browser: Browser, width: int) -> None:
+@pytest.mark.parametrize("names", [FAMILY, SWEEP], ids=["family", "sweep"])
+def test_names_and_numbers_are_whole_with_the_details_open(
+    browser: Browser, width: int, names: tuple[str, ...]
+) -> None:
     """Names of a family, one of them as long as its column's letters; times, memory and swatches in the tables."""
     host = Host(browser, width)
     stream = rebalanced(gpus=1)
-    for trial, name in zip(
-        stream.trials, ("mlp", "resnet18-wide-sgd", "resnet18-wide-adam", "vit"), strict=True
-    ):
+    for trial, name in zip(stream.trials, names, strict=True):
         trial.name = name
     host.open(rebalance(stream))
     host.page.get_by_role("button", name="details").click()
     host.settle()
-    host.shot(ARTIFACTS / f"panel-whole-{width}.png")
+    host.shot(ARTIFACTS / f"panel-whole-{width}-{len(names[0])}.png")
     assert host.page.evaluate(CUT) == []
     assert host.page.evaluate(SWATCH_ALONE) == []
     assert host.page.evaluate(OVERFLOW) == [0, 0]

@@ -91,7 +91,7 @@ def test_every_trial_has_a_place_and_a_reason() -> None:
     rows, way = rows_of({"a": GIB, "b": GIB}, 5 * GIB)
     assert {row.where for row in rows} == {"now"}
     assert said(rows, way, 5 * GIB, "of the machine's memory").startswith(
-        "All 2 fit at once: 2.0 GiB of 5.0 GiB of the machine's memory"
+        "Both fit at once: 2.0 GiB of 5.0 GiB of the machine's memory"
     )
 
 

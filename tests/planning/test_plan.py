@@ -114,6 +114,7 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert [bar.name for bar in tsnb.plot("plan").data] == ["planned"]
     assert json.loads(json.dumps(found.to_dict()))["choice"] == found.choice.way
     assert "large" in repr(found) and "four times in five" in repr(found) and "<table" in found._repr_html_()
+    assert "white-space:pre" in found._repr_html_(), "a page that breaks long lines would break the bars"
     done = found.run(name="numbers")
     assert {trial.state for trial in done.values()} == {"done"}
     assert {bar.name for bar in tsnb.plot("plan").data} == {"planned", "in fact"}

@@ -102,7 +102,7 @@ def test_what_is_to_be_planned_is_read_in_every_form() -> None:
     assert wanted(train, None)[0].fn is train
     with pytest.raises(ValueError, match="at least one trial"):
         wanted([], None)
-    with pytest.raises(ValueError, match="two trials .*train"):
+    with pytest.raises(ValueError, match=r"two trials .*train"):
         wanted([train, train], None)
     with pytest.raises(TypeError, match=r"functions as tsnb.run does"):
         wanted(["train"], None)

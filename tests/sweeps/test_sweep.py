@@ -24,8 +24,12 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.planners import queueing
+from tsnb.reports.story import story
 from tsnb.sweeps import conductor
 from tsnb.sweeps.starting import sweep_cell
+from tsnb.telemetry.eta import NO_ETA
+from tsnb.telemetry.observer import status
+from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system
 
@@ -178,6 +182,51 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     assert again.name not in logs.sweeps() and best.name in logs.sweeps()
     facts = logs.facts(again.name)
     assert facts is not None and facts["verdict"] == ""
+
+
+def test_results_keep_a_parameter_apart_from_what_a_trial_took(numbers: Any) -> None:
+    """A parameter `epochs` and a logged `samples` have columns of their own beside those that say how far it came."""
+
+    def train(epochs: int) -> None:
+        import tsnb
+
+        for _ in range(epochs - 1):  # it ends before the epochs that it says
+            for _batch in tsnb.attach():
+                pass
+        tsnb.log(samples=-1.0, epochs=0.5)
+
+    sweep = tsnb.sweep(train, grid={"epochs": [2, 3]}, name="apart").wait(LIMIT_S)
+    rows = sweep.results().to_dict("records")
+    assert [row["epochs (param)"] for row in rows] == [2, 3]
+    assert [row["epochs"] for row in rows] == [1, 2]
+    assert [row["samples"] for row in rows] == [trial.report["samples"] for trial in sweep.values()]
+    assert [(row["samples (logged)"], row["epochs (logged)"]) for row in rows] == [(-1.0, 0.5)] * 2
+
+
+def test_all_are_done_is_not_foretold_while_trials_wait_for_a_place(numbers: Any, tmp_path: Any) -> None:
+    """Whoever looks at the stream, in another process too: those that are to come take their time after these."""
+
+    def train(k: int, gate: str, epochs: int = 2) -> None:
+        import os
+        import time
+
+        import tsnb
+
+        for _ in range(epochs):
+            for _batch in tsnb.attach():
+                while not os.path.exists(gate):
+                    time.sleep(0.01)
+
+    gate = tmp_path / "go"
+    sweep = tsnb.sweep(train, grid={"k": [1, 2, 3]}, gate=str(gate), name="to-come", at_once=1)
+    until(lambda: status("numbers").to_come == 2)
+    assert len(sweep) == 1 and sweep["to-come-k1"].attached
+    watching = watch("numbers")
+    until(lambda: watching.view.latest is not None and watching.view.latest.to_come == 2)
+    assert watching.view.eta is NO_ETA and not story(watching.readings()).left
+    gate.touch()
+    sweep.wait(LIMIT_S)
+    until(lambda: status("numbers").to_come == 0)
 
 
 def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:

@@ -57,7 +57,7 @@ class FakeConnection(Observer):
     def request_consumer_stop(self, consumer: str) -> None:
         self.stream.stopped.append(consumer)
 
-    def tell_pending(self, states: Mapping[str, str]) -> bool:
+    def tell_pending(self, states: Mapping[str, str], to_come: int = 0) -> bool:
         if not self.stream.up:
             raise ProducerGone("it has just gone")
         if self.stream.room:
@@ -144,7 +144,7 @@ def test_what_a_queued_trial_waits_for_is_told_once_and_again_to_the_next_produc
     same = threading.Event()
 
     def reading(reading: StreamReading) -> None:
-        mine.tell_pending({"a": f"queued: {next(free) if not same.is_set() else 0} GiB are free"})
+        mine.tell_pending({"a": f"queued: {next(free) if not same.is_set() else 0} GiB are free"}, 0)
         listener.reading(reading)
 
     mine = Follower("mnist", reading, listener.note, stream.connect)

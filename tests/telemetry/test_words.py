@@ -18,6 +18,7 @@ from tests.panel.streams import three_models
 from tests.panel.test_frontend import node
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.panel.tape import Tape
+from tsnb.reports.story import story
 from tsnb.telemetry import words
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
@@ -166,6 +167,36 @@ def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(plain(done.stdout)) == ours
     assert "behind: resnet18-wide" in shown and " of 8 prepared" in shown
+
+
+def test_numbers_of_status_stand_below_their_heads_however_long_a_name_is() -> None:
+    """A sweep's trials are called by their parameters: the column of names is as wide as the longest."""
+    tape = Tape()
+    for reading in three_models().run(30):
+        long = (replace(one, name=f"train-width1024-lr0.0003-{one.name}") for one in reading.consumers)
+        tape.feed(replace(reading, consumers=tuple(long)))
+    lines = as_text(tape.view, "mnist").splitlines()
+    head = next(line for line in lines if line.startswith("trial "))
+    rows = lines[lines.index(head) + 1 :][:3]
+    for row in rows:
+        assert row.startswith("train-width1024-")
+        assert row[head.index("state") - 1] == " " != row[head.index("state")]
+        assert row[: head.index("samples/s") + len("samples/s")][-1].isdigit()
+
+
+def test_when_all_are_done_is_not_said_while_others_are_to_come() -> None:
+    """Those that are queued, or wait for a place in a sweep, take their time after those that are there."""
+    tape, readings = Tape(), list(three_models().run(60))
+    planned = [replace(r, consumers=tuple(replace(c, planned=20) for c in r.consumers)) for r in readings]
+    for reading in planned:
+        tape.feed(reading)
+    assert tape.view.eta.whole and story(planned).left
+    for more in ({"to_come": 2}, {"pending": {"cnn": "queued: it starts when 'mlp' is done"}}):
+        told = replace(planned[-1], time_s=planned[-1].time_s + 1, **more)
+        tape.feed(told)
+        assert not tape.view.eta.known and "all done in" not in as_text(tape.view, "mnist")
+        assert not story([*planned, told]).left
+        assert all(row.eta.whole for row in tape.view.rows.values() if row.here), "of each it is"
 
 
 def test_what_is_not_known_to_be_left_is_not_shown() -> None:

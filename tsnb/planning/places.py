@@ -166,7 +166,9 @@ def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where:
         if short or nowhere:
             parts.append(f"All at once need {need} of {there}.")
         else:
-            parts.append(f"All {len(rows)} {'would ' * bool(slow)}fit at once: {need} of {there}.")
+            them = {1: "It", 2: "Both"}.get(len(rows), f"All {len(rows)}")
+            fit = "fits" if len(rows) == 1 else "would fit at once" if slow else "fit at once"
+            parts.append(f"{them} {fit}: {need} of {there}.")
         if queued or nowhere:
             starts = "start" if len(now) > 1 else "starts"
             parts.append(f"{len(now)} of {len(rows)} {starts} now: {', '.join(row.name for row in now)}.")

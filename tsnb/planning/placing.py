@@ -44,7 +44,7 @@ from tsnb.producer import serve
 from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of, undisturbed
 from tsnb.telemetry.readings import StreamReading
-from tsnb.words import html_table, size_text, text_table
+from tsnb.words import html_table, short_number, size_text, text_table
 
 __all__ = ["Fitting", "place"]
 
@@ -184,7 +184,7 @@ class Fitting:
 
 
 def _pace(per_s: float, off: float) -> str:
-    return f"{per_s * (1 - off):.3g} to {per_s * (1 + off):.3g}" if per_s else "not seen"
+    return f"{short_number(per_s * (1 - off))} to {short_number(per_s * (1 + off))}" if per_s else "not seen"
 
 
 def place(

@@ -28,7 +28,7 @@ from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.measuring import length_of
 from tsnb.stalling.sentences import caution
-from tsnb.words import duration, html_table, text_table
+from tsnb.words import duration, html_table, short_number, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -158,7 +158,7 @@ class Plan:
             end_s = self.choice.schedule.ends_s[name]
             memory = f"{cost.memory_bytes / 2**20:,.0f} MiB"
             low, high = (duration(end_s * (1 + sign * self.choice.off)) for sign in (-1, 1))
-            step, spent = f"{1000 * cost.step_s:.3g}", f"{1000 * cost.cpu_s:.3g}"
+            step, spent = short_number(1000 * cost.step_s), short_number(1000 * cost.cpu_s)
             rows.append([name, step, spent, memory, duration(end_s), f"{low} to {high}"])
         if any(cost.device_bytes for cost in self.costs.values()) or self.devices:
             rows[0].insert(4, "GPU")
@@ -290,7 +290,9 @@ class Plan:
 
     def _repr_html_(self) -> str:
         tables = "".join(html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles))
-        below = f"<pre>{escape(self.gantt())}</pre><p><small>{escape(self._below())}</small></p>"
+        # JupyterLab breaks lines of a <pre>, and bars that are broken say nothing
+        bars = f'<pre style="overflow-x:auto;white-space:pre">{escape(self.gantt())}</pre>'
+        below = f"{bars}<p><small>{escape(self._below())}</small></p>"
         return f"<p><b>{escape(self.text)}</b></p>{tables}{below}"
 
     def _below(self) -> str:

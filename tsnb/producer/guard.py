@@ -61,6 +61,8 @@ MAX_ERROR = 300
 """Letters of the line that says what a trial failed of, or waits for."""
 MAX_PENDING = 32
 """Trials that are not attached yet, of one notebook: readings stay within a packet."""
+MAX_TO_COME = 10_000
+"""Trials of sweeps that are still to attach: only whether there are any is shown."""
 
 
 @dataclass
@@ -198,8 +200,10 @@ class Guard:
         spent = message.cpu_s, since_s
         return EndReading(message.name, message.state, time_s, message.pid, said, logged, *spent)
 
-    def pending(self, message: ms.TrialsPending) -> dict[str, str]:
+    def pending(self, message: ms.TrialsPending) -> tuple[dict[str, str], int]:
         """Return state and reason of trials that are not attached yet, as an observer tells them, fit to be shown.
+
+        And how many of its sweeps' trials are still to attach.
 
         Raises:
             RemoteProtocolError: They are invalid; our observer checks them before it sends them.
@@ -210,7 +214,8 @@ class Guard:
         except ValueError as error:
             raise RemoteProtocolError(str(error)[:200]) from None
         told = list(message.states.items())[:MAX_PENDING]
-        return {name: one_line(str(said), MAX_ERROR) for name, said in told}
+        states = {name: one_line(str(said), MAX_ERROR) for name, said in told}
+        return states, min(MAX_TO_COME, max(0, message.to_come))
 
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
@@ -298,7 +303,7 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         core.note_end(guard.ended(message))
     elif isinstance(message, ms.TrialsPending):
         with core.lock:
-            session.pending = guard.pending(message)
+            session.pending, session.to_come = guard.pending(message)
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
 

@@ -93,6 +93,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         moves=core.controller.moves if core.controller else (),
         ends=tuple(core.ends)[len(core.ends) - news :],
         pending={name: said for session in core.sessions.values() for name, said in session.pending.items()},
+        to_come=sum(session.to_come for session in core.sessions.values()),
     )
 
 

@@ -49,6 +49,8 @@ class Session:
     """How many ends of consumers and trials an observer has been told of."""
     pending: dict[str, str] = field(default_factory=dict)
     """Trials of an observer's notebook that are not attached yet: state and reason by name."""
+    to_come: int = 0
+    """Trials of its sweeps that are still to attach."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
     planned: int = 0

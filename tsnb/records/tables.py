@@ -6,14 +6,14 @@ import datetime as dt
 import json
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, direction_of, rank
 from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs, value_of
 
-__all__ = ["Table", "compare", "history", "history_table", "results_table", "shown"]
+__all__ = ["Table", "compare", "history", "history_table", "results_table", "shown", "told_apart"]
 
 Table = tuple[list[str], list[list[Any]]]
 """Columns, and rows with a value for each."""
@@ -64,9 +64,8 @@ def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag
     params = dict.fromkeys(param for run in runs for param in run.params)
     metrics = dict.fromkeys(metric for run in runs for metric in run.metrics)
     own = [column for column in OWN if column not in SELDOM or any(getattr(run, column) for run in runs)]
-    columns = list(own)
-    columns += [f"{param} (param)" if param in own else param for param in params]
-    columns += [f"{metric} (logged)" if metric in columns else metric for metric in metrics]
+    columns = [*own, *told_apart(params, own, "param")]
+    columns += told_apart(metrics, columns, "logged")
     rows = [
         [
             *_own(run, own),
@@ -76,6 +75,17 @@ def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag
         for run in runs
     ]
     return columns, rows
+
+
+def told_apart(names: Iterable[str], taken: Collection[str], word: str) -> list[str]:
+    """Return what columns are called beside others: "epochs" is "epochs (param)" where that name is taken.
+
+    Args:
+        names: Of parameters, or of logged numbers.
+        taken: Columns that there are.
+        word: What they are: "param" or "logged".
+    """
+    return [f"{name} ({word})" if name in taken else name for name in names]
 
 
 def _place(run: RunRecord, metric: str, mode: str) -> tuple[bool, bool, bool, float]:

@@ -24,6 +24,7 @@ from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import clock, count, metric
+from tsnb.words import short_number
 
 __all__ = ["Prices", "TrialCost", "costs", "wanted_of"]
 
@@ -101,7 +102,7 @@ class TrialCost:
         if self.joules is None:
             energy = f"energy {NOT_MEASURABLE}"
         else:
-            energy = f"{self.joules:.3g} J ({', '.join(self.sources)})"
+            energy = f"{short_number(self.joules)} J ({', '.join(self.sources)})"
         parts = [f"{head} after {clock(self.after_s)}", cpu + loader, energy]
         if self.priced:
             parts.append(f"price {NOT_MEASURABLE}" if self.price is None else f"price {self.price:.4g}")

@@ -79,6 +79,8 @@ class Story:
     """How long the trials that are there still take, by name; empty once the stream has ended."""
     pending: Mapping[str, str] = field(default_factory=dict)
     """State and reason of the trials that are not attached yet, by name; empty once the stream has ended."""
+    to_come: int = 0
+    """Trials of sweeps that are still to attach; 0 once the stream has ended."""
     costs: tuple[TrialCost, ...] = ()
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
     plan: Timeline | None = None
@@ -86,7 +88,9 @@ class Story:
 
     @property
     def left(self) -> str:
-        """How long all of them still take, in words; empty where that of one is not known."""
+        """How long all of them still take, in words; empty where that of one is not known, or others are to come."""
+        if self.pending or self.to_come:
+            return ""
         return all_left(last_of(self.etas.values()))
 
     @property
@@ -144,6 +148,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         mode=mode_text(last),
         etas={} if ended else _etas(readings),
         pending={} if ended else last.pending,
+        to_come=0 if ended else last.to_come,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from tsnb.words import short_number
+
 __all__ = ["Interval", "between", "number_of", "percent", "plain", "rate", "size", "times"]
 
 Interval = tuple[float, float]
@@ -16,10 +18,10 @@ def size(count: float) -> str:
     Sizes of memory are `words.size_text`.
     """
     for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
+        if count < 999.5:
+            return f"{short_number(count)} {unit}"
         count /= 1000
-    return f"{count:.3g} TB"
+    return f"{short_number(count)} TB"
 
 
 def rate(samples_per_s: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tsnb.stalling.figures import Interval, between, number_of, percent, rate, size, times
 from tsnb.stalling.intervals import Figure, basis, four_in_five
 from tsnb.stalling.sharing import Loading, Sharing, TrialPace, foretell
-from tsnb.words import html_table, text_table
+from tsnb.words import html_table, short_number, text_table
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
@@ -34,8 +34,8 @@ def _one_trial(told: Stalls) -> str:
     if told.model_per_s is None:
         step_ms = 1000 * told.batch_size / told.loader_per_s
         return (
-            f"The loader alone gives {loader} ({_workers(told)}): a model that takes less than {step_ms:.3g} ms "
-            f"for a batch of {told.batch_size} waits for it."
+            f"The loader alone gives {loader} ({_workers(told)}): a model that takes less than "
+            f"{short_number(step_ms)} ms for a batch of {told.batch_size} waits for it."
         )
     model, stalled = f"{rate(told.model_per_s)} samples/s", told.stalled
     if stalled is None:
@@ -188,7 +188,7 @@ def _reading(told: Stalls) -> list[str]:
         limit = seen.disk_bytes_per_s
         most = "" if limit is None else f", and the disk gives {size(limit)}/s to all workers together"
         parts.append(
-            f"What is not there waits {1000 * seen.wait_s:.3g} ms for the disk (±{seen.off:.0%}){most}."
+            f"What is not there waits {short_number(1000 * seen.wait_s)} ms for the disk (±{seen.off:.0%}){most}."
         )
         parts += [_from_disk(told)] if told.hits is None else [_assumed(told)]
     elif seen.why_not:
@@ -253,7 +253,7 @@ def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
 
     step_ms = 1000 * told.batch_size * told.computing.cpu_s if told.computing is not None else 0.0
     row("loader alone", lambda each: each.loader_per_s, _cost(told, told.plain), told.interval)
-    row("model alone", lambda each: each.model_per_s, f"{step_ms:.3g}")
+    row("model alone", lambda each: each.model_per_s, short_number(step_ms))
     row("both together", lambda each: each.together_per_s, "")
     row("loader alone, shared", lambda each: each.served_per_s, _cost(told, told.served))
     row("both together, shared", lambda each: each.together_served_per_s, "")
@@ -304,4 +304,4 @@ def _numbers(trials: int) -> list[int]:
 
 
 def _cost(told: Stalls, loading: Loading) -> str:
-    return f"{1000 * told.batch_size * (loading.cpu_s + loading.taking_s):.3g}"
+    return short_number(1000 * told.batch_size * (loading.cpu_s + loading.taking_s))

@@ -13,7 +13,7 @@ from typing import Any
 
 from tsnb.stalling.figures import Interval, between, plain, rate
 from tsnb.stalling.sharing import Way
-from tsnb.words import html_table, text_table
+from tsnb.words import html_table, short_number, text_table
 
 __all__ = ["Need", "Sizing", "sized"]
 
@@ -106,7 +106,7 @@ def _vcpus(number: float) -> str:
 
 
 def _price(price: float) -> str:
-    return f"{price:.3g}"
+    return short_number(price)
 
 
 def sized(

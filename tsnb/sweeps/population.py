@@ -165,7 +165,11 @@ class Population(Sweep):
             if trial is None
             else {word: trial.live[word] for word in self.params[name] if word in trial.live}
         )
-        return {**super()._row(name), **live, "parent": None if trial is None else _origin(trial)}
+        return {
+            **super()._row(name),
+            **self._named(live),
+            "parent": None if trial is None else _origin(trial),
+        }
 
     def _table(self) -> list[list[str]]:
         head, *rows = super()._table()

@@ -14,6 +14,7 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial, stop_together
+from tsnb.experiments.ends import follow_stream_for, stream_for
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import Trial
 from tsnb.experiments.trials_table import shown_scores
@@ -21,15 +22,22 @@ from tsnb.masks import Masked
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
 from tsnb.records.scores import best_of, direction_of, leaders
-from tsnb.records.tables import shown
+from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.rungs import Cut
+from tsnb.telemetry.watching import counters
 from tsnb.words import html_table, text_table
 
 __all__ = ["Sweep", "enter", "find", "live"]
 
 _FOR_A_PLACE = "it waits for a place"
 """What a trial of a sweep waits for that has not been started."""
+
+_COMING = ("queued", "starting", "running")
+"""States of a trial that may still attach."""
+
+_COLUMNS = ("name", "state", "stopped_at", "not_paired", "duration_s", "epochs", "samples", "parent")
+"""Of the results, beside parameters and numbers; `parent` is a population's."""
 
 STOPPING_S = 60.0
 """How long stopping all trials of a sweep may take."""
@@ -85,6 +93,8 @@ class Sweep(Bound, Mapping[str, Trial]):
             self._conductor.abort()
             self._over.set()
             raise
+        for producer in self._producers():
+            follow_stream_for(producer)  # it is told how many are to come
         threading.Thread(target=self._run, name=f"tsnb-sweep-{self.name}", daemon=True).start()
 
     def conduct(self) -> None:
@@ -149,6 +159,22 @@ class Sweep(Bound, Mapping[str, Trial]):
             return refused
         why = self._conductor.gave_up or "the sweep was stopped before"
         return {name: refused.get(name, why) for name in self.params if name not in self}
+
+    def to_come(self, stream: str) -> int:
+        """Return how many of its trials are still to attach to a stream; those that a plan does not start are none.
+
+        Args:
+            stream: Its name.
+        """
+        started = dict(self._conductor.trials)
+        waiting = self.params.keys() - started.keys() - self.not_started.keys()
+        starting = [trial for trial in started.values() if trial.state in _COMING and not trial.attached]
+        found = 0 if self.over else len(waiting) + len(starting)
+        return found if found and stream in map(stream_for, self._producers()) else 0
+
+    def _producers(self) -> set[str | None]:
+        """Return the streams that its trials were given, of those that have been started."""
+        return {trial.options.get("producer") for trial in self._conductor.trials.values()}
 
     @property
     def plan(self) -> Timeline | None:
@@ -271,7 +297,8 @@ class Sweep(Bound, Mapping[str, Trial]):
         Returns:
             A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys. Columns:
             name, state, the parameters, stopped_at (the step at which it was stopped early), not_paired (whether the
-            others began without it, with other batches), duration_s, epochs, samples, the numbers.
+            others began without it, with other batches), duration_s, epochs and samples (taken so far), the numbers.
+            Where a name is taken: "epochs (param)", "samples (logged)".
         """
         rows = [self._row(name) for name in self.params]
         columns = list(dict.fromkeys(column for row in rows for column in row))
@@ -279,13 +306,21 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     def _row(self, name: str) -> dict[str, Any]:
         trial, cut = self._conductor.trials.get(name), self.stopped_early.get(name)
-        row: dict[str, Any] = {"name": name, "state": self._state_of(name), **self.params[name]}
+        row: dict[str, Any] = {"name": name, "state": self._state_of(name), **self._named(self.params[name])}
         row["stopped_at"] = None if cut is None else cut.step
         row["not_paired"] = name in self._conductor.unpaired
         report = {} if trial is None else trial.report
         row["duration_s"] = None if trial is None else round(trial.duration_s, 3)
         row.update({key: report.get(key) for key in ("epochs", "samples")})
-        return {**row, **({} if trial is None else trial.metrics)}
+        metrics = {} if trial is None else trial.metrics
+        return {
+            **row,
+            **dict(zip(told_apart(metrics, {*row, *_COLUMNS}, "logged"), metrics.values(), strict=True)),
+        }
+
+    def _named(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return parameters by the names of their columns."""
+        return dict(zip(told_apart(params, _COLUMNS, "param"), params.values(), strict=True))
 
     def _state_of(self, name: str) -> str:
         trial = self._conductor.trials.get(name)
@@ -368,4 +403,10 @@ def _stop_those_of(going: Sequence[Trial] | None) -> None:
             sweep.stop()
 
 
+def _to_come(stream: str) -> int:
+    """Return how many trials of sweeps are still to attach to a stream."""
+    return sum(sweep.to_come(stream) for sweep in live())
+
+
 trials.starters.append(_stop_those_of)
+counters.append(_to_come)

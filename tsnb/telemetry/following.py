@@ -76,7 +76,7 @@ class Follower:
         self._closing = threading.Event()
         self._looking = threading.Event()
         self._connection: Observer | None = None
-        self._told: Mapping[str, str] = {}
+        self._told: tuple[dict[str, str], int] = ({}, 0)
         """Which trials that connection was told of."""
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
 
@@ -111,16 +111,17 @@ class Follower:
         """
         self._connected().request_consumer_stop(consumer)
 
-    def tell_pending(self, states: Mapping[str, str]) -> None:
+    def tell_pending(self, states: Mapping[str, str], to_come: int) -> None:
         """Tell the producer which trials of this process are not attached yet, where that is news and it is there.
 
         Args:
             states: State and reason of each by name, as `Observer.tell_pending`.
+            to_come: Likewise.
         """
-        if states != self._told and self._connection is not None:
+        if (told := (dict(states), to_come)) != self._told and self._connection is not None:
             with contextlib.suppress(ProducerGone):  # the next `read` says so
-                if self._connection.tell_pending(states):
-                    self._told = states
+                if self._connection.tell_pending(states, to_come):
+                    self._told = told
 
     def _connected(self) -> Observer:
         if self._connection is None:
@@ -146,7 +147,7 @@ class Follower:
             self._follow(connection)
 
     def _follow(self, connection: Observer) -> None:
-        self._connection, self._told = connection, {}
+        self._connection, self._told = connection, ({}, 0)
         sampler: HostSampler | None = None
         looks = True
         last: StreamReading | None = None

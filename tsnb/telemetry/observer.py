@@ -172,16 +172,17 @@ class Observer:
                 return True
         return False
 
-    def tell_pending(self, states: Mapping[str, str]) -> bool:
+    def tell_pending(self, states: Mapping[str, str], to_come: int = 0) -> bool:
         """Tell which trials of this process are not attached yet; it takes the place of what was told before.
 
         Args:
             states: State and reason of each, as `tsnb.trials` shows them, by name.
+            to_come: How many trials of sweeps are still to attach.
 
         Returns:
             Whether there was room for it.
         """
-        return self._send(ms.TrialsPending(dict(states)))
+        return self._send(ms.TrialsPending(dict(states), to_come))
 
     def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""

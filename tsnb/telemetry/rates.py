@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.words import short_number
 
 __all__ = [
     "PATIENCE_S",
@@ -235,8 +236,10 @@ class EnergyUse:
         if whole is None:
             return NOT_MEASURABLE
         own = {name: per_1000(j, self.trial_samples.get(name, 0)) for name, j in self.trial_joules.items()}
-        parts = "".join(f"; {name} {joules:.3g} J" for name, joules in own.items() if joules is not None)
-        return f"{whole:.3g} J for 1,000 samples ({', '.join(self.joules)}){parts}"
+        parts = "".join(
+            f"; {name} {short_number(joules)} J" for name, joules in own.items() if joules is not None
+        )
+        return f"{short_number(whole)} J for 1,000 samples ({', '.join(self.joules)}){parts}"
 
 
 def per_1000(joules: float | None, samples: int) -> float | None:

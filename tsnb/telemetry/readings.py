@@ -314,6 +314,8 @@ class StreamReading:
     """The last times that cores or threads were moved, oldest first."""
     pending: Annotated[dict[Text, Text], FEW] = field(default_factory=dict)
     """Trials that are not attached yet, as their notebooks tell: state and reason by name, "queued: it needs ..."."""
+    to_come: Whole = 0
+    """Trials of sweeps that are still to attach, as their notebooks tell: they wait for a place, or are starting."""
     ends: Annotated[tuple[EndReading, ...], FEW] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     found: Whole | None = None

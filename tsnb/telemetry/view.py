@@ -240,8 +240,10 @@ class StreamView:
 
     @property
     def eta(self) -> Eta:
-        """How long all that are attached still take: until the last one ends."""
+        """How long all trials still take, until the last one ends; not known while others are still to attach."""
         with self.lock:
+            if self.latest is not None and (self.latest.pending or self.latest.to_come):
+                return NO_ETA
             return last_of(row.eta for row in self.rows.values() if row.here)
 
     def _left_of(self, name: str) -> Eta:

@@ -11,8 +11,11 @@ from tsnb.telemetry.view import Row, StreamView
 
 __all__ = ["as_text"]
 
+_NAME = 20
+"""Letters of a trial's name at least: the column is as wide as the longest, so that numbers stand below their heads."""
+
 _TEXT_COLUMNS = (
-    f"{'trial':<20} {'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
+    f"{'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
     f"{'a batch':>9} {'alone':>8} {'left':>10}"
 )
 """`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
@@ -39,12 +42,14 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
         lines.append(view.say.text)
     known = view.rows.values()
     rows = [row for row in known if row.here]
+    wide = max([_NAME, *(len(row.name) for row in known)])
     if rows:
-        lines += ["", _TEXT_COLUMNS, *map(_text_row, rows), ""]
+        head = f"{'trial':<{wide}} {_TEXT_COLUMNS}"
+        lines += ["", head, *(f"{row.name:<{wide}} {_text_row(row)}" for row in rows), ""]
         lines.append("; ".join(f"{title.lower()} {said}" for title, said in view.flow.items()))
-    waiting = [f"{row.name:<20} {row.pending}" for row in known if row.pending]
-    if rest := waiting + [_text_end(row) for row in known if row.end and not row.here]:
-        lines += ["", *rest]
+    waiting = [(row, row.pending) for row in known if row.pending]
+    if rest := waiting + [(row, _text_end(row)) for row in known if row.end and not row.here]:
+        lines += ["", *(f"{row.name:<{wide}} {said}" for row, said in rest)]
     could = view.rates.loader_alone_per_s() if rows else math.nan
     if not math.isnan(could):
         lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
@@ -66,7 +71,7 @@ def _text_end(row: Row) -> str:
     """Return how a trial ended, with the last that it logged."""
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.last.items())
     error = f"  {row.error}" if row.error else ""
-    return f"{row.name:<20} {row.end:<14} {metrics}{error}".rstrip()
+    return f"{row.end:<14} {metrics}{error}".rstrip()
 
 
 def _text_row(row: Row) -> str:
@@ -78,4 +83,4 @@ def _text_row(row: Row) -> str:
     speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
     numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
-    return f"{row.name:<20} {row.waits or row.state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()
+    return f"{row.waits or row.state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()

@@ -36,6 +36,7 @@ __all__ = [
     "Viewer",
     "Watch",
     "awaits_of",
+    "counters",
     "eta_of",
     "listen",
     "sources",
@@ -53,6 +54,9 @@ ENDED_KEPT = 8
 sources: list[Callable[[str], Mapping[str, str]]] = []
 """Each returns which trials of this process a stream, by its name, is to be told of: those that are not attached yet,
 with state and reason. Called on the thread that follows the stream, four times a second."""
+
+counters: list[Callable[[str], int]] = []
+"""Each returns how many trials of this process's sweeps are still to attach to a stream. Called likewise."""
 
 _watches: dict[str, Watch] = {}
 _lock = threading.Lock()
@@ -229,7 +233,8 @@ class Watch:
             for tick in ticks:
                 listener.tell(tick)
         self._follower.tell_pending(
-            {name: said for found in sources for name, said in found(self.name).items()}
+            {name: said for found in sources for name, said in found(self.name).items()},
+            sum(found(self.name) for found in counters),
         )
 
     def _feed(self, reading: StreamReading) -> StreamNews:

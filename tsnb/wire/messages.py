@@ -73,7 +73,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 22
+PROTOCOL = 23
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -344,6 +344,8 @@ class TrialsPending(NamedTuple):
 
     states: dict[str, str]
     """State and reason of each, as `tsnb.trials` shows them, by name: "queued: it starts when 'a' is done"."""
+    to_come: int = 0
+    """Trials of sweeps that wait for a place, or have one and are not attached yet."""
 
 
 class Welcome(NamedTuple):

@@ -107,6 +107,13 @@ test("names of a sweep are shortened by what they share, whatever else was there
   assert.ok(narrow.every((name) => name.length <= 11), narrow.join());
 });
 
+test("a sweep of two parameters is cut to little more than there is room for", () => {
+  const names = [32, 512].flatMap((width) => [6, 12, 30].map((epochs) => `train-width${width}-epochs${epochs}`));
+  const short = Object.values(shortened(names, 11));
+  assert.equal(new Set(short).size, names.length, short.join());
+  assert.ok(short.every((name) => name.length <= 13), short.join());
+});
+
 test("the point that is nearest", () => {
   assert.deepEqual([-1, 0.4, 0.6, 9].map((at) => nearest([0, 1, 2], at)), [0, 0, 1, 2]);
   assert.equal(nearest([], 1), -1);

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { SOURCES, filled, frame, lane } from "./sources.mjs";
 
-const { flowWords } = await import(`${SOURCES}/strip.js`);
+const { areas, flowWords } = await import(`${SOURCES}/strip.js`);
 const { isWeight, weighed } = await import(`${SOURCES}/weights.js`);
 const { Store } = await import(`${SOURCES}/store.js`);
 const LANES = [lane("a"), lane("b"), lane("c")];
@@ -35,4 +35,16 @@ test("a weight is a number above 0, and the ranks of a group have one together",
   assert.deepEqual(["2", "0.5", "0", "-1", "", "x", "Infinity"].map(isWeight), [true, true, false, false, false, false, false]);
   const lanes = [lane("bert[0]"), lane("bert[1]"), { ...lane("gone"), here: false }, lane("cnn")];
   assert.deepEqual(weighed({ lanes, stream: { weights: { late: 2, cnn: 3 } } }), ["bert", "cnn", "late"]);
+});
+
+test("an area has a gap where nobody computed, as lines have", () => {
+  const share = [[0.5, 0.5, null, null, 1, 1], [1, 1, null, null, 1, 1]], at = [0, 1, 2, 3, 4, 5];
+  const drawn = areas(share, at, (k) => k / 5);
+  assert.equal(drawn.length, 2);
+  for (const { d } of drawn) {
+    const parts = d.split("Z").filter(Boolean).map((part) => part.match(/[ML]([\d.]+)/g).map((one) => Number(one.slice(1))));
+    assert.equal(parts.length, 2, d);
+    assert.ok(Math.max(...parts[0]) < Math.min(...parts[1]), d);
+  }
+  assert.equal(areas([[null, null]], [0, 1], (k) => k)[0].d, "");
 });

@@ -177,15 +177,16 @@ export function shortened(names, most = 14) {
     const alike = names.filter((_, j) => short[j] === short[k]);
     return alike.length > 1 ? fromWhere(name, alike, most) : short[k];
   });
-  return Object.fromEntries(names.map((name, k) => [name, apart.filter((one) => one === apart[k]).length > 1 ? bothEnds(name, names, most) : apart[k]]));
+  return Object.fromEntries(names.map((name, k) => [name, apart.filter((one) => one === apart[k]).length > 1 ? apartFrom(name, names, most) : apart[k]]));
 }
 
-/** A name's beginning and end, as little longer than asked for as tells it from all others: families may end alike. */
-function bothEnds(name, names, most) {
-  const ends = (one, letters) => (one.length <= letters ? one : `${one.slice(0, Math.ceil((letters - 1) / 2))}…${one.slice(-Math.floor((letters - 1) / 2))}`);
+/** A name's end, else its beginning and end, as little longer than asked for as tells it from all others. */
+function apartFrom(name, names, most) {
+  const end = (one, letters) => (one.length <= letters ? one : `…${one.slice(1 - letters)}`);
+  const both = (one, letters) => (one.length <= letters ? one : `${one.slice(0, Math.ceil((letters - 1) / 2))}…${one.slice(-Math.floor((letters - 1) / 2))}`);
   for (let letters = most; letters < name.length; letters++) {
-    const found = ends(name, letters);
-    if (!names.some((other) => other !== name && ends(other, letters) === found)) return found;
+    const found = [end, both].find((cut) => !names.some((other) => other !== name && cut(other, letters) === cut(name, letters)));
+    if (found) return found(name, letters);
   }
   return name;
 }

@@ -143,13 +143,17 @@ export class Strip {
   }
 }
 
-/** Shares lie one on another: the topmost is painted first, each over the one before. */
-function areas(share, at, across) {
+/** Shares lie one on another: the topmost is painted first, each over the one before. None where nobody computed. */
+export function areas(share, at, across) {
   return share.map((list, lane) => {
-    const seen = at.filter((k) => list[k] !== null && list[k] !== undefined);
-    if (!seen.length) return { d: "", colour: paint(lane), kind: "tsnb-cell-area" };
-    const top = path(seen.map((k) => [across(k), list[k]]));
-    const [from, to] = [seen[0], seen[seen.length - 1]].map((k) => (across(k) * WIDE).toFixed(1));
-    return { d: `${top}L${to} ${HIGH}L${from} ${HIGH}Z`, colour: paint(lane), kind: share.length > MANY ? "tsnb-cell-area tsnb-cell-thin" : "tsnb-cell-area" };
+    const runs = [];
+    at.forEach((k, n) => {
+      if (list[k] === null || list[k] === undefined) return;
+      if (n && runs.length && runs.at(-1).at(-1) === at[n - 1]) runs.at(-1).push(k);
+      else runs.push([k]);
+    });
+    const ground = (k) => `${(across(k) * WIDE).toFixed(1)} ${HIGH}`;
+    const d = runs.map((run) => `${path(run.map((k) => [across(k), list[k]]))}L${ground(run.at(-1))}L${ground(run[0])}Z`).join("");
+    return { d, colour: paint(lane), kind: share.length > MANY ? "tsnb-cell-area tsnb-cell-thin" : "tsnb-cell-area" };
   }).reverse();
 }

@@ -14,8 +14,7 @@ const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
 const NAME_LETTERS = 17; // of a name, that its column has room for on a wide page
 const FEWEST_LETTERS = 9; // on the narrowest
-const LETTER = 7.2, WIDE_LETTER = 8.2, MARK = 30; // px: of a name, on average and at most; and beside it
-const NARROW_NAME = 120; // px: of so few letters each may be a wide one
+const LETTER = 8.2, MARK = 30; // px: of a name, in a wide font as DejaVu Sans; and beside it
 const BESIDE_PARAMS = 11; // the same, with columns of parameters beside it
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
@@ -79,7 +78,7 @@ export class Table {
 
   draw(store, state) {
     const wide = this.head[0].clientWidth; // before anything is written: the page has been laid out
-    Object.assign(this, { store, shownState: state, room: wide ? Math.max(FEWEST_LETTERS, Math.floor((wide - MARK) / (wide < NARROW_NAME ? WIDE_LETTER : LETTER))) : 0 });
+    Object.assign(this, { store, shownState: state, room: wide ? Math.max(FEWEST_LETTERS, Math.floor((wide - MARK) / LETTER)) : 0 });
     const live = LIVE.has(state), metrics = metricsOf(store.lanes).slice(0, METRIC_COLUMNS);
     for (let k = 0; k < METRIC_COLUMNS; k++) {
       put(this.labels[METRICS_AT + k], metrics[k] || "");
