@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import TsnbError
@@ -103,11 +102,7 @@ def profiled(
         failed = {
             name for other, seen in found.items() if other.values == strategy.values for name in seen.failed
         }
-        several = [
-            replace(each, params={**each.params, **strategy.values})
-            for each in wanted
-            if each.name not in failed
-        ]
+        several = [each.given(strategy.values) for each in wanted if each.name not in failed]
         if several:
             found[strategy] = profile(
                 several,

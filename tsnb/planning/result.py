@@ -270,11 +270,7 @@ class Plan:
         return conduct(
             self.choice,
             [
-                replace(
-                    each,
-                    device=self.devices.get(each.name, each.device),
-                    params={**each.params, **self.choice.strategies[each.name].values},
-                )
+                each.given(self.choice.strategies[each.name].values, self.devices.get(each.name))
                 for each in self.wanted
             ],
             self.loader,

@@ -57,6 +57,15 @@ class TrialWish:
         ours = dict.fromkeys(signature.parameters.keys() & set(_OURS))
         check_fit(signature, {**ours, **self.params, **params}, name_of(self.fn))
 
+    def given(self, params: Mapping[str, Any], device: str | None = None) -> TrialWish:
+        """Return it with what a plan has chosen for it.
+
+        Args:
+            params: Parameters, beside its own.
+            device: The only device that it sees; None: as before.
+        """
+        return replace(self, params={**self.params, **params}, device=device or self.device)
+
     @property
     def known_as(self) -> tuple[str, ...]:
         """The names by which it, or the trial that `tsnb.run` makes of its function, is known."""
