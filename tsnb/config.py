@@ -85,8 +85,9 @@ class AttachDefaults:
     rotation: tuple[str, int, int] | None = None
     """With whom the first consumer of that stream takes turns, a name that all of them say; the batches of a turn; and
     how many have theirs at once. None: it takes none."""
-    in_sweep: bool = False
-    """Whether it is one of a sweep's trials: its sweep knows with which others it is to have its batches in common."""
+    in_turn: bool = False
+    """Whether a sweep or a plan started it when it had its turn: that one knows with which others it is to have its
+    batches in common."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
     epochs: int = 0

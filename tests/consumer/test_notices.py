@@ -152,9 +152,9 @@ def test_looking_keeps_no_slot(arena: Arena) -> None:
         assert lease in ended
 
 
-@pytest.mark.parametrize(("in_sweep", "epoch", "noted"), [(False, 0, 0), (False, 4, 1), (True, 4, 0)])
+@pytest.mark.parametrize(("in_turn", "epoch", "noted"), [(False, 0, 0), (False, 4, 1), (True, 4, 0)])
 def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
-    in_sweep: bool,
+    in_turn: bool,
     epoch: int,
     noted: int,
     monkeypatch: pytest.MonkeyPatch,
@@ -162,7 +162,7 @@ def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
 ) -> None:
     """Once, with the epoch's number; one of a sweep begins when it has its turn, and misses nothing."""
     monkeypatch.setattr(attach_defaults, "name", "late")
-    monkeypatch.setattr(attach_defaults, "in_sweep", in_sweep)
+    monkeypatch.setattr(attach_defaults, "in_turn", in_turn)
     monkeypatch.setattr(notices, "_begun", set())
     said = Notices("late")
     for _ in range(2):

@@ -191,8 +191,8 @@ class Notices:
     def begins(self, epoch: int, stream: str, *, anywhere: bool) -> None:
         """Say in a trial's output that its first epoch is not the stream's first: it gets other batches than others.
 
-        One of a sweep has missed nothing of its own: it begins when it has its turn, and its sweep tells which of those
-        that begin together do not have the same batches.
+        One of a sweep, or of a plan, has missed nothing of its own: it begins when it has its turn, and a sweep tells
+        which of those that begin together do not have the same batches.
 
         Args:
             epoch: The one that begins, from 0.
@@ -201,7 +201,7 @@ class Notices:
         """
         first = stream not in _begun
         _begun.add(stream)
-        if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_sweep:
+        if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_turn:
             print(  # noqa: T201 (a trial's own output is where its user looks)
                 f"note: {self._name!r} begins with epoch {epoch + 1} of {stream!r}: when it attached, more of an "
                 "earlier epoch had been taken than the rubber band keeps for latecomers",

@@ -141,6 +141,8 @@ class TrialOptions:
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
     sweep: str = ""
     """The sweep that it belongs to."""
+    in_turn: bool = False
+    """Whether a plan starts it when it has its turn, as a sweep does with its own."""
     rotation: tuple[str, int, int] | None = None
     """With whom it takes turns on its stream: `config.AttachDefaults.rotation`."""
 
@@ -238,7 +240,7 @@ class TrialOptions:
             "rotation": self.rotation,
             "log_to": list(self.log_to),
             "detach": self.detach,
-            "in_sweep": bool(self.sweep),
+            "in_turn": self.in_turn or bool(self.sweep),
         }
 
 
@@ -278,7 +280,7 @@ def _listed(words: str | Iterable[str]) -> tuple[str, ...]:
     return read_words(words if isinstance(words, str) else ",".join(words))
 
 
-_OURS_ALONE = frozenset({"gate", "sweep", "rotation"})
+_OURS_ALONE = frozenset({"gate", "sweep", "in_turn", "rotation"})
 """Words that a user's function may have as parameters of its own."""
 _UNSEEN = frozenset({"env"}) | _OURS_ALONE
 OPTION_NAMES = frozenset(f.name for f in fields(TrialOptions)) - _OURS_ALONE

@@ -88,9 +88,9 @@ class TrialWish:
         options |= {} if self.device is None else {"device": self.device}
         if not isinstance(self.fn, Trial):
             made = plan_function(self.fn, self.params, name=name, **options)
-            return replace(made, options=replace(made.options, gate=gate))
+            return replace(made, options=replace(made.options, gate=gate, in_turn=True))
         told = replanned(self.fn.life.plan, {**self.params, **options, "name": name}, gate)
-        alone = replace(told.options, sweep="", log_to=(), restart=None, after=None)
+        alone = replace(told.options, sweep="", in_turn=True, log_to=(), restart=None, after=None)
         return replace(told, options=alone)
 
 

@@ -269,7 +269,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
             seconds since 1970 when it was asked for.
         run: The handle on its records, where it is another than `run` of the settings says.
     """
-    for name in ("name", "producer", "batch_size", "device", "outside", "in_sweep"):
+    for name in ("name", "producer", "batch_size", "device", "outside", "in_turn"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     turns = settings["rotation"]
@@ -306,7 +306,7 @@ def begin() -> None:
     cloning = Cloning(_courses[-1], settings["name"])
     cloning.answer({SET: values_here().request, RELEASE: _courses[-1].memory.request})
     shell.events.register("post_run_cell", _after_code)
-    shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["in_sweep"] else _say_where)
+    shell.set_custom_exc((KeyboardInterrupt,), _say_nothing if settings["in_turn"] else _say_where)
     use_threads(settings["threads"] or 1)
     if settings["seed"] is not None:
         seed_everything(settings["seed"])
