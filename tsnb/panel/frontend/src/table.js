@@ -14,7 +14,7 @@ const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
 const NAME_LETTERS = 17; // of a name, that its column has room for on a wide page
 const FEWEST_LETTERS = 9; // on the narrowest
-const LETTER = 8.2, MARK = 30; // px: of a name, in a wide font as DejaVu Sans; and beside it
+const MARK = 30; // px beside a name
 const BESIDE_PARAMS = 11; // the same, with columns of parameters beside it
 const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
@@ -78,7 +78,7 @@ export class Table {
 
   draw(store, state) {
     const wide = this.head[0].clientWidth; // before anything is written: the page has been laid out
-    Object.assign(this, { store, shownState: state, room: wide ? Math.max(FEWEST_LETTERS, Math.floor((wide - MARK) / LETTER)) : 0 });
+    Object.assign(this, { store, shownState: state, room: wide ? wide - MARK : 0 });
     const live = LIVE.has(state), metrics = metricsOf(store.lanes).slice(0, METRIC_COLUMNS);
     for (let k = 0; k < METRIC_COLUMNS; k++) {
       put(this.labels[METRICS_AT + k], metrics[k] || "");
@@ -146,8 +146,15 @@ export class Table {
 
   /** Names that begin alike are cut where they do, so that what differs can be read. */
   shorten(store) {
-    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], most = Math.min(this.params.length ? BESIDE_PARAMS : NAME_LETTERS, this.room || NAME_LETTERS), key = [most, ...names].join("\n");
-    if (key !== this.called) Object.assign(this, { called: key, short: shortened(names, most) });
+    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))], key = [this.room, this.params.length > 0, ...names].join("\n");
+    if (key === this.called) return;
+    this.called = key;
+    this.pen ||= document.createElement("canvas").getContext("2d");
+    this.pen.font = getComputedStyle(this.table).font; // fonts differ by a fifth: letters are not counted but measured
+    const fit = (name) => !this.room || this.pen.measureText(this.short[name]).width <= this.room;
+    let most = this.params.length ? BESIDE_PARAMS : NAME_LETTERS;
+    do this.short = shortened(names, most);
+    while (most-- > FEWEST_LETTERS && !names.every(fit));
   }
 
   callThem(store) {
