@@ -38,6 +38,8 @@ class Stream:
     loader_s: float = 0.001
     loader_cpu_s: float = 0.001
     cores: float = 2.0
+    notebook: float = 0.0
+    """Cores that the producer's process keeps busy with other things than loading."""
     mode: str = "pace"
     ended_s: dict[str, float] = field(default_factory=dict)
 
@@ -78,7 +80,8 @@ class Stream:
                 busy = {name: each.cpu_s / batch_s for name, each in here.items()}
                 loader = self.loader_cpu_s / batch_s
                 host = HostReading(
-                    int(self.cores), sum(busy.values()) + loader, 0, 1, ProcessReading(loader, 0, 1),
+                    int(self.cores), sum(busy.values()) + loader + self.notebook, 0, 1,
+                    ProcessReading(loader + self.notebook, 0, 1, below=loader),
                     {name: ProcessReading(cpu, 0, 1) for name, cpu in busy.items()},
                 )  # fmt: skip
             yield now_s, replace(
@@ -122,6 +125,13 @@ def test_where_the_cores_are_the_limit_they_come_free() -> None:
         loader_cpu_s=0.01,
     )
     left_s, eta = asked(stream, "c", 0.25)
+    assert eta.left_s == pytest.approx(left_s, rel=0.1)
+
+
+def test_what_the_notebook_does_beside_it_is_not_the_loader_s_time() -> None:
+    """A panel and its figures take their part of each second, be the batches few or many."""
+    stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)}, notebook=0.9)
+    left_s, eta = asked(stream, "fast", 0.25)
     assert eta.left_s == pytest.approx(left_s, rel=0.1)
 
 

@@ -185,13 +185,14 @@ class HostSampler:
         seconds = now_s - watched.looked_s
         if uses is None:
             return None
-        cpu = 0.0
-        for pid, use in uses.items():
+        spent_s = {
             # one that is older than the last look and was not known then did the most of it before
-            new = use.cpu_s if age_s(use.started) > seconds + _BORN_S else 0.0
-            cpu += use.cpu_s - watched.cpu_s.get(pid, new)
+            pid: use.cpu_s
+            - watched.cpu_s.get(pid, use.cpu_s if age_s(use.started) > seconds + _BORN_S else 0.0)
+            for pid, use in uses.items()
+        }
         # what ended meanwhile has handed its seconds on to the process above it
-        cpu -= sum(spent for pid, spent in watched.cpu_s.items() if pid not in uses)
+        spent_s[watched.pid] -= sum(before_s for pid, before_s in watched.cpu_s.items() if pid not in uses)
         watched.cpu_s = {pid: use.cpu_s for pid, use in uses.items()}
         watched.looked_s = now_s
         try:
@@ -202,11 +203,12 @@ class HostSampler:
             return None  # just met: too little time to tell
         own = sum(self._pages.own(watched, pid, use.anonymous_bytes) for pid, use in uses.items())
         return ProcessReading(
-            cpu=round(max(0.0, cpu) / seconds, 3),
+            cpu=round(max(0.0, sum(spent_s.values())) / seconds, 3),
             memory_bytes=own,
             cores=min(cores, self._machine.cores()),
             gpu_bytes=sum(sum(gpu_bytes.get(pid, {}).values()) for pid in uses),
             gpus=tuple(sorted({index for pid in uses for index in gpu_bytes.get(pid, {})})),
+            below=round(sum(each_s for pid, each_s in spent_s.items() if pid != watched.pid) / seconds, 3),
         )
 
     def _uses(self, watched: _Watched) -> dict[int, Use] | None:

@@ -6,8 +6,10 @@ One stream goes at one pace: a batch takes as long as whatever takes longest of 
 
 each a batch, as they were seen lately. A trial's step is what it computes between two batches, the loader's time what
 the producer waited for it, or the CPU seconds of its workers divided by their number if that is more. The cores are
-those that the stream's processes kept busy, and those that were free. The formula is asked only by how many times the
-pace changes: `left = batches x seconds a batch as seen x s(those that stay) / s(those that are here)`.
+those that the trials and the workers kept busy, and those that were free. What the producer's own process does counts
+where it has no workers; else it is the notebook's, and goes on however fast batches come. The formula is asked only by
+how many times the pace changes: `left = batches x seconds a batch as seen x s(those that stay) / s(those that are
+here)`.
 
 It holds where a stream keeps its trials together (mode "pace"); elsewhere nothing is said to change.
 """
@@ -122,8 +124,9 @@ class PaceModel:
                 self._seen[consumer.name].cpu_s.add(cpu * seconds, batches)
                 busy += cpu
         if host.producer is not None:
-            self._loader_cpu_s.add(host.producer.cpu * seconds, batches)
-            busy += host.producer.cpu
+            loader = host.producer.below if reading.workers else host.producer.cpu
+            self._loader_cpu_s.add(loader * seconds, batches)
+            busy += loader
         self._cores.add((busy + max(0.0, host.cores - host.cpu)) * seconds, seconds)
 
     def _fade(self, keep: float) -> None:

@@ -68,6 +68,8 @@ class ProcessReading:
     """GPU memory, all devices; 0 where it is not told, as inside most containers."""
     gpus: Annotated[tuple[Whole, ...], FEW] = ()
     """The GPUs (`GpuReading.index`) that it computes on; empty where that is not told."""
+    below: Number = 0.0
+    """Cores that the processes below it kept busy, of `cpu`: a loader's workers."""
 
 
 @dataclass(frozen=True)
