@@ -77,7 +77,7 @@ def test_the_next_is_started_early_for_each_that_is_about_to_end() -> None:
     places.add("abcdef")
     assert places.start() == ["a", "b"] and places.look_s == 0.0
     places.known = [Leaver("a", 1.0, 0.1), Leaver("b", 1.0, 0.1)]
-    assert places.start_early() == [] and places.look_s == 2.0, "how long a start takes was not seen yet"
+    assert places.start_early() == [] and places.look_s == 0.5, "how long a start takes was not seen yet"
     places.now_s = 3.0
     places.attached("a")
     places.now_s = 9.0
@@ -106,6 +106,21 @@ def test_the_next_is_started_early_for_each_that_is_about_to_end() -> None:
     places.end("c")
     assert places.start() == ["f"]
     assert places.look_s is None
+
+
+def test_what_is_not_known_yet_is_looked_for_soon_at_first_and_then_seldom() -> None:
+    """An epoch may be as short as two seconds, and a training without an end goes on for days."""
+    places = Knowing(1)
+    places.add("ab")
+    places.start()
+    places.attached("a")
+    places.known = [Leaver("a", math.inf, math.inf)]
+    asked = []
+    while places.now_s < 60:
+        assert places.start_early() == [] and places.look_s is not None
+        asked.append(places.look_s)
+        places.now_s += places.look_s
+    assert asked[:4] == [0.5] * 4 and asked[-1] == 2.0 and asked == sorted(asked)
 
 
 def test_nobody_is_started_early_where_nothing_is_known_or_trials_are_being_stopped() -> None:

@@ -187,8 +187,13 @@ def test_the_next_trial_is_started_within_the_last_epoch_of_the_one_before_it() 
     """As late as its start allows, be the plan's end of it past; its place is not another's when it is free."""
     world, name = early_world()
     assert world.places.start_early() == []
-    until_s = 3.0 * 1.1 + 0.2 - 2 * 0.2
-    assert world.places.look_s == pytest.approx(until_s / 2), "half of the time until it is started"
+    assert world.places.look_s == pytest.approx(0.5), "of its first batches little is learnt"
+    world.now_s, world.left[name] = 1.0, 3000.0 - 800 / 1.1
+    assert world.places.start_early() == []
+    assert world.places.look_s == pytest.approx(0.5), "a quarter of what has been seen is less"
+    world.now_s = 3.0
+    assert world.places.start_early() == []
+    assert world.places.look_s == pytest.approx(3.0 / 4)
     world.now_s, world.left[name] = 3.3, 700.0
     assert world.places.start_early() == [], "700 samples take 0.7 s at least"
     assert world.places.look_s == pytest.approx(0.5)

@@ -123,7 +123,10 @@ class Places:
         known = None if self._leaving or not self._waiting else self._leavers()
         if known is None:
             return early
-        self._look_at_s = self._clock() + SELDOM_S
+        now_s = self._clock()
+        # at first soon: an epoch may be as short as two seconds, and of its first batches little is learnt
+        known_for_s = (now_s - max(self._began_s.values(), default=now_s)) / 4
+        self._look_at_s = now_s + min(SELDOM_S, max(AGAIN_S, known_for_s))
         leavers = sorted(known, key=lambda leaver: leaver.left_s)[len(self._early) :]
         for name, leaver in zip(self._in_line(), leavers, strict=False):
             start_s = self._start_s(name)
@@ -133,7 +136,7 @@ class Places:
             wait_s = leaver.left_s - min(LEAD * start_s, soon_s)
             if wait_s > 0:
                 # half of the time: what was predicted may be too late, and is better known then
-                self._look_at_s = self._clock() + min(SELDOM_S, max(AGAIN_S, wait_s / 2))
+                self._look_at_s = now_s + min(SELDOM_S, max(AGAIN_S, min(wait_s / 2, known_for_s)))
                 break
             if not self._fit([*early, name]):
                 break
@@ -142,7 +145,7 @@ class Places:
             self._waiting.remove(name)
         self._early += early
         self._taken.update(early)
-        self._began_s |= dict.fromkeys(early, self._clock())
+        self._began_s |= dict.fromkeys(early, now_s)
         return early
 
     def _leavers(self) -> Iterable[Leaver] | None:

@@ -130,6 +130,7 @@ class _Run(Places):
         self._changed = threading.Event()
         self._next_s = time.monotonic()
         self._ends = Remaining()
+        self._streams: dict[str, str] = {}
 
     def start(self) -> list[str]:
         """Return the trials that start now; one that is too large for all of the memory runs alone."""
@@ -149,7 +150,7 @@ class _Run(Places):
     def _leavers(self) -> list[Leaver] | None:
         if self._way.way in PRIVATE:
             return None
-        known = self._ends.of({name: trial.report.get("stream", "") for name, trial in self.running.items()})
+        known = self._ends.of({name: self._streams[name] for name in self.running})
         return [known.get(name) or Leaver(name, math.inf, math.inf) for name in self.running]
 
     def _start_s(self, name: str) -> float:
@@ -178,6 +179,7 @@ class _Run(Places):
         gate = self.gates[name].path if name in self.gates else None
         told = each.planned(name, stream, self._way.threads[name], gate)
         trial = self.running[name] = launch(told, outlet_here(name))
+        self._streams[name] = stream  # its own report says so a moment later
         trial.listen(lambda *_: self._changed.set())
         return trial
 

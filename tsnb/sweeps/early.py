@@ -48,7 +48,7 @@ class LivePlaces(Places):
         if list_gpus(_gpus):
             return None
         trials = self._running()
-        known = self._ends.of({trial.name: trial.report.get("stream", "") for trial in trials})
+        known = self._ends.of({trial.name: _stream_of(trial) for trial in trials})
         return [known.get(trial.name) or Leaver(trial.name, math.inf, math.inf) for trial in trials]
 
     def _start_s(self, name: str) -> float:
@@ -59,3 +59,8 @@ class LivePlaces(Places):
         sizes = [found.most_bytes for trial in self._running() if trial.pid and (found := held(trial.pid))]
         free = free_memory()
         return bool(sizes) and (free is None or free.size >= SAFE * len(names) * max(sizes))
+
+
+def _stream_of(trial: Trial) -> str:
+    """Return what it says that it takes, or what it was told to take before it has said so; empty: not known."""
+    return str(trial.report.get("stream", "")) or trial.life.plan.options.producer or ""
