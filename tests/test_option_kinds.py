@@ -24,7 +24,7 @@ def sizes() -> Iterator[tuple[str, Kind]]:
             if kind is not None and "GiB" in kind.metavar:
                 yield f"{of.__name__}.{each.name}", kind
     for name in asked.__all__:
-        if "B" in getattr(asked, name).metavar:
+        if "B" in getattr(getattr(asked, name), "metavar", ""):
             yield f"asked.{name}", getattr(asked, name)
 
 

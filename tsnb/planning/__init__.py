@@ -15,7 +15,6 @@
 | `places` | where each of them runs, and why, in words |
 | `oversize` | what a trial can do that is larger than the memory, in words |
 | `conducting` | carries a way out |
-| `remaining` | when those that run end, as is seen of them |
 
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.
 """

@@ -14,6 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from tsnb.experiments.board import launch, stop_together
+from tsnb.experiments.remaining import Remaining
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
@@ -23,7 +24,6 @@ from tsnb.planners.fluid import Job
 from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import fit_devices
 from tsnb.planners.timeline import Span
-from tsnb.planning.remaining import Remaining
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve

@@ -12,12 +12,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
+from tsnb.experiments.remaining import Remaining
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import held
 from tsnb.planners.queueing import Leaver, Places
-from tsnb.planning.remaining import Remaining
 
 __all__ = ["LivePlaces"]
 

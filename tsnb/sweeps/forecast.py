@@ -19,6 +19,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.board import launch, trials
 from tsnb.experiments.engine import ThisMachine, engine_of
 from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.remaining import Remaining
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
@@ -28,7 +29,6 @@ from tsnb.planning.choices import too_large
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
 from tsnb.planning.profiling import Silent, Start, profile_name
-from tsnb.planning.remaining import Remaining
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor

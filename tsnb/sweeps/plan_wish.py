@@ -7,13 +7,15 @@ import operator
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.machine.placement import known_devices
 from tsnb.planners.strategies import Strategy
-from tsnb.planning.choices import Choices, read_choices, strategies
 from tsnb.sweeps.spaces import require_no_name
 from tsnb.sweeps.wall_clock import read_until
+
+if TYPE_CHECKING:
+    from tsnb.planning.choices import Choices
 
 __all__ = ["PlanWish", "read_threads"]
 
@@ -65,7 +67,11 @@ class PlanWish:
         on = _read_devices(device) if isinstance(device, LISTS) else ()
         require_no_name(choose or {})
         taken = {**dict.fromkeys(given, "given for all trials"), **dict.fromkeys(swept, "swept over")}
-        chosen = read_choices(choose or {}, taken, _instead)
+        chosen: Choices = ()
+        if choose:
+            from tsnb.planning.choices import read_choices  # needs torch
+
+            chosen = read_choices(choose, taken, _instead)
         for name, asked, values in (("threads", threads, several), ("device", device, on)):
             if values and until is None and not plan:
                 what = "numbers" if name == "threads" else "devices"
@@ -109,6 +115,8 @@ class PlanWish:
         Args:
             threads: Torch threads of a trial, where the plan does not choose them.
         """
+        from tsnb.planning.choices import strategies  # needs torch
+
         return strategies(self.choose, self.threads, threads)
 
 
