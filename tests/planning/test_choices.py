@@ -201,7 +201,7 @@ def test_a_cell_takes_what_is_chosen_for_a_variable_that_it_reads() -> None:
         cell = "import tsnb\nassert limit\ntaken = [len(rows) for (rows,) in tsnb.attach()], limit\n"
         first = run_cell("first", cell, {"limit": "1GiB"}, producer="first").wait()
     with pytest.raises(TypeError, match="reads no variable 'limits'"):
-        tsnb.plan({"one": first}, loader=None, choose={"limits": [None]})
+        tsnb.plan({"one": first}, loader=[], choose={"limits": [None]})
     found = tsnb.plan({"one": first}, loader=loader, choose=CHOOSE, seconds=0.2)
     assert "one is not run with limit=None: it failed while it was profiled" in found.text
     assert found.run(name="numbers")["one"]["taken"] == ([4] * 100, "2GiB")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import tsnb
 from tests.promises import HANG_S
 from tests.sweeps.conftest import sweep_in_terminal
+from tsnb.planners import queueing
 
 SOURCE = """
 def train(width, limit=None, device=None, epochs=2):
@@ -74,9 +76,12 @@ def train(fragile):
 @pytest.mark.slow
 @pytest.mark.system
 def test_a_trial_that_dies_beside_others_is_profiled_again_alone(
-    numbers: Any, capsys: pytest.CaptureFixture[str]
+    numbers: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The system may have killed it for the memory of another: by itself it is seen, and nothing is assumed of it."""
+    monkeypatch.setattr(
+        queueing, "LEAD", -math.inf
+    )  # nobody is started early, and waits beside one that trains
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(FRAGILE, made)
     sweep = tsnb.sweep(made["train"], grid={"fragile": [0, 1, 2]}, plan=True, at_once=1, name="t")
