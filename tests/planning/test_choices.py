@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.terminal import in_terminal
 from tsnb.errors import TsnbError
 from tsnb.experiments.cells import run_cell
 from tsnb.planners.fluid import Job, LoaderCost
@@ -172,15 +170,7 @@ def test_the_command_line_leaves_values_to_the_plan(tmp_path: Path) -> None:
     """`tsnb plan --choose limit=None,2GiB --run --json`."""
     (tmp_path / "chosen.py").write_text(SOURCE)
     words = "plan chosen:numbers --trial chosen:train width=4 --trial chosen:train width=8 --seconds 0.2"
-    done = subprocess.run(
-        [sys.executable, "-m", "tsnb", *words.split(), "--choose", "limit=None,2GiB", "--run", "--json"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}", "TSNB_PROJECT_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = in_terminal(tmp_path, f"{words} --choose limit=None,2GiB --run --json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [

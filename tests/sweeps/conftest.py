@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,16 +45,3 @@ def nothing_goes_on() -> Iterator[None]:
     """End this test's trials with it."""
     yield
     trials.clear()
-
-
-def sweep_in_terminal(folder: Path, target: str, words: str) -> subprocess.CompletedProcess[str]:
-    """Run `tsnb sweep` of a function of a module in that folder, which is its project, too."""
-    return subprocess.run(
-        [sys.executable, "-m", "tsnb", "sweep", target, *words.split()],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": f"{folder}:{os.getcwd()}", "TSNB_PROJECT_DIR": str(folder)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 
 import tsnb
 from tests.promises import HANG_S
-from tests.sweeps.conftest import sweep_in_terminal
+from tests.terminal import in_terminal
 from tsnb.planners import queueing
 
 SOURCE = """
@@ -116,14 +115,13 @@ def test_the_command_line_leaves_values_and_devices_to_the_plan(numbers: Any, tm
     """`tsnb sweep --plan --device cpu, --choose limit=None,2GiB`; without a plan it says what to do."""
     (tmp_path / "chosen.py").write_text(SOURCE)
 
-    run = partial(sweep_in_terminal, tmp_path, "chosen:train")
-
-    line = f"--stream {numbers.name} --grid width=4,8 --device cpu, --choose limit=None,2GiB --name p --json"
-    done = run(f"{line} --plan")
+    given = "--grid width=4,8 --device cpu, --choose limit=None,2GiB --name p --json"
+    line = f"sweep chosen:train --stream {numbers.name} {given}"
+    done = in_terminal(tmp_path, f"{line} --plan")
     _, *ends = [json.loads(row) for row in done.stdout.splitlines()]
     assert {end["trial"]: end["state"] for end in ends} == {"p-width4": "done", "p-width8": "done"}, (
         done.stderr
     )
     assert "p-width8 is not run with limit=None" in done.stderr and "device=cpu each" in done.stderr
-    refused = run(line)
+    refused = in_terminal(tmp_path, line)
     assert refused.returncode == 1 and "Add plan=True (--plan)" in refused.stderr

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,7 +18,7 @@ import pytest
 
 import tsnb
 from tests.reports.made import consumer, reading
-from tests.sweeps.conftest import sweep_in_terminal
+from tests.terminal import in_terminal
 from tsnb.errors import TsnbError
 from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
@@ -764,15 +760,14 @@ def test_the_command_line_profiles_with_each_number_of_threads(numbers: Any, tmp
     source = SOURCE.replace("return taken", "import torch; tsnb.log(threads=torch.get_num_threads())")
     (tmp_path / "threaded.py").write_text(source, encoding="utf-8")
 
-    run = partial(sweep_in_terminal, tmp_path, "threaded:train")
-
-    line = f"--stream {numbers.name} --grid ms=1.0,2.0 --grid epochs=2 --threads 1,2 --name p --json"
-    done = run(f"{line} --plan")
+    given = "--grid ms=1.0,2.0 --grid epochs=2 --threads 1,2 --name p --json"
+    line = f"sweep threaded:train --stream {numbers.name} {given}"
+    done = in_terminal(tmp_path, f"{line} --plan")
     began, *ends = [json.loads(row) for row in done.stdout.splitlines()]
     assert [end["state"] for end in ends] == ["done", "done"], done.stderr
     assert {end["metrics"]["threads"] for end in ends} <= {1, 2} and len(began["trials"]) == 2
     assert "each with 1 torch thread and with 2 torch threads" in done.stderr
-    refused = run(line)
+    refused = in_terminal(tmp_path, line)
     assert refused.returncode == 1 and "Add plan=True (--plan), or give one" in refused.stderr
 
 
@@ -825,16 +820,10 @@ def test_the_command_line_plans_and_says_what_it_does_not_start(
     """As lines of JSON every trial has one, or a program would wait for it; where none fits that is no success."""
     (tmp_path / "planned.py").write_text(SOURCE, encoding="utf-8")
     late = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M")
-    line = f"planned:train --stream {numbers.name} --grid epochs={epochs} --name p --plan --json --until"
-    done = subprocess.run(
-        [sys.executable, "-m", "tsnb", "sweep", *line.split(), late],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": f"{tmp_path}:{os.getcwd()}", "TSNB_PROJECT_DIR": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    line = (
+        f"sweep planned:train --stream {numbers.name} --grid epochs={epochs} --name p --plan --json --until"
     )
+    done = in_terminal(tmp_path, line, late)
     began, *ends = [json.loads(row) for row in done.stdout.splitlines()]
     assert list(began["trials"]) == [f"p-epochs{count}" for count in epochs.split(",")]
     states = {end["trial"]: end["state"] for end in ends}

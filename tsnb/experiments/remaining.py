@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Mapping
 
 from tsnb.errors import TsnbError
@@ -36,6 +37,15 @@ class Remaining:
                     if reading.epoch_batches and streams.get(consumer.name) == stream:
                         found |= self._of(consumer, reading.epoch_batches)
         return found
+
+    def leavers(self, streams: Mapping[str, str]) -> list[Leaver]:
+        """Return the same for each of them; of one that nothing is known of, that it never ends.
+
+        Args:
+            streams: As `of` takes them.
+        """
+        known = self.of(streams)
+        return [known.get(name) or Leaver(name, math.inf, math.inf) for name in streams]
 
     def _of(self, consumer: ConsumerReading, batches: int) -> dict[str, Leaver]:
         inside_s = consumer.computing_s + consumer.waiting_s + consumer.held_s

@@ -25,6 +25,7 @@ __all__ = [
     "Schedule",
     "annealed",
     "apart",
+    "fit",
     "fit_devices",
     "in_turn",
     "left_after",
@@ -131,9 +132,12 @@ def listed(
 
 def _fits(job: Job, going: Sequence[Going], feed: LoaderCost, memory_bytes: float, *, shared: bool) -> bool:
     loaders = 1 if shared else len(going) + 1
-    there = [each.job for each in going]
-    used = sum(each.memory_bytes for each in there) + job.memory_bytes + loaders * feed.memory_bytes
-    return not there or (used <= memory_bytes and fit_devices([*there, job]))
+    return not going or fit([*(each.job for each in going), job], memory_bytes - loaders * feed.memory_bytes)
+
+
+def fit(jobs: Sequence[Job], memory_bytes: float) -> bool:
+    """Tell whether trials that run at once fit so much memory, and that of the GPUs that they compute on."""
+    return sum(job.memory_bytes for job in jobs) <= memory_bytes and fit_devices(jobs)
 
 
 def fit_devices(jobs: Sequence[Job]) -> bool:

@@ -6,7 +6,6 @@ The next ones are started a moment early there (`queueing`), so that they miss n
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from tsnb.kernels.output.outlets import outlet_here
 from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job
 from tsnb.planners.queueing import Leaver, Places
-from tsnb.planners.scheduling import fit_devices
+from tsnb.planners.scheduling import fit
 from tsnb.planners.timeline import Span
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
@@ -61,7 +60,7 @@ def conduct(
     with ExitStack() as streams:
         if not apart:
             streams.enter_context(serve(loader, name=name))
-        run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes)
+        run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes, name)
         try:
             while not run.over:
                 for together in (run.start(), run.start_early() if run.look_s == 0.0 else []):
@@ -118,6 +117,7 @@ class _Run(Places):
         wanted: Mapping[str, TrialWish],
         jobs: Mapping[str, Job],
         memory_bytes: float,
+        stream: str,
     ) -> None:
         super().__init__(way.at_once, clock=time.monotonic)
         self.add(way.order)
@@ -126,11 +126,10 @@ class _Run(Places):
         self.own: dict[str, Producer] = {}
         self.gates: dict[str, Gate] = {}
         self._way, self._wanted = way, wanted
-        self._jobs, self._memory_bytes = jobs, memory_bytes
+        self._jobs, self._memory_bytes, self._stream = jobs, memory_bytes, stream
         self._changed = threading.Event()
         self._next_s = time.monotonic()
         self._ends = Remaining()
-        self._streams: dict[str, str] = {}
 
     def start(self) -> list[str]:
         """Return the trials that start now; one that is too large for all of the memory runs alone."""
@@ -150,8 +149,7 @@ class _Run(Places):
     def _leavers(self) -> list[Leaver] | None:
         if self._way.way in PRIVATE:
             return None
-        known = self._ends.of({name: self._streams[name] for name in self.running})
-        return [known.get(name) or Leaver(name, math.inf, math.inf) for name in self.running]
+        return self._ends.leavers(dict.fromkeys(self.running, self._stream))  # their own reports say so later
 
     def _start_s(self, name: str) -> float:
         return self._jobs[name].start_s
@@ -164,8 +162,7 @@ class _Run(Places):
         beside = [self._jobs[each] for each in (*self._taken, *names)]
         ended = [held(trial.pid) for trial in self.done.values() if trial.pid is not None]
         kept_bytes = sum(found.own_bytes for found in ended if found is not None)
-        used = sum(job.memory_bytes for job in beside) + kept_bytes
-        return used <= self._memory_bytes and fit_devices(beside)
+        return fit(beside, self._memory_bytes - kept_bytes)
 
     def meet(self, names: Sequence[str]) -> None:
         """Let trials that start together on one stream wait for each other at a gate."""
@@ -179,7 +176,6 @@ class _Run(Places):
         gate = self.gates[name].path if name in self.gates else None
         told = each.planned(name, stream, self._way.threads[name], gate)
         trial = self.running[name] = launch(told, outlet_here(name))
-        self._streams[name] = stream  # its own report says so a moment later
         trial.listen(lambda *_: self._changed.set())
         return trial
 

@@ -47,9 +47,7 @@ class LivePlaces(Places):
     def _leavers(self) -> list[Leaver] | None:
         if list_gpus(_gpus):
             return None
-        trials = self._running()
-        known = self._ends.of({trial.name: _stream_of(trial) for trial in trials})
-        return [known.get(trial.name) or Leaver(trial.name, math.inf, math.inf) for trial in trials]
+        return self._ends.leavers({trial.name: _stream_of(trial) for trial in self._running()})
 
     def _start_s(self, name: str) -> float:
         """Return how long a start took in the middle of those that were seen: one may have waited at a gate."""

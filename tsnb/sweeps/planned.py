@@ -23,7 +23,7 @@ from typing import Any
 
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.queueing import Leaver, Places
-from tsnb.planners.scheduling import Listed, fit_devices, left_after
+from tsnb.planners.scheduling import Listed, fit, left_after
 from tsnb.planners.strategies import Jobs, Strategy, StrategyList, fitting, most_within, on_devices, soonest
 from tsnb.planners.timeline import Span
 from tsnb.sweeps.wall_clock import clock_span
@@ -313,7 +313,7 @@ class PlannedPlaces(Places):
             if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
                 break
             there.append(self._job(name))
-            if beside and not self._holds(there):
+            if beside and not fit(there, self._conditions.memory_bytes):
                 break
             first.append(name)
         return first
@@ -342,12 +342,7 @@ class PlannedPlaces(Places):
 
     def _fit(self, names: Sequence[str]) -> bool:
         """Return whether memory, and that of GPUs, holds these and all that run."""
-        return self._holds([*self._running(self._clock()), *map(self._job, names)])
-
-    def _holds(self, jobs: Sequence[Job]) -> bool:
-        """Tell whether memory, and that of GPUs, holds these at once."""
-        used = sum(job.memory_bytes for job in jobs)
-        return used <= self._conditions.memory_bytes and fit_devices(jobs)
+        return fit([*self._running(self._clock()), *map(self._job, names)], self._conditions.memory_bytes)
 
     @property
     def late(self) -> dict[str, str]:
