@@ -129,6 +129,11 @@ class Machines:
     def ids(self) -> list[str]:
         return [str(node.node_id) for node in self.nodes]
 
+    def alive(self) -> set[str]:
+        """Return the nodes that Ray takes to be alive."""
+        ray: Any = import_module("ray")
+        return {str(node["NodeID"]) for node in ray.nodes() if node["Alive"]}
+
     def at(self, number: int) -> Any:
         """Return where an actor must be put to run on a node."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

@@ -59,7 +59,9 @@ def places(machines: Machines) -> Iterator[list[Place]]:
     made[0].end()
     with contextlib.suppress(Exception):  # it may be killed already
         machines.cluster.remove_node(machines.nodes[number], allow_graceful=False)
-    machines.nodes.pop()
+    gone = machines.nodes.pop().node_id
+    # until Ray has noticed, it puts what comes next there, where it never runs
+    until(lambda: gone not in machines.alive())
 
 
 def listens(host: str, port: int) -> bool:

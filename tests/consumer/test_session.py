@@ -213,6 +213,26 @@ def test_paused_it_takes_nothing_the_others_go_on_and_later_it_gets_each_sample_
 
 
 @pytest.mark.system
+def test_it_pauses_at_the_very_next_batch_though_it_has_looked_just_before() -> None:
+    """Whoever is told that a trial is paused may rely on it."""
+    with tsnb.serve(loader(), name="s", seed=1), tsnb.attach("one", "s") as consumer:
+        steps = iter(consumer)
+        next(steps)
+        for _ in range(5):
+            resumed = threading.Event()
+
+            def resume(resumed: threading.Event = resumed) -> None:
+                resumed.set()
+                pause("s", "one", on=False)
+
+            pause("s", "one")
+            threading.Timer(0.1, resume).start()
+            next(steps)
+            assert resumed.is_set()
+            time.sleep(0.002)
+
+
+@pytest.mark.system
 def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> None:
     """With the way out."""
     with tsnb.serve(loader(), name="s", window=4, rubber_band=0.0):

@@ -31,8 +31,9 @@ from tsnb.wire import messages as ms
 
 __all__ = ["Line"]
 
-LOOK_S = 0.05
-"""How often it is looked, before a batch is given, whether somebody wants it to pause: a look is a system call."""
+LOOK_S = 0.001
+"""How often it is looked, before a batch is given, whether somebody wants it to pause. A look is a system call: steps
+of less time than this do not pay for it each time, and all others pause at the very next batch."""
 RANKS_S = 30.0
 """Ranks that are started together attach within seconds of each other."""
 WANTS_BYTES = 100_000
