@@ -1,15 +1,16 @@
 """Does `tsnb.plan` foretell how long several unequal trials take, and does it choose well?
 
 What is isolated: mixes of two to four unequal trials, networks of one thread each, on four kinds of loader with one
-worker. Each mix is planned once, and then every way of the table is really run.
+worker. Each mix is planned once, and then every way of the table is really run, `--rounds` times in turn.
 
     jpeg     decodes a photo: the loader sets the pace of small trials
     large    600 kB a sample: copying counts
     tiny     a few numbers a sample: nearly all is the loops' own time
     read     waits for a disk that serves one read at a time, so a second loader slows the first
 
-`off` is foretold over measured; `regret` is how much longer the chosen way took than the one that turned out best (ways
-with the same schedule are one, with the mean of their times).
+`off` is foretold over the median of the rounds, intervals are held against each run; `regret` is how much longer the
+chosen way took than the one that turned out best, in medians (ways with the same schedule are one, with all of their
+runs).
 `left` is how far off `trial.eta` was when a quarter of a trial was done, of the time that it took from there.
 
 With `--twelve` instead: twelve unequal trials on the photos, three ways: one after the other with a loader each and all
@@ -56,7 +57,8 @@ FEATURES = 1024
 """So many numbers of a sample are trained on."""
 WIDTHS = {"small": 64, "middle": 768, "wide": 2048}
 READ_S = 0.002
-LOOK_S = 0.1
+LOOK_S = 0.25
+"""How often what is left is asked for: each look costs the notebook's process a few milliseconds of the cores."""
 _numbers = iter(range(1_000_000))
 
 
@@ -145,12 +147,18 @@ class Row:
     foretold_s: float
     low_s: float
     high_s: float
-    measured_s: float
+    runs_s: tuple[float, ...]
+    """Measured, in each round."""
     chosen: bool
     left_off: tuple[float, ...] = ()
     """How far off what was left was at a quarter of each trial, as a share."""
     same_as: str = ""
     """The way that has the same schedule, as the plan says: two runs of one choice; empty: none has."""
+
+    @property
+    def measured_s(self) -> float:
+        """The median of the rounds."""
+        return statistics.median(self.runs_s)
 
     @property
     def off(self) -> float:
@@ -189,41 +197,46 @@ class _Watch:
 
 
 def rows_of(
-    name: str, mix: Mix, gate: Path, scale: float, seconds: float, only: Sequence[str] = ()
+    name: str, mix: Mix, gate: Path, scale: float, seconds: float, rounds: int, only: Sequence[str] = ()
 ) -> list[Row]:
-    """Plan a mix, and then really run every way of it, or some."""
+    """Plan a mix, and then really run every way of it, or some, several times."""
     trials = {
         f"{width}{epochs}-{number}": (train, {"width": WIDTHS[width], "epochs": epochs})
         for number, (width, epochs) in enumerate(mix.trials)
     }
     told = tsnb.plan(trials, loader=mix.loader(gate, scale), seconds=seconds)
     print(told, file=sys.stderr, flush=True)
-    rows = []
-    for way in [way for way in told.ways if not only or way.way in only]:
+    ways = [way for way in told.ways if not only or way.way in only]
+    took: dict[str, list[float]] = {way.way: [] for way in ways}
+    off: dict[str, list[float]] = {way.way: [] for way in ways}
+    for way in ways * rounds:
         watch, began = _Watch(), time.perf_counter()
         done = replace(told, choice=way).run(name=f"planned{next(_numbers)}")
-        took_s = time.perf_counter() - began
+        took[way.way].append(time.perf_counter() - began)
         if failed := [trial for trial in done.values() if trial.state != "done"]:
             raise SystemExit(f"{failed[0].name} {failed[0].state}: {failed[0].logs()}")
-        off = watch.close(list(done.values()))
-        chosen, twin = way is told.choice, same_as(way, told.ways)
-        rows.append(Row(name, way.way, way.makespan_s, *way.interval_s, took_s, chosen, off, twin))
+        off[way.way] += watch.close(list(done.values()))
         tsnb.trials.clear()
+    rows = []
+    for way in ways:
+        runs, left = tuple(took[way.way]), tuple(off[way.way])
+        twin = same_as(way, told.ways)
+        rows.append(Row(name, way.way, way.makespan_s, *way.interval_s, runs, way is told.choice, left, twin))
     return rows
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as Markdown."""
     lines = [
-        "| mix | way | foretold s | four times in five | measured s | off | |",
-        "|---|---|--:|--:|--:|--:|---|",
+        "| mix | way | foretold s | four times in five | measured s | lowest to highest | off | |",
+        "|---|---|--:|--:|--:|--:|--:|---|",
     ]
     for row in rows:
         said = ["chosen"] * row.chosen + [f"the same as {row.same_as}"] * bool(row.same_as)
         mark = ", ".join(said)
         lines.append(
             f"| {row.mix} | {row.way} | {row.foretold_s:.1f} | {row.low_s:.1f}-{row.high_s:.1f} | "
-            f"{row.measured_s:.1f} | {row.off:+.0%} | {mark} |"
+            f"{row.measured_s:.1f} | {min(row.runs_s):.1f}-{max(row.runs_s):.1f} | {row.off:+.0%} | {mark} |"
         )
     return "\n".join(lines)
 
@@ -231,19 +244,21 @@ def table(rows: Sequence[Row]) -> str:
 def verdict(rows: Sequence[Row]) -> str:
     """Say how near the figures are, how often their intervals hold, and what choosing cost."""
     off = [abs(row.off) for row in rows]
-    inside = sum(row.low_s <= row.measured_s <= row.high_s for row in rows)
+    runs = [(row, run_s) for row in rows for run_s in row.runs_s]
+    inside = sum(row.low_s <= run_s <= row.high_s for row, run_s in runs)
+    near = sum(each <= 0.15 for each in off)
     regrets = []
     for mix in dict.fromkeys(row.mix for row in rows):
         took: dict[str, list[float]] = {}  # ways with one schedule are one choice, run several times
         for row in (row for row in rows if row.mix == mix):
-            took.setdefault(row.same_as or row.way, []).append(row.measured_s)
-        each = {way: statistics.fmean(seconds) for way, seconds in took.items()}
+            took.setdefault(row.same_as or row.way, []).extend(row.runs_s)
+        each = {way: statistics.median(seconds) for way, seconds in took.items()}
         if chosen := [row.same_as or row.way for row in rows if row.mix == mix and row.chosen]:
             regrets.append(each[chosen[0]] / min(each.values()) - 1)
     left = [abs(each) for row in rows for each in row.left_off]
     said = (
-        f"Median {statistics.median(off):.0%} off, most {max(off):.0%} (the aim: 8% and 15%); {inside} of {len(rows)} "
-        "within their interval."
+        f"Median {statistics.median(off):.0%} off, most {max(off):.0%} (the aim: 8% and 15%), {near} of {len(off)} "
+        f"within 15%; {inside} of {len(runs)} runs within their interval."
     )
     if regrets:
         middle, most = statistics.median(regrets), max(regrets)
@@ -321,7 +336,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", type=float, default=1.0, help="so many times as many samples (1)")
     parser.add_argument("--twelve", action="store_true", help="twelve unequal trials in three ways, instead")
     parser.add_argument("--at-once", type=int, help="of the twelve in a sweep, at most; by default all")
-    parser.add_argument("--rounds", type=int, default=3, help="of the twelve (3)")
+    parser.add_argument("--rounds", type=int, default=3, help="so often each way is run (3)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--quick", action="store_true", help="one mix, short: only to see that it works")
     given = parser.parse_args(arguments)
@@ -347,10 +362,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             mixes, scale, seconds = (
                 (["tiny, two"], 0.05, 0.2) if given.quick else (given.mix, given.scale, 1.5)
             )
+            rounds = 1 if given.quick else given.rounds
             rows = [
-                row for name in mixes for row in rows_of(name, MIXES[name], gate, scale, seconds, given.way)
+                row
+                for name in mixes
+                for row in rows_of(name, MIXES[name], gate, scale, seconds, rounds, given.way)
             ]
-            print(f"{cores} cores\n\n{table(rows)}\n\n{verdict(rows)}")
+            print(f"{cores} cores, medians of {rounds}\n\n{table(rows)}\n\n{verdict(rows)}")
             kept = [asdict(row) for row in rows]
     if given.json:
         given.json.write_text(json.dumps(kept))

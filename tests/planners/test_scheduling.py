@@ -20,6 +20,7 @@ from tsnb.planners.scheduling import (
     listed,
     soonest_s,
     spread,
+    staggered,
 )
 
 FREE = LoaderCost(0.0, 0.0, 0.0)
@@ -55,6 +56,16 @@ def test_paces_by_hand() -> None:
     ends = apart(two, LoaderCost(0.0, 0.002, 0.0), 1).ends_s
     assert ends == pytest.approx({"fast": 6.0, "slow": 8.0})
     assert in_turn(two, LoaderCost(0.0, 0.002, 0.0), 1).makespan_s == pytest.approx(8.0)
+
+
+def test_loaders_of_their_own_are_served_one_after_the_other() -> None:
+    """One process serves them: each trial starts when its stream is there."""
+    feed = LoaderCost(0.001, 0.0, 0.0, fill_s=0.5, serve_s=0.2)
+    three = [job(name, 1000, 1.0) for name in "abc"]
+    found = apart(three, feed, 8)
+    assert found.starts_s == pytest.approx({"a": 0.0, "b": 0.2, "c": 0.4})
+    assert found.ends_s == pytest.approx({"a": 1.5, "b": 1.7, "c": 1.9})
+    assert staggered(three, feed, 8)[0].ends_s == pytest.approx(found.ends_s)
 
 
 def test_places_memory_and_starts_are_kept() -> None:

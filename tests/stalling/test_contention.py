@@ -53,6 +53,7 @@ def test_a_lock_between_two_loaders_is_noticed_and_their_memory_counted(tmp_path
     assert found.lone_s > 0.0
     assert 64 << 20 <= found.memory_bytes < 400 << 20
     assert found.fill_s > 0.0  # a worker starts, and draws its 64 MiB
+    assert 0.0 < found.serve_s <= found.fill_s
 
 
 def test_two_that_take_no_longer_than_one_do_not_hold_each_other_up() -> None:

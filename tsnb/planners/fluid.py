@@ -114,6 +114,8 @@ class LoaderCost:
     """Samples in an epoch, on one stream: who comes in the middle of one waits for the next; 0: nobody waits."""
     fill_s: float = 0.0
     """Seconds until its first batches go at its pace: a start of workers, memory that is new. CPU time, too."""
+    serve_s: float = 0.0
+    """Seconds of that until there is a stream: of several loaders one after the other, as one process serves them."""
 
     def first_of(self, job: Job) -> Job:
         """Return a trial that is the first on a loader: its batches are there only when that has started."""

@@ -182,8 +182,8 @@ def in_turn(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> Schedule:
 
 
 def apart(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> Schedule:
-    """Return all at once, as far as memory allows, with a loader each."""
-    return listed(jobs, feed, cores, memory_bytes=memory_bytes, shared=False)
+    """Return all at once, as far as memory allows, with a loader each: each starts when its stream is there."""
+    return listed(jobs, feed, cores, memory_bytes=memory_bytes, shared=False, apart_s=feed.serve_s)
 
 
 def staggered(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> tuple[Schedule, float]:
@@ -197,7 +197,10 @@ def staggered(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> tuple[Sche
     order = sorted(jobs, key=lambda job: -job.samples * max(job.step_s + feed.taking_s, feed.wall_s))
     alone_s = in_turn(order[:1], feed, cores).makespan_s
     tried = [
-        (listed(order, feed, cores, shared=False, apart_s=share * alone_s), share * alone_s)
+        (
+            listed(order, feed, cores, shared=False, apart_s=max(feed.serve_s, share * alone_s)),
+            share * alone_s,
+        )
         for share in OFFSETS
     ]
     return min(tried, key=lambda found: found[0].makespan_s)

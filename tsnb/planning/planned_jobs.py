@@ -95,6 +95,7 @@ def feeds(
         disk,
         epoch_samples=epoch_samples,
         fill_s=held_up.fill_s,
+        serve_s=held_up.serve_s,
     )
     return own, replace(own, lone_s=0.0)
 

@@ -39,6 +39,8 @@ class LoaderContention:
     """Memory of its workers and of its arena alone."""
     fill_s: float = 0.0
     """Seconds that its first batches take longer than later ones: a start of workers, memory that is new."""
+    serve_s: float = 0.0
+    """Seconds of that until there is a stream, in the process that serves: of several loaders one after the other."""
 
 
 class _Both(Continued):
@@ -99,7 +101,7 @@ def contention(loader: Any, alone: Loading, seconds: float) -> LoaderContention:
     two_s = counted.each(counted.wall_s - counted.no_core_s)
     memory_bytes = (workers_bytes + sum(arenas)) / 2
     fill_s = max(0.0, first.took_s - first.samples * alone.wall_s)
-    return LoaderContention(lone_of(two_s, alone), memory_bytes, fill_s)
+    return LoaderContention(lone_of(two_s, alone), memory_bytes, fill_s, min(fill_s, first.serve_s))
 
 
 def lone_of(two_s: float, alone: Loading) -> float:

@@ -50,6 +50,8 @@ class Served:
     """So many were taken first..."""
     took_s: float
     """... in so many seconds, from before there was a producer."""
+    serve_s: float
+    """Seconds of that until there was one."""
 
 
 @contextmanager
@@ -72,10 +74,11 @@ def served(loader: Any, seconds: float) -> Iterator[Served]:
         serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S) as producer,
         attach("stalls", name) as consumer,
     ):
+        serve_s = time.perf_counter() - began_s
         stream = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)
         samples, first_s = 0, time.perf_counter()
         for number, batch in enumerate(stream):
             samples += rows(batch)
             if number >= WARM_UP or time.perf_counter() - first_s > LONGEST * seconds:
                 break
-        yield Served(stream, producer, samples, time.perf_counter() - began_s)
+        yield Served(stream, producer, samples, time.perf_counter() - began_s, serve_s)
