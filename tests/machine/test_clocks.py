@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
 from tsnb.machine import clocks
-from tsnb.machine.cores import available_cores
+from tsnb.machine.cores import available_cores, cores_busy_s
 from tsnb.machine.processes import children_of
 
 
@@ -55,3 +56,33 @@ def test_losing_its_core_at_any_moment_makes_a_sample_neither_cheaper_nor_dearer
     began_s = clocks.cost_clock()
     now_s += 0.001
     assert clocks.cost_clock() - began_s == pytest.approx(0.001)
+
+
+@pytest.mark.system
+def test_other_programs_are_told_from_this_one_and_from_those_that_belong_to_it() -> None:
+    """What this process and those below it compute is no other's, nor what is named; all the rest is."""
+    spins = [sys.executable, "-c", "import time\nwhile time.process_time() < 60: pass"]
+    orphans = f"import subprocess; print(subprocess.Popen({spins}, stdout=subprocess.DEVNULL).pid)"
+    orphan = psutil.Process(int(subprocess.check_output([sys.executable, "-c", orphans])))
+    with subprocess.Popen(spins) as process:
+        below = psutil.Process(process.pid)
+        try:
+            named, unnamed = clocks.OthersClock(), clocks.OthersClock()
+            named.look([orphan.pid])
+            unnamed.look()
+            busy_s, below_s, orphan_s = cores_busy_s(), _spent_s(below), _spent_s(orphan)
+            while min(_spent_s(below) - below_s, _spent_s(orphan) - orphan_s) < 0.5:
+                time.sleep(0.05)
+            found_s, all_s, now_s = named.look([orphan.pid]), unnamed.look(), cores_busy_s()
+            assert busy_s is not None and now_s is not None
+            assert all_s - found_s == pytest.approx(_spent_s(orphan) - orphan_s, abs=0.2)
+            ours_s = _spent_s(below) - below_s + _spent_s(orphan) - orphan_s
+            assert found_s < now_s - busy_s - ours_s + 0.2
+        finally:
+            process.kill()
+            orphan.kill()
+
+
+def _spent_s(process: psutil.Process) -> float:
+    spent = process.cpu_times()
+    return float(spent.user + spent.system)

@@ -40,6 +40,8 @@ class Loader:
         self.noise, self.noisy_until_s, self.lucky = 0.0, 0.0, 1.0  # of one measurement of 3 s
         self.most_bytes = 0.0
         self.numbers: list[Crew] = []
+        self.others: Callable[[float], float] = lambda _: 0.0  # cores that other programs have, by time
+        self.others_s = 0.0
 
     def run(self, tuner: Tuner, seconds: float) -> None:
         for _ in range(int(seconds / 0.25)):
@@ -52,6 +54,9 @@ class Loader:
                 * (self.ahead_helps if self.prefetch > 2 else 1.0)
                 * self.luck.uniform(0.98, 1.02)
             )
+            others = self.others(self.time_s)
+            self.others_s += 0.25 * others
+            gives *= 1.0 - 0.7 * others / max(1, self.cores)
             got = min(gives, self.wanted)
             self.time_s += 0.25
             self.batches += 0.25 * got
@@ -82,6 +87,7 @@ class Loader:
                     self.cores,
                     self.short,
                     handing_over,
+                    self.others_s,
                 )
             )
             if told is not None:
@@ -192,6 +198,29 @@ def test_a_change_starts_the_climb_again() -> None:
     loader.pace = lambda n: 5.0 * min(n, 8)
     loader.run(tuner, 60)
     assert loader.workers == 8
+
+
+@pytest.mark.parametrize("came_s", [0.0, 2.0, 4.5, 6.0, 8.5, 12.0])
+@pytest.mark.parametrize("lasted_s", [2.0, 5.0, 8.0, 30.0])
+@pytest.mark.parametrize("name", ["two cores", "a disk"])
+def test_a_program_that_takes_the_cores_meanwhile_decides_nothing(
+    name: str, came_s: float, lasted_s: float
+) -> None:
+    """Whether it is there for the first measurement, for one on trial, or for several: the number is as good."""
+    pace = PIPELINES[name]
+    loader, tuner = Loader(pace), Tuner(MOST)
+    loader.cores = 2
+    loader.others = lambda time_s: 2.0 if came_s <= time_s < came_s + lasted_s else 0.0
+    loader.run(tuner, came_s + lasted_s + 90)
+    assert pace(loader.workers) >= 0.95 * max(pace(n) for n in range(1, MOST + 1))
+
+
+def test_programs_that_stay_do_not_stop_a_climb() -> None:
+    """Beside them it is as without them."""
+    loader, tuner = Loader(PIPELINES["two cores"]), Tuner(MOST)
+    loader.cores, loader.others = 2, lambda time_s: 1.0
+    loader.run(tuner, 60)
+    assert (loader.workers, tuner.resting) == (2, True)
 
 
 def test_uneven_samples_are_evened_out_by_working_further_ahead() -> None:

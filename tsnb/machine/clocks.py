@@ -12,11 +12,13 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
+from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import HAS_PROC, children_of, use_of
 
-__all__ = ["cost_clock", "cpu_here_s", "cpu_s", "thread_cpu_s", "threads", "waited_s"]
+__all__ = ["OthersClock", "cost_clock", "cpu_here_s", "cpu_s", "thread_cpu_s", "threads", "waited_s"]
 
 
 def cpu_s(pid: int) -> float | None:
@@ -38,6 +40,33 @@ def cpu_here_s() -> float:
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     living = [use_of(pid) for pid in children_of(os.getpid())]
     return time.process_time() + ended.ru_utime + ended.ru_stime + sum(use.cpu_s for use in living if use)
+
+
+class OthersClock:
+    """CPU seconds that other programs have on the cores that this process may use."""
+
+    def __init__(self) -> None:
+        self._others_s = 0.0
+        self._seen: tuple[float, float, dict[int, float]] | None = None
+
+    def look(self, ours: Iterable[int] = ()) -> float:
+        """Return those since the first look, to some hundredths; always 0 where the system does not tell.
+
+        Args:
+            ours: Processes that are no others, with all below them, beside this process and all below it.
+        """
+        busy_s, here_s, below = cores_busy_s(), cpu_here_s(), set(children_of(os.getpid()))
+        apart = {os.getpid(), *below}
+        pids = {each for pid in set(ours) - apart for each in (pid, *children_of(pid, apart))}
+        theirs = {pid: use.cpu_s for pid in pids if (use := use_of(pid))}
+        if busy_s is not None and self._seen is not None:
+            busy_before_s, here_before_s, before = self._seen
+            ours_s = (
+                here_s - here_before_s + sum(theirs[pid] - before.get(pid, theirs[pid]) for pid in theirs)
+            )
+            self._others_s += busy_s - busy_before_s - ours_s
+        self._seen = None if busy_s is None else (busy_s, here_s, theirs)
+        return self._others_s
 
 
 def threads() -> set[int]:

@@ -20,6 +20,9 @@ Seeds by batch make both invisible in the data, and the grid is small, so no lea
   later; workers that have gone past it are made fewer at once. Workers that grow (they leak) are replaced by as many
   new ones while both still fit, with what leaks until the former ones have gone: as long as that took the last time.
 - Where the system says that memory is short, workers become fewer at the next look, and none is added for `CALM_S`.
+- Other programs on these cores make a pace smaller than the choice deserves. A measurement beside clearly more of them,
+  or fewer, than the one before it is put aside and made again, `ASIDE` times in a row; then they are there to stay, or
+  have left, and what was measured before says nothing: the choice on trial goes back, to be tried anew.
 - A settled pace that changes by `CHANGED` in two measurements makes all that was tried worth trying again: other
   trials, other samples. So does another number of cores, at once; but where they are fewer, more that gave nothing
   before will give nothing now.
@@ -54,6 +57,10 @@ IN_PROPORTION = 0.9
 MOST_PROBES = 8
 """Choices that one climb measures at most, the first included."""
 CHANGED = 0.25
+OTHERS = 0.15
+"""Share of the cores by which other programs may differ between two measurements that are compared."""
+ASIDE = 3
+"""So many measurements in a row are put aside: 9 s of somebody's work pass, an hour of it does not stop a climb."""
 LEAST = 10
 """Batches that a measurement has at least."""
 MOST_AHEAD = 8
@@ -97,6 +104,8 @@ class Seen(NamedTuple):
     """Whether the system says that memory is short: processes stand still for want of it."""
     handing_over: bool = False
     """Whether workers from before a change still hand in what they had: both are there."""
+    others_s: float = 0.0
+    """CPU seconds so far that other programs had on these cores."""
 
 
 class Probe(NamedTuple):
@@ -142,6 +151,10 @@ class Tuner:
         self._paces: dict[Crew, deque[float]] = {}  # batches a second of both, by measurement
         self._settled: float | None = None
         self._changed = 0
+        self._others: float | None = (
+            None  # share of the cores that others had in the last measurement that counted
+        )
+        self._put_aside = 0
         self._tried: set[Crew] = set()
         self._vain: set[Crew] = set()  # those among them that were more, and no faster
         self._vain_ahead: set[int] = set()  # the same of working further ahead, with whatever number
@@ -180,11 +193,27 @@ class Tuner:
         lasted_s, batches = seen.time_s - self._start.time_s, seen.batches - self._start.batches
         if lasted_s < self._probe_s or batches < LEAST:
             return None
+        others = (seen.others_s - self._start.others_s) / lasted_s / max(1, seen.cores)
+        if self._others is not None and abs(others - self._others) > OTHERS:
+            return self._put_it_aside(seen, others)
+        self._others, self._put_aside = others, 0
         waited = min(1.0, (seen.loading_s - self._start.loading_s) / lasted_s)
         now = Probe(seen.workers, batches / lasted_s, waited, kept=True, prefetch=seen.prefetch)
         self._start = seen
         self._paces.setdefault(_crew(now), deque(maxlen=ENOUGH)).append(now.per_s)
         return self._watch(seen, now) if self._before is None else self._judge(seen, now, self._before)
+
+    def _put_it_aside(self, seen: Seen, others: float) -> Crew | None:
+        """Measure anew; where others have come to stay, or have left, forget what was measured before, too."""
+        self._start = seen
+        self._put_aside += 1
+        if self._put_aside <= ASIDE:
+            return None
+        self._others, self._put_aside = others, 0
+        self._paces.clear()
+        before = self._before
+        self._end_trial()
+        return None if before is None or _crew(before) == _crew(seen) else self._go(seen, _crew(before))
 
     # -- what cannot wait for a measurement ----------------------------------------------------------------
 

@@ -1,8 +1,9 @@
 """How many workers a stream's loader has: a number, or "auto", which a thread finds as `planners.tuning` decides.
 
-Four times a second the thread reads how many batches the loader has given, how long the producer has waited for them
-and whether the system says that memory is short; once a second, what memory the workers have. It changes their number,
-and how far each works ahead, as `Producer.tune` does, so no batch is lost, given twice or, with a seed, different.
+Four times a second the thread reads how many batches the loader has given, how long the producer has waited for them,
+what other programs have had of the cores and whether the system says that memory is short; once a second, what memory
+the workers have. It changes their number, and how far each works ahead, as `Producer.tune` does, so no batch is lost,
+given twice or, with a seed, different.
 
 Memory: a budget that the user gave, and never more than what is free above a floor, so that workers go before the
 system has to kill. The window is not touched: it is a promise to the trials, of how far they may drift apart, and a
@@ -18,6 +19,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tsnb.machine.clocks import OthersClock
 from tsnb.machine.cores import Machine, cores_of
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.machine.processes import children_of_thread, forks_bytes
@@ -181,6 +183,7 @@ class AutoWorkers:
         self._memory_bytes = math.inf if memory_bytes is None else memory_bytes
         self._tuner = Tuner(MOST_PER_CORE, PROBE_S, SETTLE_S)
         self._machine = Machine()
+        self._others = OthersClock()
         self._pressure = Pressure()
         self._probes: list[ProbeReading] = []
         self._told = 0  # of the tuner's probes
@@ -231,6 +234,8 @@ class AutoWorkers:
             self._weigh()  # what was weighed before has the former workers in it
             self._looked_s = now_s
         short, cores = self._short(), self._cores()
+        sessions = list(core.sessions.values())
+        others_s = self._others.look(s.channel.peer.pid for s in sessions if s.role == "consumer")
         with core.lock:
             seen = Seen(
                 now_s,
@@ -243,6 +248,7 @@ class AutoWorkers:
                 cores,
                 short,
                 self._handing_over,
+                others_s,
             )
         wanted = self._tuner.step(seen)
         for probe in self._tuner.probes[self._told :]:
