@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
+from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
 from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent, remaining
@@ -70,8 +71,9 @@ def when(story: Story) -> str:
 
 def subtitle(story: Story) -> str:
     """Return what stands behind the stream's name: how many trials, how long, what was shared."""
-    number = len(story.trials)
-    parts = [f"{number} trial{'' if number == 1 else 's'}", f"{clock(story.seconds)} long"]
+    number, runs = len({trial_of(trial.name) for trial in story.trials}), len(story.trials)
+    trials = f"{number} trial{'' if number == 1 else 's'}{f' in {runs} runs' if runs > number else ''}"
+    parts = [trials, f"{clock(story.seconds)} long"]
     if story.epochs >= 0.05:
         parts.append("1 epoch" if story.epochs == 1 else f"{count(story.epochs)} epochs")
     prepared = f"{count(story.batches)} batches prepared once"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from tsnb.reports.runs import trial_of
 from tsnb.telemetry.words import COLOURS
 
 __all__ = [
@@ -48,8 +49,13 @@ PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": 
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each trial, in the order of first appearance, as the panel gives them out."""
-    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    """Return a colour for each trial, in the order of first appearance, as the panel gives them out.
+
+    The runs of one name (`runs_apart`) share it.
+    """
+    found = list(names)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(map(trial_of, found)))}
+    return {name: COLOURS[numbers[trial_of(name)] % len(COLOURS)] for name in found}
 
 
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
