@@ -216,16 +216,8 @@ def report(
         readings,
         ended=source.ended,
         costs=found,
-        plan=None if recording else _plan_of(readings),
+        plan=None if recording else newest_on(readings[-1].name, source.since_s, readings[-1].time_s),
     )
-
-
-def _plan_of(readings: Sequence[StreamReading]) -> Timeline | None:
-    """Return the newest plan of this process, if trials of it took batches of that stream."""
-    if not readings:
-        return None
-    first, last = readings[0], readings[-1]
-    return newest_on(last.name, first.time_s, last.time_s)
 
 
 def _version() -> str:
