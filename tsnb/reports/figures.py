@@ -31,7 +31,7 @@ from tsnb.reports.runs import runs_apart
 from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import Strips, strips
 from tsnb.reports.svg import COMPUTING, colours_of
-from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.marks import Mark, all_marks
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.words import clock, percent
 
@@ -116,8 +116,7 @@ class Chart:
 
     def _mark(self, readings: Sequence[StreamReading]) -> None:
         """Draw where something changed: a dotted line and a few words above, turned so that neighbours fit."""
-        marker = Marker()
-        marks = [mark for reading in readings for mark in marker.feed(reading)]
+        marks = all_marks(readings)
         near_s = (readings[-1].time_s - self.begin_s) / _PLACES
         groups: list[list[Mark]] = []
         for mark in marks:
