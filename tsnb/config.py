@@ -90,6 +90,8 @@ class AttachDefaults:
     batches in common."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
+    run: int = 0
+    """Which run of its name the trial is, from 1; 0: this process is not a trial, or a clone that has no number yet."""
     epochs: int = 0
     """Epochs that loops of this process take in all, for estimates of what is left; 0: not known. May be changed while
     they run: the streams are told at the next step."""

@@ -12,15 +12,23 @@ from playwright.sync_api import Browser, Page
 from tests.browser.chromium import ARTIFACTS
 from tests.panel.streams import Stream, Trial, three_models
 from tests.reports.made import ended_badly
+from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.reports import Report
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+GAP = 2
+"""Pixels between a name and its bar at least."""
 
 BOXES = """() => {
   const svg = document.querySelector("svg");
   const whole = svg.viewBox.baseVal;
   return {
     whole: [whole.width, whole.height],
+    bars: [...svg.querySelectorAll("rect:not([class*=card]):not([class*=ground])")].map((bar) => {
+      const box = bar.getBBox();
+      return [bar.textContent, box.x, box.y, box.x + box.width, box.y + box.height];
+    }),
     texts: [...svg.querySelectorAll("text")].map((text) => {
       const box = text.getBBox();
       const words = [...text.childNodes].filter((n) => n.nodeName !== "title").map((n) => n.textContent).join("");
@@ -42,9 +50,24 @@ def many() -> Report:
     return Report(list(Stream(trials, name="imagenet-224-augmented", batch_s=0.001).run(90)), ended=True)
 
 
+def planned() -> Report:
+    """Names of wide letters and of narrow ones, as long as they may be, in a plan too."""
+    names = [
+        "RESNET50-WIDE-WWWWWW",
+        "WWWWWWWWWWWW",
+        "mmmmmmmmmmmmmmmmmmm-lr0.1",
+        "illicit-filling" * 4,
+        "a" * 64,
+    ]
+    readings = list(Stream([Trial(name, 0.02 + 0.01 * k) for k, name in enumerate(names)]).run(30))
+    spans = [PlannedTrial(name, (0.0, 10.0 + k), (0.0, 12.0 + k)) for k, name in enumerate(names)]
+    return Report(readings, ended=True, plan=Timeline("plan", tuple(spans)))
+
+
 REPORTS: dict[str, Callable[[], Report]] = {
     "three": lambda: Report(list(three_models().run(130)), ended=True),
     "many": many,
+    "planned": planned,
     "ended": lambda: Report(ended_badly(), ended=True),
 }
 
@@ -63,6 +86,9 @@ def test_no_text_runs_over_the_edge_or_into_another(browser: Browser, which: str
         for other, left2, top2, right2, bottom2 in found["texts"][k + 1 :]:
             apart = right <= left2 or right2 <= left or bottom - 2 <= top2 or bottom2 - 2 <= top
             assert apart, f"{words!r} runs into {other!r}"
+        for bar, left2, top2, right2, bottom2 in found["bars"]:
+            apart = right + GAP <= left2 or right2 <= left or bottom - 2 <= top2 or bottom2 - 2 <= top
+            assert apart, f"{words!r} runs into the bar {bar!r}"
     page.close()
 
 

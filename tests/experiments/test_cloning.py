@@ -177,7 +177,7 @@ def test_a_clone_of_a_spilled_model_has_a_file_of_its_own_and_both_train_right(
         assert [loss for *_, loss, _ in hot["seen"][12:]] != [loss for *_, loss, _ in one["seen"][12:]]
 
 
-def test_a_clones_stream_knows_its_epochs_and_live_values_as_its_parents(
+def test_a_clones_stream_knows_its_epochs_run_and_live_values_as_its_parents(
     page: Any, until: Until, tmp_path: Path
 ) -> None:
     """Else nobody could say when it, or all, will be done, and a terminal would find nothing to set in it."""
@@ -188,8 +188,8 @@ def test_a_clones_stream_knows_its_epochs_and_live_values_as_its_parents(
         waits_at(one, until, 5)
         two = one.clone()
         waits_at(two, until, 4)
-        until(lambda: {c.name: (c.planned, tuple(c.live)) for c in producer.status().consumers}
-              == {"one": (3, ("lr",)), "one-2": (3, ("lr",))}, 30)  # fmt: skip
+        until(lambda: {c.name: (c.planned, tuple(c.live), c.run) for c in producer.status().consumers}
+              == {"one": (3, ("lr",), 1), "one-2": (3, ("lr",), 1)}, 30)  # fmt: skip
         for trial in (one, two):
             trial.stop()
 

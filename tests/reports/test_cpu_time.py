@@ -23,6 +23,7 @@ from tsnb.experiments import trials
 from tsnb.machine.clocks import cpu_here_s
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.machine.processes import children_of, use_of
+from tsnb.reports import Report
 from tsnb.reports.cost import Prices, costs
 from tsnb.reports.cpu_time import LOADER, cpu_until, stretches
 from tsnb.reports.spent import spent
@@ -107,6 +108,35 @@ def test_a_second_life_of_a_name_is_counted_apart() -> None:
     readings = [seen(1), seen(3, here=(), ends=(ended(2, 1.0, since_s=1),)), seen(5, here=again)]
     readings += [seen(7, 0.5, here=again)]
     assert spent(readings)[0].cpu_s == pytest.approx(2.0)
+
+
+def cpu_cell(readings: list[StreamReading]) -> str:
+    """What stands below "CPU s" in the report's text, of the trial "a"."""
+    lines = Report(readings, ended=True).text.splitlines()
+    (head,) = (line for line in lines if line.startswith("trial "))
+    (row,) = (line for line in lines if line.startswith("a "))
+    end = head.index("CPU s") + len("CPU s")
+    return row[end - 7 : end].strip()
+
+
+def test_a_little_is_not_0_in_the_report() -> None:
+    """A trial of some milliseconds; what was not measured stands in words."""
+    for told, cell in ((0.042, "0.042"), (0.0004, "<0.001"), (1.23, "1.2"), (84.4, "84")):
+        assert cpu_cell([seen(0), seen(2, here=(), ends=(ended(1.5, told, since_s=0.25),))]) == cell
+    for nothing in ([seen(0), seen(2)], [seen(0), seen(2, 0.0), seen(4, 0.0)]):
+        assert cpu_cell(nothing) == "\u2013", "looks go by steps of 10 ms, and are no word of a trial's own"
+        assert f"CPU s \u2013: {NOT_MEASURABLE}." in Report(nothing).text
+    assert NOT_MEASURABLE not in cpu_cell([seen(0), seen(2, 0.5)])
+
+
+def test_what_it_says_counts_where_looks_saw_nothing_in_all_of_its_time() -> None:
+    """A look at 0 cores from its beginning to its end, or no time between the two."""
+    looked = [seen(0), seen(2, 0.0), seen(3, here=(), ends=(ended(2, 0.004),))]
+    assert spent(looked)[0].cpu_s == pytest.approx(0.004)
+    assert cpu_until(stretches(looked)["a"], START_S + 1) == pytest.approx(0.002)
+    at_once = [seen(0, here=()), seen(1, here=(), ends=(ended(0.5, 0.004, since_s=0.5),))]
+    (one,) = stretches(at_once)["a"]
+    assert cpu_until([one]) == 0.004 and one.before(START_S) == 0.0
 
 
 def seen_s() -> float:

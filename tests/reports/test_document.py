@@ -13,8 +13,10 @@ import pytest
 from tests.panel.streams import Stream, Trial, three_models
 from tests.reports.made import consumer, ended_badly, reading
 from tsnb.errors import ExtraMissing
+from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.reports import Report
-from tsnb.reports.svg import DARK, LIGHT
+from tsnb.reports.drawing import BAR
+from tsnb.reports.svg import DARK, LIGHT, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -74,6 +76,25 @@ def test_the_picture_says_what_the_story_says(made: Report) -> None:
     assert made.story.lead in together
     assert "resnet18-wide-sgd parked" in together
     assert "min:s since the start" in together
+
+
+def test_names_end_before_their_bars_and_are_whole_in_their_tooltips() -> None:
+    """In the rows, the strips and the plan; what fits is not cut, and names of one sweep differ when they are."""
+    names = ["W" * 18, "illicit-filling-till-1", "resnet50-lr0.001-cosine", "resnet50-lr0.002-cosine"]
+    readings = list(Stream([Trial(name, 0.02) for name in names]).run(20))
+    plan = Timeline("plan", tuple(PlannedTrial(name, (0.0, 9.0)) for name in names))
+    tree = ET.fromstring(Report(readings, ended=True, plan=plan).svg)
+    told = [(text, text.findtext(f"{SVG}title")) for text in tree.iter(f"{SVG}text")]
+    written = [
+        (float(text.attrib["x"]), "".join(text.itertext())[len(name) :], name)
+        for text, name in told
+        if name in names
+    ]
+    assert len(written) == 3 * len(names)
+    assert len({(x, word) for x, word, _ in written}) == 2 * len(names), "rows; strips and plan alike"
+    for x, word, name in written:
+        assert 80 < text_width(word, 12) < BAR[0] - x
+        assert name != "illicit-filling-till-1" or word == name
 
 
 def test_the_bars_are_as_long_as_the_time(made: Report) -> None:

@@ -15,6 +15,8 @@ import tsnb
 from tests.panel.streams import three_models
 from tsnb import registry
 from tsnb.errors import ProducerNotFound, TsnbError
+from tsnb.planners import timeline
+from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.records.selection import NoSuchRecord
 from tsnb.reports.sources import is_recording
 from tsnb.telemetry.watching import watched
@@ -114,6 +116,34 @@ def test_a_stream_found_under_way_has_its_totals(producer: tsnb.Producer) -> Non
     assert found.story.trials[0].batches >= 10
     assert found.story.watched_late
     assert "not watched from its start" in found.text
+
+
+@pytest.mark.system
+def test_a_report_that_comes_late_has_the_plan_of_the_stream(
+    producer: tsnb.Producer, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its trials had ended before anybody watched; a stream served later, of that name too, has not that plan."""
+    monkeypatch.setattr(timeline, "_newest", [])
+    began_s = time.time()
+    with tsnb.attach("planned", producer="numbers") as consumer:
+        assert sum(1 for _ in consumer) == 16
+    ended_s = time.time()
+    ran = PlannedTrial("planned", (0.0, 1.0), (0.0, ended_s - began_s))
+    found = Timeline("plan", (ran,), ("numbers",), began_s)
+    timeline.show(lambda: found)
+    assert not watched()
+    made = tsnb.report("numbers")
+    assert made.story.begin_s > ended_s and made.story.plan == found
+    panel = tsnb.dashboard("numbers")
+    assert panel._plan() == found.to_dict()
+    producer.stop()
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4), name="numbers"):
+        deadline = time.monotonic() + 60
+        while (readings := watched()["numbers"].readings()) and readings[0].time_s <= made.story.end_s + 1e-2:
+            assert time.monotonic() < deadline, "the panel goes on with the stream of that name"
+            time.sleep(0.05)
+        assert panel._plan() is None and tsnb.report("numbers").story.plan is None
+    panel.close()
 
 
 def test_a_recording_is_a_stream_that_has_been(recording: Path, project: Path) -> None:

@@ -9,8 +9,18 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
-from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, Taken, marks
-from tsnb.telemetry.readings import HostReading, MoveReading, ProcessReading, StreamReading
+from tsnb.reports.figures import draw_word
+from tsnb.reports.story import story
+from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, Taken, all_marks, marks
+from tsnb.telemetry.readings import (
+    HostReading,
+    MoveReading,
+    ProbeReading,
+    ProcessReading,
+    StreamReading,
+    TuningReading,
+)
+from tsnb.telemetry.view import StreamView
 
 
 def said(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[str]:
@@ -62,6 +72,30 @@ def test_a_mark_says_when_what_and_to_whom() -> None:
     """The time is that of the reading that first shows it."""
     later = stream(consumer("a"), time_s=102.0)
     assert marks(stream(), later) == [Mark(102.0, "joined", "a", "a joined")]
+
+
+def probed(time_s: float, *probes_s: float) -> StreamReading:
+    """A stream whose workers were measured: a reading tells of it a moment after it was."""
+    probes = tuple(ProbeReading(probe_s, 1 + k, 40.0, 0.1, True, 2) for k, probe_s in enumerate(probes_s))
+    return replace(stream(time_s=time_s), tuning=TuningReading("auto", 1, 2, None, False, probes))
+
+
+def test_marks_stand_in_the_order_of_time() -> None:
+    """What carries a time of its own is heard of after what the reading before has shown: on all screens alike."""
+    readings = [
+        probed(100.0),
+        replace(probed(102.0), consumers=(consumer("a"),)),
+        replace(probed(102.5, 101.5, 102.25), consumers=(consumer("a"), consumer("b"))),
+    ]
+    told = [(101.5, "workers"), (102.0, "joined"), (102.25, "workers"), (102.5, "joined")]
+    assert [(mark.time_s, mark.kind) for mark in all_marks(readings)] == told
+    assert [(mark.time_s, mark.kind) for mark in story(readings).marks] == told
+    drawn = [note.hovertext for note in draw_word("lag", readings).layout.annotations]
+    assert "<br>".join(drawn).split("<br>")[1::2] == ["a joined", "b joined"]
+    view = StreamView()
+    for one in readings:
+        view.feed(one)
+    assert [(mark.time_s, mark.kind) for mark in view.marks] == told
 
 
 def test_a_producer_started_again_is_one_mark() -> None:

@@ -81,7 +81,7 @@ class Line:
         self.connection = Connection(entry, name, options, self.scratch, reader)
         self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
-        self._planned_told = 0
+        self._planned_told = ms.Planned(0)
         self.session.connected(self.connection.welcome)
         self._part: Part | None = None  # that the producer was told
         self.closed = False
@@ -190,14 +190,14 @@ class Line:
                 self._tell(turn.news)
 
     def tell_metrics(self, *, last: bool = False) -> None:
-        """Tell the producer what was logged, how many epochs are planned, and live values, where that is new.
+        """Tell the producer what was logged, epochs planned, the trial's run, and live values, where that is new.
 
         Args:
             last: Send nothing after this.
         """
-        if (planned := attach_defaults.epochs) != self._planned_told:
+        if (planned := ms.Planned(attach_defaults.epochs, attach_defaults.run)) != self._planned_told:
             self._planned_told = planned
-            self.connection.post(ms.Planned(planned))
+            self.connection.post(planned)
         if (live := attach_defaults.live_now) != self._live_told:
             self._live_told = live
             self.connection.post(ms.LiveNow(live))
@@ -209,7 +209,7 @@ class Line:
 
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
-        self._live_told, self._planned_told = "", 0
+        self._live_told, self._planned_told = "", ms.Planned(0)
 
     def _heed_allotment(self) -> None:
         """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""

@@ -14,6 +14,7 @@ One without a name waits for the one stream that is served, or is told which it 
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -147,11 +148,13 @@ class ShownStream:
         return next((c.pid for c in found if c.name == name or c.name.startswith(f"{name}[")), None)
 
     def plan(self) -> dict[str, Any] | None:
-        """Return the newest plan of this process, if trials of it took batches of the stream while it was shown."""
-        latest, origin_s = self.tape.latest, self.view.origin_s
+        """Return the newest plan of this process, if trials of it took batches of the stream."""
+        latest, origin_s, there = self.tape.latest, self.view.origin_s, self.watch
         if latest is None or origin_s is None or self.tape.recorded:
             return None
-        found = newest_on(latest.name, origin_s, latest.time_s)
+        # a view goes on with the next stream of its name, a watch knows when the one that it follows began
+        since_s = origin_s if there is None or math.isinf(there.since_s) else there.since_s
+        found = newest_on(latest.name, since_s, latest.time_s)
         return None if found is None else found.to_dict()
 
     def text(self, when: str = "") -> str:

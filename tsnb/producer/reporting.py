@@ -177,6 +177,7 @@ def _consumer(
         epochs_before=session.before[0],
         batches_before=session.before[1],
         passed=member.passed,
+        run=session.run,
     )
 
 

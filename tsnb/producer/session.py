@@ -55,6 +55,8 @@ class Session:
     """On how many threads a consumer computes; None: it has not said."""
     planned: int = 0
     """Epochs that a consumer takes in all; 0: it has not said."""
+    run: int = 0
+    """Which run of its trial's name a consumer belongs to; 0: it has not said."""
     before: tuple[int, int] = (0, 0)
     """Epochs and loader batches that lay behind a consumer when it came."""
     part: str = ""
@@ -131,7 +133,7 @@ class Session:
         elif isinstance(told, ms.LiveNow):
             self.live = live_in(told.values)
         else:
-            self.planned = told.epochs
+            self.planned, self.run = told.epochs, told.run
 
 
 def indices_of(drawn: Sequence[Any] | None) -> bytes:

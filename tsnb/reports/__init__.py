@@ -8,6 +8,7 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | `cost` | what a trial had cost when it reached a wanted number |
 | `costed` | `tsnb.results`: the records' table, and what trials had cost in it |
 | `strips` | the same in even steps of time |
+| `runs` | runs of one name told apart |
 | `story` | all that a report says, as numbers and words |
 | `plain` | names, times and titles; a report as text |
 | `svg`, `drawing` | a report as a picture; the colours |

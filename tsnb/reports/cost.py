@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tsnb.machine.energy import NOT_MEASURABLE
-from tsnb.reports.cpu_time import LOADER, Stretch, cpu_until, stretches
+from tsnb.reports.cpu_time import LOADER, Stretch, cpu_text, cpu_until, stretches
 from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.words import clock, count, metric
+from tsnb.telemetry.words import clock, metric
 from tsnb.words import short_number
 
 __all__ = ["Prices", "TrialCost", "costs", "wanted_of"]
@@ -97,8 +97,8 @@ class TrialCost:
         head = f"{self.metric} {metric(self.metric, self.value)}: {self.name}"
         if self.after_s is None:
             return f"{head} has not reached it"
-        cpu = f"CPU time {NOT_MEASURABLE}" if self.cpu_s is None else f"{_seconds(self.cpu_s)} CPU s"
-        loader = "" if self.loader_cpu_s is None else f" (the shared loader {_seconds(self.loader_cpu_s)})"
+        cpu = f"CPU time {NOT_MEASURABLE}" if self.cpu_s is None else f"{cpu_text(self.cpu_s)} CPU s"
+        loader = "" if self.loader_cpu_s is None else f" (the shared loader {cpu_text(self.loader_cpu_s)})"
         if self.joules is None:
             energy = f"energy {NOT_MEASURABLE}"
         else:
@@ -107,11 +107,6 @@ class TrialCost:
         if self.priced:
             parts.append(f"price {NOT_MEASURABLE}" if self.price is None else f"price {self.price:.4g}")
         return ", ".join(parts)
-
-
-def _seconds(cpu_s: float) -> str:
-    """Return CPU seconds as text: a little is not 0."""
-    return count(cpu_s) if cpu_s >= 1 else f"{cpu_s:.2g}"
 
 
 def wanted_of(until: Mapping[str, float] | None, prices: Prices) -> dict[str, float]:
@@ -187,7 +182,7 @@ def _between(its: Sequence[Stretch], from_s: float, until_s: float) -> float | N
         for one in its
         if from_s < one.until_s and one.from_s < until_s
     ]
-    return math.fsum(found) if found else None
+    return math.fsum(found) or None  # less than a look can tell is not 0
 
 
 def _joules(readings: Sequence[StreamReading], name: str) -> tuple[float | None, tuple[str, ...]]:

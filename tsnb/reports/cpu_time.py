@@ -19,8 +19,12 @@ from dataclasses import dataclass, replace
 
 from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.readings import EndReading, StreamReading
+from tsnb.telemetry.words import count
 
-__all__ = ["LOADER", "Stretch", "cpu_until", "stretches"]
+__all__ = ["LOADER", "Stretch", "cpu_text", "cpu_until", "stretches"]
+
+LEAST_S = 1e-3
+"""Less is written as less than this."""
 
 LOADER = ""
 """What the producer and its workers are called among the trials."""
@@ -41,7 +45,7 @@ class Stretch:
         """Return those spent before a moment, by its part of the time."""
         if time_s >= self.until_s:
             return self.cpu_s
-        return self.cpu_s * max(0.0, time_s - self.from_s) / self.seconds
+        return 0.0 if time_s <= self.from_s else self.cpu_s * (time_s - self.from_s) / self.seconds
 
     @property
     def seconds(self) -> float:
@@ -50,9 +54,18 @@ class Stretch:
 
 
 def cpu_until(its: Iterable[Stretch], time_s: float = math.inf) -> float | None:
-    """Return the CPU seconds of some stretches before a moment; None where nothing was seen before it."""
-    found = [one.before(time_s) for one in its if one.from_s < time_s]
-    return math.fsum(found) if found else None
+    """Return the CPU seconds of some stretches before a moment; None where nothing was seen before it.
+
+    Looks go by steps of 10 ms, and what computed less in each of them has not computed nothing: that is None, too.
+    """
+    return math.fsum(one.before(time_s) for one in its if one.from_s < time_s) or None
+
+
+def cpu_text(cpu_s: float) -> str:
+    """Write CPU seconds: a little is not 0, and what is not known is a dash."""
+    if not cpu_s < 1:
+        return count(cpu_s)
+    return f"{cpu_s:.2g}" if cpu_s >= LEAST_S else f"<{LEAST_S:g}"
 
 
 def stretches(readings: Iterable[StreamReading]) -> dict[str, list[Stretch]]:
@@ -97,7 +110,9 @@ def _whole(seen: list[Stretch], end: EndReading, met_s: float | None) -> list[St
     unseen = [(edges[k], edges[k + 1]) for k in range(0, len(edges), 2) if edges[k] < edges[k + 1]]
     unseen_s = math.fsum(until_s - from_s for from_s, until_s in unseen)
     if end.cpu_s <= seen_s or not unseen:  # looks go by steps of 10 ms, and not all of a long life are kept
-        return [replace(one, cpu_s=one.cpu_s * end.cpu_s / seen_s) for one in seen] if seen_s else seen
+        if not seen_s:  # what it computed, it computed in this time, unseen
+            return [Stretch(edges[0], edges[-1], end.cpu_s)]
+        return [replace(one, cpu_s=one.cpu_s * end.cpu_s / seen_s) for one in seen]
     per_s = (end.cpu_s - seen_s) / unseen_s
     added = [Stretch(from_s, until_s, per_s * (until_s - from_s)) for from_s, until_s in unseen]
     return sorted([*seen, *added], key=lambda one: one.from_s)

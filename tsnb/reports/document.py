@@ -22,6 +22,7 @@ from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.plain import plain
+from tsnb.reports.runs import runs_apart
 from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
 from tsnb.reports.strips import Strips, strips
@@ -82,8 +83,8 @@ class Report:
         costs: Sequence[TrialCost] = (),
         plan: Timeline | None = None,
     ) -> None:
-        self.story: Story = replace(story(readings, ended=ended), costs=tuple(costs), plan=plan)
-        self._readings = list(readings)
+        self._readings = runs_apart(readings)
+        self.story: Story = replace(story(self._readings, ended=ended), costs=tuple(costs), plan=plan)
 
     @cached_property
     def svg(self) -> str:
@@ -202,28 +203,21 @@ def report(
     wanted = wanted_of(until, prices)
     recording = name is not None and is_recording(name)
     source = recorded(name) if recording else streamed(name)  # type: ignore[arg-type]
-    logged = sorted({k for reading in source.readings for c in reading.consumers for k in c.metrics})
+    readings = runs_apart(source.readings)
+    logged = sorted({k for reading in readings for c in reading.consumers for k in c.metrics})
     for key in wanted:
         if key not in logged:  # before its direction: of a misspelt name nobody can say which way is good
             raise ValueError(
                 f"no trial of this stream has logged {key!r}.{did_you_mean(key, logged)} Logged: "
                 f"{', '.join(logged) or 'nothing'}."
             )
-    found = costs(source.readings, wanted, {key: direction_of(key) for key in wanted}, prices)
+    found = costs(readings, wanted, {key: direction_of(key) for key in wanted}, prices)
     return Report(
-        source.readings,
+        readings,
         ended=source.ended,
         costs=found,
-        plan=None if recording else _plan_of(source.readings),
+        plan=None if recording else newest_on(readings[-1].name, source.since_s, readings[-1].time_s),
     )
-
-
-def _plan_of(readings: Sequence[StreamReading]) -> Timeline | None:
-    """Return the newest plan of this process, if trials of it took batches of that stream."""
-    if not readings:
-        return None
-    first, last = readings[0], readings[-1]
-    return newest_on(last.name, first.time_s, last.time_s)
 
 
 def _version() -> str:

@@ -12,7 +12,7 @@ what each did over time: a strip a trial, marks above, min:s since the start bel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from tsnb.reports.plain import (
 from tsnb.reports.spent import PARTS, Spent
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import COMPUTING, Picture, colours_of
+from tsnb.reports.svg import COMPUTING, Picture, colours_of, text_width
 from tsnb.telemetry.marks import Mark
 from tsnb.telemetry.words import clock, count, metric, percent
 
@@ -39,6 +39,9 @@ WIDTH = 900
 LEFT, RIGHT = 18, WIDTH - 18
 BAR = (166, 440)
 """Where bars begin and end, pixels."""
+
+GAP = 4
+"""Pixels between a name and its bar, at least."""
 
 COLUMNS = (
     ("time", 490),
@@ -151,7 +154,7 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
         picture.text(RIGHT, y, short(logged, 10), "soft", size=11, at="end", title=logged)
     y += 8
     scale = (BAR[1] - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
-    names = short_names([trial.name for trial in story.trials], 19)
+    names = _fitted([trial.name for trial in story.trials], LEFT + 17)
     for trial in story.trials:
         picture.line(LEFT, y, RIGHT, y)
         picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name)
@@ -161,6 +164,16 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
             picture.text(LEFT + 17, y + 6, short(end, END_CHARACTERS), "soft", size=11, title=end)
             y += END
     return y
+
+
+def _fitted(names: Sequence[str], x: float) -> dict[str, str]:
+    """Return by name what to write of it from some place on, so that it ends before the bars."""
+    room, size = BAR[0] - GAP - x, 12
+    found: dict[str, str] = {}
+    for most in range(max(map(len, names), default=0), 0, -1):
+        written = short_names(names, most)
+        found |= {n: w for n, w in written.items() if n not in found and text_width(w, size) <= room}
+    return found
 
 
 def _end(trial: Spent) -> str:
@@ -211,7 +224,7 @@ def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, s
     placed, rows = _placed(story, BAR[0], RIGHT)
     y += 8 + 14 * rows
     top = y
-    names = short_names([trial.name for trial in story.trials], 21)
+    names = _fitted([trial.name for trial in story.trials], LEFT)
     for trial in story.trials:
         picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
         picture.rect(BAR[0], y + 3, RIGHT - BAR[0], STRIP - 4, "card")
@@ -275,7 +288,7 @@ def _placed(story: Story, left: float, right: float) -> tuple[list[tuple[Mark, f
     found = []
     for mark in sorted(story.marks, key=lambda mark: (MARK_ORDER.index(mark.kind), mark.time_s)):
         x = left + (mark.time_s - story.begin_s) / max(1e-9, story.seconds) * (right - left)
-        width = 6.0 * len(mark.text) + 10
+        width = text_width(mark.text, 10.5) + 10
         at = "start" if x + width < right else "end"
         span = (x, x + width) if at == "start" else (x - width, x)
         for row, its in enumerate(taken):
@@ -293,7 +306,8 @@ def _axis(picture: Picture, seconds: float, y: float) -> float:
     for tick in ticks_s(seconds, 8):
         x = BAR[0] + tick / max(1e-9, seconds) * (RIGHT - BAR[0])
         picture.line(x, y, x, y + 4)
-        picture.text(x, y + 16, clock(tick), "soft", size=10.5, at="start" if tick == 0 else "middle")
+        at = "start" if tick == 0 else "end" if x > RIGHT - 14 else "middle"
+        picture.text(x, y + 16, clock(tick), "soft", size=10.5, at=at)
     picture.text(LEFT, y + 16, "min:s since the start", "soft", size=10.5)
     return y + 18
 
@@ -306,7 +320,7 @@ def _plan(picture: Picture, plan: Timeline, colours: dict[str, str], y: float) -
     picture.text(BAR[0], y, words, "soft", size=11)
     y += 8
     scale = (RIGHT - BAR[0]) / max(1e-9, plan.end_s)
-    names = short_names([trial.name for trial in plan.trials], 21)
+    names = _fitted([trial.name for trial in plan.trials], LEFT)
     for trial in plan.trials:
         picture.text(LEFT, y + 17, names[trial.name], title=trial.name)
         colour = colours.get(trial.name, COMPUTING)

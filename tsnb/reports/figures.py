@@ -27,10 +27,11 @@ from tsnb.errors import TsnbError
 from tsnb.reports.logged import POINTS, thinned
 from tsnb.reports.look import FAINT, GREY, SPENT, look
 from tsnb.reports.plain import PART_NAMES
+from tsnb.reports.runs import runs_apart
 from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import Strips, strips
 from tsnb.reports.svg import COMPUTING, colours_of
-from tsnb.telemetry.marks import Mark, Marker
+from tsnb.telemetry.marks import Mark, all_marks
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.words import clock, percent
 
@@ -115,8 +116,7 @@ class Chart:
 
     def _mark(self, readings: Sequence[StreamReading]) -> None:
         """Draw where something changed: a dotted line and a few words above, turned so that neighbours fit."""
-        marker = Marker()
-        marks = [mark for reading in readings for mark in marker.feed(reading)]
+        marks = all_marks(readings)
         near_s = (readings[-1].time_s - self.begin_s) / _PLACES
         groups: list[list[Mark]] = []
         for mark in marks:
@@ -173,7 +173,7 @@ def draw_word(word: str, readings: Readings) -> go.Figure:
             "too little of this stream is known for a figure over time: this process watches it only since now. "
             "Ask again in a few seconds."
         )
-    return WORDS[word](readings)
+    return WORDS[word](runs_apart(readings))
 
 
 def logged_names(readings: Readings) -> list[str]:
@@ -183,7 +183,8 @@ def logged_names(readings: Readings) -> list[str]:
 
 def draw_logged(name: str, readings: Readings) -> go.Figure:
     """Draw a logged number over the stream's time, as far as readings have it: four values a second at most."""
-    return _by_trial(readings, lambda consumer: consumer.metrics.get(name), name, rangemode="normal")
+    its = runs_apart(readings)
+    return _by_trial(its, lambda consumer: consumer.metrics.get(name), name, rangemode="normal")
 
 
 def _lag(readings: Readings) -> go.Figure:

@@ -12,6 +12,9 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 
+from tsnb.machine.energy import NOT_MEASURABLE
+from tsnb.reports.cpu_time import cpu_text
+from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
 from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent, remaining
@@ -70,8 +73,9 @@ def when(story: Story) -> str:
 
 def subtitle(story: Story) -> str:
     """Return what stands behind the stream's name: how many trials, how long, what was shared."""
-    number = len(story.trials)
-    parts = [f"{number} trial{'' if number == 1 else 's'}", f"{clock(story.seconds)} long"]
+    number, runs = len({trial_of(trial.name) for trial in story.trials}), len(story.trials)
+    trials = f"{number} trial{'' if number == 1 else 's'}{f' in {runs} runs' if runs > number else ''}"
+    parts = [trials, f"{clock(story.seconds)} long"]
     if story.epochs >= 0.05:
         parts.append("1 epoch" if story.epochs == 1 else f"{count(story.epochs)} epochs")
     prepared = f"{count(story.batches)} batches prepared once"
@@ -109,6 +113,8 @@ def plain(story: Story) -> str:
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
         lines += ["Shares are of the time inside epochs. a batch: what it computed on one."]
         lines += ["alone: samples/s with a batch always ready and nobody to wait for."]
+        if any(math.isnan(trial.cpu_s) for trial in story.trials):
+            lines += [f"CPU s {cpu_text(math.nan)}: {NOT_MEASURABLE}."]
     lefts = [f"{name} {remaining(eta)}" for name, eta in story.etas.items() if eta.known]
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
@@ -136,6 +142,6 @@ def _row(trial: Spent, name: str) -> str:
     row = (
         f"{name:<20} {state:<11} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "
         f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
-        f"{count(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
+        f"{cpu_text(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
     )
     return row.rstrip() + (f"\n{'':<20} {trial.error}" if trial.error else "")

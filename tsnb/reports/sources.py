@@ -26,6 +26,8 @@ class StreamReadings:
     """Oldest first; not empty."""
     ended: bool
     """Whether the stream has ended since."""
+    since_s: float
+    """When the stream began, before its first reading where it was watched late: wall clock, seconds since 1970."""
 
 
 def is_recording(name: str | os.PathLike[str]) -> bool:
@@ -49,7 +51,7 @@ def recorded(path: str | os.PathLike[str]) -> StreamReadings:
         raise TsnbError(
             f"the recording {os.fspath(path)!r} holds no reading: its stream gave none before it ended."
         )
-    return StreamReadings(readings, ended=readings[-1].state in {"stopping", "gone"})
+    return StreamReadings(readings, readings[-1].state in {"stopping", "gone"}, readings[0].time_s)
 
 
 def streamed(name: str | None = None) -> StreamReadings:
@@ -68,7 +70,7 @@ def streamed(name: str | None = None) -> StreamReadings:
         raise TsnbError(
             f"the stream {there.name!r} gives no readings; its producer may be stopped in a debugger."
         )
-    return StreamReadings(readings, ended=there.over or there.state in {"gone", "stopping"})
+    return StreamReadings(readings, there.over or there.state in {"gone", "stopping"}, there.since_s)
 
 
 def _watch_of(name: str | None) -> Watch:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tsnb.reports.cpu_time import cpu_until, stretches
-from tsnb.telemetry.marks import Ends, never_attached
+from tsnb.telemetry.marks import Ends, Taken, never_attached
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 
@@ -90,7 +90,8 @@ class Spent:
     skipped: int
     """Loader batches given up."""
     epochs: float
-    """Epochs taken, the one under way as a share where the loader has a length."""
+    """Epochs taken, the one under way as a share where the loader has a length; those that it goes on from count, as
+    in the panel."""
     metrics: dict[str, float]
     """Last logged numbers."""
     error: str = ""
@@ -160,15 +161,15 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
         by_name.setdefault(life.name, []).append(life)
     used = stretches(readings)
     here = {c.name: c.state for c in readings[-1].consumers} if readings else {}
-    epoch_batches = readings[-1].epoch_batches if readings else None
-    ends = Ends()
+    ends, taken = Ends(), Taken()
     for reading in readings:
         ends.feed(reading)
+        taken.feed(reading)
     for name, end in ends.by_name.items():
         if name not in by_name:  # it ended without ever having attached
             nothing = never_attached(end)
             by_name[name] = [Attachment(name, end.time_s, nothing, end.time_s, nothing)]
-    sums = [_sum(its, here.get(name, "gone"), epoch_batches) for name, its in by_name.items()]
+    sums = [_sum(its, here.get(name, "gone"), taken.epochs(name)) for name, its in by_name.items()]
     sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
     return [replace(one, cpu_s=_known(cpu_until(used.get(one.name, ())))) for one in sums]
 
@@ -184,7 +185,7 @@ def _ended(trial: Spent, end: EndReading | None) -> Spent:
     return replace(trial, state=end.state, error=end.error, metrics={**trial.metrics, **end.metrics})
 
 
-def _sum(its: Sequence[Attachment], state: str, epoch_batches: int | None) -> Spent:
+def _sum(its: Sequence[Attachment], state: str, epochs: float) -> Spent:
     parked_s, between_s = 0.0, 0.0
     for life in its:
         rest_s = max(0.0, life.last_s - life.first_s - (_inside_s(life.last) - _inside_s(life.start)))
@@ -207,7 +208,7 @@ def _sum(its: Sequence[Attachment], state: str, epoch_batches: int | None) -> Sp
         samples=sum(life.last.samples for life in its),
         batches=batches,
         skipped=sum(life.last.skipped for life in its),
-        epochs=batches / epoch_batches if epoch_batches else float(sum(life.last.epochs for life in its)),
+        epochs=0.0 if math.isnan(epochs) else epochs,
         metrics=last.metrics,
     )
 

@@ -15,7 +15,7 @@ from tsnb.reports.cost import TrialCost
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
 from tsnb.telemetry.eta import Eta, Etas, last_of
-from tsnb.telemetry.marks import Mark, Marker, mode_text
+from tsnb.telemetry.marks import Mark, all_marks, mode_text
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.words import all_left
@@ -68,7 +68,7 @@ class Story:
     trials: tuple[Spent, ...]
     """Where the time of each trial went, in the order of first appearance."""
     marks: tuple[Mark, ...]
-    """What changed, and when."""
+    """What changed, and when, in the order of time."""
     energy: str = NOT_MEASURABLE
     """Joules for 1,000 samples, in words."""
     failure: str = ""
@@ -122,7 +122,6 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
     pace = max(trials, key=lambda trial: trial.pace_s, default=None)
     setter = pace.name if pace is not None and pace.pace_s > 0 else ""
     said = _diagnosis(readings, trials, batches, blocked_s, setter, host)
-    marker = Marker()
     whole = last.epoch_batches
     return Story(
         name=last.name,
@@ -142,7 +141,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         pace=said.pace or "",
         kind=said.kind,
         trials=tuple(trials),
-        marks=tuple(mark for reading in readings for mark in marker.feed(reading)),
+        marks=tuple(all_marks(readings)),
         energy=energy_use(readings).text,
         failure=last.failure,
         mode=mode_text(last),

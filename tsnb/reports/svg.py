@@ -14,6 +14,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
+from tsnb.reports.runs import trial_of
 from tsnb.telemetry.words import COLOURS
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "WAITING",
     "Picture",
     "colours_of",
+    "text_width",
 ]
 
 WAITING = "#D65A63"
@@ -48,11 +50,33 @@ PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": 
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each trial, in the order of first appearance, as the panel gives them out."""
-    return {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    """Return a colour for each trial, in the order of first appearance, as the panel gives them out.
+
+    The runs of one name (`runs_apart`) share it.
+    """
+    found = list(names)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(map(trial_of, found)))}
+    return {name: COLOURS[numbers[trial_of(name)] % len(COLOURS)] for name in found}
 
 
 FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif"
+
+_WIDTHS = (
+    (0.33, " ',.IJijl|"),
+    (0.42, "!()-/:;[]frt"),
+    (0.56, '"*?L_`csz'),
+    (0.64, "$0123456789EFPSTYabdeghknopquvxy{}"),
+    (0.70, "ABCKRVXZ"),
+    (0.80, "&DGHNOQU"),
+)
+_WIDTH_OF = {letter: width for width, letters in _WIDTHS for letter in letters}
+"""What letters take of the font's size, at most, in the widest font of `FONT` (DejaVu Sans); others take all of it."""
+
+
+def text_width(text: str, size: float) -> float:
+    """Return how wide a text is at most, in pixels, in a font of a size that is not bold."""
+    return size * sum(_WIDTH_OF.get(letter, 1.0) for letter in text)
+
 
 LIGHT = {
     "ground": "#ffffff",

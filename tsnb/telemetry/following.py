@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -73,6 +74,8 @@ class Follower:
         self._sampler = sampler
         self.ended_for_good = False
         """Whether the stream was stopped last time, and no other producer was said to take it over."""
+        self.since_s = math.inf
+        """When the producer that is followed, or was last, began to serve: wall clock, seconds since 1970."""
         self._closing = threading.Event()
         self._looking = threading.Event()
         self._connection: Observer | None = None
@@ -148,6 +151,8 @@ class Follower:
 
     def _follow(self, connection: Observer) -> None:
         self._connection, self._told = connection, ({}, 0)
+        if (entry := getattr(connection, "entry", None)) is not None:
+            self.since_s = entry.since_s
         sampler: HostSampler | None = None
         looks = True
         last: StreamReading | None = None

@@ -33,7 +33,18 @@ from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
 
-__all__ = ["MARK_KINDS", "Ends", "Mark", "Marker", "Taken", "marks", "mode_text", "never_attached"]
+__all__ = [
+    "MARK_KINDS",
+    "Ends",
+    "Mark",
+    "Marker",
+    "Taken",
+    "all_marks",
+    "in_order",
+    "marks",
+    "mode_text",
+    "never_attached",
+]
 
 MARK_KINDS = (
     "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "mode", "workers", "round",
@@ -124,6 +135,21 @@ class Marker:
         since_s = mark.time_s - self._skipped_s.get(mark.consumer, float("-inf"))
         self._skipped_s[mark.consumer] = mark.time_s
         return since_s > _SKIPPING_S
+
+
+def all_marks(readings: Iterable[StreamReading]) -> list[Mark]:
+    """Return all that changed, in the order of time: what has a time of its own is heard of a moment later.
+
+    Args:
+        readings: A stream's, oldest first.
+    """
+    marker = Marker()
+    return in_order(mark for reading in readings for mark in marker.feed(reading))
+
+
+def in_order(its: Iterable[Mark]) -> list[Mark]:
+    """Return marks in the order of time; those of one moment as they came."""
+    return sorted(its, key=lambda mark: mark.time_s)
 
 
 def mode_text(reading: StreamReading) -> str:

@@ -171,6 +171,8 @@ class ConsumerReading:
     passed: Whole = 0
     """Samples of its loader batches, all epochs: what went by on the stream. Beside `samples` those of other trials
     where it takes a part, of other ranks, and what `drop_last` leaves out."""
+    run: Whole = 0
+    """Which run of its trial's name it belongs to, from 1, as `tsnb.results` counts them; 0: not a trial's."""
 
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")

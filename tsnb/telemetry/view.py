@@ -21,7 +21,7 @@ from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
 from tsnb.telemetry.frames import Curves, frame
 from tsnb.telemetry.history import without_profiled
-from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, never_attached
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 
@@ -206,8 +206,7 @@ class StreamView:
         if reading.host is not None:
             self.host = reading.host
             self._looks.append(reading)
-        marks = self._marker.feed(reading)
-        self.marks += marks
+        marks = self._changed(reading)
         self._taken.feed(reading)
         self._etas.feed(reading)
         self._left = {}
@@ -237,6 +236,12 @@ class StreamView:
         if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
             self._learn_ways(reading.time_s)
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
+
+    def _changed(self, reading: StreamReading) -> list[Mark]:
+        marks = self._marker.feed(reading)
+        if marks:
+            self.marks = deque(in_order([*self.marks, *marks]), maxlen=MARKS)
+        return marks
 
     @property
     def eta(self) -> Eta:

@@ -16,6 +16,7 @@ another history, for reports; screens go on with the same.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -119,6 +120,7 @@ class Watch:
         self._listeners: list[Viewer] = []
         self._early_ends: list[EndReading] = []
         """Told before the first reading came."""
+        self._since_s = math.inf
         self._released = False
         self._lock = threading.Lock()
         """Guards the history, the last word and the listeners, so that a new listener misses nothing."""
@@ -147,6 +149,14 @@ class Watch:
         if timeout_s > 0:
             self._first.wait(timeout_s)
         return self._history.readings()
+
+    @property
+    def since_s(self) -> float:
+        """When the stream began: wall clock, seconds since 1970. Before its first reading, where it is watched late.
+
+        Infinite where nothing was read of it yet.
+        """
+        return self._since_s
 
     @property
     def listened(self) -> bool:
@@ -221,7 +231,9 @@ class Watch:
                 return
             if self._over.is_set() and self._another(reading):
                 self._history.anew()
+                self._since_s = math.inf
                 self._over.clear()
+            self._since_s = min(self._since_s, self._follower.since_s, reading.time_s)
             self._state, self._said = reading.state, None
             ticks = [self._feed(reading)]
             early, self._early_ends = self._early_ends, []

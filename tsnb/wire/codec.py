@@ -98,7 +98,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     17: (OnDevice, struct.Struct("<BII")),
     18: (RankGone, struct.Struct("<BIII")),
     19: (PauseAsked, struct.Struct("<B?")),
-    20: (Planned, struct.Struct("<BI")),
+    20: (Planned, struct.Struct("<BII")),
     21: (LengthTold, struct.Struct("<BII")),
     24: (Continues, struct.Struct("<BII")),
 }

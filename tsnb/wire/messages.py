@@ -73,7 +73,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 23
+PROTOCOL = 24
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -198,10 +198,12 @@ class Losses(NamedTuple):
 
 
 class Planned(NamedTuple):
-    """How many epochs the consumer's loop takes in all: said when it attaches and when that changes."""
+    """A loop's epochs in all, and the run of the trial that it is: said when it attaches and when that changes."""
 
     epochs: int
     """0: that is not known any more."""
+    run: int = 0
+    """Of its trial's name, from 1; 0: it is not a trial's."""
 
 
 class Continues(NamedTuple):

@@ -65,6 +65,13 @@ test("only so many marks are kept, the last ones", () => {
   assert.equal(store.marks[199].t, 249);
 });
 
+test("marks stand in the order of time, whenever they are heard of", () => {
+  const store = filled([]);
+  store.tick({ op: "tick", n: 1, marks: [[2, "joined", "a", "a joined"]] }, null);
+  store.tick({ op: "tick", n: 2, marks: [[1.5, "workers", "", "tried 2 workers"], [3, "left", "a", "a left"]] }, null);
+  assert.deepEqual(store.marks.map(({ t }) => t), [1.5, 2, 3]);
+});
+
 const learning = (count, metrics = (k) => [k]) => {
   const store = filled([], [lane("a", ["loss", "acc"])]);
   for (let k = 0; k < count; k++) store.tick({ op: "tick", n: k + 1 }, bytes(frame(k, { 0: { batches: 10 * k, metrics: metrics(k) } })));

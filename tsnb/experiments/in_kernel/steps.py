@@ -108,6 +108,7 @@ class _TrialHere:
         """Be the process of the run, and hand on what is logged; so many rows were logged before."""
         from tsnb.telemetry.metrics import keep_others, subscribe
 
+        attach_defaults.run = self.run.number
         self.run.process(os.getpid(), self.versions)
         self.peak = PeakMemory(self.run.peak)
         enter_run(self.run)

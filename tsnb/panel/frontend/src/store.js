@@ -124,7 +124,7 @@ export class Store extends Numbers {
     for (const word of ["state", "stream", "say", "gpus", "can", "ways"]) if (content[word]) this[word] = content[word];
     if (content.origin_s) this.originS = content.origin_s;
     for (const [number, lane] of Object.entries(content.lanes || {})) this.put(Number(number), lane);
-    if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].slice(-MARKS);
+    if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].sort((a, b) => a.t - b.t).slice(-MARKS); // some are heard of late
     for (const frame of decode(view, this.places)) {
       this.reel.add(frame);
       this.machine = frame.machine || this.machine;

@@ -1,0 +1,134 @@
+"""A name that ran several times on one stream: reports, results and panel tell the runs apart, and alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tests.promises import HANG_S
+from tests.reports.made import START_S, consumer, reading
+from tsnb.experiments import trials
+from tsnb.reports import Report
+from tsnb.reports.figures import draw_word
+from tsnb.reports.runs import runs_apart
+from tsnb.reports.spent import spent
+from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.watching import watch
+
+SOURCE = """
+def train(epochs):
+    import tsnb
+    for _ in tsnb.epochs(epochs):
+        for (batch,) in tsnb.attach():
+            tsnb.log(loss=float(epochs))
+"""
+
+
+def run(pid: int, number: int, from_s: float, name: str = "a", *, end: str = "done") -> list[StreamReading]:
+    """One run of a name: eight seconds, of which it computes four, and its end."""
+    host = HostReading(2, 1.0, 1, 2, consumers={name: ProcessReading(0.5, 1, 2)})
+    told = EndReading(name, end, START_S + from_s + 9, pid, "", {"loss": 1.0 / pid}, 4.0, START_S + from_s)
+    beside = consumer("b", 1.0 + from_s, pid=99)
+    return [
+        reading(from_s, consumer(name, pid=pid), beside),
+        reading(from_s + 4, consumer(name, 2.0, pid=pid, run=number), beside, host=host),
+        reading(from_s + 8, consumer(name, 4.0, pid=pid, run=number), beside),
+        reading(from_s + 10, beside, ends=(told,)),
+    ]
+
+
+def test_a_former_run_has_the_number_of_the_results() -> None:
+    """Each run has a row with its own counters, CPU seconds, last number and end; the last one has the plain name."""
+    readings = runs_apart([*run(1, 3, 0, end="stopped"), *run(2, 4, 20)])
+    former, b, last = spent(readings)
+    assert (former.name, b.name, last.name) == ("a run 3", "b", "a")
+    assert former.computing_s == last.computing_s == 4.0
+    assert former.cpu_s == last.cpu_s == pytest.approx(4.0)
+    assert (former.state, last.state) == ("stopped", "done")
+    assert (former.metrics["loss"], last.metrics["loss"]) == (1.0, 0.5)
+    assert runs_apart(readings) == readings, "names that were given stay"
+    assert runs_apart(run(1, 3, 0)) == run(1, 3, 0), "one run has nothing to be told from"
+
+
+def test_processes_of_one_run_are_one() -> None:
+    """A trial that was extended, or whose process was lost and started again, goes on in its row."""
+    both = spent(runs_apart([*run(1, 3, 0), *run(2, 3, 20)]))
+    assert [trial.name for trial in both] == ["a", "b"]
+    assert both[0].computing_s == 8.0
+
+
+def test_a_run_without_a_number_has_its_process() -> None:
+    """A script attaches twice, or the recording is older than the numbers."""
+    assert [t.name for t in spent(runs_apart([*run(71, 0, 0), *run(72, 0, 20)]))] == ["a pid 71", "b", "a"]
+
+
+def test_a_run_that_never_attached_is_the_last_one_too() -> None:
+    """It failed before its first batch: the numbers of the run before are not its own."""
+    failed = EndReading("a", "failed", START_S + 30, 0, "ValueError: no", {})
+    rows = spent(runs_apart([*run(1, 3, 0), reading(31, ends=(failed,))]))
+    assert [(t.name, t.state, t.samples) for t in rows if t.name != "b"] == [
+        ("a run 3", "done", 320),
+        ("a", "failed", 0),
+    ]
+    first = replace(failed, time_s=START_S)
+    rows = spent(runs_apart([reading(0, ends=(first,)), *run(1, 3, 1)]))
+    assert [t.name for t in rows] == ["a", "b"], "of a former one that never attached nothing is told"
+
+
+def test_a_report_and_its_figures_have_a_line_a_run_in_one_colour() -> None:
+    """The colour is the panel's, which knows one trial of that name; marks say which run came and went."""
+    made = Report([*run(1, 3, 0), *run(2, 4, 20)], ended=True)
+    assert made.text.startswith("stream mnist, ended: 2 trials in 3 runs, ")
+    assert "a run 3 left" in made.text and "a joined" in made.text
+    lines = {line.name: line.line.color for line in draw_word("lag", made._readings).data}
+    assert list(lines) == ["a run 3", "b", "a"]
+    assert lines["a run 3"] == lines["a"] != lines["b"]
+
+
+@pytest.fixture
+def numbers(project: Path) -> Iterator[tsnb.Producer]:
+    loader = DataLoader(TensorDataset(torch.arange(160.0)), batch_size=4)
+    with tsnb.serve(loader, name="again") as producer:
+        yield producer
+        trials.clear()
+
+
+def make_train() -> Any:
+    """A function that travels by value: this file cannot be imported in a trial."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec(SOURCE, made)
+    return made["train"]
+
+
+@pytest.mark.system
+def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(numbers: tsnb.Producer) -> None:
+    """Samples, epochs, CPU seconds, last numbers: run by run; by the plain name everywhere that of the last run."""
+    there = watch("again")
+    there.readings(HANG_S)
+    train = make_train()
+    ran = [tsnb.run(train, epochs=epochs, name="cnn").wait(HANG_S) for epochs in (1, 3)]
+    report = tsnb.report("again", until={"loss": 1.0})
+    rows = {trial.name: trial for trial in report.story.trials}
+    assert list(rows) == ["cnn run 1", "cnn"]
+    table = tsnb.results("cnn", all_runs=True).to_dict("records")
+    for row, trial, told in zip(table, rows.values(), ran, strict=True):
+        assert trial.samples == row["samples"] == 160 * row["epochs"]
+        assert trial.epochs == row["epochs"] == row["epochs (param)"]
+        assert trial.metrics["loss"] == row["loss"]
+        assert (trial.state, row["state"]) == ("done", "done")
+        assert trial.cpu_s == pytest.approx(told.report["cpu_s"])
+    (last,) = tsnb.results("cnn").to_dict("records")
+    shown = there.view.rows["cnn"]
+    assert shown.reading.samples == rows["cnn"].samples == last["samples"]
+    assert shown.epochs == rows["cnn"].epochs == last["epochs"]
+    assert shown.metrics == rows["cnn"].metrics == {"loss": last["loss"]}
+    assert shown.reading.run == last["run"] == 2
+    reached = {cost.name: cost.after_s is not None for cost in report.story.costs}
+    assert reached == {"cnn run 1": True, "cnn": False}, "the second run never logged so much"
