@@ -134,7 +134,7 @@ def put_back() -> Iterator[None]:
 
     Its signals: Ray Tune leaves a handler of its own behind (`tune.run`), which swallows the next interrupt. Its
     environment: packages of the ecosystem set variables that count when Python starts, so that no script of a later
-    test could be forked. And which way metrics are good: later tests have not said so.
+    test could be forked. And which way metrics are good, and what was logged: later tests have not said so.
     """
     handlers = {number: signal.getsignal(number) for number in KEPT_SIGNALS}
     environment = dict(os.environ)
@@ -149,6 +149,8 @@ def put_back() -> Iterator[None]:
             os.environ[name] = value
     if scores := sys.modules.get("tsnb.records.scores"):
         scores._told.clear()
+    if metrics := sys.modules.get("tsnb.telemetry.metrics"):
+        metrics._latest.clear()
 
 
 def _end_streams(new: set[str]) -> None:
