@@ -31,11 +31,12 @@ from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import annealed
 from tsnb.planners.strategies import Strategy
-from tsnb.planning.co_runs import CoRun, at_once, co_runs, gpu_advice, groups
+from tsnb.planning.co_runs import GROUP, CoRun, at_once, co_runs, gpu_advice, groups
 from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import in_waves, starter
+from tsnb.planning.progress import LONGER, about, placed_s, say, trials_text
 from tsnb.planning.served import LOADER_OFF, Meter
 from tsnb.planning.trial_costs import Profiled, gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
@@ -230,6 +231,10 @@ def place(
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
     given = math.inf if memory is None else asked.MEMORY.checked("memory", memory)
+    for each in several:
+        each.check(threads)
+    took = about(placed_s(len(several), seconds, GROUP))
+    say(f"placing {trials_text(len(several))}: {took} for some batches of each, alone and together; {LONGER}")
     stream = f"{PROFILED}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()

@@ -369,8 +369,7 @@ def _check(loader: Any, step: Any, cold: Any) -> None:
     asked.check_loader(loader)
     if step is not None and not callable(step):
         raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
-    if not isinstance(cold, bool):
-        raise ValueError(f"cold={cold!r}: give True or False.")
+    asked.check_cold(cold)
 
 
 @contextmanager
