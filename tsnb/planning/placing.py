@@ -18,7 +18,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any
 
 from tsnb.checks.devices import devices
@@ -45,7 +44,7 @@ from tsnb.producer import serve
 from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of, undisturbed
 from tsnb.telemetry.readings import StreamReading
-from tsnb.words import html_table, short_number, size_text, text_table
+from tsnb.words import html_table, marked_html, short_number, size_text, text_table
 
 __all__ = ["Fitting", "place"]
 
@@ -170,7 +169,7 @@ class Fitting:
         return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
 
     def _repr_html_(self) -> str:
-        text, below = escape(self.text), escape(self._below())
+        text, below = marked_html(self.text), marked_html(self._below())
         return f"<p><b>{text}</b></p>{html_table(self.table)}<p><small>{below}</small></p>"
 
     def _below(self) -> str:

@@ -28,7 +28,7 @@ from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.measuring import length_of
 from tsnb.stalling.sentences import caution
-from tsnb.words import duration, html_table, short_number, text_table
+from tsnb.words import duration, html_table, marked_html, short_number, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -239,8 +239,8 @@ class Plan:
         tables = "".join(html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles))
         # JupyterLab breaks lines of a <pre>, and bars that are broken say nothing
         bars = f'<pre style="overflow-x:auto;white-space:pre">{escape(self.gantt())}</pre>'
-        below = f"{bars}<p><small>{escape(self._below())}</small></p>"
-        return f"<p><b>{escape(self.text)}</b></p>{tables}{below}"
+        below = f"{bars}<p><small>{marked_html(self._below())}</small></p>"
+        return f"<p><b>{marked_html(self.text)}</b></p>{tables}{below}"
 
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
