@@ -33,7 +33,7 @@ from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, UndefinedNames, take_along
-from tsnb.kernels.cargo.obstacles import Part
+from tsnb.kernels.cargo.obstacles import CargoPart
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
 
@@ -175,9 +175,9 @@ def plan_function(
     settled = TrialOptions(**options)
     settled.check(chosen)
     blamed = [
-        Part(f"its function {own}", own, fn),
-        *(Part(f"its parameter {word!r}", word, value) for word, value in arguments.items()),
-        *(Part(repr(word), word, value) for word, value in captured.variables.items()),
+        CargoPart(f"its function {own}", own, fn),
+        *(CargoPart(f"its parameter {word!r}", word, value) for word, value in arguments.items()),
+        *(CargoPart(repr(word), word, value) for word, value in captured.variables.items()),
     ]
     shipped = {**captured.variables, FUNCTION: fn, PARAMETERS: arguments}
     cargo = ship(shipped, f"trial {unprofiled(chosen)!r}", parts=blamed)

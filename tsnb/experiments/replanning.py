@@ -15,7 +15,7 @@ from typing import Any
 from tsnb.config import check_name, unprofiled
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
-from tsnb.kernels.cargo.obstacles import Part
+from tsnb.kernels.cargo.obstacles import CargoPart
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.machine.placement import inside_name
@@ -167,5 +167,5 @@ def _shared(plan: TrialPlan, name: str, changed: Mapping[str, Any]) -> dict[str,
 
 
 def _ship_changed(changed: Mapping[str, Any], name: str) -> Cargo:
-    parts = [Part(f"its parameter {word!r}", word, value) for word, value in changed.items()]
+    parts = [CargoPart(f"its parameter {word!r}", word, value) for word, value in changed.items()]
     return ship(changed, f"trial {unprofiled(name)!r}", parts=parts)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
 
-__all__ = ["Part", "explain", "find_obstacle", "parts_of"]
+__all__ = ["CargoPart", "explain", "find_obstacle", "parts_of"]
 
 DEEPEST = 12
 """Levels below the variable that the walk descends."""
@@ -61,7 +61,7 @@ _FIXES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 )
 
 
-class Part(NamedTuple):
+class CargoPart(NamedTuple):
     """Something that was to travel, as its user knows it."""
 
     title: str
@@ -72,16 +72,16 @@ class Part(NamedTuple):
     """The object."""
 
 
-def parts_of(variables: Mapping[str, Any]) -> list[Part]:
+def parts_of(variables: Mapping[str, Any]) -> list[CargoPart]:
     """Return variables as their user knows them: by their names.
 
     Args:
         variables: By name.
     """
-    return [Part(repr(name), name, value) for name, value in variables.items()]
+    return [CargoPart(repr(name), name, value) for name, value in variables.items()]
 
 
-def explain(parts: Sequence[Part], error: Exception, purpose: str) -> str:
+def explain(parts: Sequence[CargoPart], error: Exception, purpose: str) -> str:
     """Say which part of which variable cannot travel, and the fix.
 
     Args:

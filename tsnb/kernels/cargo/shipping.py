@@ -27,7 +27,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 from tsnb.config import way_out
 from tsnb.errors import NotShippable
-from tsnb.kernels.cargo.obstacles import Part, explain, parts_of
+from tsnb.kernels.cargo.obstacles import CargoPart, explain, parts_of
 from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
 from tsnb.machine.memory import Free, free_memory
@@ -51,7 +51,7 @@ def ship(
     purpose: str,
     *,
     most_bytes: int | None = None,
-    parts: Sequence[Part] | None = None,
+    parts: Sequence[CargoPart] | None = None,
 ) -> Cargo:
     """Write variables, for `fetch` in another process.
 
@@ -107,7 +107,7 @@ def _room() -> Free:
     return min(found, default=Free(sys.maxsize, ""))
 
 
-def _too_large(parts: Sequence[Part], room: Free, purpose: str, met: str) -> str:
+def _too_large(parts: Sequence[CargoPart], room: Free, purpose: str, met: str) -> str:
     title, size, exactly = _largest(parts, room.size)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     return (
@@ -118,7 +118,7 @@ def _too_large(parts: Sequence[Part], room: Free, purpose: str, met: str) -> str
     )
 
 
-def _largest(parts: Sequence[Part], enough: float = math.inf) -> tuple[str, int, bool]:
+def _largest(parts: Sequence[CargoPart], enough: float = math.inf) -> tuple[str, int, bool]:
     """Return the title and bytes of the largest variable, and whether it was measured to its end.
 
     Args:
@@ -141,7 +141,7 @@ def _largest(parts: Sequence[Part], enough: float = math.inf) -> tuple[str, int,
     return title, size, exactly
 
 
-def _warn_large(parts: Sequence[Part], total: int, purpose: str) -> None:
+def _warn_large(parts: Sequence[CargoPart], total: int, purpose: str) -> None:
     title, size, exactly = _largest(parts)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     warnings.warn(
