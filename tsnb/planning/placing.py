@@ -42,7 +42,8 @@ from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
 from tsnb.stalling import asked
-from tsnb.stalling.measuring import length_of, undisturbed
+from tsnb.stalling.measuring import length_of
+from tsnb.stalling.random_numbers import undisturbed
 from tsnb.telemetry.readings import StreamReading
 from tsnb.words import html_table, marked_html, short_number, size_text, text_table
 

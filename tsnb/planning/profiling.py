@@ -36,7 +36,7 @@ from tsnb.planning.progress import say
 from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profile, Profiled, joined
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import serve
-from tsnb.stalling.measuring import undisturbed
+from tsnb.stalling.random_numbers import undisturbed
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = [
