@@ -101,7 +101,7 @@ def run(
         The trial: `wait()`, `stop()`, `metrics`, `result()`.
 
     Raises:
-        TypeError: The parameters do not fit the function, or it is not a function.
+        TypeError: The parameters do not fit the function, or it is not a function, or a generator or async.
         UndefinedNames: It reads names that are not defined.
         NotShippable: It, or a parameter, cannot travel.
         ValueError: Invalid name or option.

@@ -221,8 +221,9 @@ def place(
     Raises:
         TypeError: Something other than functions was given, or `loader` is an iterator or no loader.
         ValueError: No trial was given, or a number is out of range.
-        TsnbError: A trial raised, or takes too few batches to be profiled.
+        TsnbError: A trial raised, or takes no or too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
+        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
     """
     several = wanted(trials, epochs, caller="tsnb.place")
     asked.check_loader(loader)

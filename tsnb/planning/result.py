@@ -308,8 +308,9 @@ def plan(
         TypeError: Something other than functions was given, one does not take what is to be chosen, or `loader` is an
             iterator or no loader.
         ValueError: No trial was given, a number is out of range, or what is to be chosen is invalid or given, too.
-        TsnbError: A trial failed, or takes too few batches to be profiled.
+        TsnbError: A trial failed, or takes no or too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
+        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
     """
     several = wanted(trials, epochs)
     asked.check_loader(loader)

@@ -106,7 +106,7 @@ def sweep(
         NotShippable: It, or a parameter, cannot travel.
         ExtraMissing: `engine="ray"` without Ray.
         TsnbError: The cluster does not exist; or no plan can be made: the stream has no length, no trial could be
-            profiled.
+            profiled, or one ended without taking a batch.
         ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
     """
     params = settings(grid, space, n, seed)
