@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsnb.words import bytes_of, did_you_mean, html_table, short_number, text_table
+from tsnb.words import bytes_of, did_you_mean, html_table, marked_html, short_number, text_table
 
 ROWS = [["trial", "state"], ["cnn", "done"], ["<b>wide & long</b>", "failed"]]
 
@@ -62,3 +62,9 @@ def test_what_is_not_a_size_is_refused_with_an_example(size: str | bool) -> None
     """A misspelt prefix is not taken for another one."""
     with pytest.raises(ValueError, match="8GiB"):
         bytes_of(size)
+
+
+def test_code_between_backticks_is_marked_as_code_and_all_is_text() -> None:
+    """One that stands alone is a character."""
+    assert marked_html("run `a<b`, then `c` & d") == "run <code>a&lt;b</code>, then <code>c</code> &amp; d"
+    assert marked_html("a lone ` here") == "a lone ` here"

@@ -37,6 +37,7 @@ __all__ = [
     "require_platform",
     "runtime_directory",
     "short_directory",
+    "unprofiled",
     "way_out",
 ]
 
@@ -48,6 +49,9 @@ MODES = ("pace", "weights", "free")
 
 PROFILED = "tsnb-plan-"
 """What the names of trials begin with while they are profiled for a plan: no screen, report or recording has them."""
+
+_PUT_BEFORE = re.compile(rf"^{PROFILED}\d+-\d+-")
+"""All that is put before the name of a trial meanwhile (`planning.profiling.profile_name`)."""
 
 LONGEST_SOCKET = 103
 """Bytes that the path of a unix socket may have: macOS has room for fewer than Linux."""
@@ -130,6 +134,11 @@ def is_name(name: object) -> bool:
 def is_profiled(name: str) -> bool:
     """Whether a trial or consumer of that name is only profiled for a plan."""
     return name.startswith(PROFILED)
+
+
+def unprofiled(name: str) -> str:
+    """Return what the user calls a trial: a name that it has while it is profiled without what is put before it."""
+    return _PUT_BEFORE.sub("", name)
 
 
 def check_name(name: object, kind: str) -> str:

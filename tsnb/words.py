@@ -8,12 +8,24 @@ import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
-__all__ = ["bytes_of", "did_you_mean", "duration", "html_table", "short_number", "size_text", "text_table"]
+__all__ = [
+    "bytes_of",
+    "did_you_mean",
+    "duration",
+    "html_table",
+    "marked_html",
+    "short_number",
+    "size_text",
+    "text_table",
+]
 
 _PREFIXES = ["", "K", "M", "G", "T", "P"]
 _SIZE = re.compile(
     r"(?P<number>(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)\s*(?P<prefix>[kKMGTP])?(?P<binary>(?<=[kKMGTP])i)?(?P<letter>B)?(/s)?"
 )
+
+
+_CODE = re.compile(r"`([^`\n]+)`")
 
 
 def did_you_mean(word: object, known: Iterable[str]) -> str:
@@ -78,6 +90,15 @@ def html_table(rows: Sequence[Sequence[str]], style: str = "") -> str:
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in others)
     opening = f"<table style='{escape(style, quote=True)}'>" if style else "<table>"
     return f"{opening}<thead><tr>{line(head, 'th')}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def marked_html(text: str) -> str:
+    """Return text for a notebook, what stands between backticks as code: its HTML shows them as they are.
+
+    Args:
+        text: As a terminal shows it.
+    """
+    return _CODE.sub(r"<code>\1</code>", escape(text))
 
 
 def short_number(value: float) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -146,7 +148,8 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
     box = notebook.run(
         "import threading\nlock = threading.Lock()\n"
         "def forgets(): return inner()\ndef inner(): return undefined_thing\n"
-        "def sets_it():\n    global made\n    made = 1\n    return made\ndef holds(): return lock"
+        "def sets_it():\n    global made\n    made = 1\n    return made\ndef holds(): return lock\n"
+        "def yields(): yield 1\nasync def waits(): pass\nasync def both(): yield 1"
     )
     with pytest.raises(
         TypeError, match=r"train\(lr, steps=3, seed=None\): missing a required argument: 'lr'"
@@ -158,8 +161,21 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
         run(3)  # type: ignore[arg-type]
     with pytest.raises(UndefinedNames, match=r"forgets\(\) reads 'undefined_thing'"):
         run(box["forgets"])
-    with pytest.raises(NotShippable, match="lock"):
+    with pytest.raises(
+        NotShippable, match=r"^trial 'holds' cannot take its function holds along: holds -> \w+ is a lock"
+    ):
         run(box["holds"])
+    for given, where in ((threading.Lock(), "it"), ({"of": [threading.Lock()]}, r"lr\['of'\]\[0\]")):
+        with pytest.raises(
+            NotShippable, match=rf"^trial 'small' cannot take its parameter 'lr' along: {where} is a lock"
+        ):
+            run(train, lr=given, name="small")
+    for name, what in (("yields", "a generator"), ("both", "a generator"), ("waits", "an async function")):
+        for called in (box[name], functools.partial(box[name])):
+            with pytest.raises(TypeError, match=rf"^{name} is {what}.* runs nothing.*Nothing was started"):
+                run(called)
+    with pytest.raises(ValueError, match=r"no device 'banana' here\. Available: .*cpu"):
+        run(train, lr=1, device="banana")
     with pytest.raises(ValueError, match="batch_size=0: give"):
         run(train, lr=1, batch_size=0)
     with pytest.raises(tsnb.errors.TsnbError, match="no trial named 'nobody'"):

@@ -68,7 +68,7 @@ def test_numbers_count_what_is_left_to_the_notebook(visible: str, monkeypatch: p
             place(none, gpus=gpus)
 
 
-@pytest.mark.parametrize("device", ["cuda:2", "cuda:9", "cuda:x", "mig:MIG-ee", "mig:", "cuda:-1"])
+@pytest.mark.parametrize("device", ["cuda:2", "cuda:9", "cuda:x", "mig:MIG-ee", "mig:", "cuda:-1", "banana"])
 def test_a_device_that_there_is_not_is_answered_with_those_there_are(device: str) -> None:
     """A GPU that is cut into instances is not there as a whole."""
     with pytest.raises(ValueError, match=r"Available: cuda:0 .*, cuda:1 .*, mig:MIG-dd .*, and cpu"):

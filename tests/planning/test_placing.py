@@ -87,11 +87,14 @@ def test_every_trial_has_a_place_and_a_reason() -> None:
     assert 'tsnb.spill(model, optimizer, limit="2560MiB")' in by["huge"].why
     assert by["a"].group == 2 and by["a"].together_per_s == 90.0 and by["c"].group == 0
     text = said(rows, way, 5 * GIB, "of the machine's memory")
+    assert text.startswith(
+        "Together they need 16.0 GiB, more than the 5.0 GiB left of the machine's memory. "
+    )
     assert "waits until there is room" in text and "huge: too large" in text and "four times in five" in text
     rows, way = rows_of({"a": GIB, "b": GIB}, 5 * GIB)
     assert {row.where for row in rows} == {"now"}
     assert said(rows, way, 5 * GIB, "of the machine's memory").startswith(
-        "Both fit at once: 2.0 GiB of 5.0 GiB of the machine's memory"
+        "Both fit at once: 2.0 GiB of the 5.0 GiB left of the machine's memory"
     )
 
 
@@ -101,7 +104,7 @@ def test_a_trial_that_waits_though_it_would_fit_is_not_said_to_lack_room() -> No
     rows, way = rows_of(peaks, 50 * GIB, most=1)
     assert [row.where for row in rows] == ["now", "queued", "queued"] and not any(row.lacks for row in rows)
     text = said(rows, way, 50 * GIB, "of the machine's memory")
-    assert text.startswith("All 3 would fit at once: 3.0 GiB of 50.0 GiB of the machine's memory.")
+    assert text.startswith("All 3 would fit at once: 3.0 GiB of the 50.0 GiB left of the machine's memory.")
     assert "1 of 3 starts now: a." in text and "room" not in text
     assert "2 wait for a place, as one at a time is the fastest: b, c." in text
     rows, way = rows_of({"a": 3 * GIB, "b": 3 * GIB}, 5 * GIB)

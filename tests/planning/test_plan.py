@@ -6,6 +6,7 @@ import json
 import math
 import random
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
-from tsnb.errors import TsnbError
+from tsnb.errors import NotShippable, TsnbError
 from tsnb.experiments.cells import run_cell
+from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.planners.timeline import newest
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.profiling import next_wave
@@ -252,7 +254,7 @@ def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(
         TsnbError, match=r"'sleeps' took no batch within 4 s: does it take them from tsnb\.attach"
     ):
         tsnb.plan(made["sleeps"], loader=DataLoader(Numbers(), BATCH), seconds=0.1)
-    assert capsys.readouterr().out.count("sleeps: no batch yet; waited for up to 4 s") == 1
+    assert capsys.readouterr().out.count("sleeps: no batch yet after 1 s, it has to take them") == 1
 
 
 def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:
@@ -294,8 +296,9 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
         tsnb.plan({"good": train, "bad": (train, {"fails": True})}, loader=loader, seconds=0.1)
     with pytest.raises(TsnbError, match=r"'short' took too few batches.*: [234], where 8 are needed"):
         tsnb.plan({"short": (train, {"leaves": True})}, loader=loader, seconds=0.1)
-    with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
-        tsnb.plan({"none": idle}, loader=loader, seconds=0.1)
+    for call in (tsnb.plan, tsnb.place):
+        with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
+            call({"none": idle}, loader=loader, seconds=0.1)
     assert not tsnb.producers() and not list(tsnb.trials)
     with pytest.raises(ValueError, match="cores=0: give"):
         tsnb.plan(train, loader=loader, cores=0)
@@ -329,6 +332,52 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
             tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="8GiB"):
         tsnb.plan(train, loader=loader, memory="plenty")
+
+
+UNFIT = """
+def reads_nothing(x=1): return nowhere
+def yields(): yield 1
+async def waits(): pass
+"""
+
+
+@pytest.mark.parametrize("call", [tsnb.plan, tsnb.place])
+def test_what_cannot_start_is_refused_before_anything_is_measured(
+    call: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the words of `tsnb.run`, by the trial's own name; nothing is said of how long it will take."""
+
+    def measured(*_: Any, **__: Any) -> None:
+        raise AssertionError("the loader was measured")
+
+    monkeypatch.setattr("tsnb.planning.result.stalls", measured)
+    monkeypatch.setattr("tsnb.planning.placing.serve", measured)
+    made = vars(sys.modules["__main__"])  # undefined names are looked for in the script's own functions
+    for name in ("reads_nothing", "yields", "waits"):
+        monkeypatch.setitem(made, name, None)
+    exec(UNFIT, made)
+    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    trials: list[tuple[Any, type[Exception], str]] = [
+        (made["reads_nothing"], UndefinedNames, "reads 'nowhere'"),
+        (made["yields"], TypeError, "yields is a generator"),
+        (made["waits"], TypeError, "waits is an async function"),
+        (
+            (train, {"ms": threading.Lock()}),
+            NotShippable,
+            "^trial 'odd' cannot take its parameter 'ms' along",
+        ),
+        (tsnb.trial(engine="ray")(train), ValueError, "'odd' has engine='ray'"),
+        (tsnb.trial(device="banana")(train), ValueError, "no device 'banana' here"),
+    ]
+    for given, error, words in trials:
+        with pytest.raises(error, match=words):
+            call({"good": train, "odd": given}, loader=loader)
+    if call is tsnb.plan:
+        with pytest.raises(ValueError, match=r"no device 'banana' here\. Available: .*cpu"):
+            call(train, loader=loader, devices=("banana",))
+        with pytest.raises(ValueError, match="cold='yes': give True or False"):
+            call(train, loader=loader, cold="yes")  # type: ignore[arg-type]
+    assert not capsys.readouterr().out and not tsnb.producers()
 
 
 TIDY = """

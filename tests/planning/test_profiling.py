@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.errors import TsnbError
-from tsnb.planning.profiling import profile
+from tsnb.planning.profiling import profile, starter, together
 from tsnb.planning.trial_costs import Profiled
 from tsnb.planning.wishes import wanted
 
@@ -126,4 +127,25 @@ def test_one_that_keeps_the_others_waiting_is_named_alone(
 
     with pytest.raises(TsnbError, match="took no batch"):
         profile(wanted({"first": (train, {"ms": 0.5}), "sleeps": sleeps}, None), loader)
-    assert capsys.readouterr().out.startswith("[profile] sleeps: no batch yet")
+    said = capsys.readouterr().out
+    assert said.startswith("[profile] sleeps: no batch yet after 8 s, it has to take them from tsnb.attach()")
+    assert "Ctrl-C ends this" in said
+
+
+def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
+    train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another trial is in the middle of an epoch: nothing is wrong with this one, which waits for the next."""
+    monkeypatch.setattr("tsnb.planning.profiling.SILENT_S", 8.0)
+    (late,) = wanted({"late": (train, {"ms": 0.5})}, None)
+    with tsnb.serve(loader, name="busy", rubber_band=0.0) as producer, tsnb.attach("first", "busy") as first:
+        going = iter(first)
+        for _ in range(50):
+            next(going)
+        with together({"late": starter(late, "busy", 1)}, 1) as group:
+            said, deadline_s = "", time.monotonic() + 60
+            while "no batch yet" not in said and time.monotonic() < deadline_s:
+                group.look({each.name: each for each in producer.status().consumers})
+                said += capsys.readouterr().out
+                time.sleep(0.02)
+    assert "late: no batch yet after 8 s, it has asked for one and waits for the stream;" in said

@@ -116,3 +116,11 @@ def test_it_is_shown_as_text_and_as_html_with_the_same_numbers() -> None:
         assert f"<td style='text-align:left'>{trials}</td>" in html and pace in html
     assert html.count("<table") == html.count("</table>") == 2
     assert told.text.split(". ")[0] in html.replace("</b>", "").replace("<p><b>", "")
+
+
+def test_code_in_a_sentence_is_shown_as_code() -> None:
+    """A terminal has it between backticks; a notebook, whose HTML is no Markdown, had them too."""
+    told = measured(prepare_ms=3, compute_ms=0.5, workers=1)
+    assert '`tsnb.serve(loader, name="data")`' in told.text
+    html = told._repr_html_()
+    assert "`" not in html and "<code>tsnb.serve(loader, name=&quot;data&quot;)</code>" in html

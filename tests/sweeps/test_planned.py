@@ -6,6 +6,7 @@ import asyncio
 import json
 import random
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +20,8 @@ import pytest
 import tsnb
 from tests.reports.made import consumer, reading
 from tests.terminal import in_terminal
-from tsnb.errors import TsnbError
+from tsnb.errors import NotShippable, TsnbError
+from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
 from tsnb.planners import timeline
@@ -809,6 +811,54 @@ def test_trials_too_short_to_be_profiled_are_planned_by_how_long_they_took(numbe
     )
     sweep = tsnb.sweep(made["train"], grid={"x": [1, 2]}, plan=True, name="brief").wait(120)
     assert {trial.state for trial in sweep.values()} == {"done"} and len(sweep) == 2
+
+
+@pytest.mark.system
+def test_a_trial_that_takes_no_batch_is_told_as_that(
+    numbers: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was taken to train for one epoch, in no time; the first of its kind ends the planning."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("def idle(x):\n    return x", made)
+    with pytest.raises(TsnbError, match=r"^trial 'idle-x1' ended without taking a batch.*tsnb\.attach"):
+        tsnb.sweep(made["idle"], grid={"x": [1, 2]}, plan=True)
+    said = capsys.readouterr().out
+    assert "profiling 2 trials, to plan them: about 5 s, longer where" in said and "one epoch" not in said
+    assert not list(tsnb.trials)
+
+
+@pytest.mark.system
+def test_who_has_to_end_in_time_and_does_not_say_when_is_refused_when_the_first_was_seen(
+    numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only its code knows whether it says so; the others need not be run for that."""
+    made: dict[str, Any] = {"__name__": "__main__"}
+    exec("def train(x):\n    import tsnb\n    for _ in tsnb.attach():\n        pass", made)
+    names: list[str] = []
+
+    def noted(plan: Any, outlet: Any) -> Any:
+        names.append(plan.name)
+        return launch(plan, outlet)
+
+    monkeypatch.setattr("tsnb.sweeps.forecast.launch", noted)
+    with pytest.raises(ValueError, match=r"-x1 does not say how many epochs.*leave until= \(--until\) out"):
+        tsnb.sweep(made["train"], grid={"x": [1, 2, 3]}, until="23:59")
+    assert len(names) == 1
+
+
+@pytest.mark.system
+def test_what_a_later_trial_of_a_planned_sweep_cannot_have_is_refused_before_the_first_is_profiled(
+    numbers: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By its own name, which it does not have while it is profiled."""
+    train = make_train()
+    with pytest.raises(NotShippable, match=r"^trial '.*' cannot take its parameter 'ms' along: it is a lock"):
+        tsnb.sweep(train, grid={"ms": [1.0, threading.Lock()]}, plan=True, name="own")
+    with pytest.raises(ValueError, match=r"trial 'train-batch_size0'.*batch_size=0"):
+        tsnb.sweep(train, grid={"batch_size": [4, 0]}, plan=True)
+    with pytest.raises(ValueError, match="no device 'banana' here"):
+        tsnb.sweep(train, grid={"ms": [1.0]}, plan=True, device=("cpu", "banana"))
+    assert "profiling" not in capsys.readouterr().out and not list(tsnb.trials)
 
 
 @pytest.mark.slow

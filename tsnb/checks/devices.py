@@ -28,7 +28,7 @@ from tsnb.machine.owners import alive
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
 from tsnb.telemetry.observer import Observer
-from tsnb.words import text_table
+from tsnb.words import marked_html, text_table
 
 __all__ = ["Devices", "as_html", "as_text", "devices", "name_of_process", "our_processes"]
 
@@ -173,7 +173,7 @@ def as_html(devices: Inventory) -> str:
         head = "".join(f"<th style='text-align:left'>{name}</th>" for name in _COLUMNS)
         body = "".join(_row(gpu) for gpu in devices.gpus)
         parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")
-    parts += [f"<p>{html.escape(line)}</p>" for line in _rest(devices)]
+    parts += [f"<p>{marked_html(line)}</p>" for line in _rest(devices)]
     facts = {
         "gpus": len(devices.gpus),
         "cores": devices.cores.usable,

@@ -7,6 +7,8 @@ from html import escape
 from textwrap import wrap
 from typing import Literal
 
+from tsnb.words import marked_html
+
 __all__ = ["WORDS", "Checkup", "Finding", "State"]
 
 State = Literal["works", "limited", "fails", "absent"]
@@ -87,8 +89,8 @@ class Checkup:
     def _repr_html_(self) -> str:
         rows = "".join(
             f"<tr><td style='text-align:left'>{escape(f.part)}</td><td style='text-align:left'>"
-            f"{escape(WORDS[f.state])}</td><td style='text-align:left'>{escape(f.says)} "
-            f"<b>{escape(f.advice)}</b></td></tr>"
+            f"{escape(WORDS[f.state])}</td><td style='text-align:left'>{marked_html(f.says)} "
+            f"<b>{marked_html(f.advice)}</b></td></tr>"
             for f in self.findings
         )
         return f"<p><b>{escape(self.summary())}</b></p><table><tbody>{rows}</tbody></table>"

@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
-from tsnb.config import attach_defaults
+from tsnb.config import attach_defaults, unprofiled
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import set_up_now
 from tsnb.experiments.plan import (
@@ -33,6 +33,7 @@ from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, UndefinedNames, take_along
+from tsnb.kernels.cargo.obstacles import CargoPart
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
 
@@ -100,7 +101,7 @@ def run(
         The trial: `wait()`, `stop()`, `metrics`, `result()`.
 
     Raises:
-        TypeError: The parameters do not fit the function, or it is not a function.
+        TypeError: The parameters do not fit the function, or it is not a function, or a generator or async.
         UndefinedNames: It reads names that are not defined.
         NotShippable: It, or a parameter, cannot travel.
         ValueError: Invalid name or option.
@@ -153,6 +154,7 @@ def plan_function(
     if not callable(fn):
         raise TypeError(f"tsnb.run takes a function, not a {type(fn).__name__}. Nothing was started.")
     own = name_of(fn)
+    _check_runs(fn, own)
     signature = inspect.signature(fn)
     chosen = name or trial_name(own, params)
     both = OPTION_NAMES & signature.parameters.keys()
@@ -172,7 +174,13 @@ def plan_function(
     ).joined(before)
     settled = TrialOptions(**options)
     settled.check(chosen)
-    cargo = ship({**captured.variables, FUNCTION: fn, PARAMETERS: arguments}, f"trial {chosen!r}")
+    blamed = [
+        CargoPart(f"its function {own}", own, fn),
+        *(CargoPart(f"its parameter {word!r}", word, value) for word, value in arguments.items()),
+        *(CargoPart(repr(word), word, value) for word, value in captured.variables.items()),
+    ]
+    shipped = {**captured.variables, FUNCTION: fn, PARAMETERS: arguments}
+    cargo = ship(shipped, f"trial {unprofiled(chosen)!r}", parts=blamed)
     first = "" if setup is None else setup.source
     return TrialPlan(
         chosen,
@@ -197,6 +205,26 @@ def _text_of(fn: Callable[..., Any]) -> str:
         return textwrap.dedent(inspect.getsource(fn))
     except (OSError, TypeError):
         return ""
+
+
+def _check_runs(fn: Callable[..., Any], own: str) -> None:
+    """Refuse a function that only makes a generator or a coroutine when it is called: nothing of its code would run.
+
+    Raises:
+        TypeError: It is one of these.
+    """
+    called = fn if inspect.isroutine(fn) or isinstance(fn, functools.partial) else type(fn).__call__
+    if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+        raise TypeError(
+            f"{own} is a generator (it has a yield), so a call of it runs nothing of its code. Nothing was started. "
+            "Give a function without yield, or one that goes through it: for _ in "
+            f"{own}(): pass."
+        )
+    if inspect.iscoroutinefunction(called):
+        raise TypeError(
+            f"{own} is an async function, so a call of it runs nothing of its code. Nothing was started. Give a "
+            f"function that runs it: asyncio.run({own}())."
+        )
 
 
 def _check_defined(fn: Any, name: str, made_before: Iterable[str]) -> None:

@@ -12,10 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tsnb.config import check_name
+from tsnb.config import check_name, unprofiled
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
+from tsnb.kernels.cargo.obstacles import CargoPart
 from tsnb.kernels.cargo.shipping import ship
+from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.machine.placement import inside_name
 from tsnb.words import did_you_mean
 
@@ -160,5 +162,10 @@ def _shared(plan: TrialPlan, name: str, changed: Mapping[str, Any]) -> dict[str,
     return {
         **plan.arrival,
         "cargo": cargo,
-        "changed": ship(changed, f"trial {name!r}") if changed else None,
+        "changed": _ship_changed(changed, name) if changed else None,
     }
+
+
+def _ship_changed(changed: Mapping[str, Any], name: str) -> Cargo:
+    parts = [CargoPart(f"its parameter {word!r}", word, value) for word, value in changed.items()]
+    return ship(changed, f"trial {unprofiled(name)!r}", parts=parts)

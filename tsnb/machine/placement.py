@@ -64,6 +64,8 @@ def place(
     """
     given = {**os.environ, **(environment or {})}
     told: dict[str, str] = {}
+    if device is not None and device != "cpu" and not _is_gpu(device):
+        _check_word(device, given.get(VISIBLE), gpus)
     if device is not None and (device == "cpu" or _is_gpu(device)):
         if VISIBLE in (environment or {}):
             raise ValueError(
@@ -108,6 +110,29 @@ def _is_gpu(device: str) -> bool:
     return device in ANY_GPU or device.startswith(("cuda:", "mig:"))
 
 
+def _check_word(device: str, visible: str | None, nvml: Gpus | None) -> None:
+    """Refuse a device of which torch does not know, or which it does not have here.
+
+    Raises:
+        ValueError: It is one of these; lists the devices.
+    """
+    import torch  # only who names such a device waits for it
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        there = False
+    else:
+        homes = (getattr(torch, kind, None), getattr(torch.backends, kind, None))
+        asks = [ask for home in homes if (ask := getattr(home, "is_available", None)) is not None]
+        there = all(ask() for ask in asks)
+    if there:
+        return
+    nvml = nvml or _this_machine()
+    gpus = visible_gpus(list_gpus(nvml), visible)
+    raise ValueError(f"no device {device!r} here. Available: {_named(gpus, visible)}, and cpu.")
+
+
 def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
     gpus = list_gpus(nvml)
     if not gpus:
@@ -127,12 +152,22 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
             found = [gpu for n, gpu in enumerate(here) if str(n) == number]
     if found:
         return found[0]
+    raise ValueError(f"no device {device!r} here. Available: {_named(here, visible)}, and cpu.")
+
+
+def _named(here: Sequence[Gpu], visible: str | None) -> str:
+    """Return the GPUs that are there in words.
+
+    Args:
+        here: They, in CUDA's order.
+        visible: What CUDA_VISIBLE_DEVICES says; None: nothing.
+    """
     names = ", ".join(
         f"{gpu.device if visible is None or gpu.mig else f'cuda:{n}'} ({gpu.name})"
         for n, gpu in enumerate(here)
     )
     left = "" if visible is None else f" (as {VISIBLE}={visible!r} leaves them)"
-    raise ValueError(f"no device {device!r} here. Available: {names or 'no GPU'}{left}, and cpu.")
+    return f"{names or 'no GPU'}{left}"
 
 
 def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:

@@ -27,7 +27,7 @@ from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve
 
-__all__ = ["conduct", "end_of", "still_to_come"]
+__all__ = ["Started", "conduct", "end_of", "still_to_come"]
 
 LOOK_S = 5.0
 """A trial's end is reported at once; as a safeguard it is also checked this often."""
@@ -106,6 +106,55 @@ def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:
         return None
     eta = trial.eta
     return now_s, max(now_s, now_s + eta.left_s if eta.whole else end_s)
+
+
+class Started:
+    """What has been started of a plan."""
+
+    def __init__(self) -> None:
+        self.began_s: float | None = None
+        self.streams: dict[str, None] = {}
+        self._trials: dict[str, Trial] = {}
+
+    def begin(self) -> None:
+        """Note that it begins now, maybe once more."""
+        self.began_s = time.time()
+        self.streams.clear()
+        self._trials.clear()
+
+    def started(self, trial: Trial, stream: str) -> None:
+        """Note a trial that has been started."""
+        self.streams[stream] = None
+        self._trials[trial.name] = trial
+
+    @property
+    def spans(self) -> dict[str, Span]:
+        """From when to when each has run, or until now; seconds from the beginning."""
+        began_s = self.began_s or 0.0
+        return {
+            name: (trial.started_s - began_s, trial.started_s + trial.duration_s - began_s)
+            for name, trial in list(self._trials.items())
+        }
+
+    def trial(self, name: str) -> Trial | None:
+        """Return a trial that has been started; None: it has not."""
+        return self._trials.get(name)
+
+    def paused(self, name: str) -> bool:
+        """Whether a trial is."""
+        trial = self.trial(name)
+        return trial is not None and trial.state == "paused"
+
+    def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
+        """Return what is still to come of a trial, if it takes as long as was planned; None: it is over, or all is."""
+        if self.began_s is None:
+            return None
+        now_s, began_s = time.time(), self.began_s
+        if (trial := self._trials.get(name)) is None:
+            first_s = max(now_s - began_s, start_s)
+            return first_s, first_s + end_s - start_s
+        left = still_to_come(trial, now_s, trial.started_s + end_s - start_s)
+        return None if left is None else (left[0] - began_s, left[1] - began_s)
 
 
 class _Run(Places):

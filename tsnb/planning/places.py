@@ -155,16 +155,18 @@ def said(rows: Sequence[PlacedTrial], way: Foretold, memory_bytes: float, where:
         [row for row in rows if row.where == each] for each in ("now", "queued", "nowhere")
     )
     short, slow = ([row.name for row in queued if bool(row.lacks) == lacks] for lacks in (True, False))
-    need = size_text(sum(row.peak_bytes[1] for row in rows))
+    need_bytes = sum(row.peak_bytes[1] for row in rows)
+    need = size_text(need_bytes)
     there = (
-        f"{size_text(memory_bytes)} {where}"
+        f"the {size_text(memory_bytes)} {'left ' if where.startswith('of ') else ''}{where}"
         if math.isfinite(memory_bytes)
         else "the memory, which is not known here"
     )
     parts = []
     if now:
         if short or nowhere:
-            parts.append(f"All at once need {need} of {there}.")
+            more = "more than" if need_bytes > memory_bytes else "of"
+            parts.append(f"Together they need {need}{',' if more != 'of' else ''} {more} {there}.")
         else:
             them = {1: "It", 2: "Both"}.get(len(rows), f"All {len(rows)}")
             fit = "fits" if len(rows) == 1 else "would fit at once" if slow else "fit at once"

@@ -18,7 +18,6 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from typing import Any
 
 from tsnb.checks.devices import devices
@@ -31,20 +30,22 @@ from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import annealed
 from tsnb.planners.strategies import Strategy
-from tsnb.planning.co_runs import CoRun, at_once, co_runs, gpu_advice, groups
+from tsnb.planning.co_runs import GROUP, CoRun, at_once, co_runs, gpu_advice, groups
 from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import in_waves, starter
+from tsnb.planning.progress import LONGER, about, placed_s, say, trials_text
 from tsnb.planning.served import LOADER_OFF, Meter
 from tsnb.planning.trial_costs import Profiled, gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
 from tsnb.stalling import asked
-from tsnb.stalling.measuring import length_of, undisturbed
+from tsnb.stalling.measuring import length_of
+from tsnb.stalling.random_numbers import undisturbed
 from tsnb.telemetry.readings import StreamReading
-from tsnb.words import html_table, short_number, size_text, text_table
+from tsnb.words import html_table, marked_html, short_number, size_text, text_table
 
 __all__ = ["Fitting", "place"]
 
@@ -169,7 +170,7 @@ class Fitting:
         return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
 
     def _repr_html_(self) -> str:
-        text, below = escape(self.text), escape(self._below())
+        text, below = marked_html(self.text), marked_html(self._below())
         return f"<p><b>{text}</b></p>{html_table(self.table)}<p><small>{below}</small></p>"
 
     def _below(self) -> str:
@@ -220,8 +221,9 @@ def place(
     Raises:
         TypeError: Something other than functions was given, or `loader` is an iterator or no loader.
         ValueError: No trial was given, or a number is out of range.
-        TsnbError: A trial raised, or takes too few batches to be profiled.
+        TsnbError: A trial raised, or takes no or too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
+        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
     """
     several = wanted(trials, epochs, caller="tsnb.place")
     asked.check_loader(loader)
@@ -230,6 +232,10 @@ def place(
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
     given = math.inf if memory is None else asked.MEMORY.checked("memory", memory)
+    for each in several:
+        each.check(threads)
+    took = about(placed_s(len(several), seconds, GROUP))
+    say(f"placing {trials_text(len(several))}: {took} for some batches of each, alone and together; {LONGER}")
     stream = f"{PROFILED}{os.getpid()}-place{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()

@@ -32,14 +32,15 @@ from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.output.outlets import outlet_here
+from tsnb.planning.progress import say
 from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profile, Profiled, joined
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import serve
-from tsnb.stalling.measuring import undisturbed
+from tsnb.stalling.random_numbers import undisturbed
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = [
+    "MOST",
     "Silent",
     "Start",
     "again_alone",
@@ -184,6 +185,7 @@ def in_waves(
     most: int | None = None,
     note: Callable[[Sequence[Profiled]], None] = lambda _: None,
     seen_alone: Collection[str] | None = None,
+    refuse: Callable[[str, Profiled], None] = lambda *_: None,
 ) -> dict[str, Profiled]:
     """Run trials for some batches each, as many at once as fit; stop and forget them, and return what was seen.
 
@@ -201,10 +203,11 @@ def in_waves(
         note: Is given those that run, whenever their memory has been looked at.
         seen_alone: The one with the longest steps of several is seen by itself, too, in the end, but for these, which
             have been; None: none is.
+        refuse: Is given each trial and its name when it has been seen, and raises where the others need not be.
 
     Raises:
         TsnbError: One failed, or took too few batches; not where it is patient.
-        Exception: As a start or a look raises.
+        Exception: As a start, a look or a refusal raises.
     """
     seen: dict[str, Profiled] = {}
     left = list(starts)
@@ -218,8 +221,9 @@ def in_waves(
                 _leave_longest(group, look, note, seen_alone)
             _stop(group.trials.values())
             seen |= group.trials
-            if not patient:
-                for each in group.trials.values():
+            for name, each in group.trials.items():
+                refuse(name, each)
+                if not patient:
                     each.cost()  # one that failed ends it all now
         largest_bytes = max(largest_bytes, *(each.memory_bytes for each in seen.values()))
     return seen
@@ -266,6 +270,7 @@ class ProfiledGroup:
     def __init__(self, gate: Gate | None) -> None:
         self.trials: dict[str, Profiled] = {}
         self._gate = gate
+        self._tell_s = time.monotonic() + SILENT_S
 
     @property
     def over(self) -> bool:
@@ -275,8 +280,12 @@ class ProfiledGroup:
     @property
     def late(self) -> list[str]:
         """Those without a batch that have not asked for one; if all have asked, and wait for the loader, these."""
-        none = {n: each for n, each in self.trials.items() if not each.last and each.trial.state not in ENDED}
+        none = self._without_batch
         return [name for name, each in none.items() if not each.asking_s] or list(none)
+
+    @property
+    def _without_batch(self) -> dict[str, Profiled]:
+        return {n: each for n, each in self.trials.items() if not each.last and each.trial.state not in ENDED}
 
     def look(self, readings: Mapping[str, ConsumerReading]) -> None:
         """Read the clocks of all; open the gate when all are there, or one has let the others wait for too long."""
@@ -290,6 +299,20 @@ class ProfiledGroup:
         if self._gate is None or not self._gate.shut:
             for each in self.trials.values():
                 each.opened_s = each.opened_s or time.monotonic()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Say once who has not taken a batch, when that takes long: nobody else says why nothing goes on."""
+        if time.monotonic() < self._tell_s or not (late := self.late):
+            return
+        self._tell_s = math.inf
+        has = "each has" if len(late) > 1 else "it has"
+        asked = all(self.trials[name].asking_s for name in late)
+        why = f"{has} {'asked for one and waits for the stream' if asked else 'to take them from tsnb.attach()'}"
+        say(
+            f"{' and '.join(late)}: no batch yet after {SILENT_S:.0f} s, {why}; Ctrl-C ends this, else it ends after "
+            f"{LIMIT_S:.0f} s"
+        )
 
 
 @contextlib.contextmanager
@@ -326,17 +349,13 @@ def _watch(
     """Look at trials until each has taken enough batches, or none has taken one for so long; return which it was."""
     trials = list(group.trials.values())
     moved_s = time.monotonic()
-    deadline_s, tell_s, taken = moved_s + LIMIT_S, moved_s + SILENT_S, _taken(trials)
+    deadline_s, taken = moved_s + LIMIT_S, _taken(trials)
     while not all(each.done for each in trials) and time.monotonic() < deadline_s:
         group.look({consumer.name: consumer for consumer in look().consumers})
         if _taken(trials) > taken:
             moved_s, taken = time.monotonic(), _taken(trials)
         elif time.monotonic() - moved_s > still_s:
             return False
-        late = group.late
-        if late and time.monotonic() > tell_s:
-            tell_s = math.inf
-            _say(f"{' and '.join(late)}: no batch yet; waited for up to {LIMIT_S:.0f} s, then this ends")
         if not group.over:
             note(trials)
         time.sleep(LOOK_S)
@@ -346,10 +365,6 @@ def _watch(
 def _taken(trials: Iterable[Profiled]) -> int:
     """Return how many batches trials have taken, all together."""
     return sum(each.last.batches for each in trials if each.last)
-
-
-def _say(line: str) -> None:
-    outlet_here("profile").publish("stream", {"name": "stdout", "text": f"{line}\n"})
 
 
 def _leave_longest(
@@ -377,7 +392,7 @@ def _leave_longest(
         with contextlib.suppress(TsnbError):
             longest.by_itself = alone.cost()
     if longest.by_itself is None and longest.trial.state != "done":
-        _say(f"{name}: takes no batches without the others; planned by what it costs beside them")
+        say(f"{name}: takes no batches without the others; planned by what it costs beside them")
 
 
 def _stop(trials: Iterable[Profiled]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from html import escape
@@ -18,9 +17,10 @@ from tsnb.planners.scheduling import soonest_s
 from tsnb.planners.strategies import by_trial, fitting, in_threads, on_devices, steadied
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
-from tsnb.planning.conducting import conduct, end_of, still_to_come
+from tsnb.planning.conducting import Started, conduct, end_of
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
+from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
@@ -28,61 +28,12 @@ from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.measuring import length_of
 from tsnb.stalling.sentences import caution
-from tsnb.words import duration, html_table, short_number, text_table
+from tsnb.words import duration, html_table, marked_html, short_number, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 __all__ = ["Plan", "plan"]
-
-
-class _Ran:
-    """What has been started of a plan."""
-
-    def __init__(self) -> None:
-        self.began_s: float | None = None
-        self.streams: dict[str, None] = {}
-        self._trials: dict[str, Trial] = {}
-
-    def begin(self) -> None:
-        """Note that it begins now, maybe once more."""
-        self.began_s = time.time()
-        self.streams.clear()
-        self._trials.clear()
-
-    def started(self, trial: Trial, stream: str) -> None:
-        """Note a trial that has been started."""
-        self.streams[stream] = None
-        self._trials[trial.name] = trial
-
-    @property
-    def spans(self) -> dict[str, Span]:
-        """From when to when each has run, or until now; seconds from the beginning."""
-        began_s = self.began_s or 0.0
-        return {
-            name: (trial.started_s - began_s, trial.started_s + trial.duration_s - began_s)
-            for name, trial in list(self._trials.items())
-        }
-
-    def trial(self, name: str) -> Trial | None:
-        """Return a trial that has been started; None: it has not."""
-        return self._trials.get(name)
-
-    def paused(self, name: str) -> bool:
-        """Whether a trial is."""
-        trial = self.trial(name)
-        return trial is not None and trial.state == "paused"
-
-    def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
-        """Return what is still to come of a trial, if it takes as long as was planned; None: it is over, or all is."""
-        if self.began_s is None:
-            return None
-        now_s, began_s = time.time(), self.began_s
-        if (trial := self._trials.get(name)) is None:
-            first_s = max(now_s - began_s, start_s)
-            return first_s, first_s + end_s - start_s
-        left = still_to_come(trial, now_s, trial.started_s + end_s - start_s)
-        return None if left is None else (left[0] - began_s, left[1] - began_s)
 
 
 @dataclass(frozen=True, repr=False)
@@ -115,7 +66,7 @@ class Plan:
     """Whether a solver has proven that (scipy, where it is installed); else it is a simpler bound, and less close."""
     cores: float = 0.0
     """For all of it."""
-    _ran: _Ran = field(default_factory=_Ran, repr=False, compare=False)
+    _ran: Started = field(default_factory=Started, repr=False, compare=False)
     """What `run` has started."""
 
     @property
@@ -288,8 +239,8 @@ class Plan:
         tables = "".join(html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles))
         # JupyterLab breaks lines of a <pre>, and bars that are broken say nothing
         bars = f'<pre style="overflow-x:auto;white-space:pre">{escape(self.gantt())}</pre>'
-        below = f"{bars}<p><small>{escape(self._below())}</small></p>"
-        return f"<p><b>{escape(self.text)}</b></p>{tables}{below}"
+        below = f"{bars}<p><small>{marked_html(self._below())}</small></p>"
+        return f"<p><b>{marked_html(self.text)}</b></p>{tables}{below}"
 
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
@@ -357,11 +308,13 @@ def plan(
         TypeError: Something other than functions was given, one does not take what is to be chosen, or `loader` is an
             iterator or no loader.
         ValueError: No trial was given, a number is out of range, or what is to be chosen is invalid or given, too.
-        TsnbError: A trial failed, or takes too few batches to be profiled.
+        TsnbError: A trial failed, or takes no or too few batches to be profiled.
         LoaderFailed: The loader cannot be shared.
+        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
     """
     several = wanted(trials, epochs)
     asked.check_loader(loader)
+    asked.check_cold(cold)
     choices = choices_for(several, choose or {})
     cores = None if cores is None else asked.CORES.checked("cores", cores)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
@@ -374,11 +327,18 @@ def plan(
     memory_bytes = _free_bytes() if memory is None else asked.MEMORY.checked("memory", memory)
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
+    on = [replace(each, device=there[at % len(there)]) if there else each for at, each in enumerate(several)]
+    to_try = strategies(choices, numbers if len(numbers) > 1 else (), numbers[0])
+    for each in on:
+        each.given(to_try[0].values).check(min(numbers))
+    took_s = loader_s(seconds, getattr(loader, "num_workers", 0), cold=cold)
+    say(
+        f"planning {trials_text(len(on))}: {about(took_s)} for the loader, then "
+        f"{about(profiled_s(len(on), len(to_try), seconds))} for some batches of each{settings_text(to_try)}; {LONGER}"
+    )
     told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
     each_epoch = samples or told.epoch_samples or 1
     held_up = contention(loader, told.served, seconds / 2)
-    on = [replace(each, device=there[at % len(there)]) if there else each for at, each in enumerate(several)]
-    to_try = strategies(choices, numbers if len(numbers) > 1 else (), numbers[0])
     profiles = profiled(on, to_try, loader, memory_bytes=memory_bytes, least_s=seconds)
     known = {
         each.name: [found.costs[each.name] for found in profiles.values() if each.name in found.costs]

@@ -88,6 +88,7 @@ def costs_on(
     *,
     twins: Mapping[str, Twin] = MappingProxyType({}),
     at_once: int | None = None,
+    must_end: bool = False,
 ) -> ServedCosts:
     """Run trials for some batches each on a stream, and return what they cost.
 
@@ -97,10 +98,13 @@ def costs_on(
             name of its own; the same trials for every strategy.
         twins: Trials that are not among those, by name.
         at_once: So many will train at once at most; None: that is not known.
+        must_end: Whether each has to say how many epochs it takes. The first that does not ends it all.
 
     Raises:
+        ValueError: One does not say how many epochs it takes, and has to.
         ProducerNotFound: Nobody serves it, or several streams are served and none is named.
-        TsnbError: The stream does not say how long an epoch is, or none of the trials could be profiled.
+        TsnbError: The stream does not say how long an epoch is, or none of the trials could be profiled, or
+            one ended without taking a batch.
     """
     name = registry.find(stream).name
     free = free_memory()
@@ -121,7 +125,7 @@ def costs_on(
             if one.failed and other.values == strategy.values
         }
         going = {each: start for each, start in several.items() if each not in failed}
-        found[strategy] = _seen(going, meter, strategy.threads, memory_bytes, at_once)
+        found[strategy] = _seen(going, meter, strategy.threads, memory_bytes, at_once, must_end=must_end)
     samples = meter.batch_samples(one for seen in found.values() for one in seen.values()) * epoch_batches
     names = list(next(iter(starts.values())))
     epochs = {each: max(_epochs(seen.get(each)) for seen in found.values()) for each in names}
@@ -165,10 +169,34 @@ def costs_on(
 
 
 def _seen(
-    starts: Mapping[str, Start], meter: Meter, threads: int, memory_bytes: float, most: int | None
+    starts: Mapping[str, Start],
+    meter: Meter,
+    threads: int,
+    memory_bytes: float,
+    most: int | None,
+    *,
+    must_end: bool,
 ) -> dict[str, Profiled]:
     """Run trials for some batches each; those that died beside others once more, each alone."""
-    seen = in_waves(starts, meter.look, threads=threads, memory_bytes=memory_bytes, patient=True, most=most)
+
+    def refuse(name: str, seen: Profiled) -> None:
+        if seen.idle:
+            seen.cost()  # raises: it is not one that was too short
+        if must_end and seen.last and not seen.last.planned:
+            raise ValueError(
+                f"{name} does not say how many epochs it takes, so nobody can say what is done by then: give it a "
+                "parameter epochs, for example epochs=10, or leave until= (--until) out."
+            )
+
+    seen = in_waves(
+        starts,
+        meter.look,
+        threads=threads,
+        memory_bytes=memory_bytes,
+        patient=True,
+        most=most,
+        refuse=refuse,
+    )
     return seen | again_alone(dict(list(starts.items())[1:]), seen, meter.look, threads)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tsnb.config import PROFILED
+from tsnb.config import unprofiled
 from tsnb.errors import TsnbError
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine import clocks
@@ -56,9 +56,6 @@ MOST_CROWD = 2.0
 """Two threads of one core take no more than so many times as long as alone; what did, did for another reason."""
 
 _gpus = Gpus()
-
-_MINE = re.compile(rf"^{PROFILED}\d+-\d+-")
-"""What is put before the name of a trial while it is profiled (`profiling.profile_name`)."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +273,16 @@ class Profiled:
         return (last.at_s - first.at_s) / (last.batches - first.batches)
 
     @property
+    def batches(self) -> int:
+        """So many it has taken, as the stream said last or, of one that was over before that, it itself."""
+        return max(self.last.batches if self.last else 0, int(self.trial.report.get("batches") or 0))
+
+    @property
+    def idle(self) -> bool:
+        """Whether its code has come to its end without taking a batch."""
+        return self.trial.state == "done" and not self.batches
+
+    @property
     def failed(self) -> bool:
         """Whether its code raised, or its process died."""
         return self.trial.state in {"failed", "lost"}
@@ -298,7 +305,7 @@ class Profiled:
         """
         if self.beside_others is not None:
             return self.beside_others
-        name = _MINE.sub("", self.trial.name)
+        name = unprofiled(self.trial.name)
         if self.trial.state == "lost":
             raise TsnbError(
                 f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
@@ -343,12 +350,15 @@ class Profiled:
 
     def _unseen(self) -> str:
         """Say why too little was seen of it."""
-        least, took = SKIP + LEAST + 1, self.last.batches if self.last else 0
+        least, took = SKIP + LEAST + 1, self.batches
         stopped = self.trial.state != "done"  # by us, when its time was over
         if not took and stopped:
             return f"took no batch within {LIMIT_S:.0f} s: does it take them from tsnb.attach()?"
         if not took:
-            return "ended without taking a batch: it has to take them from tsnb.attach()."
+            return (
+                "ended without taking a batch, so nothing can be planned: it has to take its batches from "
+                "tsnb.attach()."
+            )
         if took >= least:
             return (
                 f"was over too soon to be profiled: its {took} batches passed between two looks at it: give it "

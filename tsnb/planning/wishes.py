@@ -14,6 +14,7 @@ from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import TrialPlan, epochs_of, name_of, trial_name
 from tsnb.experiments.replanning import check_changes, check_fit, replanned
 from tsnb.experiments.trial import Trial
+from tsnb.options import runs_here
 from tsnb.stalling import asked
 
 __all__ = ["TrialWish", "one_epoch_text", "wanted"]
@@ -65,6 +66,24 @@ class TrialWish:
             device: The only device that it sees; None: as before.
         """
         return replace(self, params={**self.params, **params}, device=device or self.device)
+
+    def check(self, threads: int) -> None:
+        """Refuse what could not be started, in the user's words: else it is found when the loader has been measured.
+
+        Args:
+            threads: Torch threads of it.
+
+        Raises:
+            ValueError: An option of its own is invalid, or has it run on a cluster.
+            Exception: As `tsnb.run` and `Trial.rerun` raise.
+        """
+        made = self.planned(self.name, self.name, threads)
+        made.discard()
+        if not runs_here(made.options.engine):
+            raise ValueError(
+                f"trial {self.name!r} has engine={made.options.engine!r}, and what is measured here says nothing of a "
+                "cluster: leave it out."
+            )
 
     @property
     def known_as(self) -> tuple[str, ...]:

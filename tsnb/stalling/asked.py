@@ -25,6 +25,7 @@ __all__ = [
     "THREADS",
     "TRIALS",
     "WORKERS",
+    "check_cold",
     "check_loader",
 ]
 
@@ -71,6 +72,16 @@ CACHED = _bytes(f"{_SIZE}; nothing in memory is with_cached(0)", "8GiB", a_secon
 ALSO_CACHED = _bytes(f"{_SIZE}; nothing in memory is --cached 0", "8GiB", a_second=False)
 """The same as the command line does."""
 RATE = _bytes('the rate of a disk with its unit, such as "100MB/s"', "100MB/s", a_second=True)
+
+
+def check_cold(cold: Any) -> None:
+    """Refuse what does not say whether the disk is measured.
+
+    Raises:
+        ValueError: It is not True or False.
+    """
+    if not isinstance(cold, bool):
+        raise ValueError(f"cold={cold!r}: give True or False.")
 
 
 def check_loader(loader: Any) -> None:

@@ -19,9 +19,11 @@ from torch.utils.data import DataLoader
 
 from tsnb.machine import clocks
 from tsnb.machine.processes import children_of, held
-from tsnb.stalling.measuring import Continued, length_of, run, undisturbed
+from tsnb.stalling.measuring import Continued, length_of, run
+from tsnb.stalling.random_numbers import undisturbed
 from tsnb.stalling.serving import full_after, served
 from tsnb.stalling.sharing import Loading
+from tsnb.stalling.silence import told_when_silent
 
 __all__ = ["LoaderContention", "contention", "lone_of"]
 
@@ -86,8 +88,8 @@ def contention(loader: Any, alone: Loading, seconds: float) -> LoaderContention:
     """
     if not isinstance(loader, DataLoader) or not loader.num_workers:
         return LoaderContention()
-    before, others = set(children_of(os.getpid())), clocks.threads()
-    with undisturbed(loader), ExitStack() as stack:
+    with told_when_silent(loader.num_workers), undisturbed(loader), ExitStack() as stack:
+        before, others = set(children_of(os.getpid())), clocks.threads()
         first = stack.enter_context(served(loader, seconds))
         both = [first, stack.enter_context(served(loader, seconds))]
         serving = clocks.threads() - others

@@ -2,7 +2,7 @@
 
 Counting begins when the workers have filled their queues, and ends before they run out of indices, so that
 neither a start nor an epoch's end is in it: small epochs are repeated. Loaders are gone through without disturbing
-their owner.
+their owner (`undisturbed`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
-import multiprocessing
 import os
-import random
-import sys
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -27,8 +22,8 @@ from torch.utils.data import DataLoader
 from tsnb.machine import clocks
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import children_of
-from tsnb.native.forks import guard
 from tsnb.producer.loader.workers import WorkerStart, end_workers, going_through
+from tsnb.stalling.silence import came, waits
 
 __all__ = [
     "Continued",
@@ -39,7 +34,6 @@ __all__ = [
     "rows",
     "run",
     "run_step",
-    "undisturbed",
     "wait_for_gpu",
 ]
 
@@ -88,71 +82,6 @@ def fresh(loader: Any) -> Any:
         loader.worker_init_fn
     )  # so that they end with this process, if it is killed
     return mine
-
-
-@contextmanager
-def undisturbed(loader: Any) -> Iterator[None]:
-    """Put random numbers back where they were: a loader without workers draws them in this process, and so does a step.
-
-    And let the user still choose how processes are started, where that was open: the first worker settles it.
-
-    Those of torch (of its GPUs only where one is in use: asking would start CUDA), of Python, of numpy where it is
-    imported, and the generators that the loader, its samplers and its dataset have as attributes.
-
-    Args:
-        loader: That is gone through meanwhile.
-    """
-    guard()  # an interrupt while a worker is forked
-    numpy: Any = sys.modules.get("numpy")
-    back = [_back(generator) for generator in _generators(loader)]
-    back += [partial(random.setstate, random.getstate()), partial(torch.set_rng_state, torch.get_rng_state())]
-    if numpy is not None:
-        back.append(partial(numpy.random.set_state, numpy.random.get_state()))
-    in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch's own
-    if in_use:
-        back.append(partial(torch.cuda.set_rng_state_all, torch.cuda.get_rng_state_all()))
-    if multiprocessing.get_start_method(allow_none=True) is None:
-        back.append(partial(multiprocessing.set_start_method, None, force=True))
-    try:
-        yield
-    finally:
-        for put_back in back:
-            put_back()
-        if not in_use and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            for generator in torch.cuda.default_generators:  # as they were seeded, with nothing drawn
-                generator.manual_seed(generator.initial_seed())
-
-
-def _generators(loader: Any) -> list[Any]:
-    """Return the generators that a loader, its samplers and its datasets, one inside another, have; each once."""
-    batches = getattr(loader, "batch_sampler", None)
-    parts = [loader, batches, getattr(loader, "sampler", None), getattr(batches, "sampler", None)]
-    inside = getattr(loader, "dataset", None)
-    while inside is not None and all(inside is not part for part in parts):
-        parts.append(inside)
-        inside = getattr(inside, "dataset", None)
-    found = [value for part in parts for value in getattr(part, "__dict__", {}).values()]
-    found += [getattr(part, "generator", None) for part in parts]
-    return list({id(value): value for value in found if _is_generator(value)}.values())
-
-
-def _is_generator(value: Any) -> bool:
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.random.Generator, numpy.random.RandomState)):
-        return True
-    return isinstance(value, (torch.Generator, random.Random)) and not isinstance(value, random.SystemRandom)
-
-
-def _back(generator: Any) -> Callable[[], Any]:
-    """Return what puts a generator back to where it is now."""
-    if isinstance(generator, torch.Generator):
-        return partial(generator.set_state, generator.get_state())
-    if isinstance(generator, random.Random):
-        return partial(generator.setstate, generator.getstate())
-    if hasattr(generator, "set_state"):
-        return partial(generator.set_state, generator.get_state())
-    bits = generator.bit_generator
-    return partial(setattr, bits, "state", bits.state)
 
 
 def length_of(loader: Any) -> int | None:
@@ -336,10 +265,13 @@ def _marks(
     taking_wall_s = taking_s = computing_s = marked_s = 0.0
     while True:
         began, cpu = time.perf_counter(), time.thread_time()
+        waits()
         try:
             batch = next(given)
         except StopIteration:
             return
+        finally:
+            came()
         taking_wall_s += time.perf_counter() - began
         taking_s += time.thread_time() - cpu
         batches += 1

@@ -38,6 +38,7 @@ from tsnb.machine.disks import cached_bytes, put_out
 from tsnb.producer.failures import forget
 from tsnb.producer.loader.workers import WorkerStart, going_through
 from tsnb.stalling.measuring import rows
+from tsnb.stalling.silence import awaited
 from tsnb.stalling.storage import Storage, busy_of
 
 __all__ = ["storage_of"]
@@ -286,7 +287,7 @@ def _fetch(
             timeout=loader.timeout,
         )
         with going_through(watching) as given:
-            for each in islice(given, SAMPLES):
+            for each in awaited(islice(given, SAMPLES)):
                 began = began or time.monotonic()  # starting a worker is not in it
                 found.append(each)
                 if len(found) >= LEAST and time.monotonic() - began > seconds:

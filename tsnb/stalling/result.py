@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import median
@@ -24,10 +24,12 @@ from tsnb.stalling.counted_step import CountedStep
 from tsnb.stalling.figures import Interval
 from tsnb.stalling.intervals import four_in_five, rest, rounds_of, shared_out, sized_out, spread
 from tsnb.stalling.listing import as_plain
-from tsnb.stalling.measuring import Continued, Step, fresh, length_of, undisturbed
+from tsnb.stalling.measuring import Continued, Step, fresh, length_of
+from tsnb.stalling.random_numbers import undisturbed
 from tsnb.stalling.reading import storage_of
 from tsnb.stalling.serving import full_after, served
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
+from tsnb.stalling.silence import awaited, told_when_silent
 from tsnb.stalling.sizing import Sizing
 from tsnb.stalling.storage import Hits, Storage, hits
 
@@ -323,10 +325,13 @@ def stalls(
     ahead = workers * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
-    before, others = set(children_of(os.getpid())), clocks.threads()
-    with _threads(threads), undisturbed(loader):
-        storage = storage_of(loader, seconds / 2, cold=cold)
-    with _threads(threads), undisturbed(loader), served(loader, seconds) as there:
+    with told_when_silent(workers), ExitStack() as stack:
+        before, others = set(children_of(os.getpid())), clocks.threads()
+        with _threads(threads), undisturbed(loader):
+            storage = storage_of(loader, seconds / 2, cold=cold)
+        for each in (_threads(threads), undisturbed(loader)):
+            stack.enter_context(each)
+        there = stack.enter_context(served(loader, seconds))
         stream, serving = there.stream, clocks.threads() - others
         kept = _some(loader) if step is not None else []
         part_s = seconds / ROUNDS
@@ -351,7 +356,7 @@ def stalls(
 def _some(loader: Any) -> list[Any]:
     """Return the first batches of an epoch."""
     with going_through(fresh(loader)) as given:
-        return list(itertools.islice(given, KEPT))
+        return list(awaited(itertools.islice(given, KEPT)))
 
 
 def _numbers_of(trials: Any) -> list[int]:
@@ -369,8 +374,7 @@ def _check(loader: Any, step: Any, cold: Any) -> None:
     asked.check_loader(loader)
     if step is not None and not callable(step):
         raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
-    if not isinstance(cold, bool):
-        raise ValueError(f"cold={cold!r}: give True or False.")
+    asked.check_cold(cold)
 
 
 @contextmanager

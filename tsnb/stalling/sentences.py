@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from tsnb.stalling.figures import Interval, between, number_of, percent, rate, size, times
 from tsnb.stalling.intervals import Figure, basis, four_in_five
 from tsnb.stalling.sharing import Loading, Sharing, TrialPace, foretell
-from tsnb.words import html_table, short_number, text_table
+from tsnb.words import html_table, marked_html, short_number, text_table
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
@@ -283,10 +282,10 @@ def plain_text(told: Stalls) -> str:
 def html(told: Stalls) -> str:
     """Return the same for a notebook."""
     first, *others = sentences(told)
-    parts = [f"<p><b>{escape(first)}</b> {escape(' '.join(others))}</p>"]
+    parts = [f"<p><b>{marked_html(first)}</b> {marked_html(' '.join(others))}</p>"]
     style = "display:inline-table;margin-right:2em;vertical-align:top"
     parts += [html_table(rows, style) for rows in tables(told)]
-    return "".join([*parts, f"<p><small>{escape(_below(told))}</small></p>"])
+    return "".join([*parts, f"<p><small>{marked_html(_below(told))}</small></p>"])
 
 
 def _below(told: Stalls) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from tsnb.consumer import attach
 from tsnb.producer import Producer, serve
 from tsnb.stalling.measuring import LONGEST, Continued, length_of, rows
+from tsnb.stalling.silence import awaited, came, waits
 
 __all__ = ["Served", "full_after", "served"]
 
@@ -70,14 +71,16 @@ def served(loader: Any, seconds: float) -> Iterator[Served]:
     """
     name = f"stalls-{os.getpid()}-{next(_numbers)}"
     began_s = time.perf_counter()
+    waits()  # a stream begins with a batch
     with (
         serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S) as producer,
         attach("stalls", name) as consumer,
     ):
         serve_s = time.perf_counter() - began_s
-        stream = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)
+        came()
+        stream: Any = consumer if (length_of(loader) or LONG) < LONG else Continued(consumer)
         samples, first_s = 0, time.perf_counter()
-        for number, batch in enumerate(stream):
+        for number, batch in enumerate(awaited(iter(stream))):
             samples += rows(batch)
             if number >= WARM_UP or time.perf_counter() - first_s > LONGEST * seconds:
                 break

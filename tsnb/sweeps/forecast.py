@@ -28,7 +28,8 @@ from tsnb.planners.timeline import PlannedTrial, Timeline, held_up, show
 from tsnb.planning.choices import too_large
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.oversize import oversized
-from tsnb.planning.profiling import Silent, Start, profile_name
+from tsnb.planning.profiling import MOST, Silent, Start, profile_name
+from tsnb.planning.progress import LONGER, about, settings_text, waves_s
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
@@ -71,12 +72,12 @@ def plan_places(
     if not isinstance(engine_of(plan), ThisMachine):
         raise ValueError("a plan is of this machine: leave plan= and until= out with engine='ray'.")
     strategies = wish.strategies(_most_threads(plan, params))
-    each = f", each with {' and with '.join(map(str, strategies))}" if len(strategies) > 1 else ""
     twins = _twins(params, at_once or PLACES_A_CORE * math.ceil(available_cores()))
     alone = [name for name in params if name not in twins]
     epochs = ", which differ in their epochs alone," if twins and len(alone) == 1 else ""
     some = f"{len(alone)} of {len(params)} trials{epochs}" if twins else f"{len(params)} trials"
-    say(f"profiling {some}{each}, to plan them")
+    took = about(waves_s(len(alone), len(strategies), min(MOST, at_once or MOST)))
+    say(f"profiling {some}{settings_text(strategies)}, to plan them: {took}, {LONGER}")
     on = dict(zip(params, itertools.cycle({"device": device} for device in wish.devices)))
     starts = {
         strategy: {
@@ -86,12 +87,8 @@ def plan_places(
         }
         for strategy in strategies
     }
-    costs = costs_on(plan.options.producer, starts, twins=twins, at_once=at_once)
-    if costs.open_ended and math.isfinite(wish.end_s):
-        raise ValueError(
-            f"{costs.open_ended[0]} does not say how many epochs it takes, so nobody can say what is done by then: "
-            "give it a parameter epochs, for example epochs=10, or leave until= out."
-        )
+    must_end = math.isfinite(wish.end_s)
+    costs = costs_on(plan.options.producer, starts, twins=twins, at_once=at_once, must_end=must_end)
     for assumed in costs.unsure.values():
         say(assumed)
     if assumed := one_epoch_text(costs.open_ended).strip():

@@ -20,6 +20,7 @@ from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
+from tsnb.experiments.replanning import replanned
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.option_kinds import whole
 from tsnb.options import runs_here
@@ -105,7 +106,7 @@ def sweep(
         NotShippable: It, or a parameter, cannot travel.
         ExtraMissing: `engine="ray"` without Ray.
         TsnbError: The cluster does not exist; or no plan can be made: the stream has no length, no trial could be
-            profiled.
+            profiled, or one ended without taking a batch.
         ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
     """
     params = settings(grid, space, n, seed)
@@ -314,7 +315,7 @@ def start(
         Exception: A trial could not be started; then none runs.
     """
     try:
-        _check(plan, params, at_once)
+        _check(plan, params, at_once, planned=wish is not None)
         if rotate is not None:
             _check_turns(rotate, plan, params, wish)
         engine = engine_of(plan)
@@ -393,7 +394,9 @@ def _with_turns(plan: TrialPlan, title: str, rotate: int, at_once: int) -> Trial
     return replace(plan, options=replace(plan.options, producer=stream, rotation=(title, rotate, at_once)))
 
 
-def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: int | None) -> None:
+def _check(
+    plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: int | None, *, planned: bool
+) -> None:
     if at_once is not None:
         AT_ONCE.checked("at_once", at_once)
     if plan.options.detach:
@@ -406,5 +409,7 @@ def _check(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], at_once: in
             "the memory, and at_once= says how many run. Leave needs out."
         )
     for trial, own in params.items():  # before any is started
-        if checked := {option: own[option] for option in ("device", "threads") if option in own}:
+        if checked := {option: own[option] for option in own if option in OPTION_NAMES}:
             replace(plan.options, **checked).check(trial)
+        if planned:  # else the last of them would be refused when the first have been profiled
+            replanned(plan, {**own, "name": trial}).discard()

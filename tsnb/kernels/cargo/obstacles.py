@@ -12,12 +12,12 @@ import math
 import sqlite3
 import time
 import types
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
 
-__all__ = ["explain", "find_obstacle"]
+__all__ = ["CargoPart", "explain", "find_obstacle", "parts_of"]
 
 DEEPEST = 12
 """Levels below the variable that the walk descends."""
@@ -61,24 +61,47 @@ _FIXES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
 )
 
 
-def explain(variables: Mapping[str, Any], error: Exception, purpose: str) -> str:
+class CargoPart(NamedTuple):
+    """Something that was to travel, as its user knows it."""
+
+    title: str
+    """What it is called in a message: "'images'", "its parameter 'lr'"."""
+    path: str
+    """What the way to a part of it begins with: "images"."""
+    value: Any
+    """The object."""
+
+
+def parts_of(variables: Mapping[str, Any]) -> list[CargoPart]:
+    """Return variables as their user knows them: by their names.
+
+    Args:
+        variables: By name.
+    """
+    return [CargoPart(repr(name), name, value) for name, value in variables.items()]
+
+
+def explain(parts: Sequence[CargoPart], error: Exception, purpose: str) -> str:
     """Say which part of which variable cannot travel, and the fix.
 
     Args:
-        variables: What was to be shipped, by name.
+        parts: What was to be shipped.
         error: What pickling it raised.
         purpose: What it was for ("trial 'cnn'").
     """
     until_s = time.monotonic() + LOOKING_S
     with contextlib.suppress(TookTooLong):
-        for name, value in variables.items():
-            found = find_obstacle(value, name, until_s)
+        for part in parts:
+            found = find_obstacle(part.value, part.path, until_s)
             if found is not None:
                 path, obstacle = found
                 what, fix = _describe(obstacle)
-                where = "it" if path == name else path
-                return f"{purpose} cannot take {name!r} along: {where} is {what}, which cannot travel. {fix}"
-    return f"{purpose} cannot take its variables {', '.join(variables)} along: {error}"
+                where = "it" if path == part.path else path
+                return (
+                    f"{purpose} cannot take {part.title} along: {where} is {what}, which cannot travel. {fix}"
+                )
+    names = ", ".join(part.path for part in parts)
+    return f"{purpose} cannot take its variables {names} along: {error}"
 
 
 def _describe(obstacle: Any) -> tuple[str, str]:

@@ -22,12 +22,12 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from tsnb.config import way_out
 from tsnb.errors import NotShippable
-from tsnb.kernels.cargo.obstacles import explain
+from tsnb.kernels.cargo.obstacles import CargoPart, explain, parts_of
 from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
 from tsnb.machine.memory import Free, free_memory
@@ -46,7 +46,13 @@ MEASURING_S = 3.0
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None = None) -> Cargo:
+def ship(
+    variables: Mapping[str, Any],
+    purpose: str,
+    *,
+    most_bytes: int | None = None,
+    parts: Sequence[CargoPart] | None = None,
+) -> Cargo:
     """Write variables, for `fetch` in another process.
 
     Called on the thread that owns the objects, before anything is started.
@@ -55,6 +61,7 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
         variables: By name; they travel together.
         purpose: Their purpose, for messages ("trial 'cnn'").
         most_bytes: Refuse more than this, and do not warn of less; left out: free memory and disk are the bound.
+        parts: The same as the user knows it, for messages; left out: the variables, by their names.
 
     Raises:
         NotShippable: Something cannot travel: names the variable, the attribute path, and the fix; or there is
@@ -64,7 +71,7 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
     room = _room()
     if most_bytes is not None:
         room = min(room, Free(most_bytes, "to keep"))
-    loading = CargoWriter()
+    known, loading = parts_of(variables) if parts is None else parts, CargoWriter()
     try:
         code_files = pack(dict(variables), Sink(cast("BinaryIO", loading), room.size))
         pickle.dump(lines_of(code_files), cast("BinaryIO", loading))
@@ -73,15 +80,15 @@ def ship(variables: Mapping[str, Any], purpose: str, *, most_bytes: int | None =
         loading.discard()  # a traceback that is kept would keep it
         if isinstance(error, OSError) and error.errno in _FULL:
             met = f"and there is no room for it ({error.strerror}). {way_out(error)}"
-            raise NotShippable(_too_large(variables, room, purpose, met)) from None
+            raise NotShippable(_too_large(known, room, purpose, met)) from None
         if isinstance(error, TooLarge):
             met = f"and there are {_human(room.size)} {room.where}."
-            raise NotShippable(_too_large(variables, room, purpose, met)) from None
+            raise NotShippable(_too_large(known, room, purpose, met)) from None
         if isinstance(error, Exception):
-            raise NotShippable(explain(variables, error, purpose)) from error
+            raise NotShippable(explain(known, error, purpose)) from error
         raise  # an interrupt of the user's
     if cargo.size > LARGE_BYTES and most_bytes is None:
-        _warn_large(variables, cargo.size, purpose)
+        _warn_large(known, cargo.size, purpose)
     return cargo
 
 
@@ -100,45 +107,45 @@ def _room() -> Free:
     return min(found, default=Free(sys.maxsize, ""))
 
 
-def _too_large(variables: Mapping[str, Any], room: Free, purpose: str, met: str) -> str:
-    name, size, exactly = _largest(variables, room.size)
+def _too_large(parts: Sequence[CargoPart], room: Free, purpose: str, met: str) -> str:
+    title, size, exactly = _largest(parts, room.size)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     return (
-        f"{purpose} cannot take {name!r} along: it takes {takes}, {met} "
+        f"{purpose} cannot take {title} along: it takes {takes}, {met} "
         "Load it in the cell itself, from its file "
         "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
         "A producer holds its data once for all trials, and %trials clear frees what ended trials were started from."
     )
 
 
-def _largest(variables: Mapping[str, Any], enough: float = math.inf) -> tuple[str, int, bool]:
-    """Return the name and bytes of the largest variable, and whether it was measured to its end.
+def _largest(parts: Sequence[CargoPart], enough: float = math.inf) -> tuple[str, int, bool]:
+    """Return the title and bytes of the largest variable, and whether it was measured to its end.
 
     Args:
-        variables: By name.
+        parts: The variables.
         enough: Bytes past which one is large enough to be blamed.
     """
     until_s = time.monotonic() + MEASURING_S
     measured = []
-    for name, value in variables.items():
+    for part in parts:
         sink = Sink(room_bytes=enough, until_s=until_s)
         try:
-            pack(value, sink)
+            pack(part.value, sink)
         except TooLarge:
-            return name, int(enough), False
+            return part.title, int(enough), False
         except Exception:  # noqa: BLE001 (its time was over, or a user's __reduce__ raises the second time)
-            measured.append((sink.size, name, False))
+            measured.append((sink.size, part.title, False))
         else:
-            measured.append((sink.size, name, True))
-    size, name, exactly = max(measured)
-    return name, size, exactly
+            measured.append((sink.size, part.title, True))
+    size, title, exactly = max(measured)
+    return title, size, exactly
 
 
-def _warn_large(variables: Mapping[str, Any], total: int, purpose: str) -> None:
-    name, size, exactly = _largest(variables)
+def _warn_large(parts: Sequence[CargoPart], total: int, purpose: str) -> None:
+    title, size, exactly = _largest(parts)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     warnings.warn(
-        f"{purpose} takes a copy of {_human(total)} along, most of it in {name!r} ({takes}). "
+        f"{purpose} takes a copy of {_human(total)} along, most of it in {title} ({takes}). "
         "It may be quicker to load it in the background kernel itself.",
         stacklevel=4,
     )
