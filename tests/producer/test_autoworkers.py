@@ -250,7 +250,7 @@ def test_a_stream_is_tuned_from_outside(
 
 
 def test_the_memory_that_was_given_stays_while_a_number_is_chosen() -> None:
-    """A number needs none and says none; "auto" again, from here or from outside, has it back until another is given."""
+    """A number needs none and says none; "auto" again, here or from outside, has it back until another is given."""
 
     def told(reading: StreamReading) -> tuple[str, int | None]:
         assert reading.tuning is not None

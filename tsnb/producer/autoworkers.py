@@ -98,7 +98,7 @@ class Tuning:
         self._lock = threading.Lock()
         self._auto: AutoWorkers | None = None
         self._asked: tuple[int | str, int | None] | None = None  # workers, and memory in bytes
-        self._budget: int | None = None  # the memory that was given last, in bytes: a number in between keeps it
+        self._budget: int | None = None  # memory that was given last, in bytes: a number in between keeps it
         self._own_prefetch: int | None = None
         self._closed = False
 
