@@ -122,6 +122,10 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
     assert ALL_LEFT.match(below.inner_text()), below.inner_text()
     whole = below.inner_text()
     assert told(header) == (whole.partition(" (")[0] if width >= 1090 else whole)
+    number, share = (
+        host.page.locator(".tsnb-header .tsnb-epoch .tsnb-value").nth(at).bounding_box() for at in (0, 1)
+    )
+    assert number and share and share["x"] - number["x"] - number["width"] > 4, "two numbers, not one"
     assert header.is_visible() and f"The trials: {whole}" in (header.get_attribute("title") or "")
     assert host.page.evaluate(height) == before
     if width >= 1090:
