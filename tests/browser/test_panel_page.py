@@ -101,7 +101,9 @@ def told(pair: Locator) -> str:
 ALL_LEFT = re.compile(r"^all done in \d+:\d\d \(\d+:\d\d to \d+:\d\d\)$")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (1000, "dark"), (620, "light"), (360, "dark")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(1200, "light"), (1090, "dark"), (1000, "dark"), (620, "light"), (360, "dark")]
+)
 def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, theme: str) -> None:
     """The number that stands below the rows, too; nothing of it until it is known, and nothing moves then."""
     host = Host(browser, width, theme)
@@ -119,10 +121,14 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
     host.shot(ARTIFACTS / f"panel-header-{theme}-{width}.png")
     assert ALL_LEFT.match(below.inner_text()), below.inner_text()
     whole = below.inner_text()
-    assert told(header) == (whole.partition(" (")[0] if width == 1200 else whole)
+    assert told(header) == (whole.partition(" (")[0] if width >= 1090 else whole)
+    number, share = (
+        host.page.locator(".tsnb-header .tsnb-epoch .tsnb-value").nth(at).bounding_box() for at in (0, 1)
+    )
+    assert number and share and share["x"] - number["x"] - number["width"] > 4, "two numbers, not one"
     assert header.is_visible() and f"The trials: {whole}" in (header.get_attribute("title") or "")
     assert host.page.evaluate(height) == before
-    if width == 1200:
+    if width >= 1090:
         host.page.evaluate("() => document.querySelector('.tsnb-actions [hidden]').removeAttribute('hidden')")
         assert host.page.evaluate(height) < 40, "one line, with every button that a notebook's panel has"
     assert host.page.evaluate(OVERFLOW) == [0, 0]

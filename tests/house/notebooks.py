@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+import torch
+
+import tsnb
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 
@@ -36,7 +39,7 @@ def assert_it_introduces(name: str) -> None:
 
 
 def run(notebook: nbformat.NotebookNode, folder: Path, runner: str) -> tuple[str, list[dict[str, Any]]]:
-    """Run every cell in order in a fresh kernel, in `folder`.
+    """Run every cell in order in a fresh kernel, in `folder`, while another notebook's stream is served.
 
     What was printed is printed once more, also where a cell fails: pytest shows it then.
 
@@ -50,7 +53,8 @@ def run(notebook: nbformat.NotebookNode, folder: Path, runner: str) -> tuple[str
     """
     nbformat.write(notebook, folder / "in.ipynb")
     began = time.monotonic()
-    done = subprocess.run(command_of(runner), cwd=folder, capture_output=True, text=True, check=False)
+    with tsnb.serve([torch.zeros(1)], name="of-another-notebook"):
+        done = subprocess.run(command_of(runner), cwd=folder, capture_output=True, text=True, check=False)
     out = folder / "out.ipynb"
     cells = nbformat.read(out, as_version=4).cells if out.exists() else []
     outputs = [output for cell in cells for output in cell.get("outputs", ())]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import inspect
 import pickle
+import re
+from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import pytest
@@ -62,3 +67,72 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     """A typo fails as in any module, with the name in the message."""
     with pytest.raises(AttributeError, match="atach"):
         getattr(tsnb, "atach")  # noqa: B009  # type checkers would refuse the plain spelling
+
+
+REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
+ELSEWHERE = {
+    "CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/telemetry.md",
+    "MoveReading, TuningReading": "docs/telemetry.md",
+    "Panel": "docs/panel.md: what it is beside a widget is the front end's",
+    "Cached": "a torch Dataset",
+    "ConsumerLoader": "a torch DataLoader",
+    "Core, Count, Delivered, Notices, Options, Rebatcher": "parts of a producer or consumer, for tsnb's own modules",
+    "Ladder, Racing": "a rule under way, for the sweep",
+    "Owner": "the process behind an entry, for tsnb's own modules",
+    "TrialWish": "what a plan was asked, as its parts take it",
+    "Span": "an alias of a pair of numbers",
+}
+"""Types that public names give and that are not in the reference, with the reason or the page that has them."""
+
+
+def classes_of_tsnb() -> dict[str, str]:
+    """Return the module of each public class of the package, by its name."""
+    paths = sorted((REFERENCE.parents[1] / "tsnb").rglob("*.py"))
+    found = {
+        node.name: path
+        for path in paths
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    }
+    return {name: str(path) for name, path in found.items()}
+
+
+def given(found: Any) -> set[str]:
+    """Return the names of the types that a function gives, or that are at hand on what is of a class."""
+    if not inspect.isclass(found):
+        return set(re.findall(r"\w+", str(found.__annotations__["return"])))
+    fields = [
+        text
+        for kind in found.__mro__
+        for name, text in inspect.get_annotations(kind).items()
+        if name[0] != "_"
+    ]
+    for name in vars(found):
+        value = inspect.getattr_static(found, name)
+        value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        if not name.startswith("_") and inspect.isfunction(value):
+            fields.append(value.__annotations__.get("return", ""))
+    return {word for text in fields for word in re.findall(r"\w+", str(text))}
+
+
+def test_what_public_names_give_is_in_the_reference() -> None:
+    """`trial.eta`, `plan.choice`, `producer.probes`: a reader finds there what each of them has."""
+    text = REFERENCE.read_text(encoding="utf-8")
+    named = [
+        name if "." in name else f"tsnb.{name}"
+        for name in re.findall(r"auto(?:class|function):: ([\w.]+)", text)
+    ]
+    found = [
+        getattr(importlib.import_module(path.rpartition(".")[0]), path.rpartition(".")[2]) for path in named
+    ]
+    there = {path.rpartition(".")[2] for path in named} | {
+        word for names in ELSEWHERE for word in names.split(", ")
+    }
+    ours = classes_of_tsnb()
+    missing = {
+        f"{one.__name__} gives {word} ({ours[word]})"
+        for one in found
+        for word in given(one)
+        if word in ours and word not in there
+    }
+    assert not missing, sorted(missing)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import itertools
+import math
 import random
 from dataclasses import replace
 from typing import Any
@@ -57,10 +58,24 @@ def test_no_order_is_sooner_than_what_was_proven(feed: LoaderCost) -> None:
         jobs = mix(seed, 4)
         bound = proven_s(jobs, feed, 2, 7.0)
         assert bound is not None
+        bound = max(bound, soonest_s(jobs, feed, 2, 7.0))  # as a plan says it
         for order in itertools.permutations(jobs):
             for at_once in range(1, 5):
                 makespan_s = listed(order, feed, 2, at_once=at_once, memory_bytes=7.0).makespan_s
                 assert bound <= makespan_s * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("feed", FEEDS.values(), ids=FEEDS)
+def test_no_order_is_sooner_than_the_longest_trial(feed: LoaderCost) -> None:
+    """Where one is much longer than the others: they start the loader for it, and its process while it waits."""
+    short = [Job(f"short{at}", 500.0, 1e-4, 1e-4, 1.0, start_s=0.4 + at, start_cpu_s=0.1) for at in range(2)]
+    jobs = [*short, Job("long", 2e4, 1e-4, 1e-4, 1.0, start_s=2.0, start_cpu_s=0.1)]
+    for memory in (2.0, math.inf):
+        bound = max(soonest_s(jobs, feed, 2, memory), proven_s(jobs, feed, 2, memory) or 0.0)
+        for order in itertools.permutations(jobs):
+            for at_once in range(1, 4):
+                makespan_s = listed(order, feed, 2, at_once=at_once, memory_bytes=memory).makespan_s
+                assert bound <= makespan_s * (1 + 1e-6), ([job.name for job in order], at_once, memory)
 
 
 @pytest.mark.parametrize("number", [3, 5, 8, MOST])

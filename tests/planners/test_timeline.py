@@ -68,6 +68,8 @@ def test_the_newest_plan_is_drawn_as_it_is_by_then() -> None:
     """Of a sweep that was planned after a plan it is the sweep's; asked again, it has gone on."""
     with pytest.raises(Exception, match="no plan was made in this process"):
         plot("plan")
+    with pytest.raises(ValueError, match="stream= does not go with 'plan'"):
+        plot("plan", stream="mnist")
     show(lambda: Timeline("plan", TRIALS))
     now: list[tuple[PlannedTrial, ...]] = [TRIALS[:1]]
     show(lambda: Timeline("sweep 's'", now[0]))

@@ -92,8 +92,8 @@ def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch)
         assert status.tuning is not None and status.tuning.worker_bytes > 1 << 20
         assert "more than the 1.0 MiB" in short_of_memory(status.tuning)
         assert (
-            "leave memory out" in repr(producer.probes)
-            and "leave memory out" in producer.probes._repr_html_()
+            "serve it without memory" in repr(producer.probes)
+            and "serve it without memory" in producer.probes._repr_html_()
         )
         assert any("one worker needs" in line for line in incidents(status))
         assert any("one worker needs" in line for line in tuned(tuning_of("small")))
@@ -247,6 +247,28 @@ def test_a_stream_is_tuned_from_outside(
         tune("list", 2)
     assert main(["tune", "list", "--workers", "2"]) == 1
     assert "no producer named 'list'" in capsys.readouterr().err
+
+
+def test_the_memory_that_was_given_stays_while_a_number_is_chosen() -> None:
+    """A number needs none and says none; "auto" again, here or from outside, has it back until another is given."""
+
+    def told(reading: StreamReading) -> tuple[str, int | None]:
+        assert reading.tuning is not None
+        return reading.tuning.asked, reading.tuning.memory_bytes
+
+    with tsnb.serve(slow(1), name="bounded", workers="auto", memory="4GiB") as producer:
+        producer.tune(workers=1)
+        assert told(producer.status()) == ("1", None)
+        producer.tune(workers="auto")
+        assert told(producer.status()) == ("auto", 4 << 30)
+        streams.tune(parse("tune bounded --workers 2", "%tensorsocket", TENSORSOCKET)[1])
+        assert told(producer.status()) == ("2", None)
+        streams.tune(parse("tune bounded", "%tensorsocket", TENSORSOCKET)[1])
+        assert told(producer.status()) == ("auto", 4 << 30)
+        assert told(tune("bounded", 1)) == ("1", None)
+        assert told(tune("bounded", memory="2GiB")) == ("auto", 2 << 30)
+        assert told(tune("bounded", 1)) == ("1", None)
+        assert told(tune("bounded")) == ("auto", 2 << 30)
 
 
 def test_what_it_cannot_be_used_for_is_refused() -> None:

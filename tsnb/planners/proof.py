@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tsnb.planners.fluid import Course, Job, LoaderCost
-from tsnb.planners.scheduling import fit_devices
+from tsnb.planners.scheduling import first_batch_s, fit_devices
 
 __all__ = ["MOST", "proven_s"]
 
@@ -59,10 +59,7 @@ def proven_s(
     found = milp([1.0] * len(paces), constraints=LinearConstraint(shares, 1.0, math.inf))
     if not found.success:
         return None
-    waits = (
-        feed.epoch_samples or len(jobs) == 1
-    )  # else one that starts later may be there before the loader is
-    return float(found.fun) + min(job.start_s for job in jobs) + (feed.fill_s if waits else 0.0)
+    return float(found.fun) + first_batch_s(jobs, feed)
 
 
 def _paces(

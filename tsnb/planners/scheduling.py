@@ -25,6 +25,7 @@ __all__ = [
     "Schedule",
     "annealed",
     "apart",
+    "first_batch_s",
     "fit",
     "fit_devices",
     "in_turn",
@@ -271,8 +272,10 @@ def annealed(
 def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> float:
     """Return the seconds before which no order can have all trials done on one stream, by their costs.
 
-    The longest trial takes as long as it does alone; the cores have all the work to do, the loader's once at least; and
-    what does not fit the memory at once has to follow.
+    The longest trial trains as long as it does alone, and no batch is there before the first trial has started; the
+    cores have all the work to do, the loader's once at least; and what does not fit the memory at once has to follow.
+    A trial's own start is not in it: beside one that trains its process is started before it has its place. Nor are
+    files that are not in memory: others may have read them.
 
     Args:
         jobs: The trials.
@@ -280,14 +283,26 @@ def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes:
         cores: For all of it.
         memory_bytes: For all of it.
     """
-    alone = {job.name: listed([job], feed, cores).makespan_s for job in jobs}
+    warm = replace(feed, disk=None, fill_s=0.0)
+    running = [replace(job, start_s=0.0, start_cpu_s=0.0) for job in jobs]
+    alone = {job.name: listed([job], warm, cores).makespan_s for job in running}
     cpu_s = max(job.samples for job in jobs) * feed.cpu_s + sum(
-        job.samples * (job.cpu_s + feed.taking_s) + job.start_cpu_s for job in jobs
+        job.samples * (job.cpu_s + feed.taking_s) + min(job.start_cpu_s, job.start_s) for job in jobs
     )
     room = memory_bytes - feed.memory_bytes
     area_s = sum(alone[job.name] * min(job.memory_bytes, room) for job in jobs) / room if room > 0 else 0.0
     # together they may have been seen to go faster than their costs say
-    return min(1.0, feed.drag) * max(*alone.values(), cpu_s / cores, area_s if math.isfinite(room) else 0.0)
+    drag = min(1.0, feed.drag)
+    longest_s = first_batch_s(jobs, feed) + drag * max(alone.values())
+    return max(longest_s, drag * cpu_s / cores, drag * area_s if math.isfinite(room) else 0.0)
+
+
+def first_batch_s(jobs: Sequence[Job], feed: LoaderCost) -> float:
+    """Return the seconds before which no trial has a batch of one stream, whichever is the first."""
+    waits = (
+        feed.epoch_samples or len(jobs) == 1
+    )  # else one that starts later may be there before the loader is
+    return min(job.start_s for job in jobs) + (feed.fill_s if waits else 0.0)
 
 
 def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: float) -> dict[str, float]:

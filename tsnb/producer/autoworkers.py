@@ -100,6 +100,7 @@ class Tuning:
         self._lock = threading.Lock()
         self._auto: AutoWorkers | None = None
         self._asked: tuple[int | str, int | None] | None = None  # workers, and memory in bytes
+        self._budget: int | None = None  # memory that was given last, in bytes: a number in between keeps it
         self._own_prefetch: int | None = None
         self._closed = False
 
@@ -120,11 +121,10 @@ class Tuning:
         auto = chosen.workers == AUTO
         if why := source.why_fixed(1 if auto else chosen.workers):
             raise ValueError(why)
-        budget = None if chosen.memory is None else int(chosen.memory)
         with self._lock:
-            if auto and self._asked is not None and budget is None:
-                budget = self._asked[1]
-            asked = chosen.workers, budget
+            if chosen.memory is not None:
+                self._budget = int(chosen.memory)
+            asked = chosen.workers, self._budget if auto else None
             if self._closed or (auto and asked == self._asked):
                 return
             self._own_prefetch = self._own_prefetch or source.prefetch

@@ -64,15 +64,11 @@ def plot(
     """
     if stream is not None and recording is not None:
         raise ValueError("give stream= or recording=, not both")
+    others = {"by": by, "x": x, "stream": stream, "recording": recording}
     if what == "plan":
-        if (found := newest()) is None:
-            raise TsnbError(
-                "no plan was made in this process: tsnb.plan(trials, loader=loader) makes one, and so does a sweep "
-                "with plan=True"
-            )
-        return draw_timeline(found)
+        return _plan({**others, "name": name, "all_runs": all_runs or None})
     if what == "lineage":
-        return _lineage(name, all_runs, {"by": by, "x": x, "stream": stream, "recording": recording})
+        return _lineage(name, all_runs, others)
     of_records = {"by": by, "x": x, "name": name, "all_runs": all_runs or None}
     given = [option for option, value in of_records.items() if value is not None]
     of_stream = what in WORDS or stream is not None or recording is not None
@@ -88,6 +84,18 @@ def plot(
     if what not in logged_names(readings):
         raise NoSuchRecord(_unknown(what, logged_names(readings), f"on the stream {readings[-1].name!r}"))
     return draw_logged(what, readings)
+
+
+def _plan(others: Mapping[str, object]) -> go.Figure:
+    """Draw the newest plan of this process, which no option changes."""
+    if given := [option for option, value in others.items() if value is not None]:
+        raise ValueError(f"{given[0]}= does not go with 'plan': it is this process's newest, whole")
+    if (found := newest()) is None:
+        raise TsnbError(
+            "no plan was made in this process: tsnb.plan(trials, loader=loader) makes one, and so does a sweep "
+            "with plan=True"
+        )
+    return draw_timeline(found)
 
 
 def _lineage(name: str | None, all_runs: bool, others: Mapping[str, object]) -> go.Figure:

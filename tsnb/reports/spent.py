@@ -125,7 +125,7 @@ class Spent:
 
     @property
     def alone_per_s(self) -> float:
-        """Samples a second of computing: its pace with a batch always ready and no other trial to wait for."""
+        """Its pace with a batch always ready and no other trial to wait for, in samples a second of computing."""
         return alone(self.samples, self.computing_s)
 
     @property

@@ -182,7 +182,7 @@ def short_of_memory(tuning: TuningReading | None) -> str:
     )
     return (
         f"note: one worker needs {one}{passed}. Of {has} none is added: give {enough} of memory or more for a second "
-        "one to be tried, or leave memory out"
+        "one to be tried, or serve it without memory"
     )
 
 
