@@ -70,12 +70,12 @@ def test_loaders_of_their_own_are_served_one_after_the_other() -> None:
 
 def test_places_memory_and_starts_are_kept() -> None:
     """Never more at once than there are places or memory for; one that is too large for all runs alone."""
-    jobs = [job(f"t{i}", 1000, 1.0, memory_bytes=2.0, start_s=0.5) for i in range(4)]
+    jobs = [job(f"t{i}", 1500, 1.0, memory_bytes=2.0, start_s=0.5) for i in range(4)]
     found = listed(jobs, FREE, 64, memory_bytes=5.0)
-    assert found.starts_s == pytest.approx({"t0": 0, "t1": 0, "t2": 1.5, "t3": 1.5})
-    assert found.makespan_s == pytest.approx(3.0)
-    assert listed(jobs, FREE, 64, at_once=1).makespan_s == pytest.approx(4.5), "started while others end"
-    assert listed(jobs, FREE, 64, memory_bytes=2.0).makespan_s == pytest.approx(6.0)
+    assert found.starts_s == pytest.approx({"t0": 0, "t1": 0, "t2": 2.0, "t3": 2.0})
+    assert found.makespan_s == pytest.approx(4.0)
+    assert listed(jobs, FREE, 64, at_once=1).makespan_s == pytest.approx(6.5), "started while others end"
+    assert listed(jobs, FREE, 64, memory_bytes=2.0).makespan_s == pytest.approx(8.0)
     large = [job("large", memory_bytes=9.0), job("small", memory_bytes=1.0)]
     assert listed(large, FREE, 64, memory_bytes=5.0).starts_s["small"] == pytest.approx(1.0)
     for seed in range(20):
@@ -183,21 +183,32 @@ def test_no_order_is_sooner_than_its_bound() -> None:
 
 def test_a_trial_that_is_started_early_takes_the_epoch_after_the_one_before_it() -> None:
     """Where the memory holds both; else it is started when the other has ended, and misses the epoch that begins."""
-    epochs = LoaderCost(0.001, 0.0, 0.0, epoch_samples=1000.0)
+    epochs = LoaderCost(0.002, 0.0, 0.0, epoch_samples=1000.0)
     three = [
-        Job(name, samples, 0.0, 0.0, memory_bytes=1.0, start_s=0.25)
+        Job(name, samples, 0.0, 0.0, memory_bytes=1.0, start_s=0.5)
         for name, samples in (("long", 3000), ("short", 1000), ("next", 1000))
     ]
     found = listed(three, epochs, 8, at_once=2)
-    assert found.ends_s == pytest.approx({"short": 1.25, "next": 2.25, "long": 3.25})
+    assert found.ends_s == pytest.approx({"short": 2.5, "next": 4.5, "long": 6.5})
     tight = listed(three, epochs, 8, at_once=2, memory_bytes=2.0)
-    assert tight.ends_s == pytest.approx({"short": 1.25, "long": 3.25, "next": 3.25})
+    assert tight.ends_s == pytest.approx({"short": 2.5, "long": 6.5, "next": 6.5})
     assert tight.starts_s == found.starts_s
+
+
+@pytest.mark.parametrize(("epoch_s", "end_s"), [(3.0, 7.0), (2.1, 5.2), (1.9, 6.7), (0.5, 3.0)])
+def test_one_whose_end_is_known_too_late_for_a_start_leaves_its_place_empty_for_an_epoch(
+    epoch_s: float, end_s: float
+) -> None:
+    """It is known a second after its first batch, and the start of the next takes one more."""
+    epochs = LoaderCost(epoch_s / 1000, 0.0, 0.0, epoch_samples=1000.0)
+    lengths = (("long", 9000), ("short", 1000), ("next", 1000))
+    three = [Job(name, samples, 0.0, 0.0, start_s=1.0) for name, samples in lengths]
+    assert listed(three, epochs, 8, at_once=2).ends_s["next"] == pytest.approx(end_s)
 
 
 def test_what_the_start_of_one_that_is_started_early_costs_is_not_lost() -> None:
     """A second of CPU time on the only core, in the same total as if it were started later."""
-    one = LoaderCost(0.0, 0.0, 0.0, epoch_samples=1000.0)
-    two = [job(name, 1000, 1.0, start_s=1.0, start_cpu_s=1.0) for name in "ab"]
-    assert listed(two, one, 1, at_once=1).makespan_s == pytest.approx(4.0)
-    assert listed(two, one, 2, at_once=1).makespan_s == pytest.approx(1.0 + 1.0 + 1.0)
+    one = LoaderCost(0.0, 0.0, 0.0, epoch_samples=2000.0)
+    two = [job(name, 2000, 1.0, start_s=1.0, start_cpu_s=1.0) for name in "ab"]
+    assert listed(two, one, 1, at_once=1).makespan_s == pytest.approx(6.0)
+    assert listed(two, one, 2, at_once=1).makespan_s == pytest.approx(1.0 + 2.0 + 2.0)

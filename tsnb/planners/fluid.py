@@ -58,10 +58,16 @@ class Job:
     device_room_bytes: float = math.inf
     """Memory of that GPU for all trials on it."""
 
-    def started(self) -> Job:
-        """Return it as it begins where its process was started before: what that cost is in its samples."""
-        each_s = self.start_cpu_s / max(1.0, self.samples)
-        return replace(self, start_s=0.0, start_cpu_s=0.0, cpu_s=self.cpu_s + each_s)
+    def started(self, before_s: float = math.inf) -> Job:
+        """Return it as it begins where its process was started before: what that cost is in its samples.
+
+        Args:
+            before_s: So many seconds before; of a start that takes longer the rest is still to come.
+        """
+        left = max(0.0, 1 - before_s / self.start_s) if self.start_s else 0.0
+        each_s = (1 - left) * self.start_cpu_s / max(1.0, self.samples)
+        start_s, start_cpu_s = left * self.start_s, left * self.start_cpu_s
+        return replace(self, start_s=start_s, start_cpu_s=start_cpu_s, cpu_s=self.cpu_s + each_s)
 
     def crowded(self, others: int) -> tuple[float, float]:
         """Return the seconds of its step and its CPU seconds, a sample, beside so many others.
@@ -137,8 +143,13 @@ class Going:
     """What is left of its start, in seconds as if it had a core when it needs one."""
     begun_s: float = 0.0
     """When it began: those that begin together wait for each other before their first batch."""
-    joined: bool = False
-    """Whether it takes batches."""
+    joined_s: float | None = None
+    """Since when it takes batches; None: not yet. One that has run before: since ever."""
+
+    @property
+    def joined(self) -> bool:
+        """Whether it takes batches."""
+        return self.joined_s is not None
 
 
 class Course:
@@ -168,7 +179,8 @@ class Course:
         if not running and not (self._shared and self._used):
             job = self._feed.first_of(job)
         self._used = True
-        self.going.append(Going(job, job.samples, job.start_s, self.now_s, running and not job.start_s))
+        joined_s = -math.inf if running and not job.start_s else None
+        self.going.append(Going(job, job.samples, job.start_s, self.now_s, joined_s))
         if self._epoch and self.going[-1].joined:
             self._in_epoch = -job.samples % self._epoch
 
@@ -182,7 +194,7 @@ class Course:
                 return
             self._in_epoch = 0.0
         for each in ready:
-            each.joined = True
+            each.joined_s = self.now_s
 
     def go_on(self, most_s: float = math.inf) -> list[str]:
         """Let time pass until something changes; return the trials that have ended, which run no more.

@@ -43,6 +43,8 @@ OFFSETS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Offsets that are tried, as shares of what the longest trial takes alone."""
 MANY = 12
 """With more trials each list takes longer to play, so fewer are tried."""
+KNOWN_S = 1.0
+"""A trial's end is known when it has taken batches for so long (`queueing.AGAIN_S`, and a few readings)."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def listed(
     """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
 
     On one stream their processes are started a moment early (`queueing`): they take batches as soon as there is a
-    place, where the memory holds them beside the trial that has just ended, too.
+    place, where the memory holds them beside the trial that has just ended, too. When that ends is known only once it
+    has taken batches for `KNOWN_S`; of a start that takes longer than what is left then the rest comes after its end.
 
     Args:
         jobs: In their order.
@@ -105,7 +108,7 @@ def listed(
     starts: dict[str, float] = {job.name: 0.0 for job in running}
     ends: dict[str, float] = {}
     next_s = 0.0
-    before, freed = list[Going](), 0  # who ran until now, and how many places have just come free
+    before, freed = list[Going](), list[float]()  # who ran until now, and how long those that have just ended
     while waiting or course.going:
         while (
             waiting
@@ -117,16 +120,15 @@ def listed(
             starts[job.name] = course.now_s
             next_s = course.now_s + apart_s
             if shared and freed and _fits(job, before, feed, memory_bytes, shared=True):
-                job = job.started()
+                job = job.started(max(0.0, freed.pop() - KNOWN_S))
                 before.append(Going(job, job.samples, 0.0))
-                freed -= 1
             course.begin(job)
         until_s = next_s - course.now_s if waiting and next_s > course.now_s else math.inf
         if not course.going:
             course.now_s = next_s
         before = list(course.going)
         ended = course.go_on(until_s) if course.going else []
-        freed = len(ended)
+        freed = sorted(course.now_s - (one.joined_s or 0.0) for one in before if one.job.name in ended)
         ends |= dict.fromkeys(ended, course.now_s)
     return Schedule(starts, ends)
 
