@@ -13,7 +13,8 @@ TEXT = (ROOT / "docs" / "panel.md").read_text(encoding="utf-8")
 
 def test_every_word_for_a_figure_is_in_the_table_and_the_other_way_round() -> None:
     table = TEXT.partition("| word | figure |")[2].partition("\n\n")[0]
-    assert re.findall(r"`(\w+)`(?=[^|]*\|[^|]*\|)", table) == list(WORDS)
+    firsts = " ".join(row.split("|")[1] for row in table.splitlines() if row.startswith("|"))
+    assert re.findall(r"`(\w+)`", firsts) == [*WORDS, "plan", "lineage"], "those two are of no stream"
 
 
 def test_every_test_that_it_names_exists() -> None:
