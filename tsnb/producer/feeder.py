@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
+import sys
 import threading
 import time
 import traceback
+import types
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -31,6 +34,8 @@ _END = object()
 SLOT_WAIT_S = 60.0
 """How long the producer waits for a free slot of its own. There is one by construction; not a silent hang if
 that construction is wrong."""
+START_S = 1.0
+"""How long a worker's start waits for programs that other threads start at that moment: milliseconds each."""
 
 
 class Feeder(threading.Thread):
@@ -253,6 +258,26 @@ _this_thread = threading.local()
 
 def _before_fork() -> None:
     _this_thread.pid = os.getpid()
+    if getattr(_this_thread, "loads", False):
+        until_s = time.monotonic() + START_S
+        while _a_program_starts() and time.monotonic() < until_s:
+            time.sleep(0.001)
+
+
+def _a_program_starts() -> bool:
+    """Return whether another thread is starting a program.
+
+    A worker that is forked meanwhile would keep the pipes to that program open, and whoever waits for their end would
+    wait for the worker's: `subprocess.run`, in the user's own code or ours, stood still for an epoch or for ever.
+    """
+    own, starts = threading.get_ident(), subprocess.Popen.__init__.__code__
+    for thread, top in sys._current_frames().items():
+        frame: types.FrameType | None = top
+        while thread != own and frame is not None:
+            if frame.f_code is starts:
+                return True
+            frame = frame.f_back
+    return False
 
 
 def _after_fork() -> None:
