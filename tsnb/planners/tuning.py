@@ -57,7 +57,7 @@ IN_PROPORTION = 0.9
 MOST_PROBES = 8
 """Choices that one climb measures at most, the first included."""
 CHANGED = 0.25
-OTHERS = 0.15
+OTHERS = 0.08
 """Share of the cores by which other programs may differ between two measurements that are compared."""
 ASIDE = 3
 """So many measurements in a row are put aside: 9 s of somebody's work pass, an hour of it does not stop a climb."""
