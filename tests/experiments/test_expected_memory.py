@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tsnb
+from tests.by_value import by_value
 from tests.promises import HANG_S
 from tests.records.recorded import begun, trained
 from tsnb.experiments import own_life, trials
@@ -126,9 +127,7 @@ def hold(mib, path):
 @pytest.fixture
 def hold() -> Iterator[Callable[..., int]]:
     """A function that travels by value, takes so much memory, and returns once a file is there."""
-    made: dict[str, object] = {"__name__": "__main__"}
-    exec(SOURCE, made)
-    yield made["hold"]  # type: ignore[misc]
+    yield by_value(SOURCE, "hold")
     trials.clear()
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import tsnb
+from tests.by_value import by_value
 from tests.promises import HANG_S
 from tsnb.experiments import own_life, trials
 from tsnb.experiments.memory_queue import MemoryClaim, MemoryQueue, too_large
@@ -94,9 +95,7 @@ def hold(path):
 @pytest.fixture
 def hold() -> Iterator[Callable[..., int]]:
     """A function that travels by value, and returns once a file is there."""
-    made: dict[str, object] = {"__name__": "__main__"}
-    exec(SOURCE, made)
-    yield made["hold"]  # type: ignore[misc]
+    yield by_value(SOURCE, "hold")
     trials.clear()
 
 

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.by_value import by_value
 from tests.terminal import in_terminal
 from tsnb.errors import TsnbError
 from tsnb.experiments.cells import run_cell
@@ -51,10 +52,7 @@ CHOOSE = {"limit": [None, "2GiB"]}
 
 
 def made(name: str) -> Any:
-    """A function that travels by value: this file cannot be imported in a trial."""
-    found: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE, found)
-    return found[name]
+    return by_value(SOURCE, name)
 
 
 @pytest.fixture(autouse=True)

@@ -21,6 +21,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 import tsnb
+from tests.by_value import by_value
 from tsnb.errors import NotShippable, TsnbError
 from tsnb.experiments.cells import run_cell
 from tsnb.kernels.cargo.capture import UndefinedNames
@@ -72,13 +73,6 @@ class Hoarder(Numbers):
         return super().__getitem__(index)
 
 
-def make_train() -> Any:
-    """A function that travels by value: this file cannot be imported in a trial."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE, made)
-    return made["train"]
-
-
 class Endless(IterableDataset[Any]):
     """Says nothing of its length."""
 
@@ -99,7 +93,7 @@ def nothing_goes_on() -> Iterator[None]:
 @pytest.mark.slow
 def test_trials_are_profiled_planned_and_run() -> None:
     """Costs as they were made, memory as it was taken, a choice in words; every trial gets every sample."""
-    train, loader = make_train(), DataLoader(Numbers(), BATCH, shuffle=True)
+    train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH, shuffle=True)
     state = torch.random.get_rng_state()
     found = tsnb.plan(
         {"small": (train, {"ms": 2.0}), "large": (train, {"ms": 6.0, "mb": 200, "epochs": 2})},
@@ -180,10 +174,9 @@ def test_a_cells_trial_stands_for_its_code() -> None:
 @pytest.mark.slow
 def test_what_is_assumed_is_said_and_a_loaders_memory_counts() -> None:
     """A trial that does not say how many epochs it takes; a loader whose workers keep more than there is for all."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE.replace("epochs=1", "rounds=1").replace("range(epochs)", "range(rounds)"), made)
+    unsaid = SOURCE.replace("epochs=1", "rounds=1").replace("range(epochs)", "range(rounds)")
     loader = DataLoader(Hoarder(), BATCH, shuffle=True, num_workers=1)
-    trials = {"a": (made["train"], {"ms": 2.0}), "b": (make_train(), {"ms": 2.0})}
+    trials = {"a": (by_value(unsaid), {"ms": 2.0}), "b": (by_value(SOURCE), {"ms": 2.0})}
     found = tsnb.plan(trials, loader=loader, seconds=0.2, memory="300MiB")
     assert found.open_ended == found.to_dict()["open_ended"] == ["a"]
     assert "a is taken to train for one epoch" in found.text and "b is taken" not in found.text
@@ -218,7 +211,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_measured(
     served: list[Any] = []
     monkeypatch.setattr("tsnb.stalling.serving.serve", lambda *given, **_: served.append(given))
     monkeypatch.setattr("tsnb.planning.placing.serve", lambda *given, **_: served.append(given))
-    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH)
     with pytest.raises(ValueError, match=r"^'small & large' cannot name a trial.*Try 'small-large'"):
         foretell({"small & large": train}, loader=loader)
     with pytest.raises(TypeError, match="unexpected keyword argument 'msec'"):
@@ -228,7 +221,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_measured(
 
 def test_epochs_that_are_planned_are_those_that_are_run() -> None:
     """`epochs=` is handed to a function that has such a parameter; what a trial itself was given counts before it."""
-    train, made = make_train(), {"__name__": "__main__"}
+    train, made = by_value(SOURCE), {"__name__": "__main__"}
     exec("def plain():\n    pass", made)
     names = {"default": train, "own": (train, {"epochs": 5}), "plain": made["plain"]}
     default, own, plain = wanted(names, 3)
@@ -276,7 +269,7 @@ def test_trials_are_profiled_in_waves_that_fit_the_memory() -> None:
 @pytest.mark.slow
 def test_two_plans_at_the_same_time_profile_trials_of_one_name() -> None:
     """In two threads of a process, whose trials are on one board: the second had stopped those of the first."""
-    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH)
 
     def planned(_: int) -> set[str]:
         return set(tsnb.plan({"one": train, "two": train}, loader=loader, seconds=0.1).costs)
@@ -288,7 +281,7 @@ def test_two_plans_at_the_same_time_profile_trials_of_one_name() -> None:
 
 def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     """One that raises, one that takes too few batches; the message names the way out."""
-    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH)
     made: dict[str, Any] = {"__name__": "__main__"}
     exec("def idle(): return 1", made)
     idle = made["idle"]
@@ -356,7 +349,7 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
     for name in ("reads_nothing", "yields", "waits"):
         monkeypatch.setitem(made, name, None)
     exec(UNFIT, made)
-    train, loader = make_train(), DataLoader(Numbers(), BATCH)
+    train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH)
     trials: list[tuple[Any, type[Exception], str]] = [
         (made["reads_nothing"], UndefinedNames, "reads 'nowhere'"),
         (made["yields"], TypeError, "yields is a generator"),

@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.by_value import by_value
 from tsnb.errors import TsnbError
 from tsnb.planning.profiling import profile, starter, together
 from tsnb.planning.trial_costs import Profiled
@@ -39,10 +40,7 @@ def train(ms, told="", hears="", dies=False):
 
 @pytest.fixture
 def train() -> Any:
-    """A function that travels by value: this file cannot be imported in a trial."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE, made)
-    return made["train"]
+    return by_value(SOURCE)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.by_value import by_value
 from tests.promises import HANG_S
 from tests.reports.made import START_S, consumer, reading
 from tsnb.errors import TrialFailed
@@ -170,13 +171,6 @@ def numbers() -> Iterator[tsnb.Producer]:
         trials.clear()
 
 
-def make_train() -> Any:
-    """A function that travels by value: this file cannot be imported in a trial."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE, made)
-    return made["train"]
-
-
 @pytest.mark.system
 def test_a_trial_that_is_over_at_once_has_its_cpu_seconds(
     numbers: tsnb.Producer, monkeypatch: pytest.MonkeyPatch
@@ -184,7 +178,7 @@ def test_a_trial_that_is_over_at_once_has_its_cpu_seconds(
     """No look at the machine can have seen it; report and results have the same number, which it told at its end."""
     monkeypatch.setattr("tsnb.telemetry.host._FIRST_S", 600.0)
     watch("spent").readings(HANG_S)
-    trial = tsnb.run(make_train(), how="at once", name="short").wait(HANG_S)
+    trial = tsnb.run(by_value(SOURCE), how="at once", name="short").wait(HANG_S)
     told = trial.report["cpu_s"]
     assert told > 0
     report = tsnb.report("spent", until={"loss": 0.5}, vcpu_price=3600.0)
@@ -205,7 +199,7 @@ def test_a_trial_that_was_killed_has_what_was_seen_of_it_or_words(
     """It tells nothing at its end: never 0."""
     monkeypatch.setattr("tsnb.telemetry.host._FIRST_S", 600.0)
     watch("spent")
-    trial = tsnb.run(make_train(), how="killed", name="killed")
+    trial = tsnb.run(by_value(SOURCE), how="killed", name="killed")
     deadline = time.monotonic() + HANG_S
     while not (
         trial.metrics and any(c.name == "killed" for r in watch("spent").readings() for c in r.consumers)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.by_value import by_value
 from tests.promises import HANG_S
 from tests.reports.made import START_S, consumer, reading
 from tsnb.experiments import trials
@@ -100,19 +100,12 @@ def numbers(project: Path) -> Iterator[tsnb.Producer]:
         trials.clear()
 
 
-def make_train() -> Any:
-    """A function that travels by value: this file cannot be imported in a trial."""
-    made: dict[str, Any] = {"__name__": "__main__"}
-    exec(SOURCE, made)
-    return made["train"]
-
-
 @pytest.mark.system
 def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(numbers: tsnb.Producer) -> None:
     """Samples, epochs, CPU seconds, last numbers: run by run; by the plain name everywhere that of the last run."""
     there = watch("again")
     there.readings(HANG_S)
-    train = make_train()
+    train = by_value(SOURCE)
     ran = [tsnb.run(train, epochs=epochs, name="cnn").wait(HANG_S) for epochs in (1, 3)]
     report = tsnb.report("again", until={"loss": 1.0})
     rows = {trial.name: trial for trial in report.story.trials}

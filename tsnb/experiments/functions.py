@@ -33,7 +33,7 @@ from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, UndefinedNames, take_along
-from tsnb.kernels.cargo.obstacles import CargoPart
+from tsnb.kernels.cargo.obstacles import CargoPart, parts_of
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
 
@@ -176,8 +176,8 @@ def plan_function(
     settled.check(chosen)
     blamed = [
         CargoPart(f"its function {own}", own, fn),
-        *(CargoPart(f"its parameter {word!r}", word, value) for word, value in arguments.items()),
-        *(CargoPart(repr(word), word, value) for word, value in captured.variables.items()),
+        *parts_of(arguments, "its parameter"),
+        *parts_of(captured.variables),
     ]
     shipped = {**captured.variables, FUNCTION: fn, PARAMETERS: arguments}
     cargo = ship(shipped, f"trial {unprofiled(chosen)!r}", parts=blamed)

@@ -15,9 +15,8 @@ from typing import Any
 from tsnb.config import check_name, unprofiled
 from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
-from tsnb.kernels.cargo.obstacles import CargoPart
+from tsnb.kernels.cargo.obstacles import parts_of
 from tsnb.kernels.cargo.shipping import ship
-from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.machine.placement import inside_name
 from tsnb.words import did_you_mean
 
@@ -159,13 +158,9 @@ def _shared(plan: TrialPlan, name: str, changed: Mapping[str, Any]) -> dict[str,
             f"what trial {plan.name!r} was started from is gone: a later run took its name, or it was "
             "cleared. Rerun the later one, or run the cell again."
         ) from None
+    parts = parts_of(changed, "its parameter")
     return {
         **plan.arrival,
         "cargo": cargo,
-        "changed": _ship_changed(changed, name) if changed else None,
+        "changed": ship(changed, f"trial {unprofiled(name)!r}", parts=parts) if changed else None,
     }
-
-
-def _ship_changed(changed: Mapping[str, Any], name: str) -> Cargo:
-    parts = [CargoPart(f"its parameter {word!r}", word, value) for word, value in changed.items()]
-    return ship(changed, f"trial {unprofiled(name)!r}", parts=parts)

@@ -32,13 +32,16 @@ def cpu_s(pid: int) -> float | None:
         return None
 
 
-def cpu_here_s() -> float:
+def cpu_here_s(below: Iterable[int] | None = None) -> float:
     """Return the CPU seconds of this process and of all below it, those that have ended and were waited for included.
 
     The same as `telemetry.host` counts from outside, without its steps of 10 ms in the process itself.
+
+    Args:
+        below: The processes below this one, where they are known.
     """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    living = [use_of(pid) for pid in children_of(os.getpid())]
+    living = [use_of(pid) for pid in (children_of(os.getpid()) if below is None else below)]
     return time.process_time() + ended.ru_utime + ended.ru_stime + sum(use.cpu_s for use in living if use)
 
 
@@ -55,16 +58,15 @@ class OthersClock:
         Args:
             ours: Processes that are no others, with all below them, beside this process and all below it.
         """
-        busy_s, here_s, below = cores_busy_s(), cpu_here_s(), set(children_of(os.getpid()))
+        below = children_of(os.getpid())
+        busy_s, here_s = cores_busy_s(), cpu_here_s(below)
         apart = {os.getpid(), *below}
         pids = {each for pid in set(ours) - apart for each in (pid, *children_of(pid, apart))}
         theirs = {pid: use.cpu_s for pid in pids if (use := use_of(pid))}
         if busy_s is not None and self._seen is not None:
             busy_before_s, here_before_s, before = self._seen
-            ours_s = (
-                here_s - here_before_s + sum(theirs[pid] - before.get(pid, theirs[pid]) for pid in theirs)
-            )
-            self._others_s += busy_s - busy_before_s - ours_s
+            theirs_s = sum(theirs[pid] - before.get(pid, theirs[pid]) for pid in theirs)
+            self._others_s += busy_s - busy_before_s - (here_s - here_before_s) - theirs_s
         self._seen = None if busy_s is None else (busy_s, here_s, theirs)
         return self._others_s
 

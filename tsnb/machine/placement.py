@@ -66,7 +66,7 @@ def place(
     told: dict[str, str] = {}
     if device is not None and device != "cpu" and not _is_gpu(device):
         _check_word(device, given.get(VISIBLE), gpus)
-    if device is not None and (device == "cpu" or _is_gpu(device)):
+    elif device is not None:
         if VISIBLE in (environment or {}):
             raise ValueError(
                 f"device={device!r} and {VISIBLE} in env= both say which GPU it is: leave one of them out."
@@ -128,9 +128,7 @@ def _check_word(device: str, visible: str | None, nvml: Gpus | None) -> None:
         there = all(ask() for ask in asks)
     if there:
         return
-    nvml = nvml or _this_machine()
-    gpus = visible_gpus(list_gpus(nvml), visible)
-    raise ValueError(f"no device {device!r} here. Available: {_named(gpus, visible)}, and cpu.")
+    raise _no_device(device, visible_gpus(list_gpus(nvml or _this_machine()), visible), visible)
 
 
 def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
@@ -152,14 +150,15 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
             found = [gpu for n, gpu in enumerate(here) if str(n) == number]
     if found:
         return found[0]
-    raise ValueError(f"no device {device!r} here. Available: {_named(here, visible)}, and cpu.")
+    raise _no_device(device, here, visible)
 
 
-def _named(here: Sequence[Gpu], visible: str | None) -> str:
-    """Return the GPUs that are there in words.
+def _no_device(device: str, here: Sequence[Gpu], visible: str | None) -> ValueError:
+    """Return the error that says what there is instead.
 
     Args:
-        here: They, in CUDA's order.
+        device: What was asked for.
+        here: The GPUs that are there, in CUDA's order.
         visible: What CUDA_VISIBLE_DEVICES says; None: nothing.
     """
     names = ", ".join(
@@ -167,7 +166,7 @@ def _named(here: Sequence[Gpu], visible: str | None) -> str:
         for n, gpu in enumerate(here)
     )
     left = "" if visible is None else f" (as {VISIBLE}={visible!r} leaves them)"
-    return f"{names or 'no GPU'}{left}"
+    return ValueError(f"no device {device!r} here. Available: {names or 'no GPU'}{left}, and cpu.")
 
 
 def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:

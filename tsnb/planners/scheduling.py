@@ -301,9 +301,8 @@ def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes:
 
 def first_batch_s(jobs: Sequence[Job], feed: LoaderCost) -> float:
     """Return the seconds before which no trial has a batch of one stream, whichever is the first."""
-    waits = (
-        feed.epoch_samples or len(jobs) == 1
-    )  # else one that starts later may be there before the loader is
+    # without epochs to wait for, one that starts later may be there before the loader is
+    waits = feed.epoch_samples or len(jobs) == 1
     return min(job.start_s for job in jobs) + (feed.fill_s if waits else 0.0)
 
 

@@ -151,9 +151,8 @@ class Tuner:
         self._paces: dict[Crew, deque[float]] = {}  # batches a second of both, by measurement
         self._settled: float | None = None
         self._changed = 0
-        self._others: float | None = (
-            None  # share of the cores that others had in the last measurement that counted
-        )
+        # share of the cores that others had in the last measurement that counted
+        self._others: float | None = None
         self._put_aside = 0
         self._tried: set[Crew] = set()
         self._vain: set[Crew] = set()  # those among them that were more, and no faster

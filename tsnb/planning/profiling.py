@@ -280,12 +280,8 @@ class ProfiledGroup:
     @property
     def late(self) -> list[str]:
         """Those without a batch that have not asked for one; if all have asked, and wait for the loader, these."""
-        none = self._without_batch
+        none = {n: each for n, each in self.trials.items() if not each.last and each.trial.state not in ENDED}
         return [name for name, each in none.items() if not each.asking_s] or list(none)
-
-    @property
-    def _without_batch(self) -> dict[str, Profiled]:
-        return {n: each for n, each in self.trials.items() if not each.last and each.trial.state not in ENDED}
 
     def look(self, readings: Mapping[str, ConsumerReading]) -> None:
         """Read the clocks of all; open the gate when all are there, or one has let the others wait for too long."""

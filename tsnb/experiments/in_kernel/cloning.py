@@ -195,9 +195,8 @@ class Cloning:
             self._deciding, self._goes_on, self._burying = threading.Lock(), threading.Event(), None
             from tsnb.consumer.attaching import branch_all
 
-            attach_defaults.run = (
-                0  # the parent's number is not this one's, which comes with the notebook's word
-            )
+            # the parent's number is not this one's, which comes with the notebook's word
+            attach_defaults.run = 0
             try:
                 branch_all(consumers, name, self._name)
             except (TsnbError, TimeoutError) as error:

@@ -72,13 +72,14 @@ class CargoPart(NamedTuple):
     """The object."""
 
 
-def parts_of(variables: Mapping[str, Any]) -> list[CargoPart]:
+def parts_of(variables: Mapping[str, Any], kind: str = "") -> list[CargoPart]:
     """Return variables as their user knows them: by their names.
 
     Args:
         variables: By name.
+        kind: What stands before each name: "its parameter".
     """
-    return [CargoPart(repr(name), name, value) for name, value in variables.items()]
+    return [CargoPart(f"{kind} {name!r}".lstrip(), name, value) for name, value in variables.items()]
 
 
 def explain(parts: Sequence[CargoPart], error: Exception, purpose: str) -> str:
