@@ -24,6 +24,7 @@ from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.cli import main
 from tsnb.experiments import own_life, trials
 from tsnb.experiments.memory_queue import MemoryQueue
+from tsnb.machine.cores import usable_cores
 from tsnb.machine.memory import Free
 from tsnb.notebook import streams
 from tsnb.notebook.trial_logs import TrialLogs
@@ -33,7 +34,7 @@ from tsnb.reports.plain import plain
 from tsnb.reports.sources import recorded, streamed
 from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
-from tsnb.telemetry.observer import Observer
+from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import CacheReading
 from tsnb.telemetry.view import StreamView
 from tsnb.telemetry.view_text import as_text
@@ -355,6 +356,31 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
     trial.stop()
     assert not trial.eta.known
     assert " left " not in repr(tsnb.trials), "nothing runs, so nothing is left"
+
+
+def test_a_stream_knows_when_another_one_ends(numbers: tsnb.Producer) -> None:
+    """The readings of both tell whoever follows until when the other one's cores are busy, and that it has ended."""
+    import __main__
+
+    exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
+    slow = vars(__main__)["slow"]
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="beside") as other:
+        long = tsnb.run(slow, name="long", producer="numbers")
+        short = tsnb.run(slow, name="short", producer=other.name, epochs=25)
+        for name in ("numbers", "beside"):
+            watch(name)
+
+        def told() -> bool:
+            (seen,) = status("numbers").beside or [None]
+            said_s = seen.end_s if seen is not None and seen.name == "beside" else None
+            return said_s is not None and abs(said_s - time.time() - short.eta.left_s) < 3
+
+        until(told, LIMIT_S)
+        (seen,) = status("beside").beside
+        assert seen.name == "numbers" and 0 <= seen.cores <= usable_cores()
+        short.wait(LIMIT_S)
+        until(lambda: not status("numbers").beside, LIMIT_S)
+    long.stop()
 
 
 HOLDS = """

@@ -11,6 +11,7 @@ from tsnb.telemetry.marks import MARK_KINDS
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     PRODUCER_STATES,
+    BesideReading,
     CacheReading,
     ConsumerReading,
     EndReading,
@@ -49,6 +50,7 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
         MoveReading,
         GrowthReading,
         CacheReading,
+        BesideReading,
         TuningReading,
         ProbeReading,
         HostReading,

@@ -145,6 +145,40 @@ def test_a_process_below_a_trial_that_is_a_trial_itself_counts_once(start: Start
 
 
 @pytest.mark.slow
+def test_what_other_streams_keep_below_a_producer_is_not_its_own(start: Start) -> None:
+    """A notebook that serves two streams: of each only the workers count, where they are known."""
+    parent = start(
+        PARENT.replace("start()", "start(); multiprocessing.get_context('fork').Process(target=spin).start()")
+    )
+    while len(both := children_of(parent.pid)) != 2:
+        time.sleep(0.01)
+    of = reading(producer=parent.pid)
+    sampler, other = HostSampler(), HostSampler()
+    for _ in range(2):
+        looked(sampler, of)
+    whole = looked(sampler, of, 3.0).producer
+    part = looked(other, replace(of, worker_pids=(both[0],), workers=1), 3.0).producer
+    assert whole is not None and part is not None
+    assert part.cpu == part.workers > 0.05 and whole.workers == 0
+    assert whole.cpu > 1.3 * part.cpu, "two spin, and one is a worker"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/schedstat").exists(), reason="this system does not tell who waits for a core"
+)
+def test_it_tells_who_waits_for_a_core(start: Start) -> None:
+    """Three that compute all the time on one core: each is kept waiting for two thirds of it."""
+    pinned = [
+        start("import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n" + BUSY) for _ in range(3)
+    ]
+    idle = start(IDLE)
+    host = looked(HostSampler(), reading(*(process.pid for process in pinned), idle.pid), 3.0)
+    assert all(0.3 < host.consumers[f"t{k}"].kept_waiting < 1.0 for k in range(3))
+    assert host.consumers["t3"].kept_waiting < 0.1
+
+
+@pytest.mark.slow
 def test_two_consumers_of_one_process_share_its_numbers(start: Start) -> None:
     """Threads that train side by side cannot be told apart from outside."""
     busy = start(BUSY)

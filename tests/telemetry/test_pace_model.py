@@ -9,7 +9,7 @@ import pytest
 
 from tests.panel.streams import three_models
 from tsnb.telemetry.eta import NO_ETA, Eta, Etas
-from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.readings import BesideReading, ConsumerReading, HostReading, ProcessReading, StreamReading
 
 LONG = 100
 """Batches of an epoch."""
@@ -41,12 +41,23 @@ class Stream:
     notebook: float = 0.0
     """Cores that the producer's process keeps busy with other things than loading."""
     mode: str = "pace"
+    beside: BesideReading | None = None
+    """Another stream; its end is counted from the beginning."""
+    now_s: float = 0.0
     ended_s: dict[str, float] = field(default_factory=dict)
 
     def batch_s(self) -> float:
         here = list(self.here().values())
         cpu_s = self.loader_cpu_s + sum(each.cpu_s for each in here)
-        return max(self.loader_s, cpu_s / self.cores, *(each.step_s for each in here))
+        cores = self.cores - (self.beside.cores if self.beside else 0.0)
+        return max(self.loader_s, cpu_s / cores, *(each.step_s for each in here))
+
+    def told(self) -> tuple[BesideReading, ...]:
+        """Return what readings say of the other stream."""
+        if self.beside is None:
+            return ()
+        end_s = self.beside.end_s
+        return (replace(self.beside, end_s=end_s if end_s is None else 1e9 + end_s),)
 
     def here(self) -> dict[str, Played]:
         return {name: each for name, each in self.trials.items() if name not in self.ended_s}
@@ -55,6 +66,9 @@ class Stream:
         """Give readings, each with the seconds since the beginning."""
         blank, now_s, published, loading_s, ticks = three_models().reading(), 0.0, 0.0, 0.0, 0
         while here := self.here():
+            self.now_s = now_s
+            if self.beside and self.beside.end_s is not None and now_s >= self.beside.end_s:
+                self.beside = None
             batch_s = self.batch_s()
             took_s = min(every_s, *((each.epochs * LONG - each.taken) * batch_s for each in here.values()))
             now_s, ticks = now_s + took_s, ticks + 1
@@ -62,8 +76,10 @@ class Stream:
             loading_s += took_s * (self.loader_s / batch_s)
             for name, each in here.items():
                 each.taken += took_s / batch_s
-                each.computing_s += took_s * each.step_s / batch_s
-                each.held_s += took_s * (1 - each.step_s / batch_s)
+                # a thread that has no core computes, as its own clock says
+                share = 1.0 if each.cpu_s == each.step_s else each.step_s / batch_s
+                each.computing_s += took_s * share
+                each.held_s += took_s * (1 - share)
                 if each.taken >= each.epochs * LONG - 1e-6:
                     self.ended_s[name] = now_s
             consumers = tuple(
@@ -79,14 +95,19 @@ class Stream:
             if ticks % 8 == 0:
                 busy = {name: each.cpu_s / batch_s for name, each in here.items()}
                 loader = self.loader_cpu_s / batch_s
+                others = self.notebook + (self.beside.cores if self.beside else 0.0)
+                kept_waiting = {
+                    name: 1 - cpu if here[name].cpu_s == here[name].step_s else 0.0
+                    for name, cpu in busy.items()
+                }
                 host = HostReading(
-                    int(self.cores), sum(busy.values()) + loader + self.notebook, 0, 1,
-                    ProcessReading(loader + self.notebook, 0, 1, below=loader),
-                    {name: ProcessReading(cpu, 0, 1) for name, cpu in busy.items()},
+                    int(self.cores), sum(busy.values()) + loader + others, 0, 1,
+                    ProcessReading(loader + self.notebook, 0, 1, workers=loader),
+                    {name: ProcessReading(cpu, 0, 1, kept_waiting=kept_waiting[name]) for name, cpu in busy.items()},
                 )  # fmt: skip
             yield now_s, replace(
                 blank, time_s=1e9 + now_s, epoch_batches=LONG, batches=int(published), loading_s=loading_s,
-                workers=1, mode=self.mode, consumers=consumers, host=host,
+                workers=1, mode=self.mode, consumers=consumers, host=host, beside=self.told(),
             )  # fmt: skip
 
 
@@ -126,6 +147,37 @@ def test_where_the_cores_are_the_limit_they_come_free() -> None:
     )
     left_s, eta = asked(stream, "c", 0.25)
     assert eta.left_s == pytest.approx(left_s, rel=0.1)
+
+
+def crowded(end_s: float | None) -> Stream:
+    """A trial of 40 s when it has two cores, beside another stream that keeps one of them busy."""
+    beside = BesideReading("other", 1.0, end_s)
+    return Stream({"one": Played(0.05, 8, 0.05)}, 0.05, 0.05, beside=beside)
+
+
+def test_when_another_stream_ends_its_cores_come_free() -> None:
+    """Trial and loader share one core until then, and have one each from then on."""
+    stream = crowded(40.0)
+    left_s, eta = asked(stream, "one", 0.25)
+    assert stream.ended_s["one"] == pytest.approx(60, abs=1), (
+        "40 s at half the pace, and then the other half in 20 s"
+    )
+    assert eta.left_s == pytest.approx(left_s, rel=0.1), "at today's pace it would be 65 s"
+    assert eta.low_s <= left_s <= eta.high_s
+
+
+def test_another_stream_whose_end_nobody_knows_stays() -> None:
+    """Nothing is promised of cores that may never come free."""
+    left_s, eta = asked(crowded(None), "one", 0.25)
+    assert eta.left_s == pytest.approx(left_s, rel=0.1)
+    assert left_s == pytest.approx(60, abs=1)
+
+
+def test_once_another_stream_has_ended_the_pace_from_before_counts_no_more() -> None:
+    """At once, by as much as its cores change; and soon by what is seen."""
+    for share in (0.68, 0.7, 0.8):  # it ended at 67 %
+        left_s, eta = asked(crowded(40.0), "one", share)
+        assert eta.left_s == pytest.approx(left_s, rel=0.1)
 
 
 def test_what_the_notebook_does_beside_it_is_not_the_loader_s_time() -> None:

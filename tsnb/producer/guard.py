@@ -24,7 +24,7 @@ from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.session import Session, taken_in
 from tsnb.samples.selection import Trigger, check_select
-from tsnb.telemetry.readings import END_STATES, EndReading
+from tsnb.telemetry.readings import END_STATES, BesideReading, EndReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 
@@ -61,6 +61,10 @@ MAX_ERROR = 300
 """Letters of the line that says what a trial failed of, or waits for."""
 MAX_PENDING = 32
 """Trials that are not attached yet, of one notebook: readings stay within a packet."""
+MAX_BESIDE = 16
+"""Other streams of one notebook, likewise."""
+MAX_TOLD = 1e9
+"""Seconds until they end, and cores."""
 MAX_TO_COME = 10_000
 """Trials of sweeps that are still to attach: only whether there are any is shown."""
 
@@ -217,6 +221,24 @@ class Guard:
         states = {name: one_line(str(said), MAX_ERROR) for name, said in told}
         return states, min(MAX_TO_COME, max(0, message.to_come))
 
+    def beside(self, message: ms.StreamsBeside) -> dict[str, BesideReading]:
+        """Return the other streams that have trials on this machine, as an observer tells them, by name.
+
+        Raises:
+            RemoteProtocolError: They are invalid; our observer checks them before it sends them.
+        """
+        now_s, found = time.time(), {}
+        for name, cores in [*message.cores.items()][:MAX_BESIDE]:
+            left_s = message.left_s.get(name)
+            try:
+                check_name(name, "stream")
+            except ValueError as error:
+                raise RemoteProtocolError(str(error)[:200]) from None
+            if not all(isinstance(n, int | float) and 0 <= n <= MAX_TOLD for n in (left_s or 0, cores)):
+                raise RemoteProtocolError(f"a stream that ends in {left_s!r:.80} s, on {cores!r:.80} cores")
+            found[name] = BesideReading(name, cores, None if left_s is None else now_s + left_s)
+        return found
+
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
         if hello.protocol != ms.PROTOCOL:
@@ -304,6 +326,9 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     elif isinstance(message, ms.TrialsPending):
         with core.lock:
             session.pending, session.to_come = guard.pending(message)
+    elif isinstance(message, ms.StreamsBeside):
+        with core.lock:
+            session.beside = guard.beside(message)
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
 

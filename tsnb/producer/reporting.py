@@ -71,6 +71,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         loading_s=core.loading_s,
         blocked_s=blocked_s,
         workers=source.workers if source else 0,
+        worker_pids=source.worker_pids() if source else (),
         slots_used=dispatch.epochs.kept,
         slots=core.arena.slots,
         slot_bytes=core.arena.slot_bytes,
@@ -94,6 +95,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         ends=tuple(core.ends)[len(core.ends) - news :],
         pending={name: said for session in core.sessions.values() for name, said in session.pending.items()},
         to_come=sum(session.to_come for session in core.sessions.values()),
+        beside=tuple({n: told for s in core.sessions.values() for n, told in s.beside.items()}.values()),
     )
 
 

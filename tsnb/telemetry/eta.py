@@ -15,7 +15,8 @@ How many epochs a trial takes its code says, or its parameter `epochs` (`Consume
 or if it has gone on beyond that number, the estimate goes to the end of its epoch only, and says so.
 
 Others on the stream end before: from then on it goes at another pace. Which, what each trial and the loader cost says
-(`pace_model`); so the trials are played to their ends together, each in its own seconds a batch times the change.
+(`pace_model`); so the trials are played to their ends together, each in its own seconds a batch times the change. Other
+streams on the machine end, too, and their cores come free: when, their own estimates say (`StreamReading.beside`).
 
 The interval is to hold four times in five: 1.5 standard errors of what is left, as the blocks of the window differ,
 those that come being as unlike each other; `LEAST_OFF` at least; and `UNSURE` of what others' ends will change.
@@ -31,14 +32,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tsnb.telemetry.pace_model import PaceModel
-from tsnb.telemetry.readings import ConsumerReading, StreamReading
+from tsnb.telemetry.readings import BesideReading, ConsumerReading, StreamReading
 
 __all__ = ["NO_ETA", "Eta", "Etas", "last_of"]
 
-LEAST_S = 20.0
-"""The window's least length: seconds inside epochs."""
 SHARE = 0.67
 """The window's length, as a share of what the trial has done inside epochs."""
+LONG_S = 20.0
+"""So many seconds inside epochs are better than the mean of a longer past."""
 ENOUGH_S = 4.0
 """After a change of circumstances a window of this many seconds is better than a long one from before."""
 LEAST_BATCHES = 4
@@ -155,7 +156,7 @@ class _Course:
     points: list[_Point] = field(default_factory=list)
     changed_s: float = 0.0
     """Its seconds inside epochs when the circumstances changed last."""
-    enough_s: float = LEAST_S
+    enough_s: float = LONG_S
     """So many seconds since then are better than what was before: in the beginning only its mean is known of that."""
     change: float = 1.0
     """By how many times its batches take as long since then, as was foretold."""
@@ -225,7 +226,7 @@ class _Course:
     def window(self) -> Sequence[_Point]:
         """Return the points of the window, oldest first."""
         first, last = self.points[0], self.points[-1]
-        back_s = max(LEAST_S, SHARE * (last.inside_s - first.inside_s))
+        back_s = SHARE * (last.inside_s - first.inside_s)
         if last.inside_s - self.changed_s >= self.enough_s:
             back_s = min(back_s, last.inside_s - self.changed_s)
         # the newest point that is as far back, by both
@@ -328,6 +329,8 @@ class Etas:
         self._circumstances: tuple[object, ...] = ()
         self._whole: int | None = None
         self._active: tuple[str, ...] = ()
+        self._beside: dict[str, BesideReading] = {}
+        self._now_s = 0.0
         self._model = PaceModel()
         self._known: dict[str, Eta] | None = {}  # None: to be found, when somebody asks
 
@@ -343,11 +346,15 @@ class Etas:
         before, active = self._active, tuple(c.name for c in reading.consumers if c.state not in _IDLE)
         self._active = active
         self._model.feed(reading, active)
+        were, self._beside = self._beside, {each.name: each for each in reading.beside}
+        self._now_s = reading.time_s
+        gone = sum(each.cores for name, each in were.items() if name not in self._beside)
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
-        had, circumstances = self._circumstances, (active, reading.workers, reading.mode, moved_s)
+        around = active, frozenset(self._beside)
+        had, circumstances = self._circumstances, (around, reading.workers, reading.mode, moved_s)
         self._circumstances = circumstances
         if had and circumstances != had:
-            was_s, is_s = self._model.batch_s(before), self._model.batch_s(active)
+            was_s, is_s = self._model.batch_s(before), self._model.batch_s(active, gone)
             for course in self._courses.values():
                 course.changes(is_s / was_s if was_s > 0 and is_s > 0 else 1.0)
 
@@ -369,15 +376,23 @@ class Etas:
         # of those whose end is not known nobody can say that the others will be without them
         staying = set(self._active)
         to_do = dict.fromkeys(lefts, 1.0)
-        passed_s = 0.0
+        ends = [
+            (each.end_s - self._now_s, each.cores) for each in self._beside.values() if each.end_s is not None
+        ]
+        ends.sort(reverse=True)
+        passed_s = free = 0.0
         while to_do:
-            change = self._model.batch_s(staying) / now_s if now_s > 0 and staying else 1.0
+            change = self._model.batch_s(staying, free) / now_s if now_s > 0 and staying else 1.0
             takes_s = {name: share * lefts[name].seconds(change) for name, share in to_do.items()}
             first = min(takes_s, key=takes_s.__getitem__)
-            passed_s += takes_s[first]
+            until_s = max(0.0, ends[-1][0] - passed_s) if ends else math.inf
+            if until_s < takes_s[first]:
+                free += ends.pop()[1]
+            step_s = min(takes_s[first], until_s)
+            passed_s += step_s
             for name, whole_s in takes_s.items():
-                to_do[name] *= 1 - takes_s[first] / whole_s if whole_s > 0 else 0.0
-            for name in [name for name, share in to_do.items() if name == first or share < 1e-9]:
+                to_do[name] *= 1 - step_s / whole_s if whole_s > 0 else 0.0
+            for name in [name for name, share in to_do.items() if share < 1e-9]:
                 del to_do[name]
                 left = lefts[name]
                 staying -= {name} if left.epochs else set()

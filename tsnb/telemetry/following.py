@@ -81,6 +81,8 @@ class Follower:
         self._connection: Observer | None = None
         self._told: tuple[dict[str, str], int] = ({}, 0)
         """Which trials that connection was told of."""
+        self._told_beside = False
+        """Whether it was told of other streams."""
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
 
     def start(self) -> None:
@@ -126,6 +128,18 @@ class Follower:
                 if self._connection.tell_pending(states, to_come):
                     self._told = told
 
+    def tell_beside(self, cores: Mapping[str, float], left_s: Mapping[str, float]) -> None:
+        """Tell the producer which other streams have trials on this machine, while there are any.
+
+        Args:
+            cores: As `Observer.tell_beside`.
+            left_s: Likewise.
+        """
+        if (cores or self._told_beside) and self._connection is not None:
+            with contextlib.suppress(ProducerGone):
+                if self._connection.tell_beside(cores, left_s):
+                    self._told_beside = bool(cores)
+
     def _connected(self) -> Observer:
         if self._connection is None:
             raise ProducerGone(f"the stream {self._name or ''!r} is not served any more")
@@ -150,7 +164,7 @@ class Follower:
             self._follow(connection)
 
     def _follow(self, connection: Observer) -> None:
-        self._connection, self._told = connection, ({}, 0)
+        self._connection, self._told, self._told_beside = connection, ({}, 0), False
         if (entry := getattr(connection, "entry", None)) is not None:
             self.since_s = entry.since_s
         sampler: HostSampler | None = None

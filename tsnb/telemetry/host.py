@@ -21,9 +21,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from tsnb.machine.clocks import waited_s
 from tsnb.machine.cores import Machine, usable_cores
 from tsnb.machine.energy import EnergyMeter
 from tsnb.machine.gpus import Gpus
@@ -63,10 +64,19 @@ class _Watched:
     """Of the process itself: `Use.started`."""
     below: dict[int, int] = field(default_factory=dict)
     """Processes below it and when they started, as of the last search."""
+    others: set[int] = field(default_factory=set)
+    """Those below it that are not its stream's, as far as that is known."""
     cpu_s: dict[int, float] = field(default_factory=dict)
     """CPU seconds of each at the last look."""
+    waited_s: dict[int, float] = field(default_factory=dict)
+    """Seconds that it, or each of its stream's workers, had waited for a core by then."""
     looked_s: float = 0.0
     """When that was."""
+
+    def kept_waiting_s(self, pids: Iterable[int]) -> float:
+        """Return how long some of the processes have been ready and had no core since the last look, in all."""
+        before_s, self.waited_s = self.waited_s, {pid: waited_s(pid) for pid in pids}
+        return sum(now_s - before_s.get(pid, now_s) for pid, now_s in self.waited_s.items())
 
 
 class HostSampler:
@@ -144,7 +154,7 @@ class HostSampler:
             if other and (other.pid, other.started) == (pid, use.started):
                 return other
         watched = _Watched(pid, use.started)
-        self._search(watched, apart)
+        self._search(watched, apart, reading)
         watched.cpu_s = {p: u.cpu_s for p, u in (self._uses(watched) or {pid: use}).items()}
         watched.looked_s = self._clock()
         return watched
@@ -159,9 +169,11 @@ class HostSampler:
         seen: dict[int, ProcessReading | None] = {}
         for watched in self._named.values():
             if watched and watched.pid not in seen:
-                if slowly or any(use_of(pid) is None for pid in watched.below):
-                    self._search(watched, apart)
-                seen[watched.pid] = self._process(watched, now_s, gpu_bytes)
+                workers = reading.worker_pids if watched.pid == reading.pid else ()
+                new = any(pid not in watched.below for pid in workers)
+                if slowly or new or any(use_of(pid) is None for pid in watched.below):
+                    self._search(watched, apart, reading)
+                seen[watched.pid] = self._process(watched, now_s, gpu_bytes, reading)
         by_name = {name: seen.get(w.pid) for (name, _), w in self._named.items() if w and name}
         cores, busy_s = self._machine.cores(), self._machine.cpu_s()
         cpu = (busy_s - self._busy_s) / max(now_s - self._looked_s, 1e-3)
@@ -178,7 +190,11 @@ class HostSampler:
         )
 
     def _process(
-        self, watched: _Watched, now_s: float, gpu_bytes: dict[int, dict[int, int]]
+        self,
+        watched: _Watched,
+        now_s: float,
+        gpu_bytes: dict[int, dict[int, int]],
+        reading: StreamReading,
     ) -> ProcessReading | None:
         """Return what a process and all below it did since the last look; None where that is not to be said."""
         uses = self._uses(watched)
@@ -195,20 +211,25 @@ class HostSampler:
         spent_s[watched.pid] -= sum(before_s for pid, before_s in watched.cpu_s.items() if pid not in uses)
         watched.cpu_s = {pid: use.cpu_s for pid, use in uses.items()}
         watched.looked_s = now_s
+        mine = uses.keys() - watched.others
+        serves = watched.pid == reading.pid
+        workers = uses.keys() & reading.worker_pids if serves else set[int]()
+        kept_waiting_s = watched.kept_waiting_s(workers if serves else [watched.pid])
         try:
             cores = usable_cores(watched.pid)
         except OSError:
             return None
         if seconds < _FIRST_S / 2:
             return None  # just met: too little time to tell
-        own = sum(self._pages.own(watched, pid, use.anonymous_bytes) for pid, use in uses.items())
+        own = sum(self._pages.own(watched, pid, uses[pid].anonymous_bytes) for pid in mine)
         return ProcessReading(
-            cpu=round(max(0.0, sum(spent_s.values())) / seconds, 3),
+            cpu=round(max(0.0, sum(spent_s[pid] for pid in mine)) / seconds, 3),
             memory_bytes=own,
             cores=min(cores, self._machine.cores()),
-            gpu_bytes=sum(sum(gpu_bytes.get(pid, {}).values()) for pid in uses),
-            gpus=tuple(sorted({index for pid in uses for index in gpu_bytes.get(pid, {})})),
-            below=round(sum(each_s for pid, each_s in spent_s.items() if pid != watched.pid) / seconds, 3),
+            gpu_bytes=sum(sum(gpu_bytes.get(pid, {}).values()) for pid in mine),
+            gpus=tuple(sorted({index for pid in mine for index in gpu_bytes.get(pid, {})})),
+            workers=round(sum(spent_s[pid] for pid in workers) / seconds, 3),
+            kept_waiting=round(kept_waiting_s / seconds, 3),
         )
 
     def _uses(self, watched: _Watched) -> dict[int, Use] | None:
@@ -220,9 +241,16 @@ class HostSampler:
         living = {pid: use for pid, (use, started) in below.items() if use and use.started == started}
         return {watched.pid: own, **living}
 
-    def _search(self, watched: _Watched, apart: set[int]) -> None:
+    def _search(self, watched: _Watched, apart: set[int], reading: StreamReading) -> None:
+        """Look for the processes below one.
+
+        Below a producer are also the workers and trials of other streams that its process serves.
+        """
         found = {pid: use_of(pid) for pid in children_of(watched.pid, apart)}
         watched.below = {pid: use.started for pid, use in found.items() if use}
+        if watched.pid == reading.pid and reading.worker_pids:
+            ours = {each for pid in reading.worker_pids for each in (pid, *children_of(pid, apart))}
+            watched.others = watched.below.keys() - ours
 
 
 class _SharedPages:

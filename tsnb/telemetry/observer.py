@@ -184,6 +184,18 @@ class Observer:
         """
         return self._send(ms.TrialsPending(dict(states), to_come))
 
+    def tell_beside(self, cores: Mapping[str, float], left_s: Mapping[str, float]) -> bool:
+        """Tell which other streams have trials on this machine; it takes the place of what was told before.
+
+        Args:
+            cores: Cores that the trials and the loader of each keep busy, by the stream's name.
+            left_s: Seconds until the last trial of each ends, where that is known.
+
+        Returns:
+            Whether there was room for it.
+        """
+        return self._send(ms.StreamsBeside(dict(cores), dict(left_s)))
+
     def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""
         self._send(ms.Balance(mode, dict(weights)))

@@ -5,8 +5,10 @@ One stream goes at one pace: a batch takes as long as whatever takes longest of 
     s(trials) = max(the longest step among them, the loader, (CPU s of the loader + CPU s of the trials) / cores)
 
 each a batch, as they were seen lately. A trial's step is what it computes between two batches, the loader's time what
-the producer waited for it, or the CPU seconds of its workers divided by their number if that is more. The cores are
-those that the trials and the workers kept busy, and those that were free. What the producer's own process does counts
+the producer waited for it, or the CPU seconds of its workers divided by their number if that is more; both without
+what they waited for a core, which the last of the three stands for. The cores are those that the trials and the workers
+kept busy, and those that were free; with those of other streams, once these have ended (`StreamReading.beside`). What
+the producer's own process does counts
 where it has no workers; else it is the notebook's, and goes on however fast batches come. The formula is asked only by
 how many times the pace changes: `left = batches x seconds a batch as seen x s(those that stay) / s(those that are
 here)`.
@@ -61,6 +63,8 @@ class _Seen:
     """Seconds of its own code a batch."""
     cpu_s: _Mean = field(default_factory=_Mean)
     """CPU seconds of its process, likewise."""
+    core_s: _Mean = field(default_factory=_Mean)
+    """As `step_s`, between two looks at the machine, without those in which it was ready and had no core."""
 
 
 class PaceModel:
@@ -68,11 +72,12 @@ class PaceModel:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        self._here: frozenset[str] = frozenset()
+        self._around = frozenset[str](), frozenset[str]()
         self._last: StreamReading | None = None
         self._looked: StreamReading | None = None
         self._loading_s = _Mean()
         self._loader_cpu_s = _Mean()
+        self._loading_core_s = _Mean()
         self._cores = _Mean()
 
     def feed(self, reading: StreamReading, here: Collection[str]) -> None:
@@ -86,8 +91,9 @@ class PaceModel:
         same = before is not None and before.pid == reading.pid and before.batches <= reading.batches
         seconds = max(0.0, reading.time_s - before.time_s) if before is not None and same else 0.0
         self._fade(math.exp(-seconds / LATELY_S))
-        if self._here != frozenset(here):
-            self._here, self._looked = frozenset(here), None  # what one who has left kept busy, nobody tells
+        around = frozenset(here), frozenset(each.name for each in reading.beside)
+        if self._around != around:
+            self._around, self._looked = around, None  # what one who has left kept busy, nobody tells
             self._fade(FORGOTTEN)
         if before is None or not same:
             self._loading_s = _Mean(FORGOTTEN * reading.loading_s, FORGOTTEN * reading.batches)
@@ -121,26 +127,37 @@ class PaceModel:
         for consumer in reading.consumers:
             if (use := host.consumers.get(consumer.name)) is not None:
                 cpu = use.cpu / sharing[consumer.pid]
-                self._seen[consumer.name].cpu_s.add(cpu * seconds, batches)
+                seen = self._seen[consumer.name]
+                seen.cpu_s.add(cpu * seconds, batches)
+                was = next(
+                    (c for c in before.consumers if (c.name, c.pid) == (consumer.name, consumer.pid)), None
+                )
+                if was is not None and was.batches <= consumer.batches:
+                    step_s = consumer.computing_s - was.computing_s - use.kept_waiting * seconds
+                    seen.core_s.add(max(0.0, step_s), batches)
                 busy += cpu
         if host.producer is not None:
-            loader = host.producer.below if reading.workers else host.producer.cpu
+            loader = host.producer.workers if reading.workers else host.producer.cpu
             self._loader_cpu_s.add(loader * seconds, batches)
+            waited_s = seconds * host.producer.kept_waiting / max(1, reading.workers)
+            self._loading_core_s.add(max(0.0, reading.loading_s - before.loading_s - waited_s), batches)
             busy += loader
         self._cores.add((busy + max(0.0, host.cores - host.cpu)) * seconds, seconds)
 
     def _fade(self, keep: float) -> None:
-        for mean in (self._loading_s, self._loader_cpu_s, self._cores):
+        for mean in (self._loading_s, self._loader_cpu_s, self._loading_core_s, self._cores):
             mean.fade(keep)
         for seen in self._seen.values():
             seen.step_s.fade(keep)
             seen.cpu_s.fade(keep)
+            seen.core_s.fade(keep)
 
-    def batch_s(self, trials: Collection[str]) -> float:
+    def batch_s(self, trials: Collection[str], free: float = 0.0) -> float:
         """Return the seconds that a batch takes with some of those that have been here; 0: nothing is known.
 
         Args:
             trials: Their names.
+            free: Cores that other streams have given back.
         """
         last = self._last
         if last is None or last.mode != "pace":
@@ -148,5 +165,7 @@ class PaceModel:
         seen = [self._seen[name] for name in trials if name in self._seen]
         loader_cpu_s, cores = self._loader_cpu_s.value, self._cores.value
         cpu_s = loader_cpu_s + sum(each.cpu_s.value for each in seen)
-        loader_s = max(self._loading_s.value, loader_cpu_s / max(1, last.workers))
-        return max([*(each.step_s.value for each in seen), loader_s, cpu_s / cores if cores > 0 else 0.0])
+        loading_s = self._loading_core_s if self._loading_core_s.count > 0 else self._loading_s
+        loader_s = max(loading_s.value, loader_cpu_s / max(1, last.workers))
+        steps_s = (each.core_s.value if each.core_s.count > 0 else each.step_s.value for each in seen)
+        return max([*steps_s, loader_s, cpu_s / (cores + free) if cores > 0 else 0.0])

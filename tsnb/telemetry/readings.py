@@ -37,6 +37,7 @@ __all__ = [
     "END_STATES",
     "GROWTH_KINDS",
     "PRODUCER_STATES",
+    "BesideReading",
     "CacheReading",
     "ConsumerReading",
     "EndReading",
@@ -68,8 +69,10 @@ class ProcessReading:
     """GPU memory, all devices; 0 where it is not told, as inside most containers."""
     gpus: Annotated[tuple[Whole, ...], FEW] = ()
     """The GPUs (`GpuReading.index`) that it computes on; empty where that is not told."""
-    below: Number = 0.0
-    """Cores that the processes below it kept busy, of `cpu`: a loader's workers."""
+    workers: Number = 0.0
+    """Of `cpu`, those that the stream's workers kept busy; 0 for a trial, and where their processes are not known."""
+    kept_waiting: Number = 0.0
+    """Seconds a second for which it was ready to run and had no core: its main thread; the producer: its workers."""
 
 
 @dataclass(frozen=True)
@@ -239,6 +242,18 @@ class ProbeReading:
 
 
 @dataclass(frozen=True)
+class BesideReading:
+    """Another stream with trials on this machine: when they end, their cores come free."""
+
+    name: Text
+    """The stream's name."""
+    cores: Number
+    """Cores that its trials and its loader keep busy."""
+    end_s: Number | None = None
+    """When its last trial ends, as it was estimated last: wall clock, seconds since 1970; None: not known."""
+
+
+@dataclass(frozen=True)
 class TuningReading:
     """What was asked of the loader's workers, and what became of it."""
 
@@ -306,6 +321,8 @@ class StreamReading:
     """Of the consumers, those that are only profiled for a plan: screens, reports and recordings leave them out."""
     failure: Text = ""
     """The loader's last error, one line; empty while it is well."""
+    worker_pids: Annotated[tuple[Whole, ...], FEW] = ()
+    """Processes of the DataLoader's workers, as far as they are known."""
     refused: Whole = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
     mode: Text = "pace"
@@ -320,6 +337,8 @@ class StreamReading:
     """Trials that are not attached yet, as their notebooks tell: state and reason by name, "queued: it needs ..."."""
     to_come: Whole = 0
     """Trials of sweeps that are still to attach, as their notebooks tell: they wait for a place, or are starting."""
+    beside: Annotated[tuple[BesideReading, ...], FEW] = ()
+    """Other streams with trials on this machine, as the notebooks of this one tell."""
     ends: Annotated[tuple[EndReading, ...], FEW] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
     found: Whole | None = None

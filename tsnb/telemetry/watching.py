@@ -20,6 +20,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -118,6 +119,8 @@ class Watch:
         self._over = threading.Event()
         self._said: tuple[str, str, str] | None = None
         self._listeners: list[Viewer] = []
+        self._beside: AbstractSet[str] = set()
+        """Other streams that the producer was told of."""
         self._early_ends: list[EndReading] = []
         """Told before the first reading came."""
         self._since_s = math.inf
@@ -248,6 +251,17 @@ class Watch:
             {name: said for found in sources for name, said in found(self.name).items()},
             sum(found(self.name) for found in counters),
         )
+        self._tell_beside(looked=reading.host is not None)
+
+    def _tell_beside(self, *, looked: bool) -> None:
+        """Tell the producer of the other streams watched here: when they come or go, and at each look."""
+        # not under the lock: who holds it may wait for this thread
+        others = [there for there in [*_watches.values()] if there is not self and not there.over]
+        busy = {there.name: cores for there in others if (cores := there.view.busy) is not None}
+        if looked or busy.keys() != self._beside:
+            self._beside = busy.keys()
+            etas = {there.name: there.view.eta for there in others if there.name in busy}
+            self._follower.tell_beside(busy, {name: eta.left_s for name, eta in etas.items() if eta.whole})
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)

@@ -57,6 +57,7 @@ from tsnb.wire.messages import (
     StopConsumer,
     Stopping,
     StopProducer,
+    StreamsBeside,
     Take,
     Threads,
     TrialEnded,
@@ -140,6 +141,7 @@ _JSON: dict[int, type[Any]] = {
     83: LiveNow,
     84: RoundsAsked,
     85: TrialsPending,
+    86: StreamsBeside,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

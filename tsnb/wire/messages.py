@@ -6,7 +6,7 @@ producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoi
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  LiveAsked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
-                       TrialEnded  TrialsPending  RoundsAsked
+                       TrialEnded  TrialsPending  StreamsBeside  RoundsAsked
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
@@ -62,6 +62,7 @@ __all__ = [
     "StopConsumer",
     "StopProducer",
     "Stopping",
+    "StreamsBeside",
     "Take",
     "Threads",
     "TrialEnded",
@@ -73,7 +74,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 24
+PROTOCOL = 25
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -350,6 +351,18 @@ class TrialsPending(NamedTuple):
     """Trials of sweeps that wait for a place, or have one and are not attached yet."""
 
 
+class StreamsBeside(NamedTuple):
+    """An observer, a notebook say, tells which other streams have trials on this machine, and when these end.
+
+    It takes the place of the one before. What an observer told goes with its connection.
+    """
+
+    cores: dict[str, float]
+    """Cores that the trials and the loader of each keep busy, by the stream's name."""
+    left_s: dict[str, float]
+    """Seconds until the last trial of each ends, where that is known."""
+
+
 class Welcome(NamedTuple):
     """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers."""
 
@@ -583,6 +596,7 @@ Message = (
     | Tune
     | RoundsAsked
     | TrialEnded
+    | StreamsBeside
     | TrialsPending
     | Welcome
     | Refused

@@ -348,11 +348,16 @@ class DataLoaderSource:
         self._batch_s = before + SMOOTHING * (batch_s - before)
         self._tickets.size = max(1, min(self._most, int(TICKET_S / max(self._batch_s, 1e-9))))
 
+    def worker_pids(self) -> tuple[int, ...]:
+        """Return the processes of the workers that it has now."""
+        workers = [w for loading in [*self._loading] for w in [*getattr(loading(), "_workers", ())]]
+        return tuple(worker.pid for worker in workers if worker.pid)
+
     def wake_workers(self) -> None:
         """Let workers go on that were stopped: torch waits ten seconds for one before it gives up, and leaves it."""
-        for worker in [w for loading in self._loading for w in getattr(loading(), "_workers", ())]:
+        for pid in self.worker_pids():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(worker.pid, signal.SIGCONT)
+                os.kill(pid, signal.SIGCONT)
 
     def drop_workers(self) -> None:
         """Let go of persistent workers."""

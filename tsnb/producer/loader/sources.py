@@ -76,6 +76,9 @@ class Source(Protocol):
             LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
         """
 
+    def worker_pids(self) -> tuple[int, ...]:
+        """Return the processes of the workers that it has now. Called on any thread."""
+
     def wake_workers(self) -> None:
         """Let workers go on that were stopped, so that they can be ended."""
 
@@ -196,8 +199,12 @@ class _IterableSource:
         mind_own_workers(batches)
         return replayed(batches, number, start)
 
-    def wake_workers(self) -> None:
+    def worker_pids(self) -> tuple[int, ...]:
         """They are not ours."""
+        return ()
+
+    def wake_workers(self) -> None:
+        """Nor are they to be woken."""
 
     def drop_workers(self) -> None:
         """Let go of a DataLoader's persistent workers."""
@@ -266,6 +273,10 @@ class _FactorySource:
             if self._room is None or source.most_ahead(self._room[0]) <= self._room[1]:
                 return source
         return _IterableSource(made)
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Return those of the loader that was made."""
+        return self._inner.worker_pids() if self._inner is not None else ()
 
     def wake_workers(self) -> None:
         """As those of the loader that was made."""
