@@ -162,8 +162,8 @@ class Connection:
                 raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
             raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")
         raise ProducerGone(
-            f"the producer {self.entry} did not answer within {waited_s:.0f} s: it may be stopped in a debugger, or "
-            f"busy. Look at it with `tsnb status {self.entry.name}`."
+            f"the producer {self.entry} did not answer within {waited_s:.0f} s: {registry.why_silent(self._served_by)} "
+            f"Look at it with `tsnb status {self.entry.name}`."
         )
 
     def post(self, message: ms.Message) -> None:
