@@ -317,7 +317,7 @@ def put_back(entry: Entry) -> bool:
 def _taken(holder: Entry) -> str:
     return (
         f"{holder.name!r} is being served already, for {age(holder.since_s)}, by {holder.origin} "
-        f"(pid {holder.pid}). Choose another name, or stop it: %tensorsocket stop {holder.name} in a notebook, "
+        f"({holder.whose_pid}). Choose another name, or stop it: %tensorsocket stop {holder.name} in a notebook, "
         f"`tsnb stop {holder.name}` in a terminal."
     )
 

@@ -317,7 +317,7 @@ class Connection:
         if self.entry.origin == RELAY:
             again = "attach again, which starts another relay; if the stream itself has ended, serve it again first"
         return ProducerGone(
-            f"the producer {name!r} ({self.entry.origin}, pid {self.entry.pid}) {how}. Batches you hold stay valid. "
+            f"the producer {name!r} ({self.entry.origin}, {self.entry.whose_pid}) {how}. Batches you hold stay valid. "
             f"To go on, {again}."
         )
 

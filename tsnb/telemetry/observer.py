@@ -88,10 +88,12 @@ class Observer:
                 f"{asked}: {registry.why_silent(self._pid)} Then it ends, as asked; `kill -9 {self._pid}` ends it as "
                 "it is, and leaves nothing."
             )
-        return TsnbError(
-            f"{asked}. Its loader may be in the middle of a long step; `kill {self._pid or self.entry.pid}` ends it, "
-            "and leaves nothing."
-        )
+        busy = f"{asked}. Its loader may be in the middle of a long step"
+        if not self._pid:
+            return TsnbError(
+                f"{busy}, or stand still: end its process in {self.entry.elsewhere}, which leaves nothing."
+            )
+        return TsnbError(f"{busy}; `kill {self._pid}` ends it, and leaves nothing.")
 
     def read(self, timeout_s: float | None = None) -> StreamReading | None:
         """Wait for the next reading (four come in a second).
@@ -243,7 +245,7 @@ class Observer:
         self._channel.close()
 
     def _gone(self) -> ProducerGone:
-        return ProducerGone(f"the producer {self.entry.name!r} (pid {self.entry.pid}) has gone.")
+        return ProducerGone(f"the producer {self.entry.name!r} ({self.entry.whose_pid}) has gone.")
 
 
 def _read(text: str) -> StreamReading:
