@@ -24,6 +24,7 @@ from tsnb.words import did_you_mean, size_text
 __all__ = [
     "MAX_CONSUMERS",
     "MODES",
+    "MOUNT_PROC",
     "PROFILED",
     "AttachDefaults",
     "attach_defaults",
@@ -37,6 +38,7 @@ __all__ = [
     "require_platform",
     "runtime_directory",
     "short_directory",
+    "tells_of_processes",
     "unprofiled",
     "way_out",
 ]
@@ -332,14 +334,35 @@ def _file_limit_bytes() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
+MOUNT_PROC = (
+    "Mount /proc: `mount -t proc proc /proc`, as root; containers have it, a chroot needs it mounted."
+)
+"""What to do on a Linux that does not tell of processes."""
+
+
 def require_platform() -> None:
     """Check that tsnb can serve and attach on this system.
 
     Raises:
-        UnsupportedPlatform: Anything but Linux (WSL2 is Linux) and macOS.
+        UnsupportedPlatform: Anything but Linux (WSL2 is Linux) and macOS; or Linux without /proc.
     """
     if not sys.platform.startswith(("linux", "darwin")):
         raise UnsupportedPlatform(
             f"tsnb serves and attaches on Linux, WSL2 and macOS only (this is {sys.platform}): "
             "it needs POSIX shared memory and sockets. Run it in WSL2, a container or a Linux machine."
         )
+    if not tells_of_processes():
+        raise UnsupportedPlatform(f"tsnb cannot see any process here, not even its own. {MOUNT_PROC}")
+
+
+def tells_of_processes() -> bool:
+    """Return whether this system tells of processes: a Linux without /proc (a bare chroot) does not."""
+    if Path("/proc/self/stat").exists():
+        return True
+    import psutil  # macOS has other ways, which it knows; on Linux this is not reached
+
+    try:
+        psutil.Process().status()
+    except (psutil.Error, OSError):
+        return False
+    return True

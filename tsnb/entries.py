@@ -67,9 +67,13 @@ class Entry:
             return ""
         return "another container of this machine" if same_boot(self.process) else f"the machine {self.host}"
 
+    @property
+    def whose_pid(self) -> str:
+        """The process in words, with where it is if its number means nothing here: "pid 7 in another container …"."""
+        return f"pid {self.pid}" + (f" in {self.elsewhere}" if self.elsewhere else "")
+
     def __str__(self) -> str:
-        place = f" in {self.elsewhere}" if self.elsewhere else ""
-        return f"{self.name} (served by {self.origin}, pid {self.pid}{place}, for {age(self.since_s)})"
+        return f"{self.name} (served by {self.origin}, {self.whose_pid}, for {age(self.since_s)})"
 
 
 def age(since_s: float) -> str:

@@ -40,7 +40,7 @@ from tsnb.config import check_name, explained, private_directory, runtime_direct
 from tsnb.entries import Entry, age, is_at, lock, may_live, parsed
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
-from tsnb.machine.processes import started
+from tsnb.machine.processes import is_stopped, started
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.words import did_you_mean
 
@@ -63,6 +63,7 @@ __all__ = [
     "socket_directory",
     "this_owner",
     "unregister",
+    "why_silent",
 ]
 
 _Channel = TypeVar("_Channel")
@@ -181,6 +182,19 @@ def reached(entry: Entry, connect: Callable[[str], _Channel]) -> _Channel:
         if entry.elsewhere:
             raise ProducerGone(_why_not(entry)) from None
         raise
+
+
+def why_silent(pid: int) -> str:
+    """Return why a producer may not answer, and what to do: the end of a sentence on it.
+
+    Args:
+        pid: Its process; 0 where that cannot be seen from this container.
+    """
+    if pid and is_stopped(pid):
+        return (
+            f"its process is stopped (by a signal, Ctrl-Z or a debugger). `kill -CONT {pid}` lets it go on."
+        )
+    return "it may be busy, or stopped in a debugger."
 
 
 def entries() -> list[Entry]:
@@ -303,7 +317,7 @@ def put_back(entry: Entry) -> bool:
 def _taken(holder: Entry) -> str:
     return (
         f"{holder.name!r} is being served already, for {age(holder.since_s)}, by {holder.origin} "
-        f"(pid {holder.pid}). Choose another name, or stop it: %tensorsocket stop {holder.name} in a notebook, "
+        f"({holder.whose_pid}). Choose another name, or stop it: %tensorsocket stop {holder.name} in a notebook, "
         f"`tsnb stop {holder.name}` in a terminal."
     )
 

@@ -13,7 +13,7 @@ import pytest
 import tsnb
 from tests.by_value import by_value
 from tests.promises import HANG_S
-from tsnb.experiments import own_life, trials
+from tsnb.experiments import memory_queue, own_life, trials
 from tsnb.experiments.memory_queue import MemoryClaim, MemoryQueue, too_large
 from tsnb.machine.memory import Free, memory_bounds
 
@@ -150,3 +150,56 @@ def trials_rows() -> list[dict[str, str]]:
     return [
         {"name": str(row["name"]), "state": str(row["state"])} for row in tsnb.results().to_dict("records")
     ]
+
+
+def test_trials_that_ask_together_wait_for_a_look_each_and_are_told_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They had been told that memory was short, and each was let in half a second after the one before it."""
+    monkeypatch.setattr(memory_queue, "LOOK_S", 100 * HANG_S)  # nobody may need the next look
+    looks = 0
+
+    def free() -> Free:
+        nonlocal looks
+        looks += 1
+        time.sleep(0.02)  # the others ask while the first one's look lasts
+        return Free(10 * GIB, "this machine")
+
+    queue = MemoryQueue(free)
+
+    async def course() -> list[str]:
+        claims = [queue.join(GIB, nobody) for _ in range(5)]
+        return await asyncio.wait_for(asyncio.gather(*map(queue.ask, claims)), HANG_S)
+
+    assert asyncio.run(course()) == [""] * 5 and looks == 5
+
+
+def test_the_whole_line_moves_up_when_one_leaves_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those behind one that did not fit begin when it is stopped, one look after the other."""
+    monkeypatch.setattr(memory_queue, "LOOK_S", 100 * HANG_S)
+    queue = MemoryQueue(lambda: Free(4 * GIB, "this machine"))
+
+    async def course() -> None:
+        large, *small = (queue.join(size * GIB, nobody) for size in (5, 1, 1, 1))
+        said = await asyncio.gather(*map(queue.ask, (large, *small)))
+        assert said[1] == "1 before it waits for memory too"
+        assert all(said), "the one before them does not fit"
+        waiting = [asyncio.ensure_future(queue.wait(claim)) for claim in small]
+        await asyncio.sleep(0.05)
+        queue.leave(large)
+        await asyncio.wait_for(asyncio.gather(*waiting), HANG_S)
+
+    asyncio.run(course())
+
+
+@pytest.mark.system
+def test_two_trials_that_ran_before_start_together_again(
+    hold: Callable[..., int], tmp_path: os.PathLike[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What they took is known then, and is free: nothing is said of memory, and neither joins late for it."""
+    for _ in range(2):
+        for trial in [
+            tsnb.run(hold, path=os.fspath(tmp_path), name=name) for name in ("one", "two", "three")
+        ]:
+            trial.wait(HANG_S)
+    assert "queued" not in capsys.readouterr().out

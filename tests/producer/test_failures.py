@@ -206,3 +206,9 @@ def test_the_text_is_bounded_and_plain() -> None:
         assert len(message_of(error)) <= 500
         forget(error)
     assert len(shortened("中" * (1 << 24))) < 100_000
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError(), AssertionError("")])
+def test_an_error_that_says_nothing_is_not_said_to_raise(error: BaseException) -> None:
+    """`assert x` says nothing, and neither does Ctrl-C: that is no fault of their str()."""
+    assert message_of(error) == "(no message)"

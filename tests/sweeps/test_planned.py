@@ -24,11 +24,14 @@ from tsnb.errors import NotShippable, TsnbError
 from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
+from tsnb.machine.memory import Free
 from tsnb.planners import timeline
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.scheduling import annealed, fit_devices, left_after, listed, within
 from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planners.timeline import newest
+from tsnb.planning import profiling, served
+from tsnb.planning.profiling import KEPT
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import ToldPlaces, show_plan
@@ -605,6 +608,25 @@ def make_train() -> Any:
     made: dict[str, Any] = {"__name__": "__main__"}
     exec(SOURCE, made)
     return made["train"]
+
+
+@pytest.mark.system
+def test_a_sweep_is_planned_for_what_is_free_while_trials_run(
+    numbers: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first one there is no fork server: in a small container one of those planned for that was killed."""
+    monkeypatch.setattr(served, "free_memory", lambda: Free(8 << 30, "before any trial runs"))
+    monkeypatch.setattr(profiling, "free_memory", lambda: Free(1 << 30, "while they run"), raising=False)
+    measure, told = served.costs_on, []
+
+    def measured(*given: Any, **named: Any) -> ServedCosts:
+        told.append(measure(*given, **named))
+        return told[0]
+
+    monkeypatch.setattr(forecast, "costs_on", measured)
+    tsnb.sweep(make_train(), grid={"ms": [1.0, 2.0]}, plan=True, name="t").wait(120)
+    held = sum(way.memory_bytes for ways in told[0].jobs.values() for way in ways.values())
+    assert (1 - KEPT) * (1 << 30) <= told[0].memory_bytes <= (1 << 30) + held
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -77,7 +78,10 @@ def test_who_looks_from_another_container_leaves_live_producers_alone(run: Run) 
     run(SERVE).expect("serving")
     out = said(LOOK + ATTACH)
     assert "entries ('s', 'another container of this machine')" in out, out
-    assert "refused 's' is being served already" in out, out
+    refused = next(line for line in out.splitlines() if line.startswith("refused"))
+    assert "'s' is being served already" in refused and " in another container of this machine)" in refused, (
+        out
+    )
     assert "batches 8" in out, out
     (entry,) = registry.entries()
     assert entry.elsewhere == ""
@@ -114,6 +118,26 @@ def test_a_producer_of_another_container_is_listed_until_it_dies() -> None:
     while registry.entries():
         assert time.monotonic() < deadline, "its entry stays"
         time.sleep(0.05)
+
+
+STOP = """
+    from tsnb.telemetry.observer import stop
+    try: stop("s", timeout_s=0.5)
+    except tsnb.errors.TsnbError as error: say("error", error)
+"""
+
+
+def test_no_number_of_another_containers_process_is_named_to_be_killed(run: Run) -> None:
+    """Here it is the number of another process, or of none."""
+    producer = run(SERVE)
+    producer.expect("serving")
+    producer.send(signal.SIGSTOP)
+    out = said(STOP)
+    producer.send(signal.SIGCONT)
+    assert "is still there after" in out and "end its process in another container of this machine" in out, (
+        out
+    )
+    assert "`kill" not in out
 
 
 @pytest.mark.parametrize("pair", ["", "1"], ids=["linux", "portable"])

@@ -662,3 +662,17 @@ def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_o
     assert script.expect("held") == "[True, True, True] 32"
     assert script.expect("constant") == "True"
     script.expect("done")
+
+
+def test_without_proc_it_is_told_at_once_what_is_missing() -> None:
+    """A chroot that nobody mounted /proc in: it was a FileNotFoundError of the loader's, as it said."""
+    said = in_a_namespace(
+        "mount -t tmpfs none /proc",
+        """
+        tried("serve", lambda: tsnb.serve([1, 2], name="s"))
+        tried("attach", lambda: tsnb.attach("me", producer="s"))
+        tried("run", lambda: tsnb.run(print))
+        """,
+    )
+    for word in ("serve", "attach", "run"):
+        assert re.search(rf"{word} UnsupportedPlatform .*/proc.* `mount -t proc proc /proc`", said), said

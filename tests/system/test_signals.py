@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,7 +15,11 @@ import pytest
 
 from tests.system.conftest import Run
 from tests.system.scripts import Script
-from tsnb.telemetry.observer import status
+from tsnb.errors import TsnbError
+from tsnb.machine.processes import is_stopped
+from tsnb.telemetry.following import look
+from tsnb.telemetry.observer import balance, pause, status, stop
+from tsnb.telemetry.tuning import tune
 
 pytestmark = pytest.mark.system
 
@@ -113,8 +118,48 @@ def test_attaching_to_a_stopped_producer_says_what_may_be_wrong(run: Run) -> Non
         """
     )
     told = script.expect("told")
-    assert "did not answer within 10 s" in told and "debugger" in told
+    assert "did not answer within 10 s" in told and f"`kill -CONT {producer.process.pid}`" in told
     producer.send(signal.SIGCONT)
+
+
+def stopped(producer: Script) -> int:
+    """Stop a producer; return its process number once all its threads stand still."""
+    pid = producer.process.pid
+    sent = producer.send(signal.SIGSTOP)
+    while not is_stopped(pid):
+        assert time.monotonic() - sent < NOTICED_S
+        time.sleep(0.01)
+    return pid
+
+
+def test_what_is_asked_of_a_stopped_producer_says_how_it_goes_on(run: Run) -> None:
+    """That it is stopped is known, so it is not "maybe"; whatever was asked."""
+    producer = serve_endlessly(run)
+    pid = stopped(producer)
+    asked: list[Callable[[], object]] = [
+        lambda: status("s"),
+        lambda: look("s", seconds=0.5),
+        lambda: pause("s", "me"),
+        lambda: balance("s", "free", timeout_s=0.5),
+        lambda: tune("s", 1, timeout_s=0.5),
+    ]
+    for ask in asked:
+        with pytest.raises(TsnbError, match=rf"does not answer: its process is stopped .*`kill -CONT {pid}`"):
+            ask()
+    producer.send(signal.SIGCONT)
+    assert status("s").pid == pid
+
+
+def test_a_stopped_producer_that_is_asked_to_stop_ends_once_it_goes_on(run: Run) -> None:
+    """And the command that is named for it does end it."""
+    producer = serve_endlessly(run)
+    pid = stopped(producer)
+    with pytest.raises(
+        TsnbError, match=rf"its process is stopped .*`kill -CONT {pid}` .*`kill -9 {pid}` ends"
+    ):
+        stop("s", timeout_s=0.5)
+    producer.send(signal.SIGCONT)
+    assert producer.process.wait(30) == 0
 
 
 def test_a_stopped_consumer_that_nobody_waits_for_goes_on_where_it_was(run: Run) -> None:

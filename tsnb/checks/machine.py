@@ -18,7 +18,7 @@ from pathlib import Path
 from jupyter_core.paths import jupyter_path
 
 from tsnb.checks.findings import Finding
-from tsnb.config import nobody_elses, runtime_directory
+from tsnb.config import MOUNT_PROC, nobody_elses, runtime_directory, tells_of_processes
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
 from tsnb.machine.cores import Machine
@@ -69,6 +69,8 @@ def system() -> Finding:
     here = f"{platform.system()} {platform.release()}, Python {platform.python_version()}, torch {torch.__version__}"
     if not sys.platform.startswith(("linux", "darwin")):
         return Finding("system", "fails", f"{here}.", "Run it on Linux, in WSL2, or in a Linux container.")
+    if not tells_of_processes():
+        return Finding("system", "fails", f"{here}. There is no /proc.", MOUNT_PROC)
     if not portable():
         return Finding("system", "works", f"{here}. Batches lie in a memfd, and packets go over SEQPACKET.")
     says = (

@@ -162,8 +162,8 @@ class Connection:
                 raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
             raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")
         raise ProducerGone(
-            f"the producer {self.entry} did not answer within {waited_s:.0f} s: it may be stopped in a debugger, or "
-            f"busy. Look at it with `tsnb status {self.entry.name}`."
+            f"the producer {self.entry} did not answer within {waited_s:.0f} s: {registry.why_silent(self._served_by)} "
+            f"Look at it with `tsnb status {self.entry.name}`."
         )
 
     def post(self, message: ms.Message) -> None:
@@ -317,7 +317,7 @@ class Connection:
         if self.entry.origin == RELAY:
             again = "attach again, which starts another relay; if the stream itself has ended, serve it again first"
         return ProducerGone(
-            f"the producer {name!r} ({self.entry.origin}, pid {self.entry.pid}) {how}. Batches you hold stay valid. "
+            f"the producer {name!r} ({self.entry.origin}, {self.entry.whose_pid}) {how}. Batches you hold stay valid. "
             f"To go on, {again}."
         )
 

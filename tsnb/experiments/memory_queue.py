@@ -3,12 +3,14 @@
     free for the next one = what the machine, or a control group's limit, has left
                             - what those that run said they need and do not hold yet
 
-So two trials that are started in one breath are not both given the same free gigabytes.
+So two trials that are started in one breath are not both given the same free gigabytes. Those behind one that is just
+being looked at are told nothing until it is known whether that one fits: mostly it does, and so do they.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ class MemoryClaim:
     """Returns its process, while there is one."""
     because: str = ""
     """From what that is known, where nobody said it: "as its run 3 took"."""
+    refused: bool = False
+    """Whether it was its turn, and there was not enough."""
 
     @property
     def missing_bytes(self) -> int:
@@ -53,6 +57,8 @@ class MemoryQueue:
         self._free = free
         self._waiting: deque[MemoryClaim] = deque()
         self._running: list[MemoryClaim] = []
+        self._moved = asyncio.Event()
+        """Set, and exchanged for a new one, when one is let in, does not fit or leaves."""
 
     def join(self, needs_bytes: int, pid: Callable[[], int | None], because: str = "") -> MemoryClaim:
         """Stand at the end of the line.
@@ -75,11 +81,20 @@ class MemoryQueue:
         free, taken = await asyncio.to_thread(self._look, claim.needs_bytes)
         if free is not None and claim.needs_bytes > free.size - taken:
             promised = f", {size_text(taken)} of that for those that have just begun" if taken else ""
+            claim.refused = True
+            self._tell()
             return f"{self._needs(claim)}, and {size_text(free.size)} are free ({free.where}){promised}"
         if claim in self._waiting:  # it may have left meanwhile
             self._waiting.remove(claim)
             self._running.append(claim)
+            self._tell()
         return ""
+
+    async def ask(self, claim: MemoryClaim) -> str:
+        """Return the same as `why_not`, once it is known whether the first one in the line fits."""
+        while self._waiting[0] is not claim and not self._waiting[0].refused:
+            await self._moved.wait()
+        return await self.why_not(claim)
 
     async def wait(self, claim: MemoryClaim, why: Callable[[str], None] = lambda _: None) -> None:
         """Return when a trial has been let in.
@@ -88,15 +103,21 @@ class MemoryQueue:
             claim: Its claim.
             why: Takes what it waits for, whenever it was looked.
         """
-        while said := await self.why_not(claim):  # the system tells nobody when memory comes free
+        while said := await self.why_not(claim):
             why(said)
-            await asyncio.sleep(LOOK_S)
+            with contextlib.suppress(asyncio.TimeoutError):  # the system tells nobody when memory comes free
+                await asyncio.wait_for(self._moved.wait(), LOOK_S)
 
     def leave(self, claim: MemoryClaim) -> None:
         """Give a claim back, let in or not."""
         for claims in (self._waiting, self._running):
             if claim in claims:
                 claims.remove(claim)
+        self._tell()
+
+    def _tell(self) -> None:
+        self._moved.set()
+        self._moved = asyncio.Event()
 
     @staticmethod
     def _needs(claim: MemoryClaim) -> str:

@@ -205,7 +205,7 @@ class OwnLife(TrialLife):
             return await self._once()
         claim = _memory.join(needs.needs_bytes, lambda: self.pid, needs.because)
         try:
-            if why := await _memory.why_not(claim):
+            if why := await _memory.ask(claim):
                 self.become("queued")
                 self.say(
                     f"trial {self.name!r} queued: {why}; it starts when there is enough. %trials clear gives back what "

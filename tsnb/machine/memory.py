@@ -6,6 +6,7 @@ a container's limit, a batch scheduler's, or systemd's.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -136,7 +137,9 @@ def _available(root: Path) -> int | None:
     if root == Path("/") and not HAS_PROC:
         import psutil  # a stream does without it on Linux
 
-        return int(psutil.virtual_memory().available)
+        with contextlib.suppress(OSError):  # a Linux without /proc, which `config.require_platform` tells of
+            return int(psutil.virtual_memory().available)
+        return None
     return _meminfo(root, "MemAvailable:")
 
 

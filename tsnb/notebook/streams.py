@@ -302,7 +302,7 @@ def stop(given: Namespace) -> tuple[str, Report | None]:
         return f"{name!r} has stopped already; %tensorsocket report {name} shows where its time went", None
     if not given.other and not registry.is_mine(entry) and registry.has_owner(entry):
         raise TsnbError(
-            f"{name!r} is not this notebook's: {entry.origin} (pid {entry.pid}) serves it. To end it all the same, "
+            f"{name!r} is not this notebook's: {entry.origin} ({entry.whose_pid}) serves it. To end it all the same, "
             f"with the trials on it: %tensorsocket stop {name} --other"
         )
     ending = Ending(name)

@@ -15,7 +15,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.plan import OPTION_NAMES
 from tsnb.planners.strategies import Jobs, Strategy, fitting
 from tsnb.planning.profiling import profile
-from tsnb.planning.trial_costs import Profile
+from tsnb.planning.trial_costs import Profile, Profiled
 from tsnb.planning.wishes import TrialWish
 from tsnb.words import size_text
 
@@ -80,7 +80,13 @@ def strategies(choose: Choices, several: Sequence[int], threads: int) -> list[St
 
 
 def profiled(
-    wanted: Sequence[TrialWish], ways: Iterable[Strategy], loader: Any, *, memory_bytes: float, least_s: float
+    wanted: Sequence[TrialWish],
+    ways: Iterable[Strategy],
+    loader: Any,
+    *,
+    memory_bytes: float,
+    least_s: float,
+    note: Callable[[Sequence[Profiled]], None],
 ) -> dict[Strategy, Profile]:
     """Run trials for some batches each with each strategy; return what a sample costs them.
 
@@ -92,6 +98,7 @@ def profiled(
         loader: What they take batches of.
         memory_bytes: For all that run at once.
         least_s: Each is watched for so long at least once it has begun.
+        note: Is given those that run, whenever their memory has been looked at.
 
     Raises:
         TsnbError: One failed, or took too few batches: with each value, where the plan chooses among several.
@@ -111,6 +118,7 @@ def profiled(
                 memory_bytes=memory_bytes,
                 least_s=least_s,
                 patient=bool(strategy.values),
+                note=note,
             )
     for each in wanted:
         if not any(each.name in seen.costs for seen in found.values()):

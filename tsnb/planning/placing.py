@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,7 +26,6 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
 from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
-from tsnb.machine.memory import free_memory
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import annealed
 from tsnb.planners.strategies import Strategy
@@ -34,23 +33,20 @@ from tsnb.planning.co_runs import GROUP, CoRun, at_once, co_runs, gpu_advice, gr
 from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import in_waves, starter
+from tsnb.planning.profiling import Room, in_waves, starter
 from tsnb.planning.progress import LONGER, about, placed_s, say, trials_text
 from tsnb.planning.served import LOADER_OFF, Meter
-from tsnb.planning.trial_costs import Profiled, gpu_room_bytes
+from tsnb.planning.trial_costs import gpu_room_bytes
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
 from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of
 from tsnb.stalling.random_numbers import undisturbed
-from tsnb.telemetry.readings import StreamReading
 from tsnb.words import html_table, marked_html, short_number, size_text, text_table
 
 __all__ = ["Fitting", "place"]
 
-KEPT = 0.05
-"""This share of what is free is left to everything else."""
 _numbers = itertools.count(1)
 
 
@@ -240,17 +236,17 @@ def place(
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):
-        room = _Room(Meter(stream))
+        meter, room = Meter(stream), Room()
         seen = in_waves(
             starts,
-            room.look,
+            meter.look,
             threads=threads,
             memory_bytes=0.0,
             patient=True,
             least_s=seconds,
             note=room.note,
         )
-        each_epoch = samples or room.meter.batch_samples(seen.values()) * (length_of(loader) or 1)
+        each_epoch = samples or meter.batch_samples(seen.values()) * (length_of(loader) or 1)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
         limit = min(room.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
@@ -268,13 +264,13 @@ def place(
         runs = [
             run
             for names in groups(list(by_name), peaks, limit, by_name)
-            for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
+            for run in co_runs({name: starts[name] for name in names}, meter.look, threads, seconds)
         ]
     several_off = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
     off = makespan_off(list(by_name.values()), several_off, LOADER_OFF)
     found = annealed(
         list(by_name.values()),
-        room.meter.cost(),
+        meter.cost(),
         available_cores(),
         memory_bytes=limit,
         most=at_once(runs, alone),
@@ -287,35 +283,3 @@ def place(
     text = said(rows, way, limit, where) + one_epoch_text([each.name for each in fits if each.open_ended])
     advice = gpu_advice(by_name, devices)
     return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader, by_name, advice)
-
-
-class _Room:
-    """What is free for trials: looked at while they run, what they hold themselves added.
-
-    Args:
-        meter: Of the stream.
-    """
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
-        self.where = "that is free"
-        self._seen: list[float] = []
-
-    def look(self) -> StreamReading:
-        """Return a reading of the stream."""
-        return self.meter.look()
-
-    def note(self, trials: Sequence[Profiled]) -> None:
-        """Note what is free now."""
-        free = free_memory()
-        if free is not None:
-            self._seen.append(free.size + sum(each.held_bytes for each in trials))
-            self.where = free.where
-
-    @property
-    def bytes(self) -> float:
-        """For all trials together; infinite where the system does not tell."""
-        if not self._seen:
-            return math.inf
-        few = sorted(self._seen)
-        return few[len(few) // 10] * (1 - KEPT)

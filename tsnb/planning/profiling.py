@@ -32,6 +32,7 @@ from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
+from tsnb.machine.memory import free_memory
 from tsnb.planning.progress import say
 from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profile, Profiled, joined
 from tsnb.planning.wishes import TrialWish
@@ -41,6 +42,7 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = [
     "MOST",
+    "Room",
     "Silent",
     "Start",
     "again_alone",
@@ -51,6 +53,9 @@ __all__ = [
     "starter",
     "together",
 ]
+
+KEPT = 0.05
+"""This share of what is free is left to everything else."""
 
 SAFE = 2.0
 """A trial that is not profiled yet is taken to need so many times the memory of the largest that is."""
@@ -94,6 +99,33 @@ def next_wave(left: int, largest_bytes: float, memory_bytes: float, most: int | 
     return max(1, int(min(left, most or MOST, MOST, memory_bytes / (SAFE * largest_bytes))))
 
 
+class Room:
+    """What is free for trials: looked at while they run, what they hold themselves added.
+
+    Before the first one runs it cannot be known: the fork server of all trials is not there yet, and what the stream
+    holds has not been touched.
+    """
+
+    def __init__(self) -> None:
+        self.where = "that is free"
+        self._seen: list[float] = []
+
+    def note(self, trials: Sequence[Profiled]) -> None:
+        """Note what is free now."""
+        free = free_memory()
+        if free is not None:
+            self._seen.append(free.size + sum(each.held_bytes for each in trials))
+            self.where = free.where
+
+    @property
+    def bytes(self) -> float:
+        """For all trials together; infinite where the system does not tell."""
+        if not self._seen:
+            return math.inf
+        few = sorted(self._seen)
+        return few[len(few) // 10] * (1 - KEPT)
+
+
 def profile(
     wanted: Iterable[TrialWish],
     loader: Any,
@@ -102,6 +134,7 @@ def profile(
     memory_bytes: float = math.inf,
     least_s: float = 0.0,
     patient: bool = False,
+    note: Callable[[Sequence[Profiled]], None] = lambda _: None,
 ) -> Profile:
     """Run trials for some batches each on one stream; return what a sample costs each.
 
@@ -115,6 +148,7 @@ def profile(
         memory_bytes: For all that run at once.
         least_s: Each is watched for so long at least once it has begun.
         patient: Whether it goes on when one failed or its process died: the profile says so then.
+        note: As in `in_waves`.
 
     Raises:
         TsnbError: One failed where it is not patient, or took too few batches.
@@ -134,6 +168,7 @@ def profile(
                 patient=patient,
                 least_s=least_s,
                 largest_bytes=largest_bytes,
+                note=note,
                 seen_alone={first},
             )
 

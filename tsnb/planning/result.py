@@ -20,6 +20,7 @@ from tsnb.planning.choices import choices_for, not_run, profiled, strategies, to
 from tsnb.planning.conducting import Started, conduct, end_of
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
+from tsnb.planning.profiling import Room
 from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
@@ -323,7 +324,7 @@ def plan(
     numbers = sorted({asked.THREADS.checked("threads", number) for number in some})
     if isinstance(devices, str):
         raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
-    there, rooms = known_devices(devices or ()), gpu_room_bytes()
+    there, rooms, room = known_devices(devices or ()), gpu_room_bytes(), Room()
     memory_bytes = _free_bytes() if memory is None else asked.MEMORY.checked("memory", memory)
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
@@ -339,7 +340,8 @@ def plan(
     told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
     each_epoch = samples or told.epoch_samples or 1
     held_up = contention(loader, told.served, seconds / 2)
-    profiles = profiled(on, to_try, loader, memory_bytes=memory_bytes, least_s=seconds)
+    profiles = profiled(on, to_try, loader, memory_bytes=memory_bytes, least_s=seconds, note=room.note)
+    memory_bytes = memory_bytes if memory is not None else min(memory_bytes, room.bytes)
     known = {
         each.name: [found.costs[each.name] for found in profiles.values() if each.name in found.costs]
         for each in several

@@ -22,7 +22,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -35,7 +35,7 @@ from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost
 from tsnb.planners.strategies import Jobs, Strategy, steadied
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import Start, again_alone, in_waves
+from tsnb.planning.profiling import Room, Start, again_alone, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
@@ -115,7 +115,7 @@ def costs_on(
             f"the loader of stream {name!r} has no length, so nobody can say how long a trial takes: leave plan= and "
             "until= out, or serve a loader that has one"
         )
-    meter = Meter(name)
+    meter, room = Meter(name), Room()
     found: dict[Strategy, dict[str, Profiled]] = {}
     for strategy, several in starts.items():
         failed = {
@@ -125,7 +125,9 @@ def costs_on(
             if one.failed and other.values == strategy.values
         }
         going = {each: start for each, start in several.items() if each not in failed}
-        found[strategy] = _seen(going, meter, strategy.threads, memory_bytes, at_once, must_end=must_end)
+        found[strategy] = _seen(
+            going, meter, strategy.threads, memory_bytes, at_once, room.note, must_end=must_end
+        )
     samples = meter.batch_samples(one for seen in found.values() for one in seen.values()) * epoch_batches
     names = list(next(iter(starts.values())))
     epochs = {each: max(_epochs(seen.get(each)) for seen in found.values()) for each in names}
@@ -160,7 +162,7 @@ def costs_on(
         steadied(jobs, offs),
         replace(meter.cost(), epoch_samples=samples),
         available_cores(),
-        memory_bytes,
+        min(memory_bytes, room.bytes),
         off,
         unsure,
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
@@ -174,6 +176,7 @@ def _seen(
     threads: int,
     memory_bytes: float,
     most: int | None,
+    note: Callable[[Sequence[Profiled]], None],
     *,
     must_end: bool,
 ) -> dict[str, Profiled]:
@@ -195,6 +198,7 @@ def _seen(
         memory_bytes=memory_bytes,
         patient=True,
         most=most,
+        note=note,
         refuse=refuse,
     )
     return seen | again_alone(dict(list(starts.items())[1:]), seen, meter.look, threads)

@@ -33,9 +33,12 @@ def text_of(error: BaseException) -> str:
 
 def message_of(error: BaseException) -> str:
     """Return the last line of what it says, at most 500 characters."""
-    said = _str(error) or _inside(error)
-    if said is None:
-        return "(its str() raises)"
+    said = _str(error)
+    if not said:
+        inside = _inside(error)
+        if said is None and inside is None:
+            return "(its str() raises)"
+        said = inside or ""
     lines = _plain(said[-100_000:]).strip().splitlines()
     return lines[-1].strip()[:500] if lines else "(no message)"  # the traceback has it whole
 

@@ -67,9 +67,8 @@ def streamed(name: str | None = None) -> StreamReadings:
     there = _watch_of(name)
     readings = there.readings(FIRST_S)
     if not readings:
-        raise TsnbError(
-            f"the stream {there.name!r} gives no readings; its producer may be stopped in a debugger."
-        )
+        pid = next((e.pid for e in registry.entries() if e.name == there.name and not e.elsewhere), 0)
+        raise TsnbError(f"the stream {there.name!r} gives no readings: {registry.why_silent(pid)}")
     return StreamReadings(readings, there.over or there.state in {"gone", "stopping"}, there.since_s)
 
 

@@ -17,7 +17,6 @@ from numbers import Integral
 from typing import NamedTuple
 
 from tsnb.config import is_name
-from tsnb.errors import TsnbError
 from tsnb.records.scores import direction_of, known_direction
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import StreamReading
@@ -392,4 +391,4 @@ def rounds(name: str | None, trigger: Trigger | None, select: str = "new") -> No
                 return
     finally:
         observer.close()
-    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    raise observer.silence()

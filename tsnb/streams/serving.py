@@ -233,7 +233,7 @@ def kernel_of(name: str | None) -> ProducerKernel:
         return kernel
     entry = registry.find(name)
     raise ProducerNotFound(
-        f"{name!r} is not served by this notebook but by {entry.origin} (pid {entry.pid}): only there can it be "
+        f"{name!r} is not served by this notebook but by {entry.origin} ({entry.whose_pid}): only there can it be "
         "started again."
     )
 
@@ -299,8 +299,8 @@ def _check_free(name: str) -> None:
     for entry in registry.entries():
         if entry.name == name:
             raise NameInUse(
-                f"{name!r} is served already, for {registry.age(entry.since_s)}, by {entry.origin} (pid "
-                f"{entry.pid}). Stop it by %tensorsocket stop {name}, or choose another name."
+                f"{name!r} is served already, for {registry.age(entry.since_s)}, by {entry.origin} "
+                f"({entry.whose_pid}). Stop it by %tensorsocket stop {name}, or choose another name."
             )
 
 

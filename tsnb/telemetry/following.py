@@ -231,9 +231,7 @@ def look(name: str | None = None, seconds: float = SPAN_S + 0.5) -> tuple[str, S
         while end_s is None or time.monotonic() < end_s:
             reading = observer.read(_SILENT_S)
             if reading is None:
-                raise TsnbError(
-                    f"the stream {observer.name!r} does not answer; it may be stopped in a debugger."
-                )
+                raise observer.silence()
             end_s = end_s or time.monotonic() + seconds
             if observer.peer_pid == reading.pid:
                 reading = replace(reading, host=sampler.sample(reading))

@@ -14,6 +14,7 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
+from tsnb.machine.processes import is_stopped
 from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import connect
@@ -56,6 +57,7 @@ class Observer:
         self._live: ms.LiveTold | None = None
         try:
             self._channel = registry.reached(self.entry, connect)
+            self._pid = self.peer_pid  # in another container the entry's number is another process here
             self._channel.send(encode(self._hello()))
         except ProducerGone:  # it says why
             raise
@@ -69,6 +71,29 @@ class Observer:
     def peer_pid(self) -> int:
         """The producer's process as this machine's kernel says; 0 where it cannot be seen from this container."""
         return self._channel.peer.pid
+
+    def silence(self) -> TsnbError:
+        """Return the error that says that the producer does not answer, and what to do. The observer may be closed."""
+        return TsnbError(f"the producer {self.entry} does not answer: {registry.why_silent(self._pid)}")
+
+    def lingering(self, waited_s: float) -> TsnbError:
+        """Return the error that says that the producer did not stop, and what to do. The observer may be closed.
+
+        Args:
+            waited_s: Seconds that it was given.
+        """
+        asked = f"the producer {self.entry} was asked to stop and is still there after {waited_s:.0f} s"
+        if self._pid and is_stopped(self._pid):  # a plain kill would wait for it to go on
+            return TsnbError(
+                f"{asked}: {registry.why_silent(self._pid)} Then it ends, as asked; `kill -9 {self._pid}` ends it as "
+                "it is, and leaves nothing."
+            )
+        busy = f"{asked}. Its loader may be in the middle of a long step"
+        if not self._pid:
+            return TsnbError(
+                f"{busy}, or stand still: end its process in {self.entry.elsewhere}, which leaves nothing."
+            )
+        return TsnbError(f"{busy}; `kill {self._pid}` ends it, and leaves nothing.")
 
     def read(self, timeout_s: float | None = None) -> StreamReading | None:
         """Wait for the next reading (four come in a second).
@@ -232,7 +257,7 @@ class Observer:
         self._channel.close()
 
     def _gone(self) -> ProducerGone:
-        return ProducerGone(f"the producer {self.entry.name!r} (pid {self.entry.pid}) has gone.")
+        return ProducerGone(f"the producer {self.entry.name!r} ({self.entry.whose_pid}) has gone.")
 
 
 def _read(text: str) -> StreamReading:
@@ -259,7 +284,7 @@ def status(name: str | None = None) -> StreamReading:
     finally:
         observer.close()
     if reading is None:
-        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+        raise observer.silence()
     return reading
 
 
@@ -294,7 +319,7 @@ def balance(
                 return reading
     finally:
         observer.close()
-    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    raise observer.silence()
 
 
 def rebalance(name: str | None = None, *, on: bool) -> None:
@@ -319,7 +344,7 @@ def rebalance(name: str | None = None, *, on: bool) -> None:
                 return
     finally:
         observer.close()
-    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    raise observer.silence()
 
 
 def consumers_of(fits: Callable[[int], bool]) -> list[tuple[str, str]]:
@@ -361,7 +386,7 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
                 return
     finally:
         observer.close()
-    raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+    raise observer.silence()
 
 
 def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
@@ -389,7 +414,4 @@ def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 
         return
     finally:
         observer.close()
-    raise TsnbError(
-        f"the producer {observer.entry} was asked to stop and is still there after {timeout_s:.0f} s. "
-        f"Its loader may be in the middle of a long step; `kill {observer.entry.pid}` ends it, and leaves nothing."
-    )
+    raise observer.lingering(timeout_s)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 
-from tsnb.errors import TsnbError
 from tsnb.options import AUTO, TuneOptions, typed
 from tsnb.telemetry.observer import BALANCED_S, Observer
 from tsnb.telemetry.readings import StreamReading
@@ -60,7 +59,7 @@ def tune(
     finally:
         observer.close()
     if told is None:
-        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+        raise observer.silence()
     return told
 
 
@@ -87,7 +86,7 @@ def tuning_of(name: str | None, *, wait_s: float = 0.0, timeout_s: float = BALAN
     finally:
         observer.close()
     if told is None:
-        raise TsnbError(f"the producer {observer.entry} does not answer; it may be stopped in a debugger.")
+        raise observer.silence()
     return told
 
 
