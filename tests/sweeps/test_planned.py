@@ -25,7 +25,7 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
 from tsnb.planners import timeline
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.scheduling import annealed, fit_devices, left_after, listed, within
 from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planners.timeline import newest
@@ -74,9 +74,7 @@ class World:
         several = {threaded(number): each.values() for number, each in self.threads.items()}
         told = Conditions(
             by_trial(several | more.pop("others", {})),
-            feed,
-            cores,
-            memory,
+            Resources(feed, cores, memory),
             more.pop("off", 0.1),
             more.pop("end_s", float("inf")),
             devices=more.pop("devices", {}),
@@ -108,7 +106,7 @@ class World:
         if not self.running:
             return None
         going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
-        ends = listed([], FEED, self.cores, running=going).ends_s
+        ends = listed([], Resources(FEED, self.cores, running=going)).ends_s
         first = min(ends, key=ends.__getitem__)
         self.go(ends[first])
         self.end(first)
@@ -116,7 +114,7 @@ class World:
 
     def go(self, seconds: float) -> None:
         going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
-        self.left |= left_after(going, FEED, self.cores, seconds)
+        self.left |= left_after(Resources(FEED, self.cores, running=going), seconds)
         self.now_s += seconds
 
     def end(self, name: str) -> None:
@@ -140,7 +138,7 @@ def test_a_plan_that_is_made_anew_forgives_costs_that_were_wrong(seed: int) -> N
     wrong = {
         j.name: replace(j, step_s=j.step_s * (f := luck.uniform(0.7, 1.3)), cpu_s=j.cpu_s * f) for j in jobs
     }
-    ideal_s = annealed(jobs, FEED, 2, memory_bytes=6.0, rounds=400).schedule.makespan_s
+    ideal_s = annealed(jobs, Resources(FEED, 2, 6.0), rounds=400).schedule.makespan_s
     world = World(jobs, believed=wrong)
     assert ideal_s * 0.99 <= world.run() <= ideal_s * 1.1
     assert world.ended.keys() == {j.name for j in jobs} and not world.places.refused
@@ -374,14 +372,14 @@ def test_forecasts_are_stretched_by_how_fast_the_trials_really_go() -> None:
 def test_the_most_trials_are_done_within_a_time(seed: int) -> None:
     """All taken end in time, those that run are not held up past it, and one more at least cannot be added."""
     jobs = mix(seed, 6)
-    all_s = annealed(jobs, FEED, 2, memory_bytes=6.0, rounds=200).schedule.makespan_s
+    all_s = annealed(jobs, Resources(FEED, 2, 6.0), rounds=200).schedule.makespan_s
     going = [replace(jobs[0], name="going", samples=jobs[0].samples / 2)]
-    found, late = within(jobs, FEED, 2, all_s / 2, memory_bytes=6.0, rounds=200, running=going)
-    alone = listed([], FEED, 2, running=going).ends_s["going"]
+    found, late = within(jobs, Resources(FEED, 2, 6.0, running=going), all_s / 2, rounds=200)
+    alone = listed([], Resources(FEED, 2, running=going)).ends_s["going"]
     for name, end_s in found.schedule.ends_s.items():
         assert end_s <= max(all_s / 2, alone if name == "going" else 0.0) * (1 + 1e-9)
     assert sorted([*found.order, *late]) == [f"t{i}" for i in range(6)] and late and found.order
-    every, none = within(jobs, FEED, 2, 10 * all_s, memory_bytes=6.0, rounds=200, running=going)
+    every, none = within(jobs, Resources(FEED, 2, 6.0, running=going), 10 * all_s, rounds=200)
     assert len(every.order) == 6 and not none
 
 
@@ -389,15 +387,21 @@ def test_what_runs_already_takes_places_and_memory() -> None:
     """With what is left to it; a list of none is played too, and time that has passed is taken off."""
     going = [replace(job("going", memory=4.0), samples=5_000)]
     free = LoaderCost(0.0, 0.0, 0.0)
-    assert listed([], free, 8, running=going).ends_s == pytest.approx({"going": 5.0})
-    found = listed([job("next", memory=4.0)], free, 8, running=going, memory_bytes=6.0)
+    assert listed([], Resources(free, 8, running=going)).ends_s == pytest.approx({"going": 5.0})
+    found = listed([job("next", memory=4.0)], Resources(free, 8, 6.0, running=going))
     assert found.starts_s == pytest.approx({"going": 0.0, "next": 5.0})
-    assert listed([job("next")], free, 8, at_once=1, running=going).starts_s["next"] == pytest.approx(5.0)
-    assert annealed([job("next")], free, 8, running=going, most=1).schedule.makespan_s == pytest.approx(15.0)
+    assert listed([job("next")], Resources(free, 8, at_once=1, running=going)).starts_s[
+        "next"
+    ] == pytest.approx(5.0)
+    assert annealed(
+        [job("next")], Resources(free, 8, at_once=1, running=going)
+    ).schedule.makespan_s == pytest.approx(15.0)
     two = [*going, replace(job("slow", 1e3, 2.0), start_s=1.0)]
-    assert left_after(two, free, 8, 1.0) == pytest.approx({"going": 4000.0, "slow": 1000.0})
-    assert left_after(two, free, 8, 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
-    assert left_after(two, free, 8, 100.0) == {"going": 0.0, "slow": 0.0}
+    assert left_after(Resources(free, 8, running=two), 1.0) == pytest.approx(
+        {"going": 4000.0, "slow": 1000.0}
+    )
+    assert left_after(Resources(free, 8, running=two), 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
+    assert left_after(Resources(free, 8, running=two), 100.0) == {"going": 0.0, "slow": 0.0}
 
 
 def two_threads(jobs: Sequence[Job], by: float = 1.9) -> dict[int, dict[str, Job]]:
@@ -489,7 +493,7 @@ def test_what_does_not_fit_is_started_with_the_value_with_which_it_does() -> Non
     plain, small = (Strategy(1, (("threads", 1), ("limit", limit))) for limit in (None, "2GiB"))
     jobs = [job("small", 1e5, memory=1.0), job("large", 1e5, memory=9.0)]
     spilled = [replace(each, step_s=each.step_s * 4, memory_bytes=each.memory_bytes * 0.5) for each in jobs]
-    told = Conditions(by_trial({plain: jobs, small: spilled}), FEED, 2.0, 6.0, 0.1)
+    told = Conditions(by_trial({plain: jobs, small: spilled}), Resources(FEED, 2.0, 6.0), 0.1)
     places = PlannedPlaces(2, told, clock=lambda: 0.0, taken=dict)
     places.add(["small", "large"])
     places.start()
@@ -680,7 +684,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
         for each in starts.values():
             for start in each.values():
                 start(None)
-        return ServedCosts("numbers", by_trial(jobs), FEED, 8.0, float(4 << 30), 0.1)
+        return ServedCosts("numbers", by_trial(jobs), Resources(FEED, 8.0, float(4 << 30)), 0.1)
 
     def launched(plan: Any, outlet: Any) -> None:
         assert re.match(r"tsnb-plan-\d+-\d+-[stu]-", plan.name)

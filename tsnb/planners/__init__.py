@@ -6,7 +6,7 @@
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
 | `slow_samples` | which batch a loader begins next, and what each sample costs |
-| `fluid` | how fast unequal trials go beside each other |
+| `fluid` | trials and their resources, as the planners take them; how fast unequal trials go beside each other |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `proof` | a bound that no order of them is sooner than, by a solver where one is installed |
 | `strategies` | with how many torch threads each of them runs, on which GPU, and what else it is given |

@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Course", "Disk", "Job", "LoaderCost"]
+__all__ = ["Course", "Disk", "Job", "LoaderCost", "Resources"]
 
 SHARE = 0.1
 """The pace is found anew whenever so much more of the files is in memory."""
@@ -132,6 +132,22 @@ class LoaderCost:
         return 1 + (self.drag - 1) * min(1.0, (trials - 1) / (self.drag_of - 1)) if self.drag_of > 1 else 1.0
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What trials have for their training, all together, and which of them have some of it already."""
+
+    feed: LoaderCost
+    """The loader; each trial has one of its own where it is not shared."""
+    cores: float
+    """CPU cores."""
+    memory_bytes: float = math.inf
+    """Memory, the loader's included."""
+    at_once: int | None = None
+    """So many trials run at once at most, those that run already included; None: all."""
+    running: Sequence[Job] = ()
+    """Trials that have started before, with the samples that are left to them; they take places and memory."""
+
+
 @dataclass
 class Going:
     """A trial that runs."""
@@ -160,19 +176,21 @@ class Course:
         now_s: Seconds since the beginning.
 
     Args:
-        feed: The loader; each has one of its own where it is not shared.
-        cores: For all of it.
+        resources: The loader and cores, and the trials that run in the beginning.
         shared: Whether all are on one stream.
     """
 
-    def __init__(self, feed: LoaderCost, cores: float, *, shared: bool) -> None:
+    def __init__(self, resources: Resources, *, shared: bool) -> None:
         self.going: list[Going] = []
         self.now_s = 0.0
-        self._feed, self._cores, self._shared = feed, cores, shared
+        feed = resources.feed
+        self._feed, self._cores, self._shared = feed, resources.cores, shared
         self._cached = feed.disk.cached if feed.disk else 1.0
         self._epoch = feed.epoch_samples if shared else 0.0
         self._in_epoch = 0.0
         self._used = False  # whether a trial has been on the loader
+        for job in resources.running:
+            self.begin(job, running=True)
 
     def begin(self, job: Job, *, running: bool = False) -> None:
         """Start a trial, or take in one that has taken batches before."""

@@ -16,12 +16,11 @@ time).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.scheduling import (
     MANY,
     ROUNDS,
@@ -296,41 +295,23 @@ def best_strategies(jobs: Jobs, play: Callable[[Sequence[Job]], Schedule]) -> di
     return best
 
 
-def soonest(
-    jobs: Jobs,
-    feed: LoaderCost,
-    cores: float,
-    *,
-    memory_bytes: float = math.inf,
-    rounds: int = ROUNDS,
-    running: Sequence[Job] = (),
-    most: int | None = None,
-) -> StrategyList:
+def soonest(jobs: Jobs, resources: Resources, *, rounds: int = ROUNDS) -> StrategyList:
     """Return a good list of trials on one stream, with the strategies with which it ends soonest.
 
     Args:
         jobs: The trials with each strategy.
-        feed: The shared loader.
-        cores: For all of it.
-        memory_bytes: For all of it.
+        resources: What they have; trials that run already keep their strategies.
         rounds: As `annealed` takes it.
-        running: Trials that have started before, with the samples that are left to them; they keep their strategies.
-        most: How many run at once at most, those included; by default all.
     """
 
     def best(chosen: Mapping[str, Strategy], rounds: int) -> Listed:
-        mine = with_strategies(jobs, chosen)
-        return annealed(
-            mine, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
-        )
+        return annealed(with_strategies(jobs, chosen), resources, rounds=rounds)
 
     def suited(found: Listed) -> dict[str, Strategy]:  # in the order and places of that list
         def play(mine: Sequence[Job]) -> Schedule:
             by_name = {job.name: job for job in mine}
             order = [by_name[name] for name in found.order]
-            return listed(
-                order, feed, cores, at_once=found.at_once, memory_bytes=memory_bytes, running=running
-            )
+            return listed(order, replace(resources, at_once=found.at_once))
 
         return best_strategies(jobs, play)
 
@@ -352,15 +333,7 @@ def _sooner(one: Listed, other: Listed) -> bool:
 
 
 def most_within(
-    jobs: Jobs,
-    feed: LoaderCost,
-    cores: float,
-    limit_s: float,
-    *,
-    memory_bytes: float = math.inf,
-    rounds: int = ROUNDS,
-    running: Sequence[Job] = (),
-    most: int | None = None,
+    jobs: Jobs, resources: Resources, limit_s: float, *, rounds: int = ROUNDS
 ) -> tuple[StrategyList, dict[str, float]]:
     """Return a list of the most trials that are done by a time, with their strategies; when the others would be.
 
@@ -369,38 +342,23 @@ def most_within(
 
     Args:
         jobs: The trials with each strategy.
-        feed: The shared loader.
-        cores: For all of it.
+        resources: What they have; trials that run already keep their strategies.
         limit_s: By when, in seconds from now.
-        memory_bytes: For all of it.
         rounds: As `annealed` takes it, for the final list.
-        running: Trials that have started before, with the samples that are left to them; they keep their strategies.
-        most: How many run at once at most, those included.
 
     Returns:
         The list of those that are done in time, and the seconds from now at which each of the others would be done if
         it were added to them.
     """
     preferred = _preferred(jobs)
-    found, late = within(
-        with_strategies(jobs, preferred),
-        feed,
-        cores,
-        limit_s,
-        memory_bytes=memory_bytes,
-        rounds=rounds,
-        running=running,
-        most=most,
-    )
+    found, late = within(with_strategies(jobs, preferred), resources, limit_s, rounds=rounds)
     if not _every(jobs):
         return StrategyList(found, preferred), late
-    anyhow = listed([], feed, cores, running=running).ends_s
+    anyhow = listed([], resources).ends_s
 
     def in_time(names: Sequence[str], rounds: int) -> StrategyList | None:
         some = {name: each for name, each in jobs.items() if name in names}
-        best = soonest(
-            some, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
-        )
+        best = soonest(some, resources, rounds=rounds)
         ends = best.listed.schedule.ends_s
         return (
             best

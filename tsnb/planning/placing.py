@@ -27,7 +27,7 @@ from tsnb.experiments.expected_memory import measured
 from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
-from tsnb.planners.fluid import Job
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.scheduling import annealed
 from tsnb.planners.strategies import Strategy
 from tsnb.planning.co_runs import GROUP, CoRun, at_once, co_runs, gpu_advice, groups
@@ -272,13 +272,8 @@ def place(
         ]
     several_off = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
     off = makespan_off(list(by_name.values()), several_off, LOADER_OFF)
-    found = annealed(
-        list(by_name.values()),
-        room.meter.cost(),
-        available_cores(),
-        memory_bytes=limit,
-        most=at_once(runs, alone),
-    )
+    resources = Resources(room.meter.cost(), available_cores(), limit, at_once(runs, alone))
+    found = annealed(list(by_name.values()), resources)
     where = room.where if room.bytes <= given else "that you gave"
     offs = {name: each.per_s[1] for name, each in seen.items()}
     rows = placed(several, found, peaks, alone, runs, offs, limit, by_name)

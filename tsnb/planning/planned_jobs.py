@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
+from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources
 from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
 from tsnb.stalling import LoaderContention, Stalls
@@ -104,8 +104,6 @@ def dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) 
     """Return the shared loader with what was seen of all trials on it; not where other programs took the cores."""
     if found.together_s is None or (told.others or 0.0) > OTHERS * told.cores:
         return one
-    course = Course(one, told.cores, shared=True)
-    for job in jobs:
-        course.begin(job)
+    course = Course(Resources(one, told.cores, running=jobs), shared=True)
     drag = min(MOST_DRAG, max(1 / MOST_DRAG, found.together_s * course.paces()[0]))
     return replace(one, drag=drag, drag_of=len(jobs))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.machine.placement import known_devices
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import soonest_s
 from tsnb.planners.strategies import by_trial, fitting, in_threads, on_devices, steadied
@@ -356,24 +356,25 @@ def plan(
         steadied(measured, offs), {device: rooms.get(device, math.inf) for device in there}
     )
     fewest = [next(iter(each.values())) for each in measured.values()]
-    has = told.cores if cores is None else cores
     own, one = feeds(told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in fewest))
     one = dragged(one, fewest, next(iter(profiles.values())), told)
+    resources = Resources(one, told.cores if cores is None else cores, memory_bytes)
     together_off = max(found.off for found in profiles.values())
     off = makespan_off(fewest, offs, told.off, together_off)
     lacking = [*not_run(profiles), *(too_large(jobs, memory_bytes) if choices else [])]
     jobs = fitting(jobs, memory_bytes) if choices else jobs
-    ways = foretold(jobs, own, one, has, memory_bytes, off)
+    ways = foretold(jobs, own, resources, off)
     choice = chosen(ways)
     taken = {name: profiles[strategy].costs[name] for name, strategy in choice.strategies.items()}
     mine = {name: jobs[name][strategy] for name, strategy in choice.strategies.items()}
-    limit = _limit(list(mine.values()), one, has)
+    planned = list(mine.values())
+    limit = _limit(planned, resources)
     large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
     text = " ".join(
         [why(ways, choice, limit), *(f"{line}." for line in lacking), *([large] if large else [])]
     )
     text += one_epoch_text([each.name for each in several if each.open_ended])
-    planned, proof_s = list(mine.values()), proven_s(list(mine.values()), one, has, memory_bytes)
+    proof_s = proven_s(planned, resources)
     made = Plan(
         tuple(ways),
         choice,
@@ -385,9 +386,9 @@ def plan(
         memory_bytes,
         mine,
         gets,
-        max(soonest_s(planned, one, has, memory_bytes), proof_s or 0.0),
+        max(soonest_s(planned, resources), proof_s or 0.0),
         proof_s is not None,
-        has,
+        resources.cores,
     )
     show(lambda: made.timeline)
     return made
@@ -398,12 +399,12 @@ def _free_bytes() -> float:
     return float("inf") if free is None else float(free.size)
 
 
-def _limit(jobs: list[Job], feed: LoaderCost, cores: float) -> str:
+def _limit(jobs: list[Job], resources: Resources) -> str:
     """Return what all of them on one stream cannot go past."""
-    slowest = max(jobs, key=lambda job: job.step_s)
+    feed, slowest = resources.feed, max(jobs, key=lambda job: job.step_s)
     bounds = {
         slowest.name: slowest.step_s + feed.taking_s,
         "loader": feed.wall_s,
-        "cores": (feed.cpu_s + sum(job.cpu_s + feed.taking_s for job in jobs)) / cores,
+        "cores": (feed.cpu_s + sum(job.cpu_s + feed.taking_s for job in jobs)) / resources.cores,
     }
     return max(bounds, key=bounds.__getitem__)

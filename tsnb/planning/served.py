@@ -32,7 +32,7 @@ from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, steadied
 from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import Start, again_alone, in_waves
@@ -66,12 +66,8 @@ class ServedCosts:
     """The stream's name."""
     jobs: Jobs
     """Each trial with each strategy with which it can be run."""
-    feed: LoaderCost
-    """The stream's loader."""
-    cores: float
-    """Those that this process may use."""
-    memory_bytes: float
-    """Free before any of them ran."""
+    resources: Resources
+    """The stream's loader, the cores that this process may use, and the memory that was free before any of them ran."""
     off: float
     """How far off a forecast may be, as a share, in four of five cases."""
     unsure: Mapping[str, str] = field(default_factory=dict)
@@ -158,9 +154,7 @@ def costs_on(
     return ServedCosts(
         name,
         steadied(jobs, offs),
-        replace(meter.cost(), epoch_samples=samples),
-        available_cores(),
-        memory_bytes,
+        Resources(replace(meter.cost(), epoch_samples=samples), available_cores(), memory_bytes),
         off,
         unsure,
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
