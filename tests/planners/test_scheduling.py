@@ -47,15 +47,16 @@ def mix(seed: int, number: int) -> list[Job]:
 def test_paces_by_hand() -> None:
     """One stream: the slowest, the loader or the cores; a loader each: what one leaves is the others'."""
     two = [job("fast", 1000, 1.0), job("slow", 1000, 3.0)]
+    one_core = Resources(LoaderCost(0.0, 0.002, 0.0), 1)
     assert listed(two, Resources(FREE, 8)).ends_s == pytest.approx({"fast": 3.0, "slow": 3.0})
     assert apart(two, Resources(FREE, 8)).ends_s == pytest.approx({"fast": 1.0, "slow": 3.0})
     assert listed(two, Resources(LoaderCost(0.005, 0.0, 0.0), 8)).makespan_s == pytest.approx(5.0)
     # 2 + 1 + 3 ms of CPU a sample on two cores; then the slow one alone has nothing left to do
-    assert listed(two, Resources(LoaderCost(0.0, 0.002, 0.0), 1)).makespan_s == pytest.approx(6.0)
+    assert listed(two, one_core).makespan_s == pytest.approx(6.0)
     # on one core a loader each: 3 and 5 ms; half a core each until the fast one has ended, at 6 s
-    ends = apart(two, Resources(LoaderCost(0.0, 0.002, 0.0), 1)).ends_s
+    ends = apart(two, one_core).ends_s
     assert ends == pytest.approx({"fast": 6.0, "slow": 8.0})
-    assert in_turn(two, Resources(LoaderCost(0.0, 0.002, 0.0), 1)).makespan_s == pytest.approx(8.0)
+    assert in_turn(two, one_core).makespan_s == pytest.approx(8.0)
 
 
 def test_loaders_of_their_own_are_served_one_after_the_other() -> None:
@@ -74,9 +75,8 @@ def test_places_memory_and_starts_are_kept() -> None:
     found = listed(jobs, Resources(FREE, 64, 5.0))
     assert found.starts_s == pytest.approx({"t0": 0, "t1": 0, "t2": 2.0, "t3": 2.0})
     assert found.makespan_s == pytest.approx(4.0)
-    assert listed(jobs, Resources(FREE, 64, at_once=1)).makespan_s == pytest.approx(6.5), (
-        "started while others end"
-    )
+    one_s = listed(jobs, Resources(FREE, 64, at_once=1)).makespan_s
+    assert one_s == pytest.approx(6.5), "started while others end"
     assert listed(jobs, Resources(FREE, 64, 2.0)).makespan_s == pytest.approx(8.0)
     large = [job("large", memory_bytes=9.0), job("small", memory_bytes=1.0)]
     assert listed(large, Resources(FREE, 64, 5.0)).starts_s["small"] == pytest.approx(1.0)
@@ -101,35 +101,34 @@ def test_trials_that_start_together_share_the_cores() -> None:
     begins = job("begins", 1000, 1.0, start_s=0.5, start_cpu_s=0.5)
     ends = listed([trains, begins], Resources(FREE, 1)).ends_s
     assert ends == pytest.approx({"trains": 1.0 + 1.0, "begins": 1.0 + 1.5})
-    assert left_after(Resources(FREE, 1, running=[trains, begins]), 1.0) == pytest.approx(
-        {"trains": 500.0, "begins": 1000.0}
-    )
+    left = left_after(Resources(FREE, 1, running=[trains, begins]), 1.0)
+    assert left == pytest.approx({"trains": 500.0, "begins": 1000.0})
 
 
 def test_work_is_neither_lost_nor_invented() -> None:
     """Where the cores are all that limits, every way takes the CPU time that it needs, and one loader needs less."""
-    feed = LoaderCost(0.0, 0.002, 0.0)
+    one_core = Resources(LoaderCost(0.0, 0.002, 0.0), 1)
     for seed in range(10):
         jobs = [Job(j.name, j.samples, 0.0, j.cpu_s) for j in mix(seed, 5)]
         needed_s = sum(j.samples * (j.cpu_s + 0.002) for j in jobs)
-        assert apart(jobs, Resources(feed, 1)).makespan_s == pytest.approx(needed_s, rel=1e-6)
-        assert in_turn(jobs, Resources(feed, 1)).makespan_s == pytest.approx(needed_s, rel=1e-6)
-        assert listed(jobs, Resources(feed, 1)).makespan_s <= needed_s
+        assert apart(jobs, one_core).makespan_s == pytest.approx(needed_s, rel=1e-6)
+        assert in_turn(jobs, one_core).makespan_s == pytest.approx(needed_s, rel=1e-6)
+        assert listed(jobs, one_core).makespan_s <= needed_s
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_the_annealed_list_is_within_four_per_cent_of_the_best(seed: int) -> None:
     """Against every order and every number at once, of five unequal trials with too little memory for all."""
-    jobs, feed = mix(seed, 5), LoaderCost(0.0004, 0.0006, 0.0001)
-    found = annealed(jobs, Resources(feed, 2, 6.0), rounds=300)
+    jobs, two_cores = mix(seed, 5), Resources(LoaderCost(0.0004, 0.0006, 0.0001), 2, 6.0)
+    found = annealed(jobs, two_cores, rounds=300)
     best = min(
-        listed(order, Resources(feed, 2, 6.0, at_once=k)).makespan_s
+        listed(order, replace(two_cores, at_once=k)).makespan_s
         for order in itertools.permutations(jobs)
         for k in range(1, 6)
     )
     assert best <= found.schedule.makespan_s * (1 + 1e-9) <= 1.04 * best
     assert sorted(found.order) == sorted(j.name for j in jobs)
-    again = annealed(jobs, Resources(feed, 2, 6.0), rounds=300)
+    again = annealed(jobs, two_cores, rounds=300)
     assert again == found
 
 
@@ -141,9 +140,7 @@ def test_equals_are_put_together_on_one_stream() -> None:
     two = annealed([Job(j.name, j.samples, j.step_s, j.cpu_s, 1.0) for j in jobs], Resources(FREE, 64, 2.0))
     assert two.schedule.makespan_s == pytest.approx(10.0)
     assert {frozenset(two.order[:2]), frozenset(two.order[2:])} == {frozenset("ac"), frozenset("BD")}
-    assert annealed([], Resources(FREE, 2)).order == () and annealed(jobs[:1], Resources(FREE, 2)).order == (
-        "a",
-    )
+    assert [annealed(some, Resources(FREE, 2)).order for some in ([], jobs[:1])] == [(), ("a",)]
 
 
 def test_trials_go_where_the_least_is_to_be_done_and_their_memory_is() -> None:

@@ -76,9 +76,8 @@ def test_what_is_not_worth_it_gives_none(by: float) -> None:
         assert found.listed == annealed(one, Resources(FREE, cores))
     crowded = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 1))
     assert set(crowded.threads.values()) == {1}
-    assert soonest(threaded({2: one}), Resources(FREE, 8)).threads == {"a": 2, "b": 2, "c": 2}, (
-        "one number is no choice"
-    )
+    twos = soonest(threaded({2: one}), Resources(FREE, 8)).threads
+    assert twos == {"a": 2, "b": 2, "c": 2}, "one number is no choice"
 
 
 def test_memory_for_one_at_a_time_gives_each_all_cores() -> None:
@@ -104,20 +103,19 @@ def test_those_that_run_keep_their_cores() -> None:
 @pytest.mark.parametrize(("seed", "memory"), [(0, 4.0), (1, 4.0), (2, 3.0)])
 def test_the_choice_is_near_the_best_of_all(seed: int, memory: float) -> None:
     """Five unequal trials that gain unequally: near the best of all numbers, each with its list."""
-    jobs = uneven(seed)
+    jobs, resources = uneven(seed), Resources(FREE, 3, memory)
 
     def ends_s(threads: Mapping[str, int]) -> float:
         mine = [jobs[name][Strategy(number)] for name, number in threads.items()]
-        return annealed(mine, Resources(FREE, 3, memory), rounds=150).schedule.makespan_s
+        return annealed(mine, resources, rounds=150).schedule.makespan_s
 
     every = [dict(zip(jobs, numbers, strict=True)) for numbers in itertools.product((1, 2), repeat=5)]
     best_s = min(map(ends_s, every))
-    found = soonest(jobs, Resources(FREE, 3, memory), rounds=200)
+    found = soonest(jobs, resources, rounds=200)
     assert found.listed.schedule.makespan_s <= 1.04 * best_s
     mine = {each.name: each for each in with_strategies(jobs, found.strategies)}
-    played = listed(
-        [mine[name] for name in found.listed.order], Resources(FREE, 3, memory, at_once=found.listed.at_once)
-    )
+    order = [mine[name] for name in found.listed.order]
+    played = listed(order, replace(resources, at_once=found.listed.at_once))
     assert played == found.listed.schedule, "the list is of those numbers"
 
 
@@ -168,9 +166,8 @@ def test_the_numbers_are_those_of_the_places_that_are_left(seed: int, threads: l
     found = soonest(uneven(seed), Resources(FREE, 3, at_once=3, running=going), rounds=200)
     assert list(found.threads.values()) == threads
     one = [job("a"), job("b")]
-    assert set(
-        soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 2, at_once=1)).threads.values()
-    ) == {2}
+    in_turn = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 2, at_once=1))
+    assert set(in_turn.threads.values()) == {2}
 
 
 def test_many_trials_are_planned_in_a_few_seconds() -> None:

@@ -386,22 +386,17 @@ def test_the_most_trials_are_done_within_a_time(seed: int) -> None:
 def test_what_runs_already_takes_places_and_memory() -> None:
     """With what is left to it; a list of none is played too, and time that has passed is taken off."""
     going = [replace(job("going", memory=4.0), samples=5_000)]
-    free = LoaderCost(0.0, 0.0, 0.0)
-    assert listed([], Resources(free, 8, running=going)).ends_s == pytest.approx({"going": 5.0})
-    found = listed([job("next", memory=4.0)], Resources(free, 8, 6.0, running=going))
+    beside = Resources(LoaderCost(0.0, 0.0, 0.0), 8, running=going)
+    assert listed([], beside).ends_s == pytest.approx({"going": 5.0})
+    found = listed([job("next", memory=4.0)], replace(beside, memory_bytes=6.0))
     assert found.starts_s == pytest.approx({"going": 0.0, "next": 5.0})
-    assert listed([job("next")], Resources(free, 8, at_once=1, running=going)).starts_s[
-        "next"
-    ] == pytest.approx(5.0)
-    assert annealed(
-        [job("next")], Resources(free, 8, at_once=1, running=going)
-    ).schedule.makespan_s == pytest.approx(15.0)
-    two = [*going, replace(job("slow", 1e3, 2.0), start_s=1.0)]
-    assert left_after(Resources(free, 8, running=two), 1.0) == pytest.approx(
-        {"going": 4000.0, "slow": 1000.0}
-    )
-    assert left_after(Resources(free, 8, running=two), 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
-    assert left_after(Resources(free, 8, running=two), 100.0) == {"going": 0.0, "slow": 0.0}
+    one = replace(beside, at_once=1)
+    assert listed([job("next")], one).starts_s["next"] == pytest.approx(5.0)
+    assert annealed([job("next")], one).schedule.makespan_s == pytest.approx(15.0)
+    two = replace(beside, running=[*going, replace(job("slow", 1e3, 2.0), start_s=1.0)])
+    assert left_after(two, 1.0) == pytest.approx({"going": 4000.0, "slow": 1000.0})
+    assert left_after(two, 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
+    assert left_after(two, 100.0) == {"going": 0.0, "slow": 0.0}
 
 
 def two_threads(jobs: Sequence[Job], by: float = 1.9) -> dict[int, dict[str, Job]]:
