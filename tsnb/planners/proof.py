@@ -46,7 +46,7 @@ def proven_s(jobs: Sequence[Job], resources: Resources) -> float | None:
         return None
     if not jobs or len(jobs) > MOST:
         return None
-    paces = _paces(jobs, replace(resources, feed=replace(resources.feed, disk=None)))
+    paces = _paces(jobs, replace(resources, loader=replace(resources.loader, disk=None)))
     # a row for each trial, a column for each set: the share of its samples that it takes there in a second
     shares = [
         [pace / max(job.samples, 1e-12) if at in some else 0.0 for some, pace in paces.items()]
@@ -55,13 +55,13 @@ def proven_s(jobs: Sequence[Job], resources: Resources) -> float | None:
     found = milp([1.0] * len(paces), constraints=LinearConstraint(shares, 1.0, math.inf))
     if not found.success:
         return None
-    return float(found.fun) + first_batch_s(jobs, resources.feed)
+    return float(found.fun) + first_batch_s(jobs, resources.loader)
 
 
 def _paces(jobs: Sequence[Job], resources: Resources) -> dict[tuple[int, ...], float]:
     """Return samples/s of each set of trials that may run at once, by their places."""
     found = {}
-    room_bytes = resources.memory_bytes - resources.feed.memory_bytes
+    room_bytes = resources.memory_bytes - resources.loader.memory_bytes
     for number in range(1, len(jobs) + 1):
         for some in itertools.combinations(range(len(jobs)), number):
             mine = [jobs[at] for at in some]

@@ -43,6 +43,8 @@ OFFSETS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Offsets that are tried, as shares of what the longest trial takes alone."""
 MANY = 12
 """With more trials each list takes longer to play, so fewer are tried."""
+ROUGH = 20
+"""A list that is only asked whether all trials end in time is searched for in so many times fewer rounds."""
 KNOWN_S = 1.0
 """A trial's end is known when it has taken batches for so long (`queueing.AGAIN_S`, and a few readings)."""
 
@@ -60,6 +62,15 @@ class Schedule:
     def makespan_s(self) -> float:
         """When the last one ends."""
         return max(self.ends_s.values(), default=0.0)
+
+    def in_time(self, limit_s: float, anyhow_s: Mapping[str, float]) -> bool:
+        """Tell whether all trials end by a time, but for those that would be later than that anyhow.
+
+        Args:
+            limit_s: The time, from the beginning.
+            anyhow_s: By name, when trials that run already would end if no other started.
+        """
+        return all(end_s <= max(limit_s, anyhow_s.get(name, 0.0)) for name, end_s in self.ends_s.items())
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,8 @@ def listed(
     starts: dict[str, float] = {job.name: 0.0 for job in resources.running}
     ends: dict[str, float] = {}
     next_s = 0.0
-    before, freed = list[Going](), list[float]()  # who ran until now, and how long those that have just ended
+    # those that ran until the last event, and for how long those of them that ended with it had taken batches
+    before, trained_s = list[Going](), list[float]()
     while waiting or course.going:
         while (
             waiting
@@ -105,8 +117,8 @@ def listed(
             job = waiting.pop(0)
             starts[job.name] = course.now_s
             next_s = course.now_s + apart_s
-            if shared and freed and _fits(job, before, resources, shared=True):
-                job = job.started(max(0.0, freed.pop() - KNOWN_S))
+            if shared and trained_s and _fits(job, before, resources, shared=True):
+                job = job.started(max(0.0, trained_s.pop() - KNOWN_S))
                 before.append(Going(job, job.samples, 0.0))
             course.begin(job)
         until_s = next_s - course.now_s if waiting and next_s > course.now_s else math.inf
@@ -114,13 +126,14 @@ def listed(
             course.now_s = next_s
         before = list(course.going)
         ended = course.go_on(until_s) if course.going else []
-        freed = sorted(course.now_s - (one.joined_s or 0.0) for one in before if one.job.name in ended)
+        trained_s = sorted(course.now_s - (one.joined_s or 0.0) for one in before if one.job.name in ended)
         ends |= dict.fromkeys(ended, course.now_s)
     return Schedule(starts, ends)
 
 
 def _fits(job: Job, going: Sequence[Going], resources: Resources, *, shared: bool) -> bool:
-    loaders_bytes = (1 if shared else len(going) + 1) * resources.feed.memory_bytes
+    """Tell whether memory holds a trial beside others; alone it runs however large it is."""
+    loaders_bytes = (1 if shared else len(going) + 1) * resources.loader.memory_bytes
     return not going or fit([*(each.job for each in going), job], resources.memory_bytes - loaders_bytes)
 
 
@@ -172,7 +185,7 @@ def in_turn(jobs: Sequence[Job], resources: Resources) -> Schedule:
 
 def apart(jobs: Sequence[Job], resources: Resources) -> Schedule:
     """Return all at once, as far as memory allows, with a loader each: each starts when its stream is there."""
-    return listed(jobs, resources, shared=False, apart_s=resources.feed.serve_s)
+    return listed(jobs, resources, shared=False, apart_s=resources.loader.serve_s)
 
 
 def staggered(jobs: Sequence[Job], resources: Resources) -> tuple[Schedule, float]:
@@ -183,12 +196,12 @@ def staggered(jobs: Sequence[Job], resources: Resources) -> tuple[Schedule, floa
     Returns:
         When each starts and ends, and the offset in seconds; 0 where none is sooner than all at once.
     """
-    feed = resources.feed
-    order = sorted(jobs, key=lambda job: -job.samples * max(job.step_s + feed.taking_s, feed.wall_s))
+    loader = resources.loader
+    order = sorted(jobs, key=lambda job: -job.samples * max(job.step_s + loader.taking_s, loader.wall_s))
     alone_s = in_turn(order[:1], resources).makespan_s
     tried = [
         (
-            listed(order, resources, shared=False, apart_s=max(feed.serve_s, share * alone_s)),
+            listed(order, resources, shared=False, apart_s=max(loader.serve_s, share * alone_s)),
             share * alone_s,
         )
         for share in OFFSETS
@@ -257,26 +270,26 @@ def soonest_s(jobs: Sequence[Job], resources: Resources) -> float:
         jobs: The trials.
         resources: What they have; nothing runs yet.
     """
-    feed = resources.feed
-    warm = Resources(replace(feed, disk=None, fill_s=0.0), resources.cores)
+    loader = resources.loader
+    warm = Resources(replace(loader, disk=None, fill_s=0.0), resources.cores)
     running = [replace(job, start_s=0.0, start_cpu_s=0.0) for job in jobs]
     alone = {job.name: listed([job], warm).makespan_s for job in running}
-    cpu_s = max(job.samples for job in jobs) * feed.cpu_s + sum(
-        job.samples * (job.cpu_s + feed.taking_s) + min(job.start_cpu_s, job.start_s) for job in jobs
+    cpu_s = max(job.samples for job in jobs) * loader.cpu_s + sum(
+        job.samples * (job.cpu_s + loader.taking_s) + min(job.start_cpu_s, job.start_s) for job in jobs
     )
-    room = resources.memory_bytes - feed.memory_bytes
+    room = resources.memory_bytes - loader.memory_bytes
     area_s = sum(alone[job.name] * min(job.memory_bytes, room) for job in jobs) / room if room > 0 else 0.0
     # together they may have been seen to go faster than their costs say
-    drag = min(1.0, feed.drag)
-    longest_s = first_batch_s(jobs, feed) + drag * max(alone.values())
+    drag = min(1.0, loader.drag)
+    longest_s = first_batch_s(jobs, loader) + drag * max(alone.values())
     return max(longest_s, drag * cpu_s / resources.cores, drag * area_s if math.isfinite(room) else 0.0)
 
 
-def first_batch_s(jobs: Sequence[Job], feed: LoaderCost) -> float:
+def first_batch_s(jobs: Sequence[Job], loader: LoaderCost) -> float:
     """Return the seconds before which no trial has a batch of one stream, whichever is the first."""
     # without epochs to wait for, one that starts later may be there before the loader is
-    waits = feed.epoch_samples or len(jobs) == 1
-    return min(job.start_s for job in jobs) + (feed.fill_s if waits else 0.0)
+    waits = loader.epoch_samples or len(jobs) == 1
+    return min(job.start_s for job in jobs) + (loader.fill_s if waits else 0.0)
 
 
 def left_after(resources: Resources, seconds: float) -> dict[str, float]:
@@ -312,19 +325,18 @@ def within(
         The list of those that are done in time, and the seconds from now at which each of the others would be done if
         it were added to them.
     """
-    feed, late = resources.feed, listed([], resources).ends_s
-    taken: list[Job] = []
-    left: dict[str, float] = {}
+    loader, anyhow_s = resources.loader, listed([], resources).ends_s
+    rough = max(1, rounds // ROUGH)
+    taken, late = list[Job](), dict[str, float]()
     for job in sorted(
-        jobs, key=lambda job: job.samples * max(job.step_s + feed.taking_s, feed.wall_s, job.cpu_s)
+        jobs, key=lambda job: job.samples * max(job.step_s + loader.taking_s, loader.wall_s, job.cpu_s)
     ):
-        ends = annealed([*taken, job], resources, rounds=max(1, rounds // 20)).schedule.ends_s
-        if all(end_s <= max(limit_s, late.get(name, 0.0)) for name, end_s in ends.items()):
+        tried = annealed([*taken, job], resources, rounds=rough).schedule
+        if tried.in_time(limit_s, anyhow_s):
             taken.append(job)
         else:
-            left[job.name] = ends[job.name]
-    wanted = [job for job in jobs if job in taken]
-    found = annealed(wanted, resources, rounds=rounds)
-    if any(end_s > max(limit_s, late.get(name, 0.0)) for name, end_s in found.schedule.ends_s.items()):
-        found = annealed(taken, resources, rounds=max(1, rounds // 20))  # the list by which they were taken
-    return found, left
+            late[job.name] = tried.ends_s[job.name]
+    found = annealed([job for job in jobs if job in taken], resources, rounds=rounds)
+    if not found.schedule.in_time(limit_s, anyhow_s):
+        found = annealed(taken, resources, rounds=rough)  # the list by which they were taken
+    return found, late

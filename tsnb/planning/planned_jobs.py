@@ -11,7 +11,7 @@ from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
 from tsnb.stalling import LoaderContention, Stalls
 
-__all__ = ["LEAST_OFF", "dragged", "feeds", "jobs_of", "makespan_off"]
+__all__ = ["LEAST_OFF", "dragged", "jobs_of", "loader_costs", "makespan_off"]
 
 LEAST_OFF = 0.08
 """No forecast is closer than this: with it the intervals of forty runs held four times in five (docs/before.md)."""
@@ -65,7 +65,7 @@ def makespan_off(
     return math.hypot(LEAST_OFF, loader_off, max(theirs, least))
 
 
-def feeds(
+def loader_costs(
     told: Stalls, held_up: LoaderContention, epoch_samples: float, page_cache_bytes: float
 ) -> tuple[LoaderCost, LoaderCost]:
     """Return what a loader of one's own costs, and the shared one: both are served, each on a stream.

@@ -19,7 +19,7 @@ from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.conducting import Started, conduct, end_of
 from tsnb.planning.oversize import oversized
-from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
+from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
 from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
@@ -356,7 +356,7 @@ def plan(
         steadied(measured, offs), {device: rooms.get(device, math.inf) for device in there}
     )
     fewest = [next(iter(each.values())) for each in measured.values()]
-    own, one = feeds(told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in fewest))
+    own, one = loader_costs(told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in fewest))
     one = dragged(one, fewest, next(iter(profiles.values())), told)
     resources = Resources(one, told.cores if cores is None else cores, memory_bytes)
     together_off = max(found.off for found in profiles.values())
@@ -401,10 +401,10 @@ def _free_bytes() -> float:
 
 def _limit(jobs: list[Job], resources: Resources) -> str:
     """Return what all of them on one stream cannot go past."""
-    feed, slowest = resources.feed, max(jobs, key=lambda job: job.step_s)
+    loader, slowest = resources.loader, max(jobs, key=lambda job: job.step_s)
     bounds = {
-        slowest.name: slowest.step_s + feed.taking_s,
-        "loader": feed.wall_s,
-        "cores": (feed.cpu_s + sum(job.cpu_s + feed.taking_s for job in jobs)) / resources.cores,
+        slowest.name: slowest.step_s + loader.taking_s,
+        "loader": loader.wall_s,
+        "cores": (loader.cpu_s + sum(job.cpu_s + loader.taking_s for job in jobs)) / resources.cores,
     }
     return max(bounds, key=bounds.__getitem__)

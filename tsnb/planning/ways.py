@@ -101,7 +101,7 @@ def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> l
     """
     # these ways are played as if all fitted the memory: of each is said whether it does
     private = Resources(own, resources.cores)
-    stream = replace(private, feed=resources.feed)
+    stream = replace(private, loader=resources.loader)
 
     def way(
         what: str, has: Resources, at_once: int, play: Callable[[Sequence[Job], Resources], Schedule]
@@ -110,7 +110,7 @@ def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> l
         mine = with_strategies(jobs, suited)
         sizes = [job.memory_bytes for job in mine]
         loaders = at_once if what in PRIVATE else 1
-        used = (max(sizes) if at_once == 1 else sum(sizes)) + loaders * has.feed.memory_bytes
+        used = (max(sizes) if at_once == 1 else sum(sizes)) + loaders * has.loader.memory_bytes
         fits = used <= resources.memory_bytes and (at_once == 1 or fit_devices(mine))
         return Foretold(what, play(mine, has), off, tuple(suited), at_once, fits, suited)
 
@@ -120,7 +120,7 @@ def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> l
     together = way(TOGETHER, stream, len(jobs), listed)
     best, strategies = soonest(jobs, resources)
     largest = max(job.memory_bytes for job in with_strategies(jobs, strategies))
-    fits = largest + resources.feed.memory_bytes <= resources.memory_bytes
+    fits = largest + resources.loader.memory_bytes <= resources.memory_bytes
     lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, fits, strategies)
     return [turns, each, *([later] if len(jobs) > 1 else []), together, lists]
 

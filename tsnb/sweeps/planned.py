@@ -300,15 +300,15 @@ class PlannedPlaces(Places):
 
     def _leavers(self) -> list[Leaver] | None:
         """Return when those that run end: as is seen of them, else as the plan has it, which may be a third off."""
-        found, feed, now_s = self._found, self._conditions.resources.feed, self._clock()
-        if found is None or not feed.epoch_samples:
+        found, loader, now_s = self._found, self._conditions.resources.loader, self._clock()
+        if found is None or not loader.epoch_samples:
             return None
         running = self._running(now_s)
         ends_s = self.foresight.ends_s if self.foresight else {}
-        least_s = {job.name: job.samples * max(job.step_s, feed.wall_s) for job in running}
+        least_s = {job.name: job.samples * max(job.step_s, loader.wall_s) for job in running}
         left_s = {name: max(ends_s.get(name, math.inf) - now_s, each_s) for name, each_s in least_s.items()}
         left_s |= dict(self._left_s())
-        leavers = [Leaver(job.name, left_s[job.name], job.samples / feed.epoch_samples) for job in running]
+        leavers = [Leaver(job.name, left_s[job.name], job.samples / loader.epoch_samples) for job in running]
         over = max(0, len(leavers) - len(self._early) - found.at_once)  # the list has fewer at once than run
         return sorted(leavers, key=lambda leaver: leaver.left_s)[over:]
 
