@@ -44,7 +44,6 @@ from tsnb.producer import serve
 from tsnb.stalling import asked
 from tsnb.stalling.measuring import length_of
 from tsnb.stalling.random_numbers import undisturbed
-from tsnb.telemetry.readings import StreamReading
 from tsnb.words import html_table, marked_html, short_number, size_text, text_table
 
 __all__ = ["Fitting", "place"]
@@ -240,19 +239,19 @@ def place(
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):
-        room = _Room(Meter(stream))
+        meter, free = Meter(stream), _FreeMemory()
         seen = in_waves(
             starts,
-            room.look,
+            meter.look,
             threads=threads,
             memory_bytes=0.0,
             patient=True,
             least_s=seconds,
-            note=room.note,
+            note=free.note,
         )
-        each_epoch = samples or room.meter.batch_samples(seen.values()) * (length_of(loader) or 1)
+        each_epoch = samples or meter.batch_samples(seen.values()) * (length_of(loader) or 1)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
-        limit = min(room.bytes, given)
+        limit = min(free.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
         for each in several:
             measured(each.known_as, peaks[each.name])
@@ -268,13 +267,13 @@ def place(
         runs = [
             run
             for names in groups(list(by_name), peaks, limit, by_name)
-            for run in co_runs({name: starts[name] for name in names}, room.meter.look, threads, seconds)
+            for run in co_runs({name: starts[name] for name in names}, meter.look, threads, seconds)
         ]
     several_off = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
     off = makespan_off(list(by_name.values()), several_off, LOADER_OFF)
-    resources = Resources(room.meter.cost(), available_cores(), limit, at_once(runs, alone))
+    resources = Resources(meter.cost(), available_cores(), limit, at_once(runs, alone))
     found = annealed(list(by_name.values()), resources)
-    where = room.where if room.bytes <= given else "that you gave"
+    where = free.where if free.bytes <= given else "that you gave"
     offs = {name: each.per_s[1] for name, each in seen.items()}
     rows = placed(several, found, peaks, alone, runs, offs, limit, by_name)
     each_has = dict.fromkeys(found.order, Strategy(threads))
@@ -284,21 +283,12 @@ def place(
     return Fitting(rows, tuple(runs), way, limit, where, text, tuple(several), loader, by_name, advice)
 
 
-class _Room:
-    """What is free for trials: looked at while they run, what they hold themselves added.
+class _FreeMemory:
+    """What is free for trials: looked at while they run, what they hold themselves added."""
 
-    Args:
-        meter: Of the stream.
-    """
-
-    def __init__(self, meter: Meter) -> None:
-        self.meter = meter
+    def __init__(self) -> None:
         self.where = "that is free"
         self._seen: list[float] = []
-
-    def look(self) -> StreamReading:
-        """Return a reading of the stream."""
-        return self.meter.look()
 
     def note(self, trials: Sequence[Profiled]) -> None:
         """Note what is free now."""
