@@ -139,17 +139,7 @@ def costs_on(
         each: max((mine[each].off for mine in costs.values() if each in mine), default=UNSEEN_OFF)
         for each in names
     }
-    offs |= {each: offs[twin.of] for each, twin in twins.items()}
-    unsure |= {
-        each: f"{each} is taken to cost what {twin.of} does"
-        for each, twin in twins.items()
-        if twin.of in unsure
-    }
-    for each, twin in twins.items():
-        of = jobs[twin.of]
-        jobs[each] = {
-            way: replace(job, name=each, samples=job.samples * twin.times) for way, job in of.items()
-        }
+    _add_twins(twins, jobs, offs, unsure)
     off = makespan_off([next(iter(each.values())) for each in jobs.values()], offs, LOADER_OFF)
     return ServedCosts(
         name,
@@ -160,6 +150,23 @@ def costs_on(
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
         rooms,
     )
+
+
+def _add_twins(
+    twins: Mapping[str, Twin],
+    jobs: dict[str, dict[Strategy, Job]],
+    offs: dict[str, float],
+    unsure: dict[str, str],
+) -> None:
+    """Add trials that were not profiled: each costs what its twin does, and is as sure."""
+    for name, twin in twins.items():
+        offs[name] = offs[twin.of]
+        if twin.of in unsure:
+            unsure[name] = f"{name} is taken to cost what {twin.of} does"
+        jobs[name] = {
+            strategy: replace(job, name=name, samples=job.samples * twin.times)
+            for strategy, job in jobs[twin.of].items()
+        }
 
 
 def _seen(
