@@ -56,6 +56,26 @@ def test_every_test_that_a_document_names_exists(document: Path) -> None:
     assert not missing_tests(document.read_text(encoding="utf-8"))
 
 
+def test_a_package_names_all_its_modules() -> None:
+    """Where a package's docstring has a table of its modules, none is missing there, and none has gone."""
+    wrong = {}
+    for package in sorted((ROOT / "tsnb").rglob("__init__.py")):
+        rows = (ast.get_docstring(ast.parse(package.read_text(encoding="utf-8"))) or "").splitlines()
+        if not any(row.startswith("| module |") for row in rows):
+            continue
+        first = [row.split("|")[1] for row in rows if row.startswith("| `")]
+        named = {
+            name.split(".")[0].rstrip("/") for cell in first for name in re.findall(r"`([\w./]+)`", cell)
+        }
+        folder = package.parent
+        there = {path.stem for path in folder.glob("*.py")} - {"__init__"}
+        there |= {path.parent.name for path in folder.glob("*/__init__.py")}
+        gone = {name for name in named - there if not (folder / name).is_dir()}
+        if there - named or gone:
+            wrong[folder.relative_to(ROOT).as_posix()] = sorted(there - named), sorted(gone)
+    assert not wrong, f"missing, and gone: {wrong}"
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_links_to_files_lead_somewhere(document: Path) -> None:
     """Relative links and pictures point to files that are committed."""

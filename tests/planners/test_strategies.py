@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.scheduling import annealed, listed, within
 from tsnb.planners.strategies import (
     LESS,
@@ -60,9 +60,9 @@ def uneven(seed: int) -> Jobs:
 def test_a_list_gives_more_threads_to_whom_sets_the_pace() -> None:
     """Cores to spare: the slow one has two, the fast one that would gain nothing for all has one."""
     one = [job("fast", 0.2), job("slow", 2.0)]
-    found = soonest(threaded({1: one, 2: sped(one, 1.9)}), FREE, 8)
+    found = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 8))
     assert found.threads == {"fast": 1, "slow": 2}
-    assert found.listed.schedule.makespan_s < 0.6 * annealed(one, FREE, 8).schedule.makespan_s
+    assert found.listed.schedule.makespan_s < 0.6 * annealed(one, Resources(FREE, 8)).schedule.makespan_s
     assert set(found.listed.order) == {"fast", "slow"}
 
 
@@ -71,20 +71,21 @@ def test_what_is_not_worth_it_gives_none(by: float) -> None:
     """A tie, a gain within the margin (what a measurement is off), a loss; and where no core is left."""
     one = [job("a", 1.0), job("b", 2.0), job("c", 0.5)]
     for cores in (8, 1):
-        found = soonest(threaded({1: one, 2: sped(one, by)}), FREE, cores)
+        found = soonest(threaded({1: one, 2: sped(one, by)}), Resources(FREE, cores))
         assert set(found.threads.values()) == {1}
-        assert found.listed == annealed(one, FREE, cores)
-    crowded = soonest(threaded({1: one, 2: sped(one, 1.9)}), FREE, 1)
+        assert found.listed == annealed(one, Resources(FREE, cores))
+    crowded = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 1))
     assert set(crowded.threads.values()) == {1}
-    assert soonest(threaded({2: one}), FREE, 8).threads == {"a": 2, "b": 2, "c": 2}, "one number is no choice"
+    twos = soonest(threaded({2: one}), Resources(FREE, 8)).threads
+    assert twos == {"a": 2, "b": 2, "c": 2}, "one number is no choice"
 
 
 def test_memory_for_one_at_a_time_gives_each_all_cores() -> None:
     """All together have a core each; one after the other each gains by two."""
     one = [job("a", memory=4.0), job("b", memory=4.0)]
     jobs = threaded({1: one, 2: sped(one, 1.9)})
-    assert set(soonest(jobs, FREE, 2).threads.values()) == {1}
-    found = soonest(jobs, FREE, 2, memory_bytes=5.0)
+    assert set(soonest(jobs, Resources(FREE, 2)).threads.values()) == {1}
+    found = soonest(jobs, Resources(FREE, 2, 5.0))
     assert found.threads == {"a": 2, "b": 2}
     each_s = 10_000 * (0.0001 + 1.05 * 0.001) / 2  # the loader and its own CPU time, on two cores
     assert sorted(found.listed.schedule.ends_s.values()) == pytest.approx([each_s, 2 * each_s])
@@ -95,31 +96,26 @@ def test_those_that_run_keep_their_cores() -> None:
     one = [job("next", 1.0)]
     going = [Job("going", 20_000, 0.001, 0.0019, 1.0)]
     jobs = threaded({1: one, 2: sped(one, 1.9)})
-    assert soonest(jobs, FREE, 2, running=going).threads == {"next": 1}
-    assert soonest(jobs, FREE, 2).threads == {"next": 2}
+    assert soonest(jobs, Resources(FREE, 2, running=going)).threads == {"next": 1}
+    assert soonest(jobs, Resources(FREE, 2)).threads == {"next": 2}
 
 
 @pytest.mark.parametrize(("seed", "memory"), [(0, 4.0), (1, 4.0), (2, 3.0)])
 def test_the_choice_is_near_the_best_of_all(seed: int, memory: float) -> None:
     """Five unequal trials that gain unequally: near the best of all numbers, each with its list."""
-    jobs = uneven(seed)
+    jobs, resources = uneven(seed), Resources(FREE, 3, memory)
 
     def ends_s(threads: Mapping[str, int]) -> float:
         mine = [jobs[name][Strategy(number)] for name, number in threads.items()]
-        return annealed(mine, FREE, 3, memory_bytes=memory, rounds=150).schedule.makespan_s
+        return annealed(mine, resources, rounds=150).schedule.makespan_s
 
     every = [dict(zip(jobs, numbers, strict=True)) for numbers in itertools.product((1, 2), repeat=5)]
     best_s = min(map(ends_s, every))
-    found = soonest(jobs, FREE, 3, memory_bytes=memory, rounds=200)
+    found = soonest(jobs, resources, rounds=200)
     assert found.listed.schedule.makespan_s <= 1.04 * best_s
     mine = {each.name: each for each in with_strategies(jobs, found.strategies)}
-    played = listed(
-        [mine[name] for name in found.listed.order],
-        FREE,
-        3,
-        at_once=found.listed.at_once,
-        memory_bytes=memory,
-    )
+    order = [mine[name] for name in found.listed.order]
+    played = listed(order, replace(resources, at_once=found.listed.at_once))
     assert played == found.listed.schedule, "the list is of those numbers"
 
 
@@ -127,14 +123,14 @@ def test_more_are_done_in_time_with_more_threads() -> None:
     """One of them does not end in time with one thread: it has two. With time for all, nobody has more than one."""
     one = [job("short", 0.5), job("long", 2.0, 20_000)]
     jobs = threaded({1: one, 2: sped(one, 1.9)})
-    assert within(one, FREE, 8, 30.0)[0].order == ("short",)
-    found, late = most_within(jobs, FREE, 8, 30.0)
+    assert within(one, Resources(FREE, 8), 30.0)[0].order == ("short",)
+    found, late = most_within(jobs, Resources(FREE, 8), 30.0)
     assert set(found.listed.order) == {"short", "long"} and not late
     assert found.threads["long"] == 2
     assert max(found.listed.schedule.ends_s.values()) <= 30.0
-    none, late = most_within(jobs, FREE, 8, 0.1)
+    none, late = most_within(jobs, Resources(FREE, 8), 0.1)
     assert none.listed.order == () and set(late) == {"short", "long"}
-    tied, _ = most_within(threaded({1: one, 2: sped(one, 1.01)}), FREE, 8, math.inf)
+    tied, _ = most_within(threaded({1: one, 2: sped(one, 1.01)}), Resources(FREE, 8), math.inf)
     assert set(tied.threads.values()) == {1}
 
 
@@ -143,12 +139,12 @@ def test_a_trial_without_time_takes_no_threads_from_the_others() -> None:
     one = [job("short", 0.5), job("long", 1.0), job("endless", 8.0, 1e7)]
     two = [*sped(one[:1], 1.0, 2.5), *sped(one[1:], 1.9)]
     jobs = threaded({1: one, 2: two})
-    assert soonest(jobs, FREE, 2).threads == {"short": 1, "long": 1, "endless": 2}
-    assert all(len(within(mine, FREE, 2, 9.0)[1]) == 2 for mine in (one, two)), (
+    assert soonest(jobs, Resources(FREE, 2)).threads == {"short": 1, "long": 1, "endless": 2}
+    assert all(len(within(mine, Resources(FREE, 2), 9.0)[1]) == 2 for mine in (one, two)), (
         "one of them, if both have as many"
     )
     for limit_s in (9.0, 60.0):
-        found, late = most_within(jobs, FREE, 2, limit_s)
+        found, late = most_within(jobs, Resources(FREE, 2), limit_s)
         assert set(late) == {"endless"} and found.threads == {"short": 1, "long": 2, "endless": 1}
         assert max(found.listed.schedule.ends_s.values()) < 9.0
 
@@ -158,8 +154,8 @@ def test_a_list_that_is_hardly_better_gives_no_more_threads(seed: int, cores: in
     """Against the best list of the fewest threads, not against the one in whose order the numbers were looked for."""
     jobs = uneven(seed)
     few = [each[Strategy(1)] for each in jobs.values()]
-    few_s = annealed(few, FREE, cores, memory_bytes=4.0, rounds=300).schedule.makespan_s
-    found = soonest(jobs, FREE, cores, memory_bytes=4.0, rounds=300)
+    few_s = annealed(few, Resources(FREE, cores, 4.0), rounds=300).schedule.makespan_s
+    found = soonest(jobs, Resources(FREE, cores, 4.0), rounds=300)
     assert set(found.threads.values()) == {1} or found.listed.schedule.makespan_s < few_s * (1 - WORTH)
 
 
@@ -167,10 +163,11 @@ def test_a_list_that_is_hardly_better_gives_no_more_threads(seed: int, cores: in
 def test_the_numbers_are_those_of_the_places_that_are_left(seed: int, threads: list[int]) -> None:
     """Beside a trial that runs, with two more places: who gains is not who gains where all could run at once."""
     going = [Job("going", 1e5, 0.001, 0.0019, 1.0)]
-    found = soonest(uneven(seed), FREE, 3, rounds=200, running=going, most=3)
+    found = soonest(uneven(seed), Resources(FREE, 3, at_once=3, running=going), rounds=200)
     assert list(found.threads.values()) == threads
     one = [job("a"), job("b")]
-    assert set(soonest(threaded({1: one, 2: sped(one, 1.9)}), FREE, 2, most=1).threads.values()) == {2}
+    in_turn = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 2, at_once=1))
+    assert set(in_turn.threads.values()) == {2}
 
 
 def test_many_trials_are_planned_in_a_few_seconds() -> None:
@@ -179,7 +176,7 @@ def test_many_trials_are_planned_in_a_few_seconds() -> None:
     one = [job(f"t{i}", luck.uniform(0.2, 4.0), luck.choice((2e4, 1e5))) for i in range(64)]
     for memory in (8.0, math.inf):
         began_s = time.process_time()
-        found = soonest(threaded({1: one, 2: sped(one, 1.8)}), FREE, 4, memory_bytes=memory, rounds=200)
+        found = soonest(threaded({1: one, 2: sped(one, 1.8)}), Resources(FREE, 4, memory), rounds=200)
         assert len(found.threads) == 64 and time.process_time() - began_s < 30
 
 
@@ -219,7 +216,7 @@ def spilled(jobs: Sequence[Job], slower: float = 1.8, memory: float = 0.4) -> Jo
 def test_one_that_does_not_fit_has_the_strategy_that_does() -> None:
     """However slow that is; the others keep what is preferred. Where nothing fits it is the smallest."""
     jobs = spilled([job("small"), job("large", memory=8.0)], slower=9.0)
-    found = soonest(fitting(jobs, 5.0), FREE, 8, memory_bytes=5.0)
+    found = soonest(fitting(jobs, 5.0), Resources(FREE, 8, 5.0))
     assert found.strategies == {"small": PLAIN, "large": SPILLED}
     assert fitting(jobs, 100.0) == jobs
     assert list(fitting(jobs, 1.0)["large"]) == [SPILLED]
@@ -236,12 +233,12 @@ def test_one_that_does_not_fit_has_the_strategy_that_does() -> None:
 def test_a_trial_is_spilled_where_more_at_once_are_done_sooner() -> None:
     """Two that wait as for a GPU, and fit together only if one is smaller; not if that is slower than one by one."""
     waiting = [Job(name, 10_000, 1e-3, 1e-5, 4.0) for name in "ab"]
-    with_two = soonest(fitting(spilled(waiting, 1.3), 6.0), FREE, 8, memory_bytes=6.0)
+    with_two = soonest(fitting(spilled(waiting, 1.3), 6.0), Resources(FREE, 8, 6.0))
     assert set(with_two.strategies.values()) == {PLAIN, SPILLED}
-    in_turn_s = annealed(waiting, FREE, 8, memory_bytes=6.0).schedule.makespan_s
+    in_turn_s = annealed(waiting, Resources(FREE, 8, 6.0)).schedule.makespan_s
     assert with_two.listed.schedule.makespan_s < in_turn_s * (1 - WORTH)
     for jobs, memory in ((spilled(waiting, 2.5), 6.0), (spilled(waiting, 1.3), 9.0)):
-        found = soonest(fitting(jobs, memory), FREE, 8, memory_bytes=memory)
+        found = soonest(fitting(jobs, memory), Resources(FREE, 8, memory))
         assert set(found.strategies.values()) == {PLAIN}, "slower than one by one; or both fit as they are"
 
 
@@ -249,9 +246,9 @@ def test_more_are_done_in_time_with_what_is_smaller() -> None:
     """One by one only one has time; with one of them spilled both have."""
     waiting = [Job(name, 10_000, 1e-3, 1e-5, 4.0) for name in "ab"]
     jobs = fitting(spilled(waiting, 1.3), 6.0)
-    found, late = most_within(jobs, FREE, 8, 15.0, memory_bytes=6.0)
+    found, late = most_within(jobs, Resources(FREE, 8, 6.0), 15.0)
     assert not late and SPILLED in found.strategies.values()
-    assert most_within(by_trial({PLAIN: waiting}), FREE, 8, 15.0, memory_bytes=6.0)[1]
+    assert most_within(by_trial({PLAIN: waiting}), Resources(FREE, 8, 6.0), 15.0)[1]
 
 
 def test_what_is_smaller_is_kept_and_no_faster_by_noise() -> None:

@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 
 from tsnb.errors import TsnbError
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planning import result
 from tsnb.planning.oversize import died, oversized, way_out
@@ -47,7 +47,7 @@ def test_a_plan_with_a_trial_that_fits_nowhere_lets_it_run_alone() -> None:
     """No way fits, and it is not said that one does; nothing runs beside it."""
     jobs = [Job("huge", 1e4, 1e-3, 1e-3, 9.0), Job("small", 1e4, 1e-3, 1e-3, 1.0)]
     alike = by_trial({Strategy(): jobs})
-    ways = foretold(alike, FEED, FEED, 8, 4.0, 0.1)
+    ways = foretold(alike, FEED, Resources(FEED, 8, 4.0), 0.1)
     assert not any(way.fits for way in ways)
     found = chosen(ways)
     assert found.way in {IN_TURN, LISTED} and "not enough memory" not in why(ways, found, "cores")
@@ -56,8 +56,8 @@ def test_a_plan_with_a_trial_that_fits_nowhere_lets_it_run_alone() -> None:
         schedule.ends_s["huge"] <= schedule.starts_s["small"]
         or schedule.ends_s["small"] <= schedule.starts_s["huge"]
     )
-    assert all(way.fits for way in foretold(alike, FEED, FEED, 8, 20.0, 0.1))
-    by_turns = {way.way: way.fits for way in foretold(alike, FEED, FEED, 8, 9.5, 0.1)}
+    assert all(way.fits for way in foretold(alike, FEED, Resources(FEED, 8, 20.0), 0.1))
+    by_turns = {way.way: way.fits for way in foretold(alike, FEED, Resources(FEED, 8, 9.5), 0.1)}
     assert by_turns == {IN_TURN: True, APART: False, STAGGERED: False, TOGETHER: False, LISTED: True}
 
 

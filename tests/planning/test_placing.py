@@ -15,7 +15,7 @@ import pytest
 
 from tests.system.scripts import Script, scripts
 from tsnb.machine.processes import held
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.scheduling import annealed
 from tsnb.planning.co_runs import CoRun, at_once, gpu_advice, groups
 from tsnb.planning.places import PlacedTrial, placed, said
@@ -65,7 +65,7 @@ def rows_of(
             replace(job, device="cuda:0", device_room_bytes=10 * GIB, device_bytes=gpu[job.name])
             for job in jobs
         ]
-    found = annealed(jobs, feed, 4, memory_bytes=memory, most=most)
+    found = annealed(jobs, Resources(feed, 4, memory, at_once=most))
     way = Foretold(LISTED, found.schedule, 0.1, found.order, found.at_once)
     runs = [CoRun(("a", "b"), {"a": 90.0, "b": 90.0}, 2.0)]
     by_name = {job.name: job for job in jobs}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tsnb.planners.fluid import LoaderCost
+from tsnb.planners.fluid import LoaderCost, Resources
 from tsnb.planners.strategies import Strategy, soonest
 from tsnb.planning.served import _jobs
 from tsnb.planning.trial_costs import Cost
 
 ONE, TWO = Cost(0.004, 0.004, 1.0, 3.0, 20, 0.1, 2.0), Cost(0.002, 0.004, 1.0, 1.0, 20, 0.1, 1.0)
 TYPICAL = Cost(0.003, 0.003, 2.0, 2.0, 1, 1.0, 1.5)
+RESOURCES = Resources(LoaderCost(1e-4, 1e-4, 0.0), 8)
 
 
 NUMBERS = ONE_THREAD, TWO_THREADS = Strategy(1, (("threads", 1),)), Strategy(2, (("threads", 2),))
@@ -40,7 +41,7 @@ def test_what_a_trial_takes_of_a_gpu_is_in_the_plan() -> None:
         ("cuda:0", 6e9, 1e10)
     }
     assert {(each.start_s, each.start_cpu_s) for each in mine} == {(2.0, 1.5)}
-    assert soonest(jobs, LoaderCost(1e-4, 1e-4, 0.0), 8).listed.schedule.makespan_s > 1e5 * 0.004 * 1.9
+    assert soonest(jobs, RESOURCES).listed.schedule.makespan_s > 1e5 * 0.004 * 1.9
 
 
 def test_one_that_lacks_a_strategy_is_not_run_with_it() -> None:
@@ -63,5 +64,5 @@ def test_one_that_lacks_a_strategy_is_not_run_with_it() -> None:
         "d": (TWO_THREADS,),
     }
     assert jobs["c"][ONE_THREAD].step_s == TYPICAL.step_s
-    found = soonest(jobs, LoaderCost(1e-4, 1e-4, 0.0), 8)
+    found = soonest(jobs, RESOURCES)
     assert {name: found.threads[name] for name in "bcd"} == {"b": 1, "c": 1, "d": 2}

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, by_trial
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost
@@ -33,7 +33,7 @@ def job(name: str, ms: float, samples: float = 10_000, memory: float = 1.0) -> J
 def test_equal_trials_go_on_one_stream() -> None:
     """One loader is paid for once; the simplest of equally good ways is taken."""
     jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
-    ways = foretold(threaded({1: jobs}), PLAIN, SERVED, 2, math.inf, 0.1)
+    ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2), 0.1)
     found = chosen(ways)
     assert found.way == TOGETHER and [way.way for way in ways] == [
         IN_TURN,
@@ -52,7 +52,7 @@ def test_equal_trials_go_on_one_stream() -> None:
 def test_what_does_not_fit_is_not_chosen_and_that_is_said() -> None:
     """Memory for two of three: a list, two at once."""
     jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
-    ways = foretold(threaded({1: jobs}), PLAIN, SERVED, 2, 2.0, 0.1)
+    ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2, 2.0), 0.1)
     found = chosen(ways)
     assert found.way == LISTED and "not enough memory" in why(ways, found, "cores")
     for now_s in found.schedule.starts_s.values():
@@ -64,7 +64,7 @@ def test_a_slow_trial_that_would_hold_the_others_up_is_kept_apart() -> None:
     """With cores to spare and a cheap loader, a loader each or a list beats one stream; the best way is taken."""
     cheap = LoaderCost(0.0001, 0.0001, 0.0)
     jobs = [job("fast", 0.2, 50_000), job("slow", 5.0, 1_000)]
-    ways = foretold(threaded({1: jobs}), cheap, cheap, 16, math.inf, 0.05)
+    ways = foretold(threaded({1: jobs}), cheap, Resources(cheap, 16), 0.05)
     found = chosen(ways)
     assert found.makespan_s <= 1.03 * min(way.makespan_s for way in ways)
     together = next(way for way in ways if way.way == TOGETHER)
@@ -76,17 +76,17 @@ def test_a_trial_has_more_threads_where_that_ends_all_of_them_sooner() -> None:
     feed = LoaderCost(0.0001, 0.0001, 0.0)
     one = [job("fast", 0.2), job("slow", 2.0)]
     two = [Job("fast", 10_000, 0.2e-3, 0.3e-3, 1.0), Job("slow", 10_000, 1.1e-3, 2.2e-3, 1.0)]
-    found = {way.way: way for way in foretold(threaded({1: one, 2: two}), feed, feed, 16, math.inf, 0.05)}
+    found = {way.way: way for way in foretold(threaded({1: one, 2: two}), feed, Resources(feed, 16), 0.05)}
     for what in (TOGETHER, IN_TURN, LISTED, APART):
         assert found[what].threads == {"fast": 1, "slow": 2}
     quicker = [Job("fast", 10_000, 0.199e-3, 0.199e-3, 1.0), two[1]]  # by what a measurement is off
-    for way in foretold(threaded({1: one, 2: quicker}), feed, feed, 2, math.inf, 0.05):
+    for way in foretold(threaded({1: one, 2: quicker}), feed, Resources(feed, 2), 0.05):
         assert way.threads["fast"] == 1, way.way
-    few = {way.way: way for way in foretold(threaded({1: one}), feed, feed, 16, math.inf, 0.05)}
+    few = {way.way: way for way in foretold(threaded({1: one}), feed, Resources(feed, 16), 0.05)}
     assert found[TOGETHER].makespan_s < 0.6 * few[TOGETHER].makespan_s
     said = why(list(found.values()), found[TOGETHER], "cores")
     assert "all at once on one stream (1 thread, slow 2)" in said
-    crowded = {way.way: way for way in foretold(threaded({1: one, 2: two}), feed, feed, 1, math.inf, 0.05)}
+    crowded = {way.way: way for way in foretold(threaded({1: one, 2: two}), feed, Resources(feed, 1), 0.05)}
     assert all(set(way.threads.values()) == {1} for way in crowded.values())
 
 
@@ -121,7 +121,7 @@ def test_times_are_read_at_a_glance(seconds: float, text: str) -> None:
 def test_a_way_that_takes_as_long_as_the_chosen_one_is_no_comparison() -> None:
     """All at once is the best list here: the words compare it with the others."""
     one = LoaderCost(0.001, 0.001, 0.0)
-    ways = foretold(threaded({1: (job("a", 0.1), job("b", 0.1))}), one, one, 2.0, math.inf, 0.1)
+    ways = foretold(threaded({1: (job("a", 0.1), job("b", 0.1))}), one, Resources(one, 2.0), 0.1)
     found = chosen(ways)
     listed = next(way for way in ways if way.way == LISTED)
     assert found.way == TOGETHER and duration(listed.makespan_s) == duration(found.makespan_s)
@@ -132,7 +132,7 @@ def test_two_ways_that_are_one_schedule_are_not_shown_as_a_choice() -> None:
     """A list of trials that all fit is all at once; one that waits, or one loader more, makes another schedule."""
 
     def twins(jobs: list[Job], memory: float) -> dict[str, str]:
-        ways = foretold(threaded({1: jobs}), PLAIN, SERVED, 2, memory, 0.1)
+        ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2, memory), 0.1)
         return {way.way: same_as(way, ways) for way in ways}
 
     equal = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
@@ -145,7 +145,7 @@ def test_two_ways_that_are_one_schedule_are_not_shown_as_a_choice() -> None:
 def test_a_plan_says_which_ways_are_the_same() -> None:
     """In its table, and as a field for programs; offsets that gain nothing have words of their own."""
     jobs = [job("a", 0.3), job("b", 0.3)]
-    ways = foretold(threaded({1: jobs}), PLAIN, SERVED, 2, math.inf, 0.1)
+    ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2), 0.1)
     costs = {each.name: Cost(0.3e-3, 0.3e-3, 1.0, 0.0, 20, 0.1) for each in jobs}
     plan = Plan(
         tuple(ways),

@@ -26,7 +26,7 @@ from tsnb.experiments.functions import plan_function
 from tsnb.kernels.hub import the_hub
 from tsnb.machine.memory import Free
 from tsnb.planners import timeline
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.scheduling import annealed, fit_devices, left_after, listed, within
 from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planners.timeline import newest
@@ -77,9 +77,7 @@ class World:
         several = {threaded(number): each.values() for number, each in self.threads.items()}
         told = Conditions(
             by_trial(several | more.pop("others", {})),
-            feed,
-            cores,
-            memory,
+            Resources(feed, cores, memory),
             more.pop("off", 0.1),
             more.pop("end_s", float("inf")),
             devices=more.pop("devices", {}),
@@ -111,7 +109,7 @@ class World:
         if not self.running:
             return None
         going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
-        ends = listed([], FEED, self.cores, running=going).ends_s
+        ends = listed([], Resources(FEED, self.cores, running=going)).ends_s
         first = min(ends, key=ends.__getitem__)
         self.go(ends[first])
         self.end(first)
@@ -119,7 +117,7 @@ class World:
 
     def go(self, seconds: float) -> None:
         going = [replace(self.real[name], samples=self.left[name]) for name in self.running]
-        self.left |= left_after(going, FEED, self.cores, seconds)
+        self.left |= left_after(Resources(FEED, self.cores, running=going), seconds)
         self.now_s += seconds
 
     def end(self, name: str) -> None:
@@ -143,7 +141,7 @@ def test_a_plan_that_is_made_anew_forgives_costs_that_were_wrong(seed: int) -> N
     wrong = {
         j.name: replace(j, step_s=j.step_s * (f := luck.uniform(0.7, 1.3)), cpu_s=j.cpu_s * f) for j in jobs
     }
-    ideal_s = annealed(jobs, FEED, 2, memory_bytes=6.0, rounds=400).schedule.makespan_s
+    ideal_s = annealed(jobs, Resources(FEED, 2, 6.0), rounds=400).schedule.makespan_s
     world = World(jobs, believed=wrong)
     assert ideal_s * 0.99 <= world.run() <= ideal_s * 1.1
     assert world.ended.keys() == {j.name for j in jobs} and not world.places.refused
@@ -377,30 +375,31 @@ def test_forecasts_are_stretched_by_how_fast_the_trials_really_go() -> None:
 def test_the_most_trials_are_done_within_a_time(seed: int) -> None:
     """All taken end in time, those that run are not held up past it, and one more at least cannot be added."""
     jobs = mix(seed, 6)
-    all_s = annealed(jobs, FEED, 2, memory_bytes=6.0, rounds=200).schedule.makespan_s
+    all_s = annealed(jobs, Resources(FEED, 2, 6.0), rounds=200).schedule.makespan_s
     going = [replace(jobs[0], name="going", samples=jobs[0].samples / 2)]
-    found, late = within(jobs, FEED, 2, all_s / 2, memory_bytes=6.0, rounds=200, running=going)
-    alone = listed([], FEED, 2, running=going).ends_s["going"]
+    found, late = within(jobs, Resources(FEED, 2, 6.0, running=going), all_s / 2, rounds=200)
+    alone = listed([], Resources(FEED, 2, running=going)).ends_s["going"]
     for name, end_s in found.schedule.ends_s.items():
         assert end_s <= max(all_s / 2, alone if name == "going" else 0.0) * (1 + 1e-9)
     assert sorted([*found.order, *late]) == [f"t{i}" for i in range(6)] and late and found.order
-    every, none = within(jobs, FEED, 2, 10 * all_s, memory_bytes=6.0, rounds=200, running=going)
+    every, none = within(jobs, Resources(FEED, 2, 6.0, running=going), 10 * all_s, rounds=200)
     assert len(every.order) == 6 and not none
 
 
 def test_what_runs_already_takes_places_and_memory() -> None:
     """With what is left to it; a list of none is played too, and time that has passed is taken off."""
     going = [replace(job("going", memory=4.0), samples=5_000)]
-    free = LoaderCost(0.0, 0.0, 0.0)
-    assert listed([], free, 8, running=going).ends_s == pytest.approx({"going": 5.0})
-    found = listed([job("next", memory=4.0)], free, 8, running=going, memory_bytes=6.0)
+    beside = Resources(LoaderCost(0.0, 0.0, 0.0), 8, running=going)
+    assert listed([], beside).ends_s == pytest.approx({"going": 5.0})
+    found = listed([job("next", memory=4.0)], replace(beside, memory_bytes=6.0))
     assert found.starts_s == pytest.approx({"going": 0.0, "next": 5.0})
-    assert listed([job("next")], free, 8, at_once=1, running=going).starts_s["next"] == pytest.approx(5.0)
-    assert annealed([job("next")], free, 8, running=going, most=1).schedule.makespan_s == pytest.approx(15.0)
-    two = [*going, replace(job("slow", 1e3, 2.0), start_s=1.0)]
-    assert left_after(two, free, 8, 1.0) == pytest.approx({"going": 4000.0, "slow": 1000.0})
-    assert left_after(two, free, 8, 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
-    assert left_after(two, free, 8, 100.0) == {"going": 0.0, "slow": 0.0}
+    one = replace(beside, at_once=1)
+    assert listed([job("next")], one).starts_s["next"] == pytest.approx(5.0)
+    assert annealed([job("next")], one).schedule.makespan_s == pytest.approx(15.0)
+    two = replace(beside, running=[*going, replace(job("slow", 1e3, 2.0), start_s=1.0)])
+    assert left_after(two, 1.0) == pytest.approx({"going": 4000.0, "slow": 1000.0})
+    assert left_after(two, 2.0) == pytest.approx({"going": 3500.0, "slow": 500.0})
+    assert left_after(two, 100.0) == {"going": 0.0, "slow": 0.0}
 
 
 def two_threads(jobs: Sequence[Job], by: float = 1.9) -> dict[int, dict[str, Job]]:
@@ -492,7 +491,7 @@ def test_what_does_not_fit_is_started_with_the_value_with_which_it_does() -> Non
     plain, small = (Strategy(1, (("threads", 1), ("limit", limit))) for limit in (None, "2GiB"))
     jobs = [job("small", 1e5, memory=1.0), job("large", 1e5, memory=9.0)]
     spilled = [replace(each, step_s=each.step_s * 4, memory_bytes=each.memory_bytes * 0.5) for each in jobs]
-    told = Conditions(by_trial({plain: jobs, small: spilled}), FEED, 2.0, 6.0, 0.1)
+    told = Conditions(by_trial({plain: jobs, small: spilled}), Resources(FEED, 2.0, 6.0), 0.1)
     places = PlannedPlaces(2, told, clock=lambda: 0.0, taken=dict)
     places.add(["small", "large"])
     places.start()
@@ -626,7 +625,7 @@ def test_a_sweep_is_planned_for_what_is_free_while_trials_run(
     monkeypatch.setattr(forecast, "costs_on", measured)
     tsnb.sweep(make_train(), grid={"ms": [1.0, 2.0]}, plan=True, name="t").wait(120)
     held = sum(way.memory_bytes for ways in told[0].jobs.values() for way in ways.values())
-    assert (1 - KEPT) * (1 << 30) <= told[0].memory_bytes <= (1 << 30) + held
+    assert (1 - KEPT) * (1 << 30) <= told[0].resources.memory_bytes <= (1 << 30) + held
 
 
 @pytest.mark.slow
@@ -702,7 +701,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
         for each in starts.values():
             for start in each.values():
                 start(None)
-        return ServedCosts("numbers", by_trial(jobs), FEED, 8.0, float(4 << 30), 0.1)
+        return ServedCosts("numbers", by_trial(jobs), Resources(FEED, 8.0, float(4 << 30)), 0.1)
 
     def launched(plan: Any, outlet: Any) -> None:
         assert re.match(r"tsnb-plan-\d+-\d+-[stu]-", plan.name)

@@ -4,6 +4,7 @@
 |---|---|
 | `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
+| `counts` | rows of one consumer, and the totals of a process |
 | `session`, `place` | a consumer's side of the protocol, without I/O; where it stands, and saved places |
 | `line`, `waits` | carries out what the session decides; what is looked at while it waits for a message |
 | `connection` | messages and batches of one producer, and finding its successor |

@@ -1,12 +1,15 @@
-"""Decisions on how many cores and threads each party gets. Pure: observations go in, instructions come out.
+"""Decisions: which trial starts when, with what, on how many cores; what a loader prepares next, with how many workers.
+
+Pure: observations go in, instructions come out.
 
 | module | what it owns |
 |---|---|
 | `parties` | the vocabulary: parties, observations, instructions |
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
+| `tuning` | how many workers a loader gets, and how far each works ahead |
 | `slow_samples` | which batch a loader begins next, and what each sample costs |
-| `fluid` | how fast unequal trials go beside each other |
+| `fluid` | trials and their resources, as the planners take them; how fast unequal trials go beside each other |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `proof` | a bound that no order of them is sooner than, by a solver where one is installed |
 | `strategies` | with how many torch threads each of them runs, on which GPU, and what else it is given |

@@ -23,7 +23,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Course", "Disk", "Job", "LoaderCost"]
+__all__ = ["Course", "Disk", "Job", "LoaderCost", "Resources"]
 
 SHARE = 0.1
 """The pace is found anew whenever so much more of the files is in memory."""
@@ -117,7 +117,7 @@ class LoaderCost:
     drag_of: int = 1
     """So many took it when `drag` was measured."""
     epoch_samples: float = 0.0
-    """Samples in an epoch, on one stream: who comes in the middle of one waits for the next; 0: nobody waits."""
+    """Samples in an epoch, on one stream: a trial that comes in the middle of one waits for the next; 0: none waits."""
     fill_s: float = 0.0
     """Seconds until its first batches go at its pace: a start of workers, memory that is new. CPU time, too."""
     serve_s: float = 0.0
@@ -130,6 +130,22 @@ class LoaderCost:
     def dragged(self, trials: int) -> float:
         """Return how many times as long a sample takes with so many trials: in proportion up to those measured."""
         return 1 + (self.drag - 1) * min(1.0, (trials - 1) / (self.drag_of - 1)) if self.drag_of > 1 else 1.0
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What trials have for their training, all together, and which of them have some of it already."""
+
+    loader: LoaderCost
+    """What a sample costs the loader; where it is not shared, each trial has one of its own."""
+    cores: float
+    """CPU cores."""
+    memory_bytes: float = math.inf
+    """Memory, the loader's included."""
+    at_once: int | None = None
+    """So many trials run at once at most, those that run already included; None: all."""
+    running: Sequence[Job] = ()
+    """Trials that have started before, with the samples that are left to them; they take places and memory."""
 
 
 @dataclass
@@ -160,24 +176,26 @@ class Course:
         now_s: Seconds since the beginning.
 
     Args:
-        feed: The loader; each has one of its own where it is not shared.
-        cores: For all of it.
+        resources: The loader and cores, and the trials that run in the beginning.
         shared: Whether all are on one stream.
     """
 
-    def __init__(self, feed: LoaderCost, cores: float, *, shared: bool) -> None:
+    def __init__(self, resources: Resources, *, shared: bool) -> None:
         self.going: list[Going] = []
         self.now_s = 0.0
-        self._feed, self._cores, self._shared = feed, cores, shared
-        self._cached = feed.disk.cached if feed.disk else 1.0
-        self._epoch = feed.epoch_samples if shared else 0.0
+        loader = resources.loader
+        self._loader, self._cores, self._shared = loader, resources.cores, shared
+        self._cached = loader.disk.cached if loader.disk else 1.0
+        self._epoch = loader.epoch_samples if shared else 0.0
         self._in_epoch = 0.0
         self._used = False  # whether a trial has been on the loader
+        for job in resources.running:
+            self.begin(job, running=True)
 
     def begin(self, job: Job, *, running: bool = False) -> None:
         """Start a trial, or take in one that has taken batches before."""
         if not running and not (self._shared and self._used):
-            job = self._feed.first_of(job)
+            job = self._loader.first_of(job)
         self._used = True
         joined_s = -math.inf if running and not job.start_s else None
         self.going.append(Going(job, job.samples, job.start_s, self.now_s, joined_s))
@@ -252,32 +270,33 @@ class Course:
         """Return samples/s of each that takes batches."""
         if not trains:
             return []
-        feed, others = self._feed, len(trains) - 1
+        loader, others = self._loader, len(trains) - 1
         wall_s, lone_s = self._loader_s()
         crowded = [each.job.crowded(others) for each in trains]
-        steps = [step_s + feed.taking_s for step_s, _ in crowded]
-        spent = [cpu_s + feed.taking_s for _, cpu_s in crowded]
+        steps = [step_s + loader.taking_s for step_s, _ in crowded]
+        spent = [cpu_s + loader.taking_s for _, cpu_s in crowded]
         if self._shared:
-            slowest_s = max(*steps, wall_s, lone_s, (feed.cpu_s + sum(spent)) / cores, 1e-12)
-            return [1 / (slowest_s * feed.dragged(len(trains)))] * len(trains)
+            slowest_s = max(*steps, wall_s, lone_s, (loader.cpu_s + sum(spent)) / cores, 1e-12)
+            return [1 / (slowest_s * loader.dragged(len(trains)))] * len(trains)
         most = [1 / max(step_s, wall_s, 1e-12) for step_s in steps]
-        costs = [max(feed.cpu_s + cpu_s, 1e-12) for cpu_s in spent]
-        given = _even([pace * cost for pace, cost in zip(most, costs, strict=True)], cores)
+        costs = [max(loader.cpu_s + cpu_s, 1e-12) for cpu_s in spent]
+        given = _water_filled([pace * cost for pace, cost in zip(most, costs, strict=True)], cores)
         paces = [share / cost for share, cost in zip(given, costs, strict=True)]
-        return _even(paces, 1 / lone_s) if lone_s > 0 else paces
+        return _water_filled(paces, 1 / lone_s) if lone_s > 0 else paces
 
     def _loader_s(self) -> tuple[float, float]:
         """Return the loader's own seconds a sample, and those in which no other loader gets on."""
-        feed, disk = self._feed, self._feed.disk
+        loader, disk = self._loader, self._loader.disk
         if disk is None:
-            return feed.wall_s, feed.lone_s
+            return loader.wall_s, loader.lone_s
         missed = max(0.0, 1 - min(1.0, self._cached + SHARE / 2)) if self._fills else 1 - self._cached
-        return feed.wall_s + missed * disk.wait_s / max(1, disk.workers), feed.lone_s + missed * disk.busy_s
+        wait_s, busy_s = missed * disk.wait_s / max(1, disk.workers), missed * disk.busy_s
+        return loader.wall_s + wait_s, loader.lone_s + busy_s
 
     @property
     def _fills(self) -> bool:
         """Whether what is read stays in memory."""
-        disk = self._feed.disk
+        disk = self._loader.disk
         return disk is not None and self._cached < min(1.0, disk.fits)
 
     def _rate(self, speeds: Sequence[float]) -> float:
@@ -287,30 +306,27 @@ class Course:
 
     def _reading_s(self, speeds: Sequence[float]) -> float:
         """Return in how many seconds so much more is in memory that the pace is another."""
-        rate, disk = self._rate(speeds), self._feed.disk
+        rate, disk = self._rate(speeds), self._loader.disk
         if disk is None or not self._fills or not rate:
             return math.inf
         missed, then = 1 - self._cached, max(1 - min(1.0, disk.fits), 1 - self._cached - SHARE)
-        return self._feed.epoch_samples / rate * math.log(missed / max(then, missed * 1e-3))
+        return self._loader.epoch_samples / rate * math.log(missed / max(then, missed * 1e-3))
 
     def _read(self, speeds: Sequence[float], seconds: float) -> None:
         """Note what came into memory."""
-        disk = self._feed.disk
+        disk = self._loader.disk
         if disk is not None and self._fills:
-            missed = (1 - self._cached) * math.exp(-self._rate(speeds) * seconds / self._feed.epoch_samples)
+            missed = (1 - self._cached) * math.exp(-self._rate(speeds) * seconds / self._loader.epoch_samples)
             fits = min(1.0, disk.fits)
             self._cached = min(fits, 1 - missed)
             if fits - self._cached < 1e-3:
                 self._cached = fits
 
 
-def _even(wanted: Sequence[float], most: float) -> list[float]:
-    """Share something out: no trial gets more than it wants, and the others get what it leaves."""
-    given = [0.0] * len(wanted)
-    left, rest = most, sorted(range(len(wanted)), key=wanted.__getitem__)
-    while rest:
-        first, share = rest[0], left / len(rest)
-        given[first] = min(wanted[first], share)
-        left -= given[first]
-        rest = rest[1:]
+def _water_filled(wanted: Sequence[float], capacity: float) -> list[float]:
+    """Share a capacity out evenly, but for trials that want less: the others get what those leave."""
+    given, left = [0.0] * len(wanted), capacity
+    for done, trial in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        given[trial] = min(wanted[trial], left / (len(wanted) - done))
+        left -= given[trial]
     return given

@@ -21,8 +21,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tsnb.planners.fluid import Course, Job, LoaderCost
-from tsnb.planners.scheduling import first_batch_s, fit_devices
+from tsnb.planners.fluid import Course, Job, Resources
+from tsnb.planners.scheduling import first_batch_s, fit
 
 __all__ = ["MOST", "proven_s"]
 
@@ -30,16 +30,12 @@ MOST = 12
 """Trials at most: so many have 4,095 sets."""
 
 
-def proven_s(
-    jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf
-) -> float | None:
+def proven_s(jobs: Sequence[Job], resources: Resources) -> float | None:
     """Return the seconds before which no order can have all trials done on one stream, as a solver proves it.
 
     Args:
         jobs: The trials.
-        feed: The shared loader.
-        cores: For all of it.
-        memory_bytes: For all of it.
+        resources: What they have; nothing runs yet.
 
     Returns:
         It; None where scipy is not installed, there are more than `MOST` trials, or the solver finds none.
@@ -50,7 +46,7 @@ def proven_s(
         return None
     if not jobs or len(jobs) > MOST:
         return None
-    paces = _paces(jobs, replace(feed, disk=None), cores, memory_bytes)
+    paces = _paces(jobs, replace(resources, loader=replace(resources.loader, disk=None)))
     # a row for each trial, a column for each set: the share of its samples that it takes there in a second
     shares = [
         [pace / max(job.samples, 1e-12) if at in some else 0.0 for some, pace in paces.items()]
@@ -59,21 +55,16 @@ def proven_s(
     found = milp([1.0] * len(paces), constraints=LinearConstraint(shares, 1.0, math.inf))
     if not found.success:
         return None
-    return float(found.fun) + first_batch_s(jobs, feed)
+    return float(found.fun) + first_batch_s(jobs, resources.loader)
 
 
-def _paces(
-    jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float
-) -> dict[tuple[int, ...], float]:
+def _paces(jobs: Sequence[Job], resources: Resources) -> dict[tuple[int, ...], float]:
     """Return samples/s of each set of trials that may run at once, by their places."""
     found = {}
-    room = memory_bytes - feed.memory_bytes
+    room_bytes = resources.memory_bytes - resources.loader.memory_bytes
     for number in range(1, len(jobs) + 1):
         for some in itertools.combinations(range(len(jobs)), number):
             mine = [jobs[at] for at in some]
-            if number == 1 or (sum(job.memory_bytes for job in mine) <= room and fit_devices(mine)):
-                course = Course(feed, cores, shared=True)
-                for job in mine:
-                    course.begin(job, running=True)
-                found[some] = course.paces()[0]
+            if number == 1 or fit(mine, room_bytes):
+                found[some] = Course(replace(resources, running=mine), shared=True).paces()[0]
     return found

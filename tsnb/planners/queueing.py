@@ -3,10 +3,10 @@
 Trials that start together share the first batch of an epoch and are compared with each other. So while trials are
 being stopped no other starts: their places are filled together, once all of them are free.
 
-Who comes in the middle of an epoch waits for the next one: a process that is started when a place comes free, as a
-trial ends with its last epoch, has lost nearly one by the time it could take a batch. So the next trial may be started
-*early*: so that it is ready within the last epoch of the one whose place it takes, as late as its start allows, and
-where the memory holds both. It waits for an epoch, and the next one is its first. What is known of trials for that,
+A trial that comes in the middle of an epoch waits for the next one: a process that is started when a place comes free,
+as a trial ends with its last epoch, has lost nearly one by the time it could take a batch. So the next trial may be
+started *early*: so that it is ready within the last epoch of the one whose place it takes, as late as its start allows,
+and where the memory holds both. It waits for an epoch, and the next one is its first. What is known of trials for that,
 subclasses say.
 
 Pure: events in, names to start out.
@@ -56,7 +56,7 @@ class Places:
 
     Args:
         at_once: How many there are.
-        clock: Seconds, of any clock that goes on; only who starts trials early needs one.
+        clock: Seconds, of any clock that goes on; needed only where trials are started early.
     """
 
     def __init__(self, at_once: int, *, clock: Callable[[], float] = lambda: 0.0) -> None:

@@ -18,7 +18,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tsnb.planners.fluid import Course, Going, Job, LoaderCost
+from tsnb.planners.fluid import Course, Going, Job, LoaderCost, Resources
 
 __all__ = [
     "Listed",
@@ -43,6 +43,8 @@ OFFSETS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 """Offsets that are tried, as shares of what the longest trial takes alone."""
 MANY = 12
 """With more trials each list takes longer to play, so fewer are tried."""
+ROUGH = 20
+"""A list that is only asked whether all trials end in time is searched for in so many times fewer rounds."""
 KNOWN_S = 1.0
 """A trial's end is known when it has taken batches for so long (`queueing.AGAIN_S`, and a few readings)."""
 
@@ -61,6 +63,15 @@ class Schedule:
         """When the last one ends."""
         return max(self.ends_s.values(), default=0.0)
 
+    def in_time(self, limit_s: float, anyhow_s: Mapping[str, float]) -> bool:
+        """Tell whether all trials end by a time, but for those that would be later than that anyhow.
+
+        Args:
+            limit_s: The time, from the beginning.
+            anyhow_s: By name, when trials that run already would end if no other started.
+        """
+        return all(end_s <= max(limit_s, anyhow_s.get(name, 0.0)) for name, end_s in self.ends_s.items())
+
 
 @dataclass(frozen=True)
 class Listed:
@@ -75,15 +86,7 @@ class Listed:
 
 
 def listed(
-    jobs: Sequence[Job],
-    feed: LoaderCost,
-    cores: float,
-    *,
-    at_once: int | None = None,
-    memory_bytes: float = math.inf,
-    shared: bool = True,
-    running: Sequence[Job] = (),
-    apart_s: float = 0.0,
+    jobs: Sequence[Job], resources: Resources, *, shared: bool = True, apart_s: float = 0.0
 ) -> Schedule:
     """Play a list of trials: each starts, in this order, as soon as there is a place and memory for it.
 
@@ -93,34 +96,29 @@ def listed(
 
     Args:
         jobs: In their order.
-        feed: The loader; each has one of its own where it is not shared.
-        cores: For all of it.
-        at_once: How many run at once at most; by default all.
-        memory_bytes: For all of it. A trial that is larger than this runs alone.
+        resources: What they have. A trial that is larger than all of the memory runs alone.
         shared: Whether all are on one stream.
-        running: Trials that have started before, with the samples that are left to them; they take places and memory.
         apart_s: Seconds that each starts after the one before it, at least.
     """
-    waiting, course = list(jobs), Course(feed, cores, shared=shared)
-    for job in running:
-        course.begin(job, running=True)
-    places = at_once or max(1, len(jobs) + len(running))
-    starts: dict[str, float] = {job.name: 0.0 for job in running}
+    waiting, course = list(jobs), Course(resources, shared=shared)
+    places = resources.at_once or max(1, len(jobs) + len(resources.running))
+    starts: dict[str, float] = {job.name: 0.0 for job in resources.running}
     ends: dict[str, float] = {}
     next_s = 0.0
-    before, freed = list[Going](), list[float]()  # who ran until now, and how long those that have just ended
+    # those that ran until the last event, and for how long those of them that ended with it had taken batches
+    before, trained_s = list[Going](), list[float]()
     while waiting or course.going:
         while (
             waiting
             and course.now_s >= next_s
             and len(course.going) < places
-            and _fits(waiting[0], course.going, feed, memory_bytes, shared=shared)
+            and _fits(waiting[0], course.going, resources, shared=shared)
         ):
             job = waiting.pop(0)
             starts[job.name] = course.now_s
             next_s = course.now_s + apart_s
-            if shared and freed and _fits(job, before, feed, memory_bytes, shared=True):
-                job = job.started(max(0.0, freed.pop() - KNOWN_S))
+            if shared and trained_s and _fits(job, before, resources, shared=True):
+                job = job.started(max(0.0, trained_s.pop() - KNOWN_S))
                 before.append(Going(job, job.samples, 0.0))
             course.begin(job)
         until_s = next_s - course.now_s if waiting and next_s > course.now_s else math.inf
@@ -128,14 +126,15 @@ def listed(
             course.now_s = next_s
         before = list(course.going)
         ended = course.go_on(until_s) if course.going else []
-        freed = sorted(course.now_s - (one.joined_s or 0.0) for one in before if one.job.name in ended)
+        trained_s = sorted(course.now_s - (one.joined_s or 0.0) for one in before if one.job.name in ended)
         ends |= dict.fromkeys(ended, course.now_s)
     return Schedule(starts, ends)
 
 
-def _fits(job: Job, going: Sequence[Going], feed: LoaderCost, memory_bytes: float, *, shared: bool) -> bool:
-    loaders = 1 if shared else len(going) + 1
-    return not going or fit([*(each.job for each in going), job], memory_bytes - loaders * feed.memory_bytes)
+def _fits(job: Job, going: Sequence[Going], resources: Resources, *, shared: bool) -> bool:
+    """Tell whether memory holds a trial beside others; alone it runs however large it is."""
+    loaders_bytes = (1 if shared else len(going) + 1) * resources.loader.memory_bytes
+    return not going or fit([*(each.job for each in going), job], resources.memory_bytes - loaders_bytes)
 
 
 def fit(jobs: Sequence[Job], memory_bytes: float) -> bool:
@@ -179,17 +178,17 @@ def spread(jobs: Sequence[Job], room_bytes: Mapping[str, float], running: Sequen
     return [found[job.name] for job in jobs]
 
 
-def in_turn(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> Schedule:
+def in_turn(jobs: Sequence[Job], resources: Resources) -> Schedule:
     """Return one after the other, each with a loader of its own and all cores."""
-    return listed(jobs, feed, cores, at_once=1, shared=False)
+    return listed(jobs, replace(resources, at_once=1), shared=False)
 
 
-def apart(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> Schedule:
+def apart(jobs: Sequence[Job], resources: Resources) -> Schedule:
     """Return all at once, as far as memory allows, with a loader each: each starts when its stream is there."""
-    return listed(jobs, feed, cores, memory_bytes=memory_bytes, shared=False, apart_s=feed.serve_s)
+    return listed(jobs, resources, shared=False, apart_s=resources.loader.serve_s)
 
 
-def staggered(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> tuple[Schedule, float]:
+def staggered(jobs: Sequence[Job], resources: Resources) -> tuple[Schedule, float]:
     """Return the trials with a loader each, the longest first, started one after the other at the best offset.
 
     A later one finds files in memory that an earlier one has read, and the cores while others wait for the disk.
@@ -197,11 +196,12 @@ def staggered(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> tuple[Sche
     Returns:
         When each starts and ends, and the offset in seconds; 0 where none is sooner than all at once.
     """
-    order = sorted(jobs, key=lambda job: -job.samples * max(job.step_s + feed.taking_s, feed.wall_s))
-    alone_s = in_turn(order[:1], feed, cores).makespan_s
+    loader = resources.loader
+    order = sorted(jobs, key=lambda job: -job.samples * max(job.step_s + loader.taking_s, loader.wall_s))
+    alone_s = in_turn(order[:1], resources).makespan_s
     tried = [
         (
-            listed(order, feed, cores, shared=False, apart_s=max(feed.serve_s, share * alone_s)),
+            listed(order, resources, shared=False, apart_s=max(loader.serve_s, share * alone_s)),
             share * alone_s,
         )
         for share in OFFSETS
@@ -209,35 +209,22 @@ def staggered(jobs: Sequence[Job], feed: LoaderCost, cores: float) -> tuple[Sche
     return min(tried, key=lambda found: found[0].makespan_s)
 
 
-def annealed(
-    jobs: Sequence[Job],
-    feed: LoaderCost,
-    cores: float,
-    *,
-    memory_bytes: float = math.inf,
-    rounds: int = ROUNDS,
-    seed: int = 0,
-    running: Sequence[Job] = (),
-    most: int | None = None,
-) -> Listed:
+def annealed(jobs: Sequence[Job], resources: Resources, *, rounds: int = ROUNDS, seed: int = 0) -> Listed:
     """Return a good list of trials on one stream: its order, and how many run at once.
 
     Args:
         jobs: The trials.
-        feed: The shared loader.
-        cores: For all of it.
-        memory_bytes: For all of it.
+        resources: What they have.
         rounds: Lists that are tried; more find the last per cent.
         seed: Of the search: the same gives the same.
-        running: Trials that have started before, with the samples that are left to them.
-        most: How many run at once at most, those included; by default all.
     """
     luck = random.Random(seed)
-    places = max(1, min(len(jobs) + len(running), most or len(jobs) + len(running)))
+    everyone = len(jobs) + len(resources.running)
+    places = max(1, min(everyone, resources.at_once or everyone))
     rounds = max(1, round(rounds * min(1.0, (MANY / max(1, len(jobs))) ** 2)))
 
     def judged(order: Sequence[Job], at_once: int) -> Listed:
-        found = listed(order, feed, cores, at_once=at_once, memory_bytes=memory_bytes, running=running)
+        found = listed(order, replace(resources, at_once=at_once))
         return Listed(tuple(job.name for job in order), at_once, found)
 
     def worth(one: Listed) -> float:  # of equal lists the one whose trials end sooner, on average
@@ -271,7 +258,7 @@ def annealed(
     return best
 
 
-def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes: float = math.inf) -> float:
+def soonest_s(jobs: Sequence[Job], resources: Resources) -> float:
     """Return the seconds before which no order can have all trials done on one stream, by their costs.
 
     The longest trial trains as long as it does alone, and no batch is there before the first trial has started; the
@@ -281,44 +268,39 @@ def soonest_s(jobs: Sequence[Job], feed: LoaderCost, cores: float, memory_bytes:
 
     Args:
         jobs: The trials.
-        feed: The shared loader.
-        cores: For all of it.
-        memory_bytes: For all of it.
+        resources: What they have; nothing runs yet.
     """
-    warm = replace(feed, disk=None, fill_s=0.0)
+    loader = resources.loader
+    warm = Resources(replace(loader, disk=None, fill_s=0.0), resources.cores)
     running = [replace(job, start_s=0.0, start_cpu_s=0.0) for job in jobs]
-    alone = {job.name: listed([job], warm, cores).makespan_s for job in running}
-    cpu_s = max(job.samples for job in jobs) * feed.cpu_s + sum(
-        job.samples * (job.cpu_s + feed.taking_s) + min(job.start_cpu_s, job.start_s) for job in jobs
+    alone = {job.name: listed([job], warm).makespan_s for job in running}
+    cpu_s = max(job.samples for job in jobs) * loader.cpu_s + sum(
+        job.samples * (job.cpu_s + loader.taking_s) + min(job.start_cpu_s, job.start_s) for job in jobs
     )
-    room = memory_bytes - feed.memory_bytes
+    room = resources.memory_bytes - loader.memory_bytes
     area_s = sum(alone[job.name] * min(job.memory_bytes, room) for job in jobs) / room if room > 0 else 0.0
     # together they may have been seen to go faster than their costs say
-    drag = min(1.0, feed.drag)
-    longest_s = first_batch_s(jobs, feed) + drag * max(alone.values())
-    return max(longest_s, drag * cpu_s / cores, drag * area_s if math.isfinite(room) else 0.0)
+    drag = min(1.0, loader.drag)
+    longest_s = first_batch_s(jobs, loader) + drag * max(alone.values())
+    return max(longest_s, drag * cpu_s / resources.cores, drag * area_s if math.isfinite(room) else 0.0)
 
 
-def first_batch_s(jobs: Sequence[Job], feed: LoaderCost) -> float:
+def first_batch_s(jobs: Sequence[Job], loader: LoaderCost) -> float:
     """Return the seconds before which no trial has a batch of one stream, whichever is the first."""
     # without epochs to wait for, one that starts later may be there before the loader is
-    waits = feed.epoch_samples or len(jobs) == 1
-    return min(job.start_s for job in jobs) + (feed.fill_s if waits else 0.0)
+    waits = loader.epoch_samples or len(jobs) == 1
+    return min(job.start_s for job in jobs) + (loader.fill_s if waits else 0.0)
 
 
-def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: float) -> dict[str, float]:
-    """Return how many samples are left to each of some trials on one stream after a while, by name.
+def left_after(resources: Resources, seconds: float) -> dict[str, float]:
+    """Return how many samples are left to each of the trials that run on one stream after a while, by name.
 
     Args:
-        running: The trials, with the samples that are left now.
-        feed: The shared loader.
-        cores: For all of it.
+        resources: Those trials, with the samples that are left to them now, and what they have.
         seconds: From now.
     """
-    course = Course(feed, cores, shared=True)
-    for job in running:
-        course.begin(job, running=True)
-    left = {job.name: job.samples for job in running}
+    course = Course(resources, shared=True)
+    left = {job.name: job.samples for job in resources.running}
     while course.now_s < seconds and course.going:
         ended = course.go_on(seconds - course.now_s)
         left |= dict.fromkeys(ended, 0.0) | {each.job.name: each.left for each in course.going}
@@ -326,15 +308,7 @@ def left_after(running: Sequence[Job], feed: LoaderCost, cores: float, seconds: 
 
 
 def within(
-    jobs: Sequence[Job],
-    feed: LoaderCost,
-    cores: float,
-    limit_s: float,
-    *,
-    memory_bytes: float = math.inf,
-    rounds: int = ROUNDS,
-    running: Sequence[Job] = (),
-    most: int | None = None,
+    jobs: Sequence[Job], resources: Resources, limit_s: float, *, rounds: int = ROUNDS
 ) -> tuple[Listed, dict[str, float]]:
     """Return a list of the most trials that are done by a time, and of the others when they would be.
 
@@ -343,37 +317,26 @@ def within(
 
     Args:
         jobs: The trials.
-        feed: The shared loader.
-        cores: For all of it.
+        resources: What they have.
         limit_s: By when, in seconds from now.
-        memory_bytes: For all of it.
         rounds: As `annealed` takes it, for the final list.
-        running: Trials that have started before, with the samples that are left to them.
-        most: How many run at once at most, those included.
 
     Returns:
         The list of those that are done in time, and the seconds from now at which each of the others would be done if
         it were added to them.
     """
-
-    def best(some: Sequence[Job], rounds: int) -> Listed:
-        return annealed(
-            some, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
-        )
-
-    late = listed([], feed, cores, running=running).ends_s
-    taken: list[Job] = []
-    left: dict[str, float] = {}
+    loader, anyhow_s = resources.loader, listed([], resources).ends_s
+    rough = max(1, rounds // ROUGH)
+    taken, late = list[Job](), dict[str, float]()
     for job in sorted(
-        jobs, key=lambda job: job.samples * max(job.step_s + feed.taking_s, feed.wall_s, job.cpu_s)
+        jobs, key=lambda job: job.samples * max(job.step_s + loader.taking_s, loader.wall_s, job.cpu_s)
     ):
-        ends = best([*taken, job], max(1, rounds // 20)).schedule.ends_s
-        if all(end_s <= max(limit_s, late.get(name, 0.0)) for name, end_s in ends.items()):
+        tried = annealed([*taken, job], resources, rounds=rough).schedule
+        if tried.in_time(limit_s, anyhow_s):
             taken.append(job)
         else:
-            left[job.name] = ends[job.name]
-    wanted = [job for job in jobs if job in taken]
-    found = best(wanted, rounds)
-    if any(end_s > max(limit_s, late.get(name, 0.0)) for name, end_s in found.schedule.ends_s.items()):
-        found = best(taken, max(1, rounds // 20))  # the list by which they were taken
-    return found, left
+            late[job.name] = tried.ends_s[job.name]
+    found = annealed([job for job in jobs if job in taken], resources, rounds=rounds)
+    if not found.schedule.in_time(limit_s, anyhow_s):
+        found = annealed(taken, resources, rounds=rough)  # the list by which they were taken
+    return found, late

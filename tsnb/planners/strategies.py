@@ -16,14 +16,14 @@ time).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.scheduling import (
     MANY,
+    ROUGH,
     ROUNDS,
     Listed,
     Schedule,
@@ -261,76 +261,77 @@ def best_strategies(jobs: Jobs, play: Callable[[Sequence[Job]], Schedule]) -> di
     """Return the strategy of each trial, by name: another than the preferred one only where that is worth it.
 
     From each strategy for all of them one trial's is changed at a time, those first that take longest, for as long as
-    that ends the last one sooner.
+    that ends the last one sooner. Then those by which all of it hardly gains go back to what is preferred.
 
     Args:
         jobs: The trials with each strategy.
         play: Returns how long they take in the way that is asked about.
     """
     preferred = _preferred(jobs)
-    several = with_strategies(jobs, preferred)
-    names = [job.name for job in sorted(several, key=lambda job: -job.samples * job.step_s)]
-    plays = PLAYS * min(1.0, (MANY / max(1, len(names))) ** 2)
 
     def ends_s(chosen: Mapping[str, Strategy]) -> float:
         return play(with_strategies(jobs, chosen)).makespan_s
 
     best, best_s = preferred, ends_s(preferred) * (1 - WORTH)
     for strategy in _every(jobs):
-        mine = _all_with(jobs, strategy)
-        mine_s, changed, played = ends_s(mine), True, 0
-        while changed and played < plays:
-            changed = False
-            for name in names:
-                for other in [each for each in jobs[name] if each != mine[name]]:
-                    tried = {**mine, name: other}
-                    if (tried_s := ends_s(tried)) < mine_s * (1 - 1e-9):
-                        mine, mine_s, changed = tried, tried_s, True
-                    played += 1
-        for name in names:  # those that all of it hardly gains by go back to what is preferred
-            tried = {**mine, name: preferred[name]}
-            if mine[name] != preferred[name] and ends_s(tried) <= mine_s * (1 + WORTH):
-                mine = tried
+        mine = _plainer(jobs, _improved(jobs, _all_with(jobs, strategy), ends_s), ends_s)
         if (mine_s := ends_s(mine)) < best_s:
             best, best_s = mine, mine_s
     return best
 
 
-def soonest(
-    jobs: Jobs,
-    feed: LoaderCost,
-    cores: float,
-    *,
-    memory_bytes: float = math.inf,
-    rounds: int = ROUNDS,
-    running: Sequence[Job] = (),
-    most: int | None = None,
-) -> StrategyList:
+def _longest_first(jobs: Jobs) -> list[str]:
+    """Return the names of trials, those first that take longest with what is preferred."""
+    several = with_strategies(jobs, _preferred(jobs))
+    return [job.name for job in sorted(several, key=lambda job: -job.samples * job.step_s)]
+
+
+def _improved(
+    jobs: Jobs, mine: dict[str, Strategy], ends_s: Callable[[Mapping[str, Strategy]], float]
+) -> dict[str, Strategy]:
+    """Return strategies from which no change of a single one ends the last trial sooner, as far as was tried."""
+    plays = PLAYS * min(1.0, (MANY / max(1, len(jobs))) ** 2)
+    mine_s, changed, played = ends_s(mine), True, 0
+    while changed and played < plays:
+        changed = False
+        for name in _longest_first(jobs):
+            for other in [each for each in jobs[name] if each != mine[name]]:
+                tried = {**mine, name: other}
+                if (tried_s := ends_s(tried)) < mine_s * (1 - 1e-9):
+                    mine, mine_s, changed = tried, tried_s, True
+                played += 1
+    return mine
+
+
+def _plainer(
+    jobs: Jobs, mine: dict[str, Strategy], ends_s: Callable[[Mapping[str, Strategy]], float]
+) -> dict[str, Strategy]:
+    """Return strategies with what is preferred for each trial whose own is not worth it to all of them."""
+    preferred, worth_s = _preferred(jobs), ends_s(mine) * (1 + WORTH)
+    for name in _longest_first(jobs):
+        tried = {**mine, name: preferred[name]}
+        if mine[name] != preferred[name] and ends_s(tried) <= worth_s:
+            mine = tried
+    return mine
+
+
+def soonest(jobs: Jobs, resources: Resources, *, rounds: int = ROUNDS) -> StrategyList:
     """Return a good list of trials on one stream, with the strategies with which it ends soonest.
 
     Args:
         jobs: The trials with each strategy.
-        feed: The shared loader.
-        cores: For all of it.
-        memory_bytes: For all of it.
+        resources: What they have; trials that run already keep their strategies.
         rounds: As `annealed` takes it.
-        running: Trials that have started before, with the samples that are left to them; they keep their strategies.
-        most: How many run at once at most, those included; by default all.
     """
 
     def best(chosen: Mapping[str, Strategy], rounds: int) -> Listed:
-        mine = with_strategies(jobs, chosen)
-        return annealed(
-            mine, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
-        )
+        return annealed(with_strategies(jobs, chosen), resources, rounds=rounds)
 
     def suited(found: Listed) -> dict[str, Strategy]:  # in the order and places of that list
         def play(mine: Sequence[Job]) -> Schedule:
             by_name = {job.name: job for job in mine}
             order = [by_name[name] for name in found.order]
-            return listed(
-                order, feed, cores, at_once=found.at_once, memory_bytes=memory_bytes, running=running
-            )
+            return listed(order, replace(resources, at_once=found.at_once))
 
         return best_strategies(jobs, play)
 
@@ -352,15 +353,7 @@ def _sooner(one: Listed, other: Listed) -> bool:
 
 
 def most_within(
-    jobs: Jobs,
-    feed: LoaderCost,
-    cores: float,
-    limit_s: float,
-    *,
-    memory_bytes: float = math.inf,
-    rounds: int = ROUNDS,
-    running: Sequence[Job] = (),
-    most: int | None = None,
+    jobs: Jobs, resources: Resources, limit_s: float, *, rounds: int = ROUNDS
 ) -> tuple[StrategyList, dict[str, float]]:
     """Return a list of the most trials that are done by a time, with their strategies; when the others would be.
 
@@ -369,48 +362,28 @@ def most_within(
 
     Args:
         jobs: The trials with each strategy.
-        feed: The shared loader.
-        cores: For all of it.
+        resources: What they have; trials that run already keep their strategies.
         limit_s: By when, in seconds from now.
-        memory_bytes: For all of it.
         rounds: As `annealed` takes it, for the final list.
-        running: Trials that have started before, with the samples that are left to them; they keep their strategies.
-        most: How many run at once at most, those included.
 
     Returns:
         The list of those that are done in time, and the seconds from now at which each of the others would be done if
         it were added to them.
     """
     preferred = _preferred(jobs)
-    found, late = within(
-        with_strategies(jobs, preferred),
-        feed,
-        cores,
-        limit_s,
-        memory_bytes=memory_bytes,
-        rounds=rounds,
-        running=running,
-        most=most,
-    )
+    found, late = within(with_strategies(jobs, preferred), resources, limit_s, rounds=rounds)
     if not _every(jobs):
         return StrategyList(found, preferred), late
-    anyhow = listed([], feed, cores, running=running).ends_s
+    anyhow_s = listed([], resources).ends_s
 
     def in_time(names: Sequence[str], rounds: int) -> StrategyList | None:
         some = {name: each for name, each in jobs.items() if name in names}
-        best = soonest(
-            some, feed, cores, memory_bytes=memory_bytes, rounds=rounds, running=running, most=most
-        )
-        ends = best.listed.schedule.ends_s
-        return (
-            best
-            if all(end_s <= max(limit_s, anyhow.get(name, 0.0)) for name, end_s in ends.items())
-            else None
-        )
+        best = soonest(some, resources, rounds=rounds)
+        return best if best.listed.schedule.in_time(limit_s, anyhow_s) else None
 
     taken, misses = StrategyList(found, preferred), 0
     for name in sorted(late, key=late.__getitem__):
-        more = in_time([*taken.listed.order, name], max(1, rounds // 20))
+        more = in_time([*taken.listed.order, name], max(1, rounds // ROUGH))
         misses += more is None
         taken = more or taken
         if misses == MISSES:

@@ -15,6 +15,7 @@
 | `places` | where each of them runs, and why, in words |
 | `oversize` | what a trial can do that is larger than the memory, in words |
 | `conducting` | carries a way out |
+| `progress` | what is said meanwhile: about how long it takes |
 
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.
 """

@@ -81,7 +81,7 @@ def strategies(choose: Choices, several: Sequence[int], threads: int) -> list[St
 
 def profiled(
     wanted: Sequence[TrialWish],
-    ways: Iterable[Strategy],
+    to_try: Iterable[Strategy],
     loader: Any,
     *,
     memory_bytes: float,
@@ -94,7 +94,7 @@ def profiled(
 
     Args:
         wanted: The trials.
-        ways: The strategies, the preferred one first.
+        to_try: The strategies, the preferred one first.
         loader: What they take batches of.
         memory_bytes: For all that run at once.
         least_s: Each is watched for so long at least once it has begun.
@@ -105,7 +105,7 @@ def profiled(
         Exception: As `profile` raises.
     """
     found: dict[Strategy, Profile] = {}
-    for strategy in ways:
+    for strategy in to_try:
         failed = {
             name for other, seen in found.items() if other.values == strategy.values for name in seen.failed
         }
@@ -123,9 +123,11 @@ def profiled(
     for each in wanted:
         if not any(each.name in seen.costs for seen in found.values()):
             whys = {
-                str(way): seen.failed[each.name] for way, seen in found.items() if each.name in seen.failed
+                strategy: seen.failed[each.name]
+                for strategy, seen in found.items()
+                if each.name in seen.failed
             }
-            with_each = "; ".join(f"with {way}: {why}" for way, why in whys.items())
+            with_each = "; ".join(f"with {strategy}: {why}" for strategy, why in whys.items())
             raise TsnbError(f"trial {each.name!r} cannot be profiled with any value. {with_each}")
     return found
 

@@ -26,14 +26,14 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.expected_memory import measured
 from tsnb.experiments.trial import Trial
 from tsnb.machine.cores import available_cores
-from tsnb.planners.fluid import Job
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.scheduling import annealed
 from tsnb.planners.strategies import Strategy
 from tsnb.planning.co_runs import GROUP, CoRun, at_once, co_runs, gpu_advice, groups
 from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import Room, in_waves, starter
+from tsnb.planning.profiling import FreeMemory, in_waves, starter
 from tsnb.planning.progress import LONGER, about, placed_s, say, trials_text
 from tsnb.planning.served import LOADER_OFF, Meter
 from tsnb.planning.trial_costs import gpu_room_bytes
@@ -236,7 +236,7 @@ def place(
     starts = {each.name: starter(each, stream, threads) for each in several}
     gpu_rooms = gpu_room_bytes()
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):
-        meter, room = Meter(stream), Room()
+        meter, free = Meter(stream), FreeMemory()
         seen = in_waves(
             starts,
             meter.look,
@@ -244,11 +244,11 @@ def place(
             memory_bytes=0.0,
             patient=True,
             least_s=seconds,
-            note=room.note,
+            note=free.note,
         )
         each_epoch = samples or meter.batch_samples(seen.values()) * (length_of(loader) or 1)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
-        limit = min(room.bytes, given)
+        limit = min(free.bytes, given)
         peaks = {name: each.memory_bytes * (1 + GROWS) for name, each in seen.items()}
         for each in several:
             measured(each.known_as, peaks[each.name])
@@ -268,14 +268,9 @@ def place(
         ]
     several_off = {name: max(cost.off, seen[name].per_s[1]) for name, cost in costs.items()}
     off = makespan_off(list(by_name.values()), several_off, LOADER_OFF)
-    found = annealed(
-        list(by_name.values()),
-        meter.cost(),
-        available_cores(),
-        memory_bytes=limit,
-        most=at_once(runs, alone),
-    )
-    where = room.where if room.bytes <= given else "that you gave"
+    resources = Resources(meter.cost(), available_cores(), limit, at_once(runs, alone))
+    found = annealed(list(by_name.values()), resources)
+    where = free.where if free.bytes <= given else "that you gave"
     offs = {name: each.per_s[1] for name, each in seen.items()}
     rows = placed(several, found, peaks, alone, runs, offs, limit, by_name)
     each_has = dict.fromkeys(found.order, Strategy(threads))

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from tsnb.planners.fluid import Course, Disk, Job, LoaderCost
+from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources
 from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
 from tsnb.stalling import LoaderContention, Stalls
 
-__all__ = ["LEAST_OFF", "dragged", "feeds", "jobs_of", "makespan_off"]
+__all__ = ["LEAST_OFF", "dragged", "jobs_of", "loader_costs", "makespan_off"]
 
 LEAST_OFF = 0.08
 """No forecast is closer than this: with it the intervals of forty runs held four times in five (docs/before.md)."""
@@ -65,7 +65,7 @@ def makespan_off(
     return math.hypot(LEAST_OFF, loader_off, max(theirs, least))
 
 
-def feeds(
+def loader_costs(
     told: Stalls, held_up: LoaderContention, epoch_samples: float, page_cache_bytes: float
 ) -> tuple[LoaderCost, LoaderCost]:
     """Return what a loader of one's own costs, and the shared one: both are served, each on a stream.
@@ -104,8 +104,6 @@ def dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) 
     """Return the shared loader with what was seen of all trials on it; not where other programs took the cores."""
     if found.together_s is None or (told.others or 0.0) > OTHERS * told.cores:
         return one
-    course = Course(one, told.cores, shared=True)
-    for job in jobs:
-        course.begin(job)
+    course = Course(Resources(one, told.cores, running=jobs), shared=True)
     drag = min(MOST_DRAG, max(1 / MOST_DRAG, found.together_s * course.paces()[0]))
     return replace(one, drag=drag, drag_of=len(jobs))

@@ -42,7 +42,7 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = [
     "MOST",
-    "Room",
+    "FreeMemory",
     "Silent",
     "Start",
     "again_alone",
@@ -99,7 +99,7 @@ def next_wave(left: int, largest_bytes: float, memory_bytes: float, most: int | 
     return max(1, int(min(left, most or MOST, MOST, memory_bytes / (SAFE * largest_bytes))))
 
 
-class Room:
+class FreeMemory:
     """What is free for trials: looked at while they run, what they hold themselves added.
 
     Before the first one runs it cannot be known: the fork server of all trials is not there yet, and what the stream

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
 from tsnb.machine.placement import known_devices
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import soonest_s
-from tsnb.planners.strategies import by_trial, fitting, in_threads, on_devices, steadied
+from tsnb.planners.strategies import by_trial, fitting, in_threads, on_devices, steadied, with_strategies
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.conducting import Started, conduct, end_of
 from tsnb.planning.oversize import oversized
-from tsnb.planning.planned_jobs import dragged, feeds, jobs_of, makespan_off
-from tsnb.planning.profiling import Room
+from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
+from tsnb.planning.profiling import FreeMemory
 from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.trial_costs import Cost, gpu_room_bytes
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, chosen, foretold, same_as, why
@@ -320,28 +320,28 @@ def plan(
     cores = None if cores is None else asked.CORES.checked("cores", cores)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds = asked.SECONDS.checked("seconds", seconds)
-    some = threads if isinstance(threads, Sequence) and len(threads) else [threads]
-    numbers = sorted({asked.THREADS.checked("threads", number) for number in some})
+    numbers = _numbers(threads)
     if isinstance(devices, str):
         raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
-    there, rooms, room = known_devices(devices or ()), gpu_room_bytes(), Room()
+    gpus, rooms, free = known_devices(devices or ()), gpu_room_bytes(), FreeMemory()
     memory_bytes = _free_bytes() if memory is None else asked.MEMORY.checked("memory", memory)
     if samples is None and length_of(loader) is None:
         raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
-    on = [replace(each, device=there[at % len(there)]) if there else each for at, each in enumerate(several)]
+    placed = [replace(each, device=gpus[at % len(gpus)]) if gpus else each for at, each in enumerate(several)]
     to_try = strategies(choices, numbers if len(numbers) > 1 else (), numbers[0])
-    for each in on:
+    for each in placed:
         each.given(to_try[0].values).check(min(numbers))
     took_s = loader_s(seconds, getattr(loader, "num_workers", 0), cold=cold)
+    trials_s = profiled_s(len(placed), len(to_try), seconds)
     say(
-        f"planning {trials_text(len(on))}: {about(took_s)} for the loader, then "
-        f"{about(profiled_s(len(on), len(to_try), seconds))} for some batches of each{settings_text(to_try)}; {LONGER}"
+        f"planning {trials_text(len(placed))}: {about(took_s)} for the loader, then {about(trials_s)} for some batches "
+        f"of each{settings_text(to_try)}; {LONGER}"
     )
-    told = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
-    each_epoch = samples or told.epoch_samples or 1
-    held_up = contention(loader, told.served, seconds / 2)
-    profiles = profiled(on, to_try, loader, memory_bytes=memory_bytes, least_s=seconds, note=room.note)
-    memory_bytes = memory_bytes if memory is not None else min(memory_bytes, room.bytes)
+    loading = stalls(loader, seconds=seconds, threads=min(numbers), cold=cold)
+    epoch_samples = samples or loading.epoch_samples or 1
+    contended = contention(loader, loading.served, seconds / 2)
+    profiles = profiled(placed, to_try, loader, memory_bytes=memory_bytes, least_s=seconds, note=free.note)
+    memory_bytes = memory_bytes if memory is not None else min(memory_bytes, free.bytes)
     known = {
         each.name: [found.costs[each.name] for found in profiles.values() if each.name in found.costs]
         for each in several
@@ -349,47 +349,39 @@ def plan(
     several = [each.told(max(cost.epochs for cost in known[each.name])) for each in several]
     measured = by_trial(
         {
-            strategy: jobs_of(several, found, each_epoch, rooms, told.served.taking_s)
+            strategy: jobs_of(several, found, epoch_samples, rooms, loading.served.taking_s)
             for strategy, found in profiles.items()
         }
     )
     offs = {name: max(cost.off for cost in costs) for name, costs in known.items()}
-    gets, jobs = on_devices(
-        steadied(measured, offs), {device: rooms.get(device, math.inf) for device in there}
-    )
-    fewest = [next(iter(each.values())) for each in measured.values()]
-    has = told.cores if cores is None else cores
-    own, one = feeds(told, held_up, each_epoch, memory_bytes - sum(job.memory_bytes for job in fewest))
-    one = dragged(one, fewest, next(iter(profiles.values())), told)
-    together_off = max(found.off for found in profiles.values())
-    off = makespan_off(fewest, offs, told.off, together_off)
+    gpu_of, jobs = on_devices(steadied(measured, offs), {gpu: rooms.get(gpu, math.inf) for gpu in gpus})
+    preferred = [next(iter(each.values())) for each in measured.values()]
+    page_cache_bytes = memory_bytes - sum(job.memory_bytes for job in preferred)
+    own, shared = loader_costs(loading, contended, epoch_samples, page_cache_bytes)
+    shared = dragged(shared, preferred, next(iter(profiles.values())), loading)
+    resources = Resources(shared, loading.cores if cores is None else cores, memory_bytes)
+    off = makespan_off(preferred, offs, loading.off, max(found.off for found in profiles.values()))
     lacking = [*not_run(profiles), *(too_large(jobs, memory_bytes) if choices else [])]
     jobs = fitting(jobs, memory_bytes) if choices else jobs
-    ways = foretold(jobs, own, one, has, memory_bytes, off)
+    ways = foretold(jobs, own, resources, off)
     choice = chosen(ways)
-    taken = {name: profiles[strategy].costs[name] for name, strategy in choice.strategies.items()}
-    mine = {name: jobs[name][strategy] for name, strategy in choice.strategies.items()}
-    limit = _limit(list(mine.values()), one, has)
-    large = oversized({name: cost.memory_bytes for name, cost in taken.items()}, memory_bytes)
-    text = " ".join(
-        [why(ways, choice, limit), *(f"{line}." for line in lacking), *([large] if large else [])]
-    )
-    text += one_epoch_text([each.name for each in several if each.open_ended])
-    planned, proof_s = list(mine.values()), proven_s(list(mine.values()), one, has, memory_bytes)
+    planned = with_strategies(jobs, choice.strategies)
+    text = _said(ways, choice, planned, resources, lacking)
+    proof_s = proven_s(planned, resources)
     made = Plan(
         tuple(ways),
         choice,
-        taken,
-        told,
-        text,
+        {name: profiles[strategy].costs[name] for name, strategy in choice.strategies.items()},
+        loading,
+        text + one_epoch_text([each.name for each in several if each.open_ended]),
         tuple(several),
         loader,
         memory_bytes,
-        mine,
-        gets,
-        max(soonest_s(planned, one, has, memory_bytes), proof_s or 0.0),
+        {job.name: job for job in planned},
+        gpu_of,
+        max(soonest_s(planned, resources), proof_s or 0.0),
         proof_s is not None,
-        has,
+        resources.cores,
     )
     show(lambda: made.timeline)
     return made
@@ -400,12 +392,39 @@ def _free_bytes() -> float:
     return float("inf") if free is None else float(free.size)
 
 
-def _limit(jobs: list[Job], feed: LoaderCost, cores: float) -> str:
+def _numbers(threads: int | Sequence[int]) -> list[int]:
+    """Return the numbers of torch threads that were asked for, the fewest first."""
+    some = threads if isinstance(threads, Sequence) and len(threads) else [threads]
+    return sorted({asked.THREADS.checked("threads", number) for number in some})
+
+
+def _said(
+    ways: Sequence[Foretold],
+    choice: Foretold,
+    jobs: Sequence[Job],
+    resources: Resources,
+    lacking: Sequence[str],
+) -> str:
+    """Say in words which way is chosen and why, and what does not run as was preferred, or does not fit at all.
+
+    Args:
+        ways: All of them.
+        choice: The chosen one.
+        jobs: The trials as they run in it.
+        resources: What they have.
+        lacking: Trials that are not run with a strategy, and why.
+    """
+    large = oversized({job.name: job.memory_bytes for job in jobs}, resources.memory_bytes)
+    text = why(ways, choice, _limit(jobs, resources))
+    return " ".join([text, *(f"{line}." for line in lacking), *([large] if large else [])])
+
+
+def _limit(jobs: Sequence[Job], resources: Resources) -> str:
     """Return what all of them on one stream cannot go past."""
-    slowest = max(jobs, key=lambda job: job.step_s)
+    loader, slowest = resources.loader, max(jobs, key=lambda job: job.step_s)
     bounds = {
-        slowest.name: slowest.step_s + feed.taking_s,
-        "loader": feed.wall_s,
-        "cores": (feed.cpu_s + sum(job.cpu_s + feed.taking_s for job in jobs)) / cores,
+        slowest.name: slowest.step_s + loader.taking_s,
+        "loader": loader.wall_s,
+        "cores": (loader.cpu_s + sum(job.cpu_s + loader.taking_s for job in jobs)) / resources.cores,
     }
     return max(bounds, key=bounds.__getitem__)

@@ -32,10 +32,10 @@ from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, steadied
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import Room, Start, again_alone, in_waves
+from tsnb.planning.profiling import FreeMemory, Start, again_alone, in_waves
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
@@ -66,12 +66,8 @@ class ServedCosts:
     """The stream's name."""
     jobs: Jobs
     """Each trial with each strategy with which it can be run."""
-    feed: LoaderCost
-    """The stream's loader."""
-    cores: float
-    """Those that this process may use."""
-    memory_bytes: float
-    """Free before any of them ran."""
+    resources: Resources
+    """The stream's loader, the cores that this process may use, and the memory that was free before any of them ran."""
     off: float
     """How far off a forecast may be, as a share, in four of five cases."""
     unsure: Mapping[str, str] = field(default_factory=dict)
@@ -107,15 +103,15 @@ def costs_on(
             one ended without taking a batch.
     """
     name = registry.find(stream).name
-    free = free_memory()
-    memory_bytes, rooms = math.inf if free is None else float(free.size), gpu_room_bytes()
+    before = free_memory()
+    memory_bytes, rooms = math.inf if before is None else float(before.size), gpu_room_bytes()
     epoch_batches = status(name).epoch_batches
     if not epoch_batches:
         raise TsnbError(
             f"the loader of stream {name!r} has no length, so nobody can say how long a trial takes: leave plan= and "
             "until= out, or serve a loader that has one"
         )
-    meter, room = Meter(name), Room()
+    meter, free = Meter(name), FreeMemory()
     found: dict[Strategy, dict[str, Profiled]] = {}
     for strategy, several in starts.items():
         failed = {
@@ -126,7 +122,7 @@ def costs_on(
         }
         going = {each: start for each, start in several.items() if each not in failed}
         found[strategy] = _seen(
-            going, meter, strategy.threads, memory_bytes, at_once, room.note, must_end=must_end
+            going, meter, strategy.threads, memory_bytes, at_once, free.note, must_end=must_end
         )
     samples = meter.batch_samples(one for seen in found.values() for one in seen.values()) * epoch_batches
     names = list(next(iter(starts.values())))
@@ -145,29 +141,36 @@ def costs_on(
         each: max((mine[each].off for mine in costs.values() if each in mine), default=UNSEEN_OFF)
         for each in names
     }
-    offs |= {each: offs[twin.of] for each, twin in twins.items()}
-    unsure |= {
-        each: f"{each} is taken to cost what {twin.of} does"
-        for each, twin in twins.items()
-        if twin.of in unsure
-    }
-    for each, twin in twins.items():
-        of = jobs[twin.of]
-        jobs[each] = {
-            way: replace(job, name=each, samples=job.samples * twin.times) for way, job in of.items()
-        }
+    _add_twins(twins, jobs, offs, unsure)
     off = makespan_off([next(iter(each.values())) for each in jobs.values()], offs, LOADER_OFF)
     return ServedCosts(
         name,
         steadied(jobs, offs),
-        replace(meter.cost(), epoch_samples=samples),
-        available_cores(),
-        min(memory_bytes, room.bytes),
+        Resources(
+            replace(meter.cost(), epoch_samples=samples), available_cores(), min(memory_bytes, free.bytes)
+        ),
         off,
         unsure,
         tuple(each for each in (*seen, *twins) if not epochs[twins[each].of if each in twins else each]),
         rooms,
     )
+
+
+def _add_twins(
+    twins: Mapping[str, Twin],
+    jobs: dict[str, dict[Strategy, Job]],
+    offs: dict[str, float],
+    unsure: dict[str, str],
+) -> None:
+    """Add trials that were not profiled: each costs what its twin does, and is as sure."""
+    for name, twin in twins.items():
+        offs[name] = offs[twin.of]
+        if twin.of in unsure:
+            unsure[name] = f"{name} is taken to cost what {twin.of} does"
+        jobs[name] = {
+            strategy: replace(job, name=name, samples=job.samples * twin.times)
+            for strategy, job in jobs[twin.of].items()
+        }
 
 
 def _seen(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.scheduling import Schedule, apart, fit_devices, in_turn, listed, staggered
 from tsnb.planners.strategies import (
     WORTH,
@@ -90,50 +90,39 @@ class Foretold:
         return self.makespan_s * (1 - min(self.off, 0.9)), self.makespan_s * (1 + self.off)
 
 
-def foretold(
-    jobs: Jobs,
-    own: LoaderCost,
-    one: LoaderCost,
-    cores: float,
-    memory_bytes: float,
-    off: float,
-) -> list[Foretold]:
+def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> list[Foretold]:
     """Return all ways, in the order of the table, each with the strategies that suit it.
 
     Args:
         jobs: The trials, each as it is with each strategy, the preferred one first.
         own: A loader of a trial's own.
-        one: The shared loader.
-        cores: For all of it.
-        memory_bytes: For all of it.
+        resources: What they have, with the shared loader.
         off: How far paces may be off, as a share.
     """
+    # these ways are played as if all fitted the memory: of each is said whether it does
+    private = Resources(own, resources.cores)
+    stream = replace(private, loader=resources.loader)
 
     def way(
-        what: str, loader: LoaderCost, loaders: int, at_once: int, play: Callable[[Sequence[Job]], Schedule]
+        what: str, has: Resources, at_once: int, play: Callable[[Sequence[Job], Resources], Schedule]
     ) -> Foretold:
-        suited = best_strategies(jobs, play)
+        suited = best_strategies(jobs, lambda mine: play(mine, has))
         mine = with_strategies(jobs, suited)
-        used = sum(job.memory_bytes for job in mine) + loaders * loader.memory_bytes
-        if at_once == 1:
-            used = max(job.memory_bytes for job in mine) + loader.memory_bytes
-        fits = used <= memory_bytes and (at_once == 1 or fit_devices(mine))
-        return Foretold(what, play(mine), off, tuple(suited), at_once, fits, suited)
+        sizes = [job.memory_bytes for job in mine]
+        loaders = at_once if what in PRIVATE else 1
+        used = (max(sizes) if at_once == 1 else sum(sizes)) + loaders * has.loader.memory_bytes
+        fits = used <= resources.memory_bytes and (at_once == 1 or fit_devices(mine))
+        return Foretold(what, play(mine, has), off, tuple(suited), at_once, fits, suited)
 
-    several = len(jobs)
-    turns = way(IN_TURN, own, 1, 1, lambda mine: in_turn(mine, own, cores))
-    each = way(APART, own, several, several, lambda mine: apart(mine, own, cores))
-    offsets, apart_s = staggered(with_strategies(jobs, each.strategies), own, cores)
+    turns, each = way(IN_TURN, private, 1, in_turn), way(APART, private, len(jobs), apart)
+    offsets, apart_s = staggered(with_strategies(jobs, each.strategies), private)
     later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
-    all_at_once = way(TOGETHER, one, 1, several, lambda mine: listed(mine, one, cores))
-    found = soonest(jobs, one, cores, memory_bytes=memory_bytes)
-    best = found.listed
-    alone = max(job.memory_bytes for job in with_strategies(jobs, found.strategies)) + one.memory_bytes
-    lists = Foretold(
-        LISTED, best.schedule, off, best.order, best.at_once, alone <= memory_bytes, found.strategies
-    )
-    private = [turns, each, later] if several > 1 else [turns, each]
-    return [*private, all_at_once, lists]
+    together = way(TOGETHER, stream, len(jobs), listed)
+    best, strategies = soonest(jobs, resources)
+    largest = max(job.memory_bytes for job in with_strategies(jobs, strategies))
+    fits = largest + resources.loader.memory_bytes <= resources.memory_bytes
+    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, fits, strategies)
+    return [turns, each, *([later] if len(jobs) > 1 else []), together, lists]
 
 
 def same_as(way: Foretold, ways: Sequence[Foretold]) -> str:

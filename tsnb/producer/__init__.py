@@ -11,6 +11,7 @@ The decisions are light to import; the modules that carry them out, with torch, 
 | `feeder`, `failures` | the loading thread; what the loader raised |
 | `server`, `session` | the serving thread; one connection |
 | `guard` | what a connection may say, and what its messages mean |
+| `autoworkers` | how many workers the loader has: a number, or one that is found |
 | `reporting` | what a producer says about itself |
 | `steering` | dividing compute: competition for the machine, and the balancer |
 | `limits`, `on_devices` | the memory that a stream needs; batches on GPUs |

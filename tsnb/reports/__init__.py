@@ -5,6 +5,7 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | module | what it does |
 |---|---|
 | `spent` | totals: where each trial's seconds went |
+| `cpu_time` | CPU seconds of each trial, and of the loader |
 | `cost` | what a trial had cost when it reached a wanted number |
 | `costed` | `tsnb.results`: the records' table, and what trials had cost in it |
 | `strips` | the same in even steps of time |
@@ -14,6 +15,7 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | `svg`, `drawing` | a report as a picture; the colours |
 | `figures` | plotly figures from readings |
 | `logged` | plotly figures of logged numbers, from the project's records |
+| `look` | how these look on a page of whatever colour |
 | `sources` | where readings come from: a watched stream, a served one, a recording |
 | `document` | the report itself: shows, saves |
 | `plotting` | `tsnb.plot` |

@@ -22,5 +22,7 @@
 | `inclusion` | which samples a round draws where some are likelier, and their weights (pure) |
 | `labels` | the class of each sample |
 | `losses` | what trials report of the losses of samples |
+| `kept_losses` | the same on disk, for the producer that comes after |
 | `growth_log` | what entered which epoch where: on disk, so that it can be given again |
+| `growth_news` | what a stream tells of a growing data set: rounds that began, samples that entered an epoch |
 """

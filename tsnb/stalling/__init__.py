@@ -9,6 +9,9 @@ than one of a plain DataLoader, and holds the model up less.
 |---|---|
 | `sharing` | pure: costs a sample in, samples/s of k trials out |
 | `measuring` | runs loader and step for some seconds and counts, without disturbing their owner |
+| `counted_step` | the user's step while it is measured: where it raises, it is told at which batch |
+| `random_numbers` | puts random numbers back where they were |
+| `silence` | says of a loader that gives no batch for long what it is doing |
 | `reading` | which files a loader's samples are in, their share of the page cache, what the disk costs |
 | `storage` | pure: paces at another share of the page cache, and on another disk |
 | `changing` | pure: what was measured, with something else |

@@ -5,7 +5,9 @@
 | module | what it owns |
 |---|---|
 | `spaces`, `space_grammar` | which parameters the trials get; the same as it is written on a magic's line |
-| `planned`, `forecast` | the same by a plan, which is made anew as they end; its costs and words, of real trials |
+| `planned`, `forecast` | which trials start now by a plan, made anew as they end; its costs and words, of real trials |
+| `plan_wish` | what is left to such a plan, and by when all are to be done |
+| `early` | which trials are started a moment early where there is no plan |
 | `wall_clock` | `until=`, read; times of the day as text |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
 | `racing`, `race_table` | which of the trials that see the same batches is ahead now; that as a table |

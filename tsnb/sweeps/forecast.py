@@ -97,9 +97,7 @@ def plan_places(
         say(line)
     told = Conditions(
         costs.jobs,
-        costs.feed,
-        costs.cores,
-        costs.memory_bytes,
+        costs.resources,
         costs.off,
         wish.end_s,
         costs.stream,
@@ -186,9 +184,10 @@ def _most_threads(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> i
 
 def _too_large(costs: ServedCosts) -> list[str]:
     """Say of trials that do not fit with what is preferred for them, or with nothing that there is."""
-    lines = too_large(costs.jobs, costs.memory_bytes)
+    memory_bytes = costs.resources.memory_bytes
+    lines = too_large(costs.jobs, memory_bytes)
     sizes = {name: min(job.memory_bytes for job in each.values()) for name, each in costs.jobs.items()}
-    if large := oversized(sizes, costs.memory_bytes):
+    if large := oversized(sizes, memory_bytes):
         lines.append(f"{large} Until then it runs alone, and may be killed.")
     return lines
 

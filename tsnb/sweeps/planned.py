@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tsnb.planners.fluid import Job, LoaderCost
+from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import Listed, fit, left_after
 from tsnb.planners.strategies import Jobs, Strategy, StrategyList, fitting, most_within, on_devices, soonest
@@ -48,12 +48,8 @@ class Conditions:
 
     jobs: Jobs
     """Each trial with each strategy that it may have; with one there is no choice."""
-    feed: LoaderCost
-    """The stream's loader."""
-    cores: float
-    """For all of it."""
-    memory_bytes: float
-    """For all that run at once."""
+    resources: Resources
+    """What they have; how many run at once, and which run already, the places know."""
     off: float
     """How far off a forecast may be, as a share, in four of five cases."""
     end_s: float = math.inf
@@ -246,8 +242,8 @@ class PlannedPlaces(Places):
         if self._before is None or now_s - self._before[0] < LEAST_S:
             return
         then_s, jobs = self._before
-        feed, cores = self._conditions.feed, self._conditions.cores
-        foretold = left_after(jobs, feed, cores, (now_s - then_s) / self.stretch)
+        before = replace(self._conditions.resources, running=jobs)
+        foretold = left_after(before, (now_s - then_s) / self.stretch)
         left = {job.name: job.samples for job in running}
         pairs = [  # those that were taking batches all the time
             (job.samples - foretold[job.name], job.samples - left[job.name])
@@ -262,32 +258,16 @@ class PlannedPlaces(Places):
         """Make the plan."""
         told = self._conditions
         gets, waiting = on_devices({name: told.jobs[name] for name in self._waiting}, told.devices, running)
-        waiting = fitting(waiting, told.memory_bytes)
+        waiting = fitting(waiting, told.resources.memory_bytes)
         clones = sum(job.name not in self._taken for job in running)
+        resources = replace(told.resources, at_once=self.at_once + clones, running=running)
         left_s = (told.end_s - now_s) / (self.stretch * (1 + told.off))
         late: Mapping[str, float] = {}
         chosen: StrategyList
         if math.isinf(told.end_s):
-            chosen = soonest(
-                waiting,
-                told.feed,
-                told.cores,
-                memory_bytes=told.memory_bytes,
-                rounds=self._rounds,
-                running=running,
-                most=self.at_once + clones,
-            )
+            chosen = soonest(waiting, resources, rounds=self._rounds)
         else:
-            chosen, late = most_within(
-                waiting,
-                told.feed,
-                told.cores,
-                left_s,
-                memory_bytes=told.memory_bytes,
-                rounds=self._rounds,
-                running=running,
-                most=self.at_once + clones,
-            )
+            chosen, late = most_within(waiting, resources, left_s, rounds=self._rounds)
         found = chosen.listed
         self.devices |= gets
         self.strategies |= chosen.strategies
@@ -313,22 +293,22 @@ class PlannedPlaces(Places):
             if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
                 break
             there.append(self._job(name))
-            if beside and not fit(there, self._conditions.memory_bytes):
+            if beside and not fit(there, self._conditions.resources.memory_bytes):
                 break
             first.append(name)
         return first
 
     def _leavers(self) -> list[Leaver] | None:
         """Return when those that run end: as is seen of them, else as the plan has it, which may be a third off."""
-        found, epoch, now_s = self._found, self._conditions.feed.epoch_samples, self._clock()
-        if found is None or not epoch:
+        found, loader, now_s = self._found, self._conditions.resources.loader, self._clock()
+        if found is None or not loader.epoch_samples:
             return None
         running = self._running(now_s)
         ends_s = self.foresight.ends_s if self.foresight else {}
-        least_s = {job.name: job.samples * max(job.step_s, self._conditions.feed.wall_s) for job in running}
+        least_s = {job.name: job.samples * max(job.step_s, loader.wall_s) for job in running}
         left_s = {name: max(ends_s.get(name, math.inf) - now_s, each_s) for name, each_s in least_s.items()}
         left_s |= dict(self._left_s())
-        leavers = [Leaver(job.name, left_s[job.name], job.samples / epoch) for job in running]
+        leavers = [Leaver(job.name, left_s[job.name], job.samples / loader.epoch_samples) for job in running]
         over = max(0, len(leavers) - len(self._early) - found.at_once)  # the list has fewer at once than run
         return sorted(leavers, key=lambda leaver: leaver.left_s)[over:]
 
@@ -342,7 +322,8 @@ class PlannedPlaces(Places):
 
     def _fit(self, names: Sequence[str]) -> bool:
         """Return whether memory, and that of GPUs, holds these and all that run."""
-        return fit([*self._running(self._clock()), *map(self._job, names)], self._conditions.memory_bytes)
+        there = [*self._running(self._clock()), *map(self._job, names)]
+        return fit(there, self._conditions.resources.memory_bytes)
 
     @property
     def late(self) -> dict[str, str]:

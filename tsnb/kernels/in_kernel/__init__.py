@@ -6,4 +6,6 @@
 | `forked` | what a kernel must not share with the server that it was forked from |
 | `surroundings` | spawned workers, progress bars: what libraries find in a kernel |
 | `output_channel` | its output channel: messages of our own kinds, and what its forked workers print |
+| `hazards` | forking a kernel in the middle of its code: what forbids it, and the fork itself |
+| `front` | new channels and threads of a kernel that was cloned so |
 """
