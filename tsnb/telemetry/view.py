@@ -322,11 +322,8 @@ class StreamView:
     def _update(self, consumer: ConsumerReading, now_s: float) -> Row:
         row = self._row(consumer, now_s)
         here = consumer.state != "gone"
-        if consumer.pid != row.reading.pid and row.reading.pid and here:
-            row.run += 1
-            row.told = UNKNOWN
-            row.metrics.clear()
-            self.curves.forget(row.number)
+        if here and consumer.pid != row.reading.pid and (row.reading.pid or row.end):
+            self._begin_run(row)
         if here != row.here:
             row.here, row.came_s, row.told = here, now_s, UNKNOWN
         row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
@@ -337,6 +334,13 @@ class StreamView:
             row.end, row.error, row.last = "", "", {}
             self._steady(row, consumer.state, now_s)
         return row
+
+    def _begin_run(self, row: Row) -> None:
+        """Forget what another run of a trial's name has logged."""
+        row.run += 1
+        row.told = UNKNOWN
+        row.metrics.clear()
+        self.curves.forget(row.number)
 
     def _steady(self, row: Row, state: str, now_s: float) -> None:
         if state not in _PASSING:
@@ -351,7 +355,12 @@ class StreamView:
 
     def _ended(self, name: str, end: EndReading, now_s: float) -> Row:
         """Note how one ended that is not here any more, and what it logged last."""
-        row = self._row(replace(never_attached(end), name=name), now_s)
+        nothing = replace(never_attached(end), name=name)
+        row = self._row(nothing, now_s)
+        if row.reading.pid not in (0, end.pid) and end.time_s > row.came_s:
+            # another run, which never attached: the numbers are of the one before
+            self._begin_run(row)
+            row.reading, row.epochs, row.batches = nothing, math.nan, 0
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
         row.last = dict(end.metrics)
