@@ -173,6 +173,7 @@ class StreamView:
         self._ends = Ends()
         self._taken = Taken()
         self._said_s = -math.inf
+        self._said_per_s = math.nan
         self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
 
     @property
@@ -292,6 +293,15 @@ class StreamView:
     def said_s(self) -> float | None:
         """The time of the reading with the shares that the sentence names; None: it names none."""
         return self._said_s if math.isfinite(self._said_s) and self.say.kind not in _URGENT else None
+
+    @property
+    def told_per_s(self) -> float:
+        """Batches a second of the loader when the sentence was said last, so that a header beside it says the same.
+
+        Those of now where none were known then.
+        """
+        known = self.said_s is not None and math.isfinite(self._said_per_s)
+        return self._said_per_s if known else self.rates.batches_per_s()
 
     def _found(self) -> Diagnosis:
         """Say what limits the stream now, in the numbers of the rows."""
@@ -426,6 +436,6 @@ class StreamView:
         urgent = {found.kind, self.say.kind, found.lead, self.say.lead} & {*_URGENT, NOBODY}
         another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
         if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
-            self.say, self._said_s = found, now_s
+            self.say, self._said_s, self._said_per_s = found, now_s, self.rates.batches_per_s()
             for row in self.rows.values():
                 row.told = row.pace
