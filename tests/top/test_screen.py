@@ -56,8 +56,10 @@ def test_sentence_and_header_have_the_same_batches_per_second() -> None:
     """While a stream gets faster too, as in its first seconds, and of fast ones in as many digits."""
     view, seen = StreamView(), set()
     for k, reading in enumerate(three_models().run(12)):
-        waiting = {"computing_s": 0.0, "waiting_s": 0.25 * k, "held_s": 0.0, "batches": 3 * k * k}
-        here = tuple(replace(each, **waiting) for each in reading.consumers)
+        here = tuple(
+            replace(each, computing_s=0.0, waiting_s=0.25 * k, held_s=0.0, batches=3 * k * k)
+            for each in reading.consumers
+        )
         view.feed(replace(reading, batches=3 * k * k, state="serving", consumers=here))
         if said := re.search(r"limit at (\S+) batches/s", view.say.text):
             seen.add(said[1])
