@@ -45,3 +45,23 @@ def test_reading_a_stream_loads_no_torch() -> None:
 def test_a_clusters_hub_loads_no_torch() -> None:
     """It decides, and sees no batch: neither it nor the gate of Ray Tune's trials carries torch on top of Ray."""
     assert "torch" not in loaded_by("import tsnb.cluster.stream_hub, tsnb.integrations.ray_tune")
+
+
+def test_a_streams_curves_are_kept_without_numpy() -> None:
+    """They are thinned on a thread, while a cell of the notebook may import numpy."""
+    code = (
+        "from tsnb.telemetry.frames import Curves\ncurves = Curves()\n"
+        "for k in range(2000): curves.add(0, 0, (k, k, k, k))"
+    )
+    assert "numpy" not in loaded_by(code)
+
+
+def test_a_panels_threads_import_nothing() -> None:
+    """Their pictures and reports need numpy, which a cell may import just then: all of it comes with the panel."""
+    code = (
+        "import sys, tsnb\ntsnb.dashboard\nhere = set(sys.modules)\n"
+        "from tsnb.reports import Report\nfrom tests.reports.made import consumer, reading\n"
+        "Report([reading(k, consumer('a', float(k))) for k in range(9)], ended=True)._repr_mimebundle_()\n"
+        "more = {name for name in sys.modules if not name.startswith('tests')} - here\nassert not more, more"
+    )
+    assert "numpy" in loaded_by(code)

@@ -511,3 +511,22 @@ def test_an_unknown_kind_of_obstacle_is_named_by_its_class(tmp_path: Path) -> No
     holder = Holder(Stubborn())
     with pytest.raises(NotShippable, match=r"data.cache\['open'\]\[0\] is a .*Stubborn"):
         ship({"data": holder}, "trial 'cnn'")
+
+
+WHILE_A_THREAD_IMPORTS = """
+import sys, threading, time
+from tsnb.kernels.cargo.numerics import numerics_here
+thread = threading.Thread(target=__import__, args=("numpy",))
+thread.start()
+while "numpy" not in sys.modules: time.sleep(0)
+assert sys.modules["numpy"].__spec__._initializing, "it came too late to see anything"
+print(numerics_here().get("numpy"))
+"""
+
+
+def test_settings_are_read_of_a_package_that_a_thread_has_begun_to_import() -> None:
+    """A thread of the notebook may import numpy while a cell starts a trial: the start waits for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", WHILE_A_THREAD_IMPORTS], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr

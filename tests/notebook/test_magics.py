@@ -19,6 +19,7 @@ import tsnb
 from tsnb.cli.commands import main
 from tsnb.experiments import trials
 from tsnb.machine.processes import started
+from tsnb.notebook import extension
 from tsnb.records.run import Run, RunStart
 from tsnb.streams import producer_kernels
 
@@ -372,6 +373,12 @@ def test_when_a_cell_ends_nobody_waits_for_this_notebook_s_consumers(
     monkeypatch.delitem(sys.modules, "tsnb.consumer")
     run(shell, "x = 1")
     assert len(rested) == 2
+
+
+def test_the_end_of_a_cell_does_not_mind_a_half_imported_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread that the cell has started may be importing it just then."""
+    monkeypatch.setitem(sys.modules, "tsnb.consumer", types.ModuleType("tsnb.consumer"))
+    extension.rest_consumers()
 
 
 @pytest.mark.system

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +22,8 @@ from tsnb.reports.figures import draw_word
 from tsnb.reports.runs import runs_apart
 from tsnb.reports.spent import spent
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.watching import watch
+from tsnb.telemetry.view import StreamNews, StreamView
+from tsnb.telemetry.watching import listen, watch
 
 SOURCE = """
 def train(epochs):
@@ -82,6 +85,31 @@ def test_a_run_that_never_attached_is_the_last_one_too() -> None:
     assert [t.name for t in rows] == ["a", "b"], "of a former one that never attached nothing is told"
 
 
+def test_a_panels_row_is_of_the_last_run_though_it_never_attached() -> None:
+    """As in the report: nothing of the run before is left, and a run that comes after it counts on."""
+    failed = EndReading("a", "failed", START_S + 30, 0, "ValueError: no", {})
+    view = StreamView()
+    for each in [*run(1, 3, 0), reading(31, ends=(failed,)), reading(32, ends=(failed,))]:
+        view.feed(each)
+    row = view.rows["a"]
+    assert (row.state, row.error, row.run) == ("failed", "ValueError: no", 1)
+    assert (row.reading.samples, row.batches, row.metrics, row.last) == (0, 0, {}, {})
+    assert math.isnan(row.epochs)
+    for each in run(2, 5, 40):
+        view.feed(each)
+    assert (row.state, row.error, row.run, row.metrics) == ("done", "", 2, {"loss": 0.5})
+
+
+def test_the_end_of_a_former_run_that_is_told_late_takes_nothing_from_the_next() -> None:
+    """Its process is another one too, but it had ended before this one came."""
+    late = EndReading("a", "failed", START_S + 19, 7, "ValueError: no", {})
+    view = StreamView()
+    *all_but_end, _ = run(2, 4, 20)
+    for each in [*all_but_end, reading(29, consumer("a", 4.0, pid=2, run=4), ends=(late,)), reading(30)]:
+        view.feed(each)
+    assert view.rows["a"].reading.samples == 320
+
+
 def test_a_report_and_its_figures_have_a_line_a_run_in_one_colour() -> None:
     """The colour is the panel's, which knows one trial of that name; marks say which run came and went."""
     made = Report([*run(1, 3, 0), *run(2, 4, 20)], ended=True)
@@ -125,3 +153,23 @@ def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(numbers:
     assert shown.reading.run == last["run"] == 2
     reached = {cost.name: cost.after_s is not None for cost in report.story.costs}
     assert reached == {"cnn run 1": True, "cnn": False}, "the second run never logged so much"
+
+
+class Slow:
+    """A screen that takes its time, as on a busy machine, on the thread that follows the stream."""
+
+    def tell(self, tick: StreamNews) -> None:
+        time.sleep(0.4)
+
+    def note(self, state: str, text: str, name: str) -> None:
+        pass
+
+
+@pytest.mark.system
+def test_what_a_trial_did_is_known_as_soon_as_it_has_ended(numbers: tsnb.Producer) -> None:
+    """What follows the stream in its process may be late: `wait` lasts until that has heard of the end too."""
+    watch("again").readings(HANG_S)
+    listen("again", Slow())
+    tsnb.run(by_value(SOURCE), epochs=1, name="cnn").wait(HANG_S)
+    (trial,) = tsnb.report("again").story.trials
+    assert (trial.samples, trial.state) == (160, "done")

@@ -6,6 +6,9 @@ batch, of giving one back, even inside a finalizer, where Python itself drops it
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -282,3 +285,31 @@ def test_leaving_a_loop_by_any_way_holds_nobody(run: Run, way: str) -> None:
         """
     )
     assert script.expect("state") == "between epochs"
+
+
+def test_a_command_that_is_interrupted_while_it_is_imported_says_nothing() -> None:
+    """Nothing has begun: where in an import it was is nobody's business."""
+    code = (
+        "import builtins, os, signal, sys\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "from tsnb import cli\nfound = builtins.__import__\n"
+        "def interrupted(name, *more):\n"
+        "    if name == 'tsnb.options': os.kill(os.getpid(), signal.SIGINT)\n"
+        "    return found(name, *more)\n"
+        "builtins.__import__ = interrupted\nsys.exit(cli.main(['list']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("", -signal.SIGINT)
+
+
+def test_a_command_at_its_limit_of_open_files_says_so_in_one_line() -> None:
+    """It was a traceback of whatever needed the one file too many."""
+    code = (
+        "import errno, os, sys\nfrom tsnb.cli import commands\n"
+        "def open_many(options): return [os.open(os.devnull, os.O_RDONLY) for _ in range(99)]\n"
+        "import argparse, resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (40, 40))\n"
+        "sys.exit(commands._guarded(argparse.Namespace(command='stalls'), open_many))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("tsnb stalls: Too many open files. ") and "`ulimit -n`" in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 from itertools import pairwise
 
@@ -49,6 +50,21 @@ def drawn(view: StreamView, width: int = 150, hint: str = "") -> str:
 
 def row(text: str, name: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(f"■ {name} "))
+
+
+def test_sentence_and_header_have_the_same_batches_per_second() -> None:
+    """While a stream gets faster too, as in its first seconds, and of fast ones in as many digits."""
+    view, seen = StreamView(), set()
+    for k, reading in enumerate(three_models().run(12)):
+        here = tuple(
+            replace(each, computing_s=0.0, waiting_s=0.25 * k, held_s=0.0, batches=3 * k * k)
+            for each in reading.consumers
+        )
+        view.feed(replace(reading, batches=3 * k * k, state="serving", consumers=here))
+        if said := re.search(r"limit at (\S+) batches/s", view.say.text):
+            seen.add(said[1])
+            assert f"loader {said[1]} batches/s" in drawn(view).splitlines()[0]
+    assert len(seen) > 3 and any("." not in said for said in seen)
 
 
 def test_it_says_what_the_panel_says() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import select
@@ -15,7 +16,7 @@ from typing import Any
 from tsnb.cli import streams
 from tsnb.cli.measuring import add_place, add_plan, add_stalls
 from tsnb.cli.trials import add_results, add_sweep_command
-from tsnb.config import MODES
+from tsnb.config import MODES, way_out
 from tsnb.errors import TsnbError
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
@@ -80,6 +81,14 @@ def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], in
         if getattr(options, "json", False):
             print(json.dumps({"error": str(error)}))
         print(f"tsnb {options.command}: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:
+        if error.errno not in {errno.EMFILE, errno.ENFILE}:
+            raise
+        said = f"{error.strerror}. {way_out(error)}"
+        if getattr(options, "json", False):
+            print(json.dumps({"error": said}))
+        print(f"tsnb {options.command}: {said}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

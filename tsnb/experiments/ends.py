@@ -59,6 +59,8 @@ def follow_stream_for(producer: str | None) -> None:
 def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
     """Tell an end to the streams that the trial took. Never raises; takes milliseconds.
 
+    What watches the stream in this process has heard of it then, and of all that the trial did before.
+
     Args:
         end: How it ended.
         streams: Those it attached to, as its report has them ("train, val"); empty: none.
@@ -71,6 +73,6 @@ def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
             if here is not None:
                 here.tell_end(end)
             with contextlib.suppress(TsnbError, OSError), contextlib.closing(Observer(name)) as observer:
-                observer.tell_end(end)
+                told = observer.tell_end(end)
                 if here is not None:
-                    here.catch_up(TOLD_S)
+                    here.catch_up(TOLD_S, end if told else None)

@@ -78,9 +78,10 @@ def rest_consumers(result: Any = None) -> None:
     Args:
         result: IPython's ExecutionResult; a loop in a cell that was interrupted or raised is over.
     """
-    consumer = sys.modules.get("tsnb.consumer")
-    if consumer is not None:
-        consumer.rest_all(failed=result is not None and not result.success)
+    # a thread of the notebook may be importing it just now: then there is no consumer yet
+    rest_all = getattr(sys.modules.get("tsnb.consumer"), "rest_all", None)
+    if rest_all is not None:
+        rest_all(failed=result is not None and not result.success)
 
 
 _told: set[tuple[str, str]] = set()

@@ -7,6 +7,9 @@ end, and once a minute. While the panel is alive in a page, its front end hides 
 in it.
 
 It is not shown at once: JupyterLab 4.6 drops what a cell displays just when the notebook's first widget opens.
+
+Reports, and numpy with them, are imported with this module, on the thread that asks for a panel: a cell that imports
+numpy while another thread does may meet it half imported.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from typing import Any
 from tsnb.errors import TsnbError
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.panel import Panel
+from tsnb.reports import report
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["EVERY_S", "Still", "leave_still", "renew_stills"]
@@ -88,8 +92,6 @@ class Still:
                         self._picture(stream, this)
 
     def _picture(self, stream: str, this: _Pictured) -> None:
-        from tsnb.reports import report
-
         try:
             found = report(stream or self._panel.stream or None)
         except (TsnbError, LookupError, OSError, ValueError) as error:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from tsnb.telemetry.rates import Pace, loader_faster
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.words import pace as rate
 from tsnb.telemetry.words import percent
 
 __all__ = ["NOBODY", "Diagnosis", "Shares", "diagnose", "shares"]
@@ -238,7 +239,7 @@ def _loader_bound(
     seconds = later.time_s - earlier.time_s
     batches_per_s = (later.batches - earlier.batches) / seconds if seconds > 0 else 0.0
     pace = (
-        f" at {batches_per_s:.1f} batches/s" if batches_per_s >= 0.05 else ""
+        f" at {rate(batches_per_s)} batches/s" if batches_per_s >= 0.05 else ""
     )  # between two epochs there are none
     who = _spend(waiting, "waits for data", "wait for data")
     # when the one that waits least waits no more, the loader keeps up with the slowest, and cannot be of more use

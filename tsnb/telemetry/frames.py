@@ -317,13 +317,18 @@ _MOST = (2 - 2**-23) * 2.0**127  # the largest float of 32 bits
 
 
 def _thinned(curve: array[float]) -> array[float]:
-    """Return of every four points in a row the lowest and the highest; the newest stay."""
-    import numpy as np  # the notebook's extension is loaded without it
+    """Return of every four points in a row the lowest and the highest; the newest stay.
 
-    points = np.frombuffer(curve, np.float32).reshape(-1, len(POINT))
-    whole = (len(points) - 1) // 4 * 4
-    groups = points[:whole].reshape(-1, 4, len(POINT))
-    values = np.nan_to_num(groups[:, :, 3], nan=np.inf)
-    picked = np.sort(np.stack([values.argmin(axis=1), 3 - values[:, ::-1].argmax(axis=1)], axis=1), axis=1)
-    kept = np.take_along_axis(groups, picked[:, :, None], axis=1).reshape(-1, len(POINT))
-    return array("f", np.concatenate([kept, points[whole:]]).tobytes())
+    Without numpy: this runs on a watch's thread, and a notebook's main thread may import numpy at that very moment.
+    """
+    kept, of_four = array("f"), 4 * _A_POINT
+    whole = (len(curve) // _A_POINT - 1) // 4 * of_four
+    for begin in range(0, whole, of_four):
+        values = [
+            math.inf if math.isnan(value) else value
+            for value in curve[begin + 3 : begin + of_four : _A_POINT]
+        ]
+        lowest, highest = values.index(min(values)), 3 - values[::-1].index(max(values))
+        for place in sorted((lowest, highest)):
+            kept.extend(curve[begin + place * _A_POINT : begin + (place + 1) * _A_POINT])
+    return kept + curve[whole:]

@@ -173,6 +173,7 @@ class StreamView:
         self._ends = Ends()
         self._taken = Taken()
         self._said_s = -math.inf
+        self._said_per_s = math.nan
         self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
 
     @property
@@ -304,6 +305,15 @@ class StreamView:
         """The time of the reading with the shares that the sentence names; None: it names none."""
         return self._said_s if math.isfinite(self._said_s) and self.say.kind not in _URGENT else None
 
+    @property
+    def told_per_s(self) -> float:
+        """Batches a second of the loader when the sentence was said last, so that a header beside it says the same.
+
+        Those of now where none were known then.
+        """
+        known = self.said_s is not None and math.isfinite(self._said_per_s)
+        return self._said_per_s if known else self.rates.batches_per_s()
+
     def _found(self) -> Diagnosis:
         """Say what limits the stream now, in the numbers of the rows."""
         paces = {name: row.pace for name, row in self.rows.items() if row.here}
@@ -333,11 +343,8 @@ class StreamView:
     def _update(self, consumer: ConsumerReading, now_s: float) -> Row:
         row = self._row(consumer, now_s)
         here = consumer.state != "gone"
-        if consumer.pid != row.reading.pid and row.reading.pid and here:
-            row.run += 1
-            row.told = UNKNOWN
-            row.metrics.clear()
-            self.curves.forget(row.number)
+        if here and consumer.pid != row.reading.pid and (row.reading.pid or row.end):
+            self._begin_run(row)
         if here != row.here:
             row.here, row.came_s, row.told = here, now_s, UNKNOWN
         row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
@@ -348,6 +355,13 @@ class StreamView:
             row.end, row.error, row.last = "", "", {}
             self._steady(row, consumer.state, now_s)
         return row
+
+    def _begin_run(self, row: Row) -> None:
+        """Forget what another run of a trial's name has logged."""
+        row.run += 1
+        row.told = UNKNOWN
+        row.metrics.clear()
+        self.curves.forget(row.number)
 
     def _steady(self, row: Row, state: str, now_s: float) -> None:
         if state not in _PASSING:
@@ -362,7 +376,12 @@ class StreamView:
 
     def _ended(self, name: str, end: EndReading, now_s: float) -> Row:
         """Note how one ended that is not here any more, and what it logged last."""
-        row = self._row(replace(never_attached(end), name=name), now_s)
+        nothing = replace(never_attached(end), name=name)
+        row = self._row(nothing, now_s)
+        if row.reading.pid not in (0, end.pid) and end.time_s > row.came_s:
+            # another run, which never attached: the numbers are of the one before
+            self._begin_run(row)
+            row.reading, row.epochs, row.batches = nothing, math.nan, 0
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
         row.last = dict(end.metrics)
@@ -428,6 +447,6 @@ class StreamView:
         urgent = {found.kind, self.say.kind, found.lead, self.say.lead} & {*_URGENT, NOBODY}
         another = (found.kind, found.pace) != (self.say.kind, self.say.pace)
         if urgent or not 0.0 <= now_s - self._said_s < (_TURN_S if another else _SENTENCE_S):
-            self.say, self._said_s = found, now_s
+            self.say, self._said_s, self._said_per_s = found, now_s, self.rates.batches_per_s()
             for row in self.rows.values():
                 row.told = row.pace

@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -127,6 +128,10 @@ class Watch:
         self._released = False
         self._lock = threading.Lock()
         """Guards the history, the last word and the listeners, so that a new listener misses nothing."""
+        self._heard_ends: deque[tuple[str, float]] = deque(maxlen=64)
+        """Name and time of those that the stream has told: 32 a reading at most."""
+        self._changed = threading.Condition(self._lock)
+        """Notified when the stream has told of anything, or is gone."""
         self._follow()
 
     def _follow(self) -> None:
@@ -202,6 +207,7 @@ class Watch:
         with self._lock:
             self._released = True
             listeners, self._listeners = self._listeners, []
+            self._changed.notify_all()
             return listeners
 
     def close(self) -> None:
@@ -242,6 +248,8 @@ class Watch:
             early, self._early_ends = self._early_ends, []
             ticks += [self._feed(self._with(end)) for end in early]
             listeners = list(self._listeners)
+            self._heard_ends.extend((end.name, end.time_s) for end in reading.ends)
+            self._changed.notify_all()
         self._first.set()
         self._reads.set()
         for listener in listeners:
@@ -288,18 +296,27 @@ class Watch:
             if said is not None:
                 listener.note(*said)
 
-    def catch_up(self, timeout_s: float) -> None:
+    def catch_up(self, timeout_s: float, end: EndReading | None = None) -> None:
         """Wait for a reading of a stream that is known to be served, where none has come yet.
 
         One that lives for less than a second would not be seen otherwise: it is looked for twice a second.
 
         Args:
             timeout_s: Seconds to wait.
+            end: Told by the stream to its observers: wait for that too, and so for the trial's last counters.
         """
         if self._over.is_set() and not self._listeners:
             return  # nobody follows it any more
         self._follower.look()
-        self._reads.wait(timeout_s)
+        deadline_s = time.monotonic() + timeout_s
+        if not self._reads.wait(timeout_s) or end is None:
+            return
+        key = end.name, end.time_s
+        with self._changed:
+            self._changed.wait_for(
+                lambda: key in self._heard_ends or self._said is not None or self._released,
+                deadline_s - time.monotonic(),
+            )
 
     def _with(self, end: EndReading) -> StreamReading:
         """Return the last reading with an end in it, behind that reading and before the next."""
@@ -321,6 +338,7 @@ class Watch:
             ticks = [] if over is None else [self._feed(over)]
             self._state, self._said = state, (state, text, name)
             self._reads.clear()
+            self._changed.notify_all()
             self._view.note(state, text)
             listeners = list(self._listeners)
         for listener in listeners:

@@ -87,7 +87,7 @@ def _header(view: StreamView) -> list[Text]:
         title.append(f"  {word}", _TONES[words.tone(view.state)])
     if reading is None:
         return [title]
-    rate = words.pace(view.rates.batches_per_s())
+    rate = words.pace(view.told_per_s)
     return [
         title,
         _epoch(view, reading, live),

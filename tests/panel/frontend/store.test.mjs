@@ -121,6 +121,20 @@ test("a row's shares are those of the frame that the sentence tells of; a newcom
   assert.equal(store.told(0).held, 0.5);
 });
 
+test("the header has the loader's batches a second of the moment that the sentence tells of", () => {
+  const paced = (t, perS) => bytes(Object.assign(frame(t, {}), { 2: perS }));
+  const store = filled([frame(0, {})]);
+  const say = (at) => ({ kind: "loader-bound", text: "The loader is the limit at 20.0 batches/s.", lead: 42, pace: null, at });
+  store.tick({ op: "tick", n: 2, say: say(1) }, paced(1, 20));
+  store.tick({ op: "tick", n: 3 }, paced(1.25, 30));
+  assert.equal(store.toldPerS, 20);
+  store.tick({ op: "tick", n: 4, say: say(1.5) }, paced(1.5, NaN));
+  store.tick({ op: "tick", n: 5 }, paced(1.75, 40));
+  assert.equal(store.toldPerS, 40, "where none was known then, that of now");
+  store.tick({ op: "tick", n: 6, say: say(null) }, paced(2, 50));
+  assert.equal(store.toldPerS, 50);
+});
+
 test("the best is the best of what is shown: among the done where there are some, none where nobody knows", () => {
   const lanes = ["a", "b", "c"].map((name) => ({ ...lane(name, ["loss", "lr"]), since_s: 0 }));
   const store = filled([frame(0, {})], lanes);

@@ -100,8 +100,9 @@ def _worth_keeping() -> dict[str, Any]:
 
 def _is_trained(value: Any) -> bool:
     """Return whether code changes it without assigning it."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+    # where a thread of the trial imports torch just now, nothing has been made of it yet
+    nn, optim = (sys.modules.get(f"torch.{part}") for part in ("nn", "optim"))
+    return isinstance(value, (getattr(nn, "Module", ()), getattr(optim, "Optimizer", ())))
 
 
 def _obstacle(name: str, value: Any) -> str:

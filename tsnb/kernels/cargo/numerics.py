@@ -73,7 +73,7 @@ def _try(package: str, apply: Any, settings: Any) -> None:
 
 
 def _torch() -> dict[str, Any]:
-    torch: Any = sys.modules["torch"]
+    torch: Any = importlib.import_module("torch")  # a thread may be importing it just now: this waits for it
     cudnn = torch.backends.cudnn
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -120,7 +120,7 @@ def _take_torch(settings: Mapping[str, Any]) -> None:
 
 
 def _numpy() -> dict[str, Any]:
-    np: Any = sys.modules["numpy"]
+    np: Any = importlib.import_module("numpy")  # as torch
     errors = {kind: how for kind, how in np.geterr().items() if how in {"ignore", "warn", "raise", "print"}}
     shown = {name: value for name, value in np.get_printoptions().items() if isinstance(value, _PLAIN)}
     first = {"precision": 8, "threshold": 1000, "edgeitems": 3, "linewidth": 75, "suppress": False}

@@ -241,16 +241,19 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _is_storage(obj: Any) -> bool:
     """Whether it is the memory of a tensor. False without torch loaded."""
-    module = sys.modules.get("torch.storage")
-    return module is not None and isinstance(obj, module.TypedStorage)
+    return isinstance(obj, _class_of_torch("torch.storage", "TypedStorage"))
 
 
 def _is_running_loader(obj: Any) -> bool:
     """Whether it is a DataLoader with a live iterator. False without torch loaded."""
     if getattr(obj, "_iterator", None) is None:
         return False
-    module = sys.modules.get("torch.utils.data")
-    return module is not None and isinstance(obj, module.DataLoader)
+    return isinstance(obj, _class_of_torch("torch.utils.data", "DataLoader"))
+
+
+def _class_of_torch(module: str, name: str) -> Any:
+    """Return a class; an empty tuple where there is none yet: a thread may be importing torch just now."""
+    return getattr(sys.modules.get(module), name, ())
 
 
 def pack(obj: Any, file: BinaryIO | Sink) -> set[str]:

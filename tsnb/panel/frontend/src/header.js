@@ -103,7 +103,7 @@ export class Header {
     this.dot.title = state;
     put(this.word, streamWord(state, store.endS));
     this.word.dataset.tone = tone(state);
-    put(this.loader.value, OVER.has(state) ? inAll(store.reel) : loader(stream, live && last));
+    put(this.loader.value, OVER.has(state) ? inAll(store.reel) : live && last ? loader(stream, store.toldPerS) : "–");
     put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
     this.mode.box.hidden = !last;
     const mode = (stream.mode || "pace").split(" ")[0];
@@ -149,10 +149,9 @@ function reasoned(element, word, why, title) {
   attribute(element, "title", why ? `${word}: not now, ${why}` : title);
 }
 
-function loader(stream, last) {
-  if (!last) return "–";
+function loader(stream, perS) {
   const workers = stream.workers === 1 ? "1 worker" : stream.workers ? `${stream.workers} workers` : "no workers";
-  return `${pace(last.batchesPerS)} batches/s, ${workers}`;
+  return `${pace(perS)} batches/s, ${workers}`;
 }
 
 /** What the loader did in all, once the stream is over. */

@@ -239,6 +239,16 @@ export class Store extends Numbers {
     return this.lastRow(lane);
   }
 
+  /** The loader's batches a second likewise, as the header shows them. */
+  get toldPerS() {
+    const { say: { at }, frames, last } = this;
+    for (let k = frames.length - 1; Number.isFinite(at) && k >= 0 && frames[k].t > at - NEAR_S; k--) {
+      const { t, batchesPerS } = frames[k];
+      if (Math.abs(t - at) < NEAR_S && Number.isFinite(batchesPerS)) return batchesPerS;
+    }
+    return last ? last.batchesPerS : NaN;
+  }
+
   /** The last numbers a lane is known to have had, for rows of trials that have left. */
   lastRow(lane) {
     for (let k = this.frames.length - 1; k >= 0; k--) if (this.frames[k].rows[lane]) return this.frames[k].rows[lane];
