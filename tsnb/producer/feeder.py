@@ -7,22 +7,18 @@ the producer, SIGKILL included. That holds for whatever the user's loader forks,
 from __future__ import annotations
 
 import contextlib
-import os
-import subprocess
-import sys
 import threading
 import time
 import traceback
-import types
 from collections.abc import Iterator
 from typing import Any, cast
 
 from tsnb.errors import ArenaFull, LoaderFailed
-from tsnb.native.ties import tie_to_parent
 from tsnb.printable import block, one_line
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
+from tsnb.producer.loader.forking import workers_are_forked_here
 from tsnb.producer.loader.packing import SlotWriter, batch_bytes
 from tsnb.producer.loader.repeating import AllGiven, Covering, EpochIs, Skipped
 from tsnb.producer.loader.sources import Source
@@ -34,8 +30,6 @@ _END = object()
 SLOT_WAIT_S = 60.0
 """How long the producer waits for a free slot of its own. There is one by construction; not a silent hang if
 that construction is wrong."""
-START_S = 1.0
-"""How long a worker's start waits for programs that other threads start at that moment: milliseconds each."""
 
 
 class Feeder(threading.Thread):
@@ -59,7 +53,7 @@ class Feeder(threading.Thread):
 
     def run(self) -> None:
         """Load while batches are wanted."""
-        _this_thread.loads = True
+        workers_are_forked_here()
         try:
             while (wanted := self._next_wanted()) is not None:
                 self._load(wanted)
@@ -251,41 +245,6 @@ class Feeder(threading.Thread):
         if self._source.workers:
             with self._core.lock:
                 self._core.slots.reclaim()
-
-
-_this_thread = threading.local()
-
-
-def _before_fork() -> None:
-    _this_thread.pid = os.getpid()
-    if getattr(_this_thread, "loads", False):
-        until_s = time.monotonic() + START_S
-        while _a_program_starts() and time.monotonic() < until_s:
-            time.sleep(0.001)
-
-
-def _a_program_starts() -> bool:
-    """Return whether another thread is starting a program.
-
-    A worker that is forked meanwhile would keep the pipes to that program open, and whoever waits for their end would
-    wait for the worker's: `subprocess.run`, in the user's own code or ours, stood still for an epoch or for ever.
-    """
-    own, starts = threading.get_ident(), subprocess.Popen.__init__.__code__
-    for thread, top in sys._current_frames().items():
-        frame: types.FrameType | None = top
-        while thread != own and frame is not None:
-            if frame.f_code is starts:
-                return True
-            frame = frame.f_back
-    return False
-
-
-def _after_fork() -> None:
-    if getattr(_this_thread, "loads", False):
-        tie_to_parent(_this_thread.pid)
-
-
-os.register_at_fork(before=_before_fork, after_in_child=_after_fork)
 
 
 def slots_for(source: Source) -> int:

@@ -39,6 +39,9 @@ EVERY_S = 2.0
 _FIRST_S = 0.5
 """The first look comes this soon after a panel was opened, so that its host line does not stay empty."""
 
+_SOON = 3
+"""So many looks after a trial came or went are not delayed, whatever they cost."""
+
 _SHARE = 0.0003
 """Of one core for looking: 0.075 ms in each quarter of a second. The rest of the 0.1 ms is for the shared pages."""
 
@@ -105,6 +108,7 @@ class HostSampler:
         self._memory = self._machine.memory()
         self._gpus.look()  # the first time takes NVML long, and nothing waits for it here
         self._looks = 0
+        self._soon = _SOON
         self._spent_s: deque[float] = deque(maxlen=_SLOWLY)
         self._looked_s = clock()
         self._busy_s = self._machine.cpu_s()
@@ -126,7 +130,8 @@ class HostSampler:
         found = self._look(reading, now_s)
         self._spent_s.append(time.thread_time() - before_s)
         mean_s = sum(self._spent_s) / len(self._spent_s)
-        self._next_s = now_s + min(max(EVERY_S, mean_s / _SHARE), _LATEST_S)
+        self._next_s = now_s + (EVERY_S if self._soon else min(max(EVERY_S, mean_s / _SHARE), _LATEST_S))
+        self._soon = max(0, self._soon - 1)
         self._pages.look([w for w in self._named.values() if w])
         return found
 
@@ -135,6 +140,8 @@ class HostSampler:
         named = [("", reading.pid), *((c.name, c.pid) for c in reading.consumers if c.state != "gone")]
         if list(self._named) == named:
             return
+        # what each of them does from now on is known soon
+        self._next_s, self._soon = min(self._next_s, self._clock() + _FIRST_S), _SOON
         known = self._named
         apart = {pid for _, pid in named}
         self._named = {key: known[key] for key in named if key in known}
@@ -156,6 +163,7 @@ class HostSampler:
         watched = _Watched(pid, use.started)
         self._search(watched, apart, reading)
         watched.cpu_s = {p: u.cpu_s for p, u in (self._uses(watched) or {pid: use}).items()}
+        watched.kept_waiting_s(reading.worker_pids if pid == reading.pid else [pid])
         watched.looked_s = self._clock()
         return watched
 

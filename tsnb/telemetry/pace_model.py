@@ -72,7 +72,8 @@ class PaceModel:
 
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
-        self._around = frozenset[str](), frozenset[str]()
+        self._here: frozenset[str] = frozenset()
+        self._beside: frozenset[str] = frozenset()
         self._last: StreamReading | None = None
         self._looked: StreamReading | None = None
         self._loading_s = _Mean()
@@ -91,9 +92,14 @@ class PaceModel:
         same = before is not None and before.pid == reading.pid and before.batches <= reading.batches
         seconds = max(0.0, reading.time_s - before.time_s) if before is not None and same else 0.0
         self._fade(math.exp(-seconds / LATELY_S))
-        around = frozenset(here), frozenset(each.name for each in reading.beside)
-        if self._around != around:
-            self._around, self._looked = around, None  # what one who has left kept busy, nobody tells
+        beside = frozenset(each.name for each in reading.beside)
+        if self._beside != beside:
+            self._beside = beside
+            self._cores.fade(FORGOTTEN)
+        if before is None:
+            self._here, self._looked = frozenset(here), reading  # the follower has met all processes with it
+        elif self._here != frozenset(here):
+            self._here, self._looked = frozenset(here), None  # what one who has left kept busy, nobody tells
             self._fade(FORGOTTEN)
         if before is None or not same:
             self._loading_s = _Mean(FORGOTTEN * reading.loading_s, FORGOTTEN * reading.batches)
