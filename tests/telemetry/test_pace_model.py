@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.panel.streams import three_models
-from tsnb.telemetry.eta import NO_ETA, Eta, Etas
+from tsnb.telemetry.eta import NO_ETA, Eta, Etas, _ends
 from tsnb.telemetry.readings import BesideReading, ConsumerReading, HostReading, ProcessReading, StreamReading
 
 LONG = 100
@@ -164,6 +164,16 @@ def test_when_another_stream_ends_its_cores_come_free() -> None:
     )
     assert eta.left_s == pytest.approx(left_s, rel=0.1), "at today's pace it would be 65 s"
     assert eta.low_s <= left_s <= eta.high_s
+
+
+def test_of_what_comes_free_those_that_go_on_have_a_part() -> None:
+    """Three streams on three cores: with the first that ends the others have one and a half each, and then all."""
+    first, second, third = (
+        BesideReading(name, 1.0, end_s) for name, end_s in (("a", 110.0), ("b", 130.0), ("c", None))
+    )
+    assert _ends([second, first], 100.0) == [(10.0, 0.5), (30.0, 1.5)]
+    assert _ends([third, second], 100.0) == [(30.0, 0.5)], "one whose end is not known stays"
+    assert _ends([], 100.0) == []
 
 
 def test_another_stream_whose_end_nobody_knows_stays() -> None:

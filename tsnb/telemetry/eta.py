@@ -16,7 +16,8 @@ or if it has gone on beyond that number, the estimate goes to the end of its epo
 
 Others on the stream end before: from then on it goes at another pace. Which, what each trial and the loader cost says
 (`pace_model`); so the trials are played to their ends together, each in its own seconds a batch times the change. Other
-streams on the machine end, too, and their cores come free: when, their own estimates say (`StreamReading.beside`).
+streams on the machine end, too, and their cores come free for those that go on: when, their own estimates say
+(`StreamReading.beside`).
 
 The interval is to hold four times in five: 1.5 standard errors of what is left, as the blocks of the window differ,
 those that come being as unlike each other; `LEAST_OFF` at least; and `UNSURE` of what others' ends will change.
@@ -27,7 +28,7 @@ from __future__ import annotations
 import math
 import operator
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -308,6 +309,20 @@ def _spread(window: Sequence[_Point], left: int) -> float:
     return min(1.0, math.hypot(LEAST_OFF, FOUR_IN_FIVE * coming * _error(window)))
 
 
+def _ends(beside: Collection[BesideReading], now_s: float) -> list[tuple[float, float]]:
+    """Return in how many seconds other streams end, the soonest first, and how many cores come free here with each.
+
+    Those that go on have their part of them: as much as this one.
+    """
+    staying = {each.name: each.cores for each in beside}
+    found = []
+    for end_s, name in sorted((each.end_s, each.name) for each in beside if each.end_s is not None):
+        part = staying.pop(name) / (1 + len(staying))
+        staying = {other: cores + part for other, cores in staying.items()}
+        found.append((end_s - now_s, part))
+    return found
+
+
 def _eta(left: _Left, left_s: float) -> Eta:
     """Return what is still to come of a trial as an estimate, with its interval.
 
@@ -348,13 +363,16 @@ class Etas:
         self._model.feed(reading, active)
         were, self._beside = self._beside, {each.name: each for each in reading.beside}
         self._now_s = reading.time_s
-        gone = sum(each.cores for name, each in were.items() if name not in self._beside)
+        gone = [each.cores for name, each in were.items() if name not in self._beside]
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
         around = active, frozenset(self._beside)
         had, circumstances = self._circumstances, (around, reading.workers, reading.mode, moved_s)
         self._circumstances = circumstances
         if had and circumstances != had:
-            was_s, is_s = self._model.batch_s(before), self._model.batch_s(active, gone)
+            was_s, is_s = (
+                self._model.batch_s(before),
+                self._model.batch_s(active, sum(gone) / (1 + len(self._beside))),
+            )
             for course in self._courses.values():
                 course.changes(is_s / was_s if was_s > 0 and is_s > 0 else 1.0)
 
@@ -376,10 +394,7 @@ class Etas:
         # of those whose end is not known nobody can say that the others will be without them
         staying = set(self._active)
         to_do = dict.fromkeys(lefts, 1.0)
-        ends = [
-            (each.end_s - self._now_s, each.cores) for each in self._beside.values() if each.end_s is not None
-        ]
-        ends.sort(reverse=True)
+        ends = _ends(self._beside.values(), self._now_s)[::-1]
         passed_s = free = 0.0
         while to_do:
             change = self._model.batch_s(staying, free) / now_s if now_s > 0 and staying else 1.0
