@@ -54,6 +54,7 @@ __all__ = [
     "has_owner",
     "is_mine",
     "leaving",
+    "line",
     "new_address",
     "new_token",
     "own_name",
@@ -195,6 +196,13 @@ def why_silent(pid: int) -> str:
             f"its process is stopped (by a signal, Ctrl-Z or a debugger). `kill -CONT {pid}` lets it go on."
         )
     return "it may be busy, or stopped in a debugger."
+
+
+def line(entry: Entry) -> str:
+    """Return a producer as lists have it, with what to do where it stands still."""
+    if entry.elsewhere or not is_stopped(entry.pid):
+        return str(entry)
+    return f"{entry}: stopped by a signal, Ctrl-Z or a debugger; `kill -CONT {entry.pid}` lets it go on"
 
 
 def entries() -> list[Entry]:

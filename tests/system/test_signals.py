@@ -17,6 +17,8 @@ from tests.system.conftest import Run
 from tests.system.scripts import Script
 from tsnb.errors import TsnbError
 from tsnb.machine.processes import is_stopped
+from tsnb.notebook.streams import listing
+from tsnb.registry import entries
 from tsnb.telemetry.following import look
 from tsnb.telemetry.observer import balance, pause, status, stop
 from tsnb.telemetry.tuning import tune
@@ -146,7 +148,12 @@ def test_what_is_asked_of_a_stopped_producer_says_how_it_goes_on(run: Run) -> No
     for ask in asked:
         with pytest.raises(TsnbError, match=rf"does not answer: its process is stopped .*`kill -CONT {pid}`"):
             ask()
+    (entry,) = entries()
+    assert (
+        listing() == f"{entry}: stopped by a signal, Ctrl-Z or a debugger; `kill -CONT {pid}` lets it go on"
+    )
     producer.send(signal.SIGCONT)
+    assert listing() == str(entry)
     assert status("s").pid == pid
 
 

@@ -110,7 +110,7 @@ def list_streams(options: argparse.Namespace) -> None:
         )
         return
     for entry in found:
-        print(entry)
+        print(registry.line(entry))
     if not found:  # not on stdout: a script that counts lines finds none
         print("no stream is running; tsnb serve MODULE:NAME --name NAME starts one", file=sys.stderr)
 

@@ -191,7 +191,8 @@ def _back(kernel: ProducerKernel, what: str, former: str) -> str:
 def listing() -> str:
     """Return the streams that are served, one line each."""
     return (
-        "\n".join(map(str, registry.entries())) or "nothing is served: %tensorsocket start LOADER --name NAME"
+        "\n".join(map(registry.line, registry.entries()))
+        or "nothing is served: %tensorsocket start LOADER --name NAME"
     )
 
 
