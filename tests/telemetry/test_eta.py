@@ -150,6 +150,24 @@ def test_a_change_of_pace_is_believed_soon() -> None:
     assert etas.of("cnn").left_s == pytest.approx(450, rel=0.05), "225 s at the old pace"
 
 
+def test_of_its_first_moments_nothing_is_concluded() -> None:
+    """Steps of 5 ms, the first ones ten times as long while others start: no number rather than one far too large."""
+    etas, said = Etas(), []
+    for left_s, reading in Training(epochs=2, batches=4000, step_s=0.005).readings(0.25):
+        now = reading.consumers[0]
+        slow_s = min(0.5, 9 * now.computing_s)  # what those first steps have taken more
+        later = replace(
+            reading,
+            time_s=reading.time_s + slow_s,
+            consumers=(replace(now, computing_s=now.computing_s + slow_s),),
+        )
+        etas.feed(later)
+        if (eta := etas.of("cnn")).known:
+            said.append((left_s, eta.left_s))
+    assert said[0][0] > 37, "it is told soon"
+    assert all(said_s == pytest.approx(left_s, rel=0.25) for left_s, said_s in said if left_s > 1)
+
+
 def test_who_looks_late_is_told_the_same_at_once() -> None:
     """Another notebook, a terminal: a trial's counters say its mean pace, so nobody has to watch it for a minute."""
     first, late = Etas(), Etas()

@@ -44,7 +44,9 @@ LONG_S = 20.0
 ENOUGH_S = 4.0
 """After a change of circumstances a window of this many seconds is better than a long one from before."""
 LEAST_BATCHES = 4
-"""Fewer say nothing about a pace."""
+"""Fewer say nothing about a pace..."""
+LEAST_S = 1.0
+"""... nor do fewer seconds: those are first steps, beside others that are just starting."""
 BLOCKS = 5
 """Into which the window is cut to see how much it varies."""
 LEAST_OFF = 0.05
@@ -230,10 +232,14 @@ class _Course:
         back_s = SHARE * (last.inside_s - first.inside_s)
         if last.inside_s - self.changed_s >= self.enough_s:
             back_s = min(back_s, last.inside_s - self.changed_s)
-        # the newest point that is as far back, by both
+        # the oldest point that is no further back; or more, for enough batches
         by_time = bisect_right(self.points, last.inside_s - back_s, key=_inside_s)
         by_batches = bisect_right(self.points, last.batches - LEAST_BATCHES, key=_batches)
-        return self.points[max(0, min(by_time, by_batches) - 1) :]
+        at = max(0, min(by_time, by_batches - 1))
+        since_s = last.inside_s - self.points[at].inside_s
+        if at and since_s < LEAST_S and self.points[at].inside_s - self.points[at - 1].inside_s >= ENOUGH_S:
+            at -= 1  # a time before anybody looked: better than a moment
+        return self.points[at:]
 
     def left(self, epoch_batches: int | None) -> _Left | None:
         """Return what is still to come; None: that is not known."""
@@ -243,7 +249,7 @@ class _Course:
         window = self.window()
         first, last, here = window[0], window[-1], self.here()
         batches, seconds = last.batches - first.batches, last.inside_s - first.inside_s
-        if batches < LEAST_BATCHES or seconds <= 0:
+        if batches < LEAST_BATCHES or seconds < LEAST_S:
             return None
         before_s = min(seconds, max(0.0, self.changed_s - first.inside_s))
         step_s = (seconds + before_s * (self.change - 1)) / batches
