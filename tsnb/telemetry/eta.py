@@ -369,16 +369,14 @@ class Etas:
         self._model.feed(reading, active)
         were, self._beside = self._beside, {each.name: each for each in reading.beside}
         self._now_s = reading.time_s
-        gone = [each.cores for name, each in were.items() if name not in self._beside]
+        ended = [each.cores for name, each in were.items() if name not in self._beside]
+        freed = sum(ended) / (1 + len(self._beside))
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
         around = active, frozenset(self._beside)
         had, circumstances = self._circumstances, (around, reading.workers, reading.mode, moved_s)
         self._circumstances = circumstances
         if had and circumstances != had:
-            was_s, is_s = (
-                self._model.batch_s(before),
-                self._model.batch_s(active, sum(gone) / (1 + len(self._beside))),
-            )
+            was_s, is_s = self._model.batch_s(before), self._model.batch_s(active, freed)
             for course in self._courses.values():
                 course.changes(is_s / was_s if was_s > 0 and is_s > 0 else 1.0)
 

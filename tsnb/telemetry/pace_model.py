@@ -8,10 +8,9 @@ each a batch, as they were seen lately. A trial's step is what it computes betwe
 the producer waited for it, or the CPU seconds of its workers divided by their number if that is more; both without
 what they waited for a core, which the last of the three stands for. The cores are those that the trials and the workers
 kept busy, and those that were free; with those of other streams, once these have ended (`StreamReading.beside`). What
-the producer's own process does counts
-where it has no workers; else it is the notebook's, and goes on however fast batches come. The formula is asked only by
-how many times the pace changes: `left = batches x seconds a batch as seen x s(those that stay) / s(those that are
-here)`.
+the producer's own process does counts where it has no workers; else it is the notebook's, and goes on however fast
+batches come. The formula is asked only by how many times the pace changes: `left = batches x seconds a batch as seen x
+s(those that stay) / s(those that are here)`.
 
 It holds where a stream keeps its trials together (mode "pace"); elsewhere nothing is said to change.
 """
