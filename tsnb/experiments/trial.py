@@ -52,7 +52,7 @@ from tsnb.native.endings import Bound
 from tsnb.printable import block
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.watching import awaits_of, eta_of
+from tsnb.telemetry.standing import awaits_of, eta_of
 from tsnb.words import did_you_mean
 
 __all__ = [

@@ -252,17 +252,6 @@ class StreamView:
                 return NO_ETA
             return last_of(row.eta for row in self.rows.values() if row.here)
 
-    @property
-    def busy(self) -> float | None:
-        """Cores that its trials and its loader keep busy; None where it has no trials, or none that can be seen."""
-        with self.lock:
-            if self.host is None or not any(row.here for row in self.rows.values()):
-                return None
-            pids = {row.reading.pid: name for name, row in self.rows.items() if row.here}
-            trials = [self.host.consumers[name].cpu for name in pids.values() if name in self.host.consumers]
-            made, with_workers = self.host.producer, self.latest is not None and self.latest.workers
-            return sum(trials) + (0.0 if made is None else made.workers if with_workers else made.cpu)
-
     def _left_of(self, name: str) -> Eta:
         with self.lock:
             if name not in self._left:

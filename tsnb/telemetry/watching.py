@@ -20,16 +20,15 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
-from tsnb.registry import entries
-from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
+from tsnb.telemetry.neighbours import busy_cores, left_s
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, StreamReading
 from tsnb.telemetry.view import StreamNews, StreamView
@@ -38,9 +37,7 @@ __all__ = [
     "Known",
     "Viewer",
     "Watch",
-    "awaits_of",
     "counters",
-    "eta_of",
     "listen",
     "sources",
     "unlisten",
@@ -264,12 +261,13 @@ class Watch:
     def _tell_beside(self, *, looked: bool) -> None:
         """Tell the producer of the other streams watched here: when they come or go, and at each look."""
         # not under the lock: who holds it may wait for this thread
-        others = [there for there in [*_watches.values()] if there is not self and not there.over]
-        busy = {there.name: cores for there in others if (cores := there.view.busy) is not None}
+        views = {
+            name: there.view for name, there in [*_watches.items()] if there is not self and not there.over
+        }
+        busy = busy_cores(views)
         if looked or busy.keys() != self._beside:
             self._beside = busy.keys()
-            etas = {there.name: there.view.eta for there in others if there.name in busy}
-            self._follower.tell_beside(busy, {name: eta.left_s for name, eta in etas.items() if eta.whole})
+            self._follower.tell_beside(busy, left_s(views, busy))
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
@@ -412,47 +410,6 @@ def watched() -> dict[str, Watch]:
     """Return every watch of this process by the stream's name, those of streams that have ended too."""
     with _lock:
         return dict(_watches)
-
-
-def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
-    """Return how long a consumer still takes, as the watches of this process say.
-
-    A stream that nobody here watches yet, as in a script without a panel, is watched from now on: the next question is
-    answered.
-
-    Args:
-        consumer: Its name.
-        streams: Those that it takes; of several estimates the longest counts.
-        pid: Its process.
-    """
-    found = []
-    for name in streams:
-        there = watched().get(name)
-        if there is None or (there.over and any(entry.name == name for entry in entries())):
-            there = watch(name)
-        if not there.over:
-            view = there.view
-            with view.lock:
-                row = view.rows.get(consumer)
-            if row is not None and row.here and row.reading.pid == pid and row.eta.known:
-                found.append(row.eta)
-    # a validation stream ends with the training: of two that are as sure the longer
-    return max(found, key=lambda eta: (eta.whole, eta.left_s), default=NO_ETA)
-
-
-def awaits_of(consumer: str, pid: int | None) -> str:
-    """Return what a consumer waits for beside batches, as the watches of this process say: "its turn"; empty: nothing.
-
-    Args:
-        consumer: Its name; that of a group for any of its ranks.
-        pid: Its process.
-    """
-    for there in watched().values():
-        latest = None if there.over else there.view.latest
-        for one in () if latest is None else latest.consumers:
-            if one.awaits and one.pid == pid and one.name.partition("[")[0] == consumer:
-                return one.awaits
-    return ""
 
 
 def _forget() -> None:
