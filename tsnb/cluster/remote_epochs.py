@@ -96,6 +96,10 @@ class RemoteEpochs:
         """Return 0: batches are copied when they are asked for."""
         return 0
 
+    def worker_pids(self) -> tuple[int, ...]:
+        """Return nothing: it has no workers."""
+        return ()
+
     def wake_workers(self) -> None:
         """Do nothing: it has no workers."""
 

@@ -24,6 +24,7 @@ from tsnb.wire.messages import PROTOCOL
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
     from tsnb.cluster.remote_epochs import RemoteEpochs
     from tsnb.producer.core import Core
+    from tsnb.producer.loader.sources import Source
     from tsnb.producer.stream import Producer
     from tsnb.samples.shard import Shard
 
@@ -88,7 +89,10 @@ class StreamRelay:
                 return None
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
             settings = Settings(**self._options, name=self._name, in_step=True)
-            self._producer = begin(epochs, settings, origin=RELAY, primed=False)
+            source: Source = (
+                epochs  # a loader may be anything, and mypy would not miss what a source has to have
+            )
+            self._producer = begin(source, settings, origin=RELAY, primed=False)
             self._producer.core.dispatch.never_load_in_vain()
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True
