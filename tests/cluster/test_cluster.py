@@ -248,7 +248,9 @@ def test_parts_of_the_samples_are_taken_on_every_machine_and_only_what_is_taken_
     union = len({n for wanted in WANTED for batch in in_order(order[0], 1, wanted) for n in batch})
     assert union < PHOTOS
     seen = tmp_path / "seen"
-    served = tsnb.serve(loader(PHOTOS, shuffle=True, seen=str(seen)), name="parts", seed=5, engine="ray")
+    # all stand still until each of them is there, on a busy machine for longer than the default
+    patient: dict[str, Any] = {"seed": 5, "engine": "ray", "patience_s": 120.0}
+    served = tsnb.serve(loader(PHOTOS, shuffle=True, seen=str(seen)), name="parts", **patient)
     with served as producer:
         begun = [
             place.actor.start.remote(f"p{number}", "parts", 3, stop_at=1, **wanted)
