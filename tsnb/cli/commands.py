@@ -78,20 +78,21 @@ def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], in
     try:
         return run(options) or 0
     except (TsnbError, ValueError, TypeError) as error:
-        if getattr(options, "json", False):
-            print(json.dumps({"error": str(error)}))
-        print(f"tsnb {options.command}: {error}", file=sys.stderr)
-        return 1
+        return _failed(options, str(error))
     except OSError as error:
         if error.errno not in {errno.EMFILE, errno.ENFILE}:
             raise
-        said = f"{error.strerror}. {way_out(error)}"
-        if getattr(options, "json", False):
-            print(json.dumps({"error": said}))
-        print(f"tsnb {options.command}: {said}", file=sys.stderr)
-        return 1
+        return _failed(options, f"{error.strerror}. {way_out(error)}")
     except KeyboardInterrupt:
         return 130
+
+
+def _failed(options: argparse.Namespace, said: str) -> int:
+    """Say why a command failed; return its exit status."""
+    if getattr(options, "json", False):
+        print(json.dumps({"error": said}))
+    print(f"tsnb {options.command}: {said}", file=sys.stderr)
+    return 1
 
 
 def _parser() -> argparse.ArgumentParser:

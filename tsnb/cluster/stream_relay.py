@@ -89,9 +89,8 @@ class StreamRelay:
                 return None
             epochs = RemoteEpochs(self._hub, self._facts, self._join)
             settings = Settings(**self._options, name=self._name, in_step=True)
-            source: Source = (
-                epochs  # a loader may be anything, and mypy would not miss what a source has to have
-            )
+            # a loader may be anything, so mypy would not miss what a source has to have
+            source: Source = epochs
             self._producer = begin(source, settings, origin=RELAY, primed=False)
             self._producer.core.dispatch.never_load_in_vain()
             watching = threading.Thread(

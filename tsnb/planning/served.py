@@ -67,7 +67,7 @@ class ServedCosts:
     jobs: Jobs
     """Each trial with each strategy with which it can be run."""
     resources: Resources
-    """The stream's loader, the cores that this process may use, and the memory that was free before any of them ran."""
+    """The stream's loader, the cores that this process may use, and the memory that was free while some of them ran."""
     off: float
     """How far off a forecast may be, as a share, in four of five cases."""
     unsure: Mapping[str, str] = field(default_factory=dict)

@@ -42,6 +42,5 @@ def _busy(view: StreamView) -> float | None:
             return None
         # those of one process have the same numbers
         trials = {each.pid: host.consumers[each.name].cpu for each in here if each.name in host.consumers}
-        with_workers = view.latest is not None and view.latest.workers
-    loader = 0.0 if host.producer is None else host.producer.workers if with_workers else host.producer.cpu
-    return sum(trials.values()) + loader
+        workers = 0 if view.latest is None else view.latest.workers
+    return sum(trials.values()) + host.loader_cpu(workers)

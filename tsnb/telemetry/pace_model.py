@@ -142,7 +142,7 @@ class PaceModel:
                     seen.core_s.add(max(0.0, step_s), batches)
                 busy += cpu
         if host.producer is not None:
-            loader = host.producer.workers if reading.workers else host.producer.cpu
+            loader = host.loader_cpu(reading.workers)
             self._loader_cpu_s.add(loader * seconds, batches)
             waited_s = seconds * host.producer.kept_waiting / max(1, reading.workers)
             self._loading_core_s.add(max(0.0, reading.loading_s - before.loading_s - waited_s), batches)

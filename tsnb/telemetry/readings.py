@@ -96,6 +96,16 @@ class HostReading:
     energy_j: Annotated[dict[Text, Number], FEW] = field(default_factory=dict)
     """Joules since the follower began to look, by what has a counter: "cuda:0", "package-0"; empty: not measurable."""
 
+    def loader_cpu(self, workers: int) -> float:
+        """Return the cores that the loader keeps busy: its workers, else the producer's own process.
+
+        Args:
+            workers: How many it has (`StreamReading.workers`).
+        """
+        if self.producer is None:
+            return 0.0
+        return self.producer.workers if workers else self.producer.cpu
+
 
 PRODUCER_STATES = ("starting", "serving", "idle", "blocked", "failed", "stopping", "gone")
 """serving: a batch was published lately; idle: no consumer wants one; blocked: the window is full."""
