@@ -71,11 +71,14 @@ def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
 @pytest.mark.slow
 @pytest.mark.system
 def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--choose` and `--device` on the cell's line: a variable that no trial differs by, and where each of them is."""
+    """`--choose` and `--device` on the cell's line: a variable that no trial differs by, and where each of them is.
+
+    A limit makes a step longer, so that which value is better does not lie within what measuring is off by.
+    """
     cell = (
-        "import tsnb, os\nif wide and limit is None: raise MemoryError('too wide')\n"
+        "import tsnb, os, time\nif wide and limit is None: raise MemoryError('too wide')\n"
         "got = limit, os.environ['CUDA_VISIBLE_DEVICES']\n"
-        "for (x,) in tsnb.attach():\n    pass"
+        "for (x,) in tsnb.attach():\n    time.sleep(0.02 if limit else 0.001)"
     )
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="chosen"):
         shell.run_cell(f"%%trial c --grid wide=0,1 --choose limit=None,'2GiB'\n{cell}")
@@ -95,7 +98,7 @@ def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.C
         assert {trial.options["device"] for trial in sweep.values()} == {"cpu"}
         said = capsys.readouterr().out
         assert "c-wide1 is not run with limit=None: it failed while it was profiled" in said
-        assert "; limit=None, c-wide1 2GiB; device=cpu each" in said or "; limit=2GiB, c-wide0 None" in said
+        assert "; limit=None, c-wide1 2GiB; device=cpu each" in said or "; limit=2GiB, c-wide0 None" in said, said
 
 
 @pytest.mark.slow
