@@ -17,6 +17,7 @@ from tsnb.planners import queueing
 SOURCE = """
 def train(width, limit=None, device=None, epochs=2):
     import os
+    import time
     import tsnb
     taken = 0
     if width > 4 and limit is None:
@@ -24,6 +25,7 @@ def train(width, limit=None, device=None, epochs=2):
     for _ in range(epochs):
         for (labels,) in tsnb.attach():
             taken += len(labels)
+            time.sleep(0.001 if limit is None else 0.003)  # clearly slower: of equals a busy machine chooses
     tsnb.log(taken=taken)
     return taken, limit, device, os.environ.get("CUDA_VISIBLE_DEVICES")
 """
