@@ -39,7 +39,7 @@ from tsnb.telemetry.readings import CacheReading
 from tsnb.telemetry.view import StreamView
 from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import watch
-from tsnb.telemetry.words import remaining
+from tsnb.telemetry.words import clock, remaining
 from tsnb.top.live import _Heard
 from tsnb.top.view import screen
 
@@ -356,6 +356,34 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
     trial.stop()
     assert not trial.eta.known
     assert " left " not in repr(tsnb.trials), "nothing runs, so nothing is left"
+
+
+@pytest.mark.slow
+def test_when_all_of_a_planned_sweep_are_done_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
+    """While one still waits for its place: no screen says less than that, and none says nothing."""
+    import __main__
+
+    exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
+    there = watch("numbers")
+    sweep = tsnb.sweep(vars(__main__)["slow"], grid={"epochs": [40, 41]}, plan=True, at_once=1, name="p")
+    until(lambda: there.view.eta.known and there.view.latest.consumers, LIMIT_S)
+    with there.view.lock:
+        (plan,), eta = status("numbers").plans, there.view.eta
+        assert plan.waiting == 1 and [each.name for each in plan.trials] == [next(iter(sweep))]
+        assert eta.left_s > max(each.end_s for each in plan.trials) - time.time()
+        assert f"all done in {clock(eta.left_s)}" in as_text(there.view, "numbers").splitlines()[0]
+        console = Console(width=180, file=io.StringIO(), color_system=None)
+        console.print(screen(there.view, 180))
+        assert isinstance(console.file, io.StringIO)
+        assert f"all done in {clock(eta.left_s)}" in console.file.getvalue()
+        told = story(there.readings())
+        assert told.all_done.left_s == pytest.approx(eta.left_s, rel=0.02)
+        assert told.left in plain(told)
+    first, second = (sweep[name] if name in sweep else name for name in sweep.params)
+    until(lambda: first.eta.whole, LIMIT_S)
+    assert first.eta.left_s < there.view.eta.left_s, second
+    sweep.stop()
+    until(lambda: not status("numbers").plans, LIMIT_S)
 
 
 def test_a_stream_knows_when_another_one_ends(numbers: tsnb.Producer) -> None:

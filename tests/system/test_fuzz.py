@@ -55,6 +55,7 @@ SAID_BY_CONSUMERS: list[ms.Message] = [
 SAID_BY_OTHERS: list[ms.Message] = [
     ms.StopConsumer("nobody"),
     ms.StreamsBeside({"no body": 1e300, "x" * 999: 2.0}, {"no body": 3.0}),
+    ms.TrialsPlanned({"nobody": 1e300}, {"nobody": 2.0, "x" * 999: 1.0}, {}, 1 << 60, 3.0),
     ms.TrialsPending({"nobody": "queued", "no name": "x" * 9999}),
     ms.TrialEnded("nobody", "lost", "1.5", 0, "", {}),
     ms.Welcome("s", 1, 8, 4, None, None, None),

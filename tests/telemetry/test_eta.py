@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from tests.panel.streams import three_models
-from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
+from tsnb.telemetry.eta import NO_ETA, Eta, last_of
+from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.telemetry.words import all_left, remaining
 

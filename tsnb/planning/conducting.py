@@ -26,6 +26,8 @@ from tsnb.planners.timeline import Span
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve
+from tsnb.telemetry.readings import PlannedReading, PlanReading
+from tsnb.telemetry.watching import planners
 
 __all__ = ["Started", "conduct", "end_of", "still_to_come"]
 
@@ -61,6 +63,7 @@ def conduct(
         if not apart:
             streams.enter_context(serve(loader, name=name))
         run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes, name)
+        planners.append(run.says)
         try:
             while not run.over:
                 for together in (run.start(), run.start_early() if run.look_s == 0.0 else []):
@@ -75,6 +78,7 @@ def conduct(
             stop_together(run.running.values())
             raise
         finally:
+            planners.remove(run.says)
             for gate in run.gates.values():
                 gate.open()
     return {each.name: run.done[each.name] for each in wanted}
@@ -179,6 +183,25 @@ class _Run(Places):
         self._changed = threading.Event()
         self._next_s = time.monotonic()
         self._ends = Remaining()
+        self._began_at_s = time.time()
+
+    def says(self, stream: str) -> PlanReading | None:
+        """Return what the plan says last of the trials of a stream; None: it has none there. Called on any thread.
+
+        A trial takes as long from its start as was planned.
+        """
+        ends_s, starts_s = self._way.schedule.ends_s, self._way.schedule.starts_s
+        found = []
+        for name, trial in [*self.running.items()]:
+            if trial.options.get("producer") == stream and trial.state not in ENDED:
+                takes_s = ends_s[name] - starts_s[name]
+                end_s = trial.started_s + takes_s
+                found.append(PlannedReading(name, trial.started_s, end_s, self._way.off * takes_s))
+        waiting = () if stream != self._stream or self._way.way in PRIVATE else self.waiting
+        if not found and not waiting:
+            return None
+        last_s = max((ends_s[name] for name in waiting), default=0.0)
+        return PlanReading(tuple(found), len(waiting), self._began_at_s + last_s, self._way.off * last_s)
 
     def start(self) -> list[str]:
         """Return the trials that start now; one that is too large for all of the memory runs alone."""

@@ -24,7 +24,7 @@ from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.session import Session, taken_in
 from tsnb.samples.selection import Trigger, check_select
-from tsnb.telemetry.readings import END_STATES, BesideReading, EndReading
+from tsnb.telemetry.readings import END_STATES, BesideReading, EndReading, PlannedReading, PlanReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 
@@ -239,6 +239,28 @@ class Guard:
             found[name] = BesideReading(name, cores, None if left_s is None else now_s + left_s)
         return found
 
+    def planned(self, message: ms.TrialsPlanned) -> PlanReading | None:
+        """Return what an observer's plan says of trials; None: it has no plan any more.
+
+        Raises:
+            RemoteProtocolError: It is invalid; our observer checks it before it sends it.
+        """
+        now_s, found = time.time(), []
+        for name in [*message.left_s][:MAX_PENDING]:
+            told = [each.get(name) for each in (message.gone_s, message.left_s, message.off_s)]
+            try:
+                check_name(name, "trial")
+            except ValueError as error:
+                raise RemoteProtocolError(str(error)[:200]) from None
+            if not all(isinstance(n, int | float) and abs(n) <= MAX_TOLD for n in told):
+                raise RemoteProtocolError(f"a planned trial with {told!r:.80}")
+            gone_s, left_s, off_s = (float(n) for n in told if n is not None)
+            found.append(PlannedReading(name, now_s - gone_s, now_s + left_s, abs(off_s)))
+        if not found and not message.waiting:
+            return None
+        last_s = now_s + message.last_left_s
+        return PlanReading(tuple(found), message.waiting, last_s, message.last_off_s)
+
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
         if hello.protocol != ms.PROTOCOL:
@@ -326,6 +348,9 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     elif isinstance(message, ms.TrialsPending):
         with core.lock:
             session.pending, session.to_come = guard.pending(message)
+    elif isinstance(message, ms.TrialsPlanned):
+        with core.lock:
+            session.plan = guard.planned(message)
     elif isinstance(message, ms.StreamsBeside):
         with core.lock:
             session.beside = guard.beside(message)

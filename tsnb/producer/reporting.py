@@ -95,6 +95,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         ends=tuple(core.ends)[len(core.ends) - news :],
         pending={name: said for session in core.sessions.values() for name, said in session.pending.items()},
         to_come=sum(session.to_come for session in core.sessions.values()),
+        plans=tuple(session.plan for session in core.sessions.values() if session.plan is not None),
         beside=tuple({n: told for s in core.sessions.values() for n, told in s.beside.items()}.values()),
     )
 
@@ -111,7 +112,8 @@ def reading_in_letters(found: StreamReading) -> str:
             break
         shorter = [replace(c, live={}, metrics=dict([*c.metrics.items()][:most])) for c in found.consumers]
         rest = found.pending if most else {}
-        text = replace(found, consumers=tuple(shorter), pending=rest).to_json(brief=True)
+        plans = found.plans if most else ()
+        text = replace(found, consumers=tuple(shorter), pending=rest, plans=plans).to_json(brief=True)
     return text
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from tsnb.errors import LocalProtocolError
 from tsnb.printable import one_line
 from tsnb.producer.decisions import events as ev
-from tsnb.telemetry.readings import BesideReading
+from tsnb.telemetry.readings import BesideReading, PlanReading
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
@@ -52,6 +52,8 @@ class Session:
     """Trials of an observer's notebook that are not attached yet: state and reason by name."""
     to_come: int = 0
     """Trials of its sweeps that are still to attach."""
+    plan: PlanReading | None = None
+    """What its plan says of the stream's trials; None: it has none."""
     beside: dict[str, BesideReading] = field(default_factory=dict)
     """Other streams whose trials it sees on this machine."""
     threads: ms.Threads | None = None

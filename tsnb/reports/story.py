@@ -14,7 +14,8 @@ from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
-from tsnb.telemetry.eta import Eta, Etas, last_of
+from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.marks import Mark, all_marks, mode_text
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
@@ -77,6 +78,8 @@ class Story:
     """How compute was divided at the end."""
     etas: Mapping[str, Eta] = field(default_factory=dict)
     """How long the trials that are there still take, by name; empty once the stream has ended."""
+    all_done: Eta = NO_ETA
+    """How long all of them still take, of those too that a plan is still to start; `NO_ETA`: nobody knows, or ended."""
     pending: Mapping[str, str] = field(default_factory=dict)
     """State and reason of the trials that are not attached yet, by name; empty once the stream has ended."""
     to_come: int = 0
@@ -88,10 +91,8 @@ class Story:
 
     @property
     def left(self) -> str:
-        """How long all of them still take, in words; empty where that of one is not known, or others are to come."""
-        if self.pending or self.to_come:
-            return ""
-        return all_left(last_of(self.etas.values()))
+        """How long all of them still take, in words; empty where nobody knows that of one."""
+        return all_left(self.all_done)
 
     @property
     def seconds(self) -> float:
@@ -121,6 +122,9 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
     host = _mean_host(readings)
     pace = max(trials, key=lambda trial: trial.pace_s, default=None)
     setter = pace.name if pace is not None and pace.pace_s > 0 else ""
+    etas = Etas()
+    for reading in () if ended else readings:
+        etas.feed(reading)
     said = _diagnosis(readings, trials, batches, blocked_s, setter, host)
     whole = last.epoch_batches
     return Story(
@@ -145,18 +149,11 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         energy=energy_use(readings).text,
         failure=last.failure,
         mode=mode_text(last),
-        etas={} if ended else _etas(readings),
+        etas={} if ended else {c.name: etas.of(c.name) for c in last.consumers if c.state != "gone"},
+        all_done=etas.all(),
         pending={} if ended else last.pending,
         to_come=0 if ended else last.to_come,
     )
-
-
-def _etas(readings: Sequence[StreamReading]) -> dict[str, Eta]:
-    """Return how long those that are there at the end still take."""
-    etas = Etas()
-    for reading in readings:
-        etas.feed(reading)
-    return {c.name: etas.of(c.name) for c in readings[-1].consumers if c.state != "gone"}
 
 
 def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:

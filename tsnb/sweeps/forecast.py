@@ -37,9 +37,11 @@ from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.wall_clock import clock_span, clock_time
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.readings import PlannedReading, PlanReading
+from tsnb.telemetry.watching import planners
 from tsnb.words import duration
 
-__all__ = ["ToldPlaces", "plan_places", "show_plan", "watch_clones"]
+__all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
 
 
 PLACES_A_CORE = 2
@@ -74,7 +76,7 @@ def plan_places(
     strategies = wish.strategies(_most_threads(plan, params))
     twins = _twins(params, at_once or PLACES_A_CORE * math.ceil(available_cores()))
     alone = [name for name in params if name not in twins]
-    epochs = ", which differ in their epochs alone," if twins and len(alone) == 1 else ""
+    epochs = ", which differ in their epochs alone" if twins and len(alone) == 1 else ""
     some = f"{len(alone)} of {len(params)} trials{epochs}" if twins else f"{len(params)} trials"
     took = about(waves_s(len(alone), len(strategies), min(MOST, at_once or MOST)))
     say(f"profiling {some}{settings_text(strategies)}, to plan them: {took}, {LONGER}")
@@ -273,6 +275,40 @@ def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callab
     drawn = partial(_timeline, title, places, conductor)
     show(drawn)
     return drawn
+
+
+def tell_plan(places: PlannedPlaces, conductor: Conductor, over: Callable[[], bool]) -> None:
+    """Have a planned sweep's stream told when its trials end, and so all who watch it, until the sweep is over.
+
+    Args:
+        places: Its places.
+        conductor: Has the trials that have been started.
+        over: Whether it is over.
+    """
+
+    def says(stream: str) -> PlanReading | None:
+        if over():
+            with contextlib.suppress(ValueError):
+                planners.remove(says)
+            return None
+        return _says(places, conductor) if stream == places.stream else None
+
+    planners.append(says)
+
+
+def _says(places: PlannedPlaces, conductor: Conductor) -> PlanReading | None:
+    """Return what a planned sweep says last: of a running trial what was said when another one began or ended."""
+    if (found := places.foresight) is None:
+        return None
+    running = []
+    for name, end_s in found.ends_s.items():
+        trial = _started(name, conductor)
+        if trial is not None and trial.state not in ENDED:
+            off_s = places.off * (end_s - max(trial.started_s, found.made_s))
+            running.append(PlannedReading(name, trial.started_s, end_s, max(0.0, off_s)))
+    waiting = places.waiting
+    last_s = max((found.ends_s[name] for name in waiting if name in found.ends_s), default=found.made_s)
+    return PlanReading(tuple(running), len(waiting), last_s, places.off * (last_s - found.made_s))
 
 
 def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:

@@ -76,6 +76,8 @@ class Foresight:
     """Of trials that cannot be done in time, when they would be if they were added."""
     strategies: Mapping[str, Strategy]
     """That of each of those that have not started."""
+    made_s: float = 0.0
+    """When it was made, by the clock."""
 
     @property
     def threads(self) -> dict[str, int]:
@@ -279,6 +281,7 @@ class PlannedPlaces(Places):
             {name: now_s + self.stretch * end_s for name, end_s in found.schedule.ends_s.items()},
             {name: now_s + self.stretch * end_s for name, end_s in late.items()},
             chosen.strategies,
+            now_s,
         )
         ends_s = self.foresight.ends_s
         for name in (*found.order, *ends_s):

@@ -355,9 +355,10 @@ def start(
         course.say(
             f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
         )
-    if foretell is not None:
-        from tsnb.sweeps.forecast import watch_clones  # needs torch
+    if isinstance(places, PlannedPlaces):
+        from tsnb.sweeps.forecast import tell_plan, watch_clones  # needs torch
 
+        tell_plan(places, conductor, lambda: made.over)
         watch_clones(conductor, lambda: made.over)
     made.begin()
     return made

@@ -3,6 +3,7 @@
 | module | what it owns |
 |---|---|
 | `readings` | a stream's and a machine's readings as values; their JSON, checked |
+| `plan_readings` | of these, what plans say of trials |
 | `sample_readings` | of these, what becomes of samples: the cache, and data that grows |
 | `observer`, `following` | a connection that reads them; a thread that does |
 | `tuning` | how many workers its loader is to have |
@@ -14,6 +15,7 @@
 | `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |
 | `words` | numbers and words as the panel writes them |
 | `host` | the producer's and the trials' processes, looked at from outside |
-| `eta`, `pace_model` | how long trials still take; at what pace they go once some have ended |
+| `eta`, `etas` | an estimate of how long something takes; those of a stream's trials, from its readings |
+| `pace_model`, `plan_ends` | at what pace they go once some have ended; what their plan says |
 | `metrics` | `tsnb.log` |
 """

@@ -28,7 +28,7 @@ from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.rates import SPAN_S
-from tsnb.telemetry.readings import ABSENT, StreamReading
+from tsnb.telemetry.readings import ABSENT, PlanReading, StreamReading
 from tsnb.telemetry.view import StreamView
 
 __all__ = ["Follower", "Note", "look"]
@@ -81,6 +81,7 @@ class Follower:
         self._connection: Observer | None = None
         self._told: tuple[dict[str, str], int] = ({}, 0)
         """Which trials that connection was told of."""
+        self._told_plan: PlanReading | None = None
         self._told_beside = False
         """Whether it was told of other streams."""
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
@@ -128,6 +129,17 @@ class Follower:
                 if self._connection.tell_pending(states, to_come):
                     self._told = told
 
+    def tell_planned(self, plan: PlanReading | None) -> None:
+        """Tell the producer what a plan of this process says of its trials, where that is news and it is there.
+
+        Args:
+            plan: As `Observer.tell_planned`.
+        """
+        if plan != self._told_plan and self._connection is not None:
+            with contextlib.suppress(ProducerGone):
+                if self._connection.tell_planned(plan):
+                    self._told_plan = plan
+
     def tell_beside(self, cores: Mapping[str, float], left_s: Mapping[str, float]) -> None:
         """Tell the producer which other streams have trials on this machine, while there are any.
 
@@ -164,7 +176,7 @@ class Follower:
             self._follow(connection)
 
     def _follow(self, connection: Observer) -> None:
-        self._connection, self._told, self._told_beside = connection, ({}, 0), False
+        self._connection, self._told, self._told_plan, self._told_beside = connection, ({}, 0), None, False
         if (entry := getattr(connection, "entry", None)) is not None:
             self.since_s = entry.since_s
         sampler: HostSampler | None = None

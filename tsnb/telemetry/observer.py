@@ -15,7 +15,7 @@ from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
 from tsnb.machine.processes import is_stopped
-from tsnb.telemetry.readings import EndReading, StreamReading
+from tsnb.telemetry.readings import EndReading, PlanReading, StreamReading
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
@@ -208,6 +208,26 @@ class Observer:
             Whether there was room for it.
         """
         return self._send(ms.TrialsPending(dict(states), to_come))
+
+    def tell_planned(self, plan: PlanReading | None) -> bool:
+        """Tell what a plan of this process says of the stream's trials; it takes the place of what was told before.
+
+        Args:
+            plan: It; None: there is none any more.
+
+        Returns:
+            Whether there was room for it.
+        """
+        now_s, told = time.time(), plan or PlanReading()
+        message = ms.TrialsPlanned(
+            {each.name: now_s - each.start_s for each in told.trials},
+            {each.name: each.end_s - now_s for each in told.trials},
+            {each.name: each.off_s for each in told.trials},
+            told.waiting,
+            max(0.0, told.end_s - now_s),
+            told.off_s,
+        )
+        return self._send(message)
 
     def tell_beside(self, cores: Mapping[str, float], left_s: Mapping[str, float]) -> bool:
         """Tell which other streams have trials on this machine; it takes the place of what was told before.

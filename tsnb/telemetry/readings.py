@@ -28,6 +28,7 @@ from typing import Annotated, Any
 
 from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
+from tsnb.telemetry.plan_readings import PlannedReading, PlanReading
 from tsnb.telemetry.sample_readings import CACHE_STATES, GROWTH_KINDS, CacheReading, GrowthReading
 
 __all__ = [
@@ -45,6 +46,8 @@ __all__ = [
     "GrowthReading",
     "HostReading",
     "MoveReading",
+    "PlanReading",
+    "PlannedReading",
     "ProbeReading",
     "ProcessReading",
     "StreamReading",
@@ -347,6 +350,8 @@ class StreamReading:
     """Trials that are not attached yet, as their notebooks tell: state and reason by name, "queued: it needs ..."."""
     to_come: Whole = 0
     """Trials of sweeps that are still to attach, as their notebooks tell: they wait for a place, or are starting."""
+    plans: Annotated[tuple[PlanReading, ...], FEW] = ()
+    """What plans say of its trials, as their notebooks tell."""
     beside: Annotated[tuple[BesideReading, ...], FEW] = ()
     """Other streams with trials on this machine, as the notebooks of this one tell."""
     ends: Annotated[tuple[EndReading, ...], FEW] = ()

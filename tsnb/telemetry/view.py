@@ -18,7 +18,8 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.records.scores import known_direction, leaders
 from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
-from tsnb.telemetry.eta import NO_ETA, Eta, Etas, last_of
+from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.frames import Curves, frame
 from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached
@@ -160,6 +161,7 @@ class StreamView:
         self.rates = RateWindow()
         self._etas = Etas()
         self._left: dict[str, Eta] = {}  # as of the last reading, as far as somebody has asked
+        self._all: Eta | None = None
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.rows: dict[str, Row] = {}
         self.ways: dict[str, int] = {}
@@ -210,7 +212,7 @@ class StreamView:
         marks = self._changed(reading)
         self._taken.feed(reading)
         self._etas.feed(reading)
-        self._left = {}
+        self._left, self._all = {}, None
         news = self._ends.feed(reading)
         logged: list[tuple[int, int, float]] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
@@ -246,11 +248,11 @@ class StreamView:
 
     @property
     def eta(self) -> Eta:
-        """How long all trials still take, until the last one ends; not known while others are still to attach."""
+        """How long all trials still take, until the last one ends; of those still to attach only a plan knows."""
         with self.lock:
-            if self.latest is not None and (self.latest.pending or self.latest.to_come):
-                return NO_ETA
-            return last_of(row.eta for row in self.rows.values() if row.here)
+            if self._all is None:
+                self._all = self._etas.all()
+            return NO_ETA if self.state in ("gone", ABSENT) else self._all  # a plan may have ended with it
 
     def _left_of(self, name: str) -> Eta:
         with self.lock:

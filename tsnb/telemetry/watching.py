@@ -30,7 +30,7 @@ from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
 from tsnb.telemetry.neighbours import busy_cores, left_s
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import ABSENT, EndReading, StreamReading
+from tsnb.telemetry.readings import ABSENT, EndReading, PlanReading, StreamReading
 from tsnb.telemetry.view import StreamNews, StreamView
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Watch",
     "counters",
     "listen",
+    "planners",
     "sources",
     "unlisten",
     "watch",
@@ -57,6 +58,10 @@ with state and reason. Called on the thread that follows the stream, four times 
 
 counters: list[Callable[[str], int]] = []
 """Each returns how many trials of this process's sweeps are still to attach to a stream. Called likewise."""
+
+planners: list[Callable[[str], PlanReading | None]] = []
+"""Each returns what a plan of this process says last of a stream's trials; None: nothing. Called likewise. A plan is
+here for as long as it is carried out."""
 
 _watches: dict[str, Watch] = {}
 _lock = threading.Lock()
@@ -256,6 +261,8 @@ class Watch:
             {name: said for found in sources for name, said in found(self.name).items()},
             sum(found(self.name) for found in counters),
         )
+        plans = (plan for found in list(planners) if (plan := found(self.name)) is not None)
+        self._follower.tell_planned(next(plans, None))
         self._tell_beside(looked=reading.host is not None)
 
     def _tell_beside(self, *, looked: bool) -> None:

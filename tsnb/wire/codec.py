@@ -62,6 +62,7 @@ from tsnb.wire.messages import (
     Threads,
     TrialEnded,
     TrialsPending,
+    TrialsPlanned,
     Tune,
     Waiting,
     Wants,
@@ -142,6 +143,7 @@ _JSON: dict[int, type[Any]] = {
     84: RoundsAsked,
     85: TrialsPending,
     86: StreamsBeside,
+    87: TrialsPlanned,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

@@ -6,7 +6,7 @@ producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoi
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  LiveAsked  StopAsked  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
-                       TrialEnded  TrialsPending  StreamsBeside  RoundsAsked
+                       TrialEnded  TrialsPending  TrialsPlanned  StreamsBeside  RoundsAsked
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
@@ -67,6 +67,7 @@ __all__ = [
     "Threads",
     "TrialEnded",
     "TrialsPending",
+    "TrialsPlanned",
     "Tune",
     "Waiting",
     "Wants",
@@ -74,7 +75,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 25
+PROTOCOL = 26
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -351,6 +352,26 @@ class TrialsPending(NamedTuple):
     """Trials of sweeps that wait for a place, or have one and are not attached yet."""
 
 
+class TrialsPlanned(NamedTuple):
+    """An observer, a notebook say, tells what its plan says last of the trials of the stream.
+
+    It takes the place of the one before. What an observer told goes with its connection.
+    """
+
+    gone_s: dict[str, float]
+    """Seconds since each trial that the plan has started was started, by name; of the same names the next two."""
+    left_s: dict[str, float]
+    """Seconds until it ends."""
+    off_s: dict[str, float]
+    """How far off that may be either way, four times in five, seconds."""
+    waiting: int = 0
+    """Trials that it has not started."""
+    last_left_s: float = 0.0
+    """Seconds until the last of these ends."""
+    last_off_s: float = 0.0
+    """How far off that may be, likewise."""
+
+
 class StreamsBeside(NamedTuple):
     """An observer, a notebook say, tells which other streams have trials on this machine, and when these end.
 
@@ -598,6 +619,7 @@ Message = (
     | TrialEnded
     | StreamsBeside
     | TrialsPending
+    | TrialsPlanned
     | Welcome
     | Refused
     | LayoutTold

@@ -1,0 +1,113 @@
+"""How long trials still take as their plan says, until they have shown it themselves. Pure.
+
+A plan has measured each trial before, and knows who will end when. So its word stands alone in a trial's first moments;
+later both words are weighed by how far off each may be:
+
+    left = (seen / s^2 + planned / p^2) / (1 / s^2 + 1 / p^2)
+
+s and p are what the two are off four times in five, in seconds; s with what a machine's pace drifts, `DRIFT` of what is
+left in the beginning, and less the more has been seen. Towards a trial's end s is small, and what was seen counts
+nearly alone. Where the two contradict each other, by more than twice what both are off, something has happened that no
+plan knew of, and what was seen counts alone.
+
+When all are done, those that the plan has not started say as well: as many times later as those that run end later than
+was planned.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+
+from tsnb.telemetry.eta import LEAST_OFF, NO_ETA, Eta, last_of
+from tsnb.telemetry.readings import PlannedReading, StreamReading
+
+__all__ = ["all_left", "planned_left", "weighed"]
+
+DRIFT = 0.15
+"""What is left of a trial of which nothing has been seen is off by so much, however steady its first batches were."""
+MOST_LATER = 2.0
+"""So many times later at most, or sooner, the trials are taken to end that the plan has not started."""
+
+
+def planned_left(told: PlannedReading, now_s: float, epochs: int = 1) -> Eta:
+    """Return how long a trial still takes as its plan says; `NO_ETA` where it should have ended.
+
+    Args:
+        told: What the plan says.
+        now_s: The time, seconds since 1970; less those in which the trial stood still since then.
+        epochs: That it takes in all.
+    """
+    left_s = told.end_s - now_s
+    if left_s <= 0:
+        return NO_ETA
+    return Eta(left_s, max(0.0, left_s - told.off_s), left_s + told.off_s, epochs)
+
+
+def weighed(seen: Eta, planned: Eta, whole_s: float) -> Eta:
+    """Return how long a trial still takes, by what was seen of it and by its plan.
+
+    Args:
+        seen: As it goes; `NO_ETA`: nothing is known yet.
+        planned: As its plan says; `NO_ETA`: nothing.
+        whole_s: How long it takes in all as its plan says, seconds.
+    """
+    if not seen.known or not planned.known:
+        return seen if seen.known else planned
+    drift_s = DRIFT * seen.left_s * min(1.0, seen.left_s / max(whole_s, 1e-3))
+    seen_off, planned_off = math.hypot(_off(seen), drift_s), _off(planned)
+    if not seen.whole or abs(seen.left_s - planned.left_s) > 2 * math.hypot(seen_off, planned_off):
+        return seen
+    one, other = seen_off**-2, planned_off**-2
+    left_s = (one * seen.left_s + other * planned.left_s) / (one + other)
+    wide = max((one + other) ** -0.5, LEAST_OFF * left_s) / _off(seen)
+    low_s, high_s = (left_s + wide * (bound_s - seen.left_s) for bound_s in (seen.low_s, seen.high_s))
+    return Eta(left_s, max(0.0, low_s), high_s, seen.epochs)
+
+
+def _off(eta: Eta) -> float:
+    return max((eta.high_s - eta.low_s) / 2, LEAST_OFF * eta.left_s, 1e-3)
+
+
+def all_left(here: Mapping[str, Eta], reading: StreamReading, met: Collection[str]) -> Eta:
+    """Return how long all trials of a stream still take; `NO_ETA` where that of one is not known.
+
+    Those that are still to attach are known only where a plan has them.
+
+    Args:
+        here: How long each that is there takes, by name.
+        reading: The last one of the stream.
+        met: Trials that a plan has started and that have been there since.
+    """
+    now_s = reading.time_s
+    started = {each.name: each for plan in reading.plans for each in plan.trials}
+    coming = {name: each for name, each in started.items() if name not in met}
+    waiting = sum(plan.waiting for plan in reading.plans)
+    if reading.pending.keys() - started or reading.to_come > waiting + len(coming):
+        return NO_ETA
+    etas = [*here.values(), *(planned_left(each, now_s) for each in coming.values())]
+    if waiting:
+        etas += [
+            _waiting_left(plan.end_s - now_s, plan.off_s, _later(here, started, now_s))
+            for plan in reading.plans
+            if plan.waiting
+        ]
+    return last_of(etas)
+
+
+def _waiting_left(left_s: float, off_s: float, later: float) -> Eta:
+    if left_s <= 0:
+        return NO_ETA
+    left_s, off_s = left_s * later, off_s * later
+    return Eta(left_s, max(0.0, left_s - off_s), left_s + off_s, 1)
+
+
+def _later(here: Mapping[str, Eta], started: Mapping[str, PlannedReading], now_s: float) -> float:
+    """Return how many times as long those that run take from now on as was planned."""
+    pairs = [
+        (eta.left_s, started[name].end_s - now_s)
+        for name, eta in here.items()
+        if name in started and eta.whole and started[name].end_s > now_s
+    ]
+    is_s, was_s = (sum(column) for column in zip(*pairs, strict=True)) if pairs else (1.0, 1.0)
+    return min(MOST_LATER, max(1 / MOST_LATER, is_s / was_s)) if was_s > 0 else 1.0
