@@ -366,7 +366,7 @@ def test_when_all_of_a_planned_sweep_are_done_is_the_same_everywhere(numbers: ts
     exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
     there = watch("numbers")
     sweep = tsnb.sweep(vars(__main__)["slow"], grid={"epochs": [40, 41]}, plan=True, at_once=1, name="p")
-    until(lambda: there.view.eta.known and there.view.latest.consumers, LIMIT_S)
+    until(lambda: there.view.eta.known and any(row.here for row in there.view.rows.values()), LIMIT_S)
     with there.view.lock:
         (plan,), eta = status("numbers").plans, there.view.eta
         assert plan.waiting == 1 and [each.name for each in plan.trials] == [next(iter(sweep))]

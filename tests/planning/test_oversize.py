@@ -13,7 +13,7 @@ import pytest
 from tsnb.errors import TsnbError
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Strategy, by_trial
-from tsnb.planning import result
+from tsnb.planning import predicting
 from tsnb.planning.oversize import died, oversized, way_out
 from tsnb.planning.profiling import profile_name
 from tsnb.planning.trial_costs import Cost, Profile, Profiled
@@ -66,13 +66,13 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
     loading = SimpleNamespace(wall_s=0.001, cpu_s=0.001, taking_s=0.0)
     told = SimpleNamespace(plain=loading, served=loading, cores=2.0, off=0.1, storage=None, others=0.0)
     cost = Cost(0.001, 0.001, 9 * GIB, 0.0, 20, 0.1)
-    monkeypatch.setattr(result, "stalls", lambda *_, **__: told)
-    monkeypatch.setattr(result, "profiled", lambda *_, **__: {Strategy(): Profile({"huge": cost})})
-    found = result.plan({"huge": print}, loader=[], samples=100, memory="4GiB")
+    monkeypatch.setattr(predicting, "stalls", lambda *_, **__: told)
+    monkeypatch.setattr(predicting, "profiled", lambda *_, **__: {Strategy(): Profile({"huge": cost})})
+    found = predicting.plan({"huge": print}, loader=[], samples=100, memory="4GiB")
     assert "huge (9.0 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
     assert {row[3] for row in found.table[1:]} == {"does not fit"}
     assert found.to_dict()["text"] == found.text
-    assert "tsnb.spill" not in result.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text
+    assert "tsnb.spill" not in predicting.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text
     plain, ends_s = found.to_dict(), found.to_dict()["trials"][0]["ends_s"]
     low, high = plain["trials"][0]["ends_interval_s"]
     assert 0 < low < ends_s < high and plain["basis"].startswith("Predicted from 20 batches")

@@ -343,7 +343,7 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
     def measured(*_: Any, **__: Any) -> None:
         raise AssertionError("the loader was measured")
 
-    monkeypatch.setattr("tsnb.planning.result.stalls", measured)
+    monkeypatch.setattr("tsnb.planning.predicting.stalls", measured)
     monkeypatch.setattr("tsnb.planning.placing.serve", measured)
     made = vars(sys.modules["__main__"])  # undefined names are looked for in the script's own functions
     for name in ("reads_nothing", "yields", "waits"):

@@ -9,7 +9,8 @@
 | `planned_jobs` | from that to what the planners take, and on which GPU each is |
 | `served` | the same on a stream that is there already, for a planned sweep |
 | `ways` | pure: the ways there are, foretold; which one, and why in words |
-| `result` | `plan`, and `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
+| `predicting` | `plan`: measures, plays every way, and chooses |
+| `result` | `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
 | `co_runs` | some trials run together for a moment: how fast each is there |
 | `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
 | `places` | where each of them runs, and why, in words |
@@ -21,7 +22,8 @@ How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` mea
 """
 
 from tsnb.planning.placing import Fitting, place
-from tsnb.planning.result import Plan, plan
+from tsnb.planning.predicting import plan
+from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import Foretold
 

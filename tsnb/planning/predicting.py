@@ -1,0 +1,269 @@
+"""`tsnb.plan`: measures a loader and trials on it, plays every way with that, and chooses one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tsnb.machine.memory import free_memory
+from tsnb.machine.placement import known_devices
+from tsnb.planners.fluid import Job, Resources
+from tsnb.planners.proof import proven_s
+from tsnb.planners.scheduling import soonest_s
+from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, steadied, with_strategies
+from tsnb.planners.timeline import show
+from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
+from tsnb.planning.oversize import oversized
+from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
+from tsnb.planning.profiling import FreeMemory
+from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
+from tsnb.planning.result import Plan
+from tsnb.planning.trial_costs import Cost, Profile, gpu_room_bytes
+from tsnb.planning.ways import Foretold, chosen, foretold, why
+from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
+from tsnb.stalling import Stalls, asked, contention, stalls
+from tsnb.stalling.contention import LoaderContention
+from tsnb.stalling.measuring import length_of
+
+__all__ = ["plan"]
+
+
+def plan(
+    trials: Any,
+    *,
+    loader: Any,
+    epochs: float | None = None,
+    samples: int | None = None,
+    cores: float | None = None,
+    memory: str | float | None = None,
+    threads: int | Sequence[int] = 1,
+    devices: Sequence[str] | None = None,
+    choose: Mapping[str, Sequence[Any]] | None = None,
+    cold: bool = False,
+    seconds: float = 1.0,
+) -> Plan:
+    """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
+
+    The loader is measured as `tsnb.stalls` does, and served twice at once. Every trial runs for some 20 batches in a
+    process of its own: the first alone, then all together on one stream, if they fit; then they are stopped, and
+    nothing of them is kept. The notebook is not changed.
+
+    Args:
+        trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
+            name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
+            `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
+        loader: The DataLoader that they train on.
+        epochs: Epochs of each trial that is not given a number of its own. A function that has a parameter "epochs"
+            gets it, so `run` trains as long as was planned. Left out: that parameter, given or by default, or 1.
+        samples: Samples in an epoch, if the loader does not say.
+        cores: CPU cores for all of them; by default those of this process.
+        memory: Memory for all of them: "12GiB"; by default all that is free.
+        threads: Torch threads of each; several numbers, `(1, 2)`: each trial is profiled with each of them, and a way
+            has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
+        devices: GPUs for them, as `device=` of `tsnb.run` names them: `["cuda:0", "cuda:1"]`. Each trial gets one: the
+            longest first, where the least is to be done. By default each sees what this process sees.
+        choose: Parameters that are left to the plan, and their values: `{"limit": [None, "2GiB"]}`. They change how a
+            trial is run and nothing of what it learns. Each trial is profiled with each value, and has the first, but
+            where it fails or does not fit the memory with that, or all are done sooner with another.
+        cold: Also measure what the disk costs: the files of some samples leave the page cache and are read again. A
+            trial that starts later then finds files in memory that another has read.
+        seconds: How long each measurement of the loader takes, and how long each trial is watched at least.
+
+    Returns:
+        The plan: a table of ways, a choice in words, `run()`.
+
+    Raises:
+        TypeError: Something other than functions was given, one does not take what is to be chosen, or `loader` is an
+            iterator or no loader.
+        ValueError: No trial was given, a number is out of range, or what is to be chosen is invalid or given, too.
+        TsnbError: A trial failed, or takes no or too few batches to be profiled.
+        LoaderFailed: The loader cannot be shared.
+        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
+    """
+    several = wanted(trials, epochs)
+    asked.check_loader(loader)
+    asked.check_cold(cold)
+    choices = choices_for(several, choose or {})
+    cores = None if cores is None else asked.CORES.checked("cores", cores)
+    samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
+    seconds = asked.SECONDS.checked("seconds", seconds)
+    numbers = _numbers(threads)
+    if isinstance(devices, str):
+        raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
+    gpus = known_devices(devices or ())
+    limit_bytes = None if memory is None else asked.MEMORY.checked("memory", memory)
+    if samples is None and length_of(loader) is None:
+        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
+    placed = [replace(each, device=gpus[at % len(gpus)]) if gpus else each for at, each in enumerate(several)]
+    to_try = strategies(choices, numbers if len(numbers) > 1 else (), numbers[0])
+    for each in placed:
+        each.given(to_try[0].values).check(min(numbers))
+    measured = _measure(placed, to_try, loader, seconds=seconds, limit_bytes=limit_bytes, cold=cold)
+    several = [each.told(max(cost.epochs for cost in measured.costs(each.name))) for each in several]
+    made = _decide(
+        several, measured, gpus, cores=cores, samples=samples, choices=bool(choices), loader=loader
+    )
+    show(lambda: made.timeline)
+    return made
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """What was measured of a loader and of trials on it."""
+
+    loading: Stalls
+    """The loader, alone and shared."""
+    contended: LoaderContention
+    """It, served twice at once."""
+    profiles: Mapping[Strategy, Profile]
+    """The trials, with each strategy."""
+    memory_bytes: float
+    """For all that run at once."""
+    room_bytes: Mapping[str, float]
+    """What was free on each GPU before any of them ran, by its name."""
+
+    def costs(self, name: str) -> list[Cost]:
+        """Return what a trial costs with each strategy with which it could be profiled."""
+        return [found.costs[name] for found in self.profiles.values() if name in found.costs]
+
+
+def _measure(
+    trials: Sequence[TrialWish],
+    to_try: Sequence[Strategy],
+    loader: Any,
+    *,
+    seconds: float,
+    limit_bytes: float | None,
+    cold: bool,
+) -> _Measured:
+    """Measure the loader, and then the trials on it; say before about how long that takes.
+
+    Args:
+        trials: They, each on its device.
+        to_try: The strategies, the preferred one first.
+        loader: What they train on.
+        seconds: As `plan` takes it.
+        limit_bytes: Memory for all of them, as the user gave it; None: all that is free.
+        cold: As `plan` takes it.
+    """
+    took_s = loader_s(seconds, getattr(loader, "num_workers", 0), cold=cold)
+    trials_s = profiled_s(len(trials), len(to_try), seconds)
+    say(
+        f"planning {trials_text(len(trials))}: {about(took_s)} for the loader, then {about(trials_s)} for some batches "
+        f"of each{settings_text(to_try)}; {LONGER}"
+    )
+    rooms, free = gpu_room_bytes(), FreeMemory()
+    memory_bytes = _free_bytes() if limit_bytes is None else limit_bytes
+    threads = min(strategy.threads for strategy in to_try)
+    loading = stalls(loader, seconds=seconds, threads=threads, cold=cold)
+    contended = contention(loader, loading.served, seconds / 2)
+    profiles = profiled(trials, to_try, loader, memory_bytes=memory_bytes, least_s=seconds, note=free.note)
+    memory_bytes = min(memory_bytes, free.bytes) if limit_bytes is None else memory_bytes
+    return _Measured(loading, contended, profiles, memory_bytes, rooms)
+
+
+def _decide(
+    trials: Sequence[TrialWish],
+    measured: _Measured,
+    gpus: Sequence[str],
+    *,
+    cores: float | None,
+    samples: int | None,
+    choices: bool,
+    loader: Any,
+) -> Plan:
+    """Play every way with what was measured, and choose one.
+
+    Args:
+        trials: They, with their epochs.
+        measured: What they and the loader cost.
+        gpus: Of which each trial gets one; empty: each is where it was seen.
+        cores: For all of them; None: those of this process.
+        samples: In an epoch, as the user gave them; None: as the loader says.
+        choices: Whether values are left to the plan.
+        loader: What they train on.
+    """
+    loading, profiles, memory_bytes = measured.loading, measured.profiles, measured.memory_bytes
+    epoch_samples = samples or loading.epoch_samples or 1
+    found = by_trial(
+        {
+            strategy: jobs_of(trials, seen, epoch_samples, measured.room_bytes, loading.served.taking_s)
+            for strategy, seen in profiles.items()
+        }
+    )
+    offs = {each.name: max(cost.off for cost in measured.costs(each.name)) for each in trials}
+    rooms = {gpu: measured.room_bytes.get(gpu, math.inf) for gpu in gpus}
+    gpu_of, jobs = on_devices(steadied(found, offs), rooms)
+    preferred = [next(iter(each.values())) for each in found.values()]
+    page_cache_bytes = memory_bytes - sum(job.memory_bytes for job in preferred)
+    own, shared = loader_costs(loading, measured.contended, epoch_samples, page_cache_bytes)
+    shared = dragged(shared, preferred, next(iter(profiles.values())), loading)
+    resources = Resources(shared, loading.cores if cores is None else cores, memory_bytes)
+    off = makespan_off(preferred, offs, loading.off, max(seen.off for seen in profiles.values()))
+    lacking = [*not_run(profiles), *(too_large(jobs, memory_bytes) if choices else [])]
+    jobs = fitting(jobs, memory_bytes) if choices else jobs
+    ways = foretold(jobs, own, resources, off)
+    choice = chosen(ways)
+    planned = with_strategies(jobs, choice.strategies)
+    text = _said(ways, choice, planned, resources, lacking)
+    proof_s = proven_s(planned, resources)
+    return Plan(
+        tuple(ways),
+        choice,
+        {name: profiles[strategy].costs[name] for name, strategy in choice.strategies.items()},
+        loading,
+        text + one_epoch_text([each.name for each in trials if each.open_ended]),
+        tuple(trials),
+        loader,
+        memory_bytes,
+        {job.name: job for job in planned},
+        gpu_of,
+        max(soonest_s(planned, resources), proof_s or 0.0),
+        proof_s is not None,
+        resources.cores,
+    )
+
+
+def _free_bytes() -> float:
+    free = free_memory()
+    return float("inf") if free is None else float(free.size)
+
+
+def _numbers(threads: int | Sequence[int]) -> list[int]:
+    """Return the numbers of torch threads that were asked for, the fewest first."""
+    some = threads if isinstance(threads, Sequence) and len(threads) else [threads]
+    return sorted({asked.THREADS.checked("threads", number) for number in some})
+
+
+def _said(
+    ways: Sequence[Foretold],
+    choice: Foretold,
+    jobs: Sequence[Job],
+    resources: Resources,
+    lacking: Sequence[str],
+) -> str:
+    """Say in words which way is chosen and why, and what does not run as was preferred, or does not fit at all.
+
+    Args:
+        ways: All of them.
+        choice: The chosen one.
+        jobs: The trials as they run in it.
+        resources: What they have.
+        lacking: Trials that are not run with a strategy, and why.
+    """
+    large = oversized({job.name: job.memory_bytes for job in jobs}, resources.memory_bytes)
+    text = why(ways, choice, _limit(jobs, resources))
+    return " ".join([text, *(f"{line}." for line in lacking), *([large] if large else [])])
+
+
+def _limit(jobs: Sequence[Job], resources: Resources) -> str:
+    """Return what all of them on one stream cannot go past."""
+    loader, slowest = resources.loader, max(jobs, key=lambda job: job.step_s)
+    bounds = {
+        slowest.name: slowest.step_s + loader.taking_s,
+        "loader": loader.wall_s,
+        "cores": (loader.cpu_s + sum(job.cpu_s + loader.taking_s for job in jobs)) / resources.cores,
+    }
+    return max(bounds, key=bounds.__getitem__)
