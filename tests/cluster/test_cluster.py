@@ -97,7 +97,7 @@ def hasty(machines: Machines) -> Iterator[tsnb.Producer]:
     """One of little patience, whose order cannot be given again: for those that come first, and for its end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offer, "LATER_S", 1.0)
-        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=3.0)
+        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=15.0)
     with producer:
         yield producer
 
