@@ -221,6 +221,7 @@ def test_a_killed_producer_is_served_again_and_trials_go_on_where_they_were(
             return (found.state, found.lenders) == ("serving", 2) and found.lent_kept > found.kept > 50
 
         until(all_is_kept)
+        relays = [relay_pid(place, "again") for place in places]
         for place in places:
             place("enough")
         for begun, place in zip(taken, places, strict=True):
@@ -230,7 +231,6 @@ def test_a_killed_producer_is_served_again_and_trials_go_on_where_they_were(
             wanted = [digest(batch) for _ in range(max(map(len, taken)) // BATCHES) for batch in batches]
         assert all(whole == wanted[: len(whole)] for whole in taken)
         assert not any(len(whole) % BATCHES for whole in taken)
-        relays = [relay_pid(place, "again") for place in places]
         again.stop()
         until(lambda: not any(psutil.pid_exists(relay) for relay in relays))
     if memory is not None:
