@@ -7,6 +7,7 @@ import hashlib
 import os
 import threading
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -61,6 +62,7 @@ class Taker:
         self.error = ""
         self.thread: threading.Thread | None = None
         self.hold = threading.Event()
+        self.no_more = threading.Event()
 
     def pid(self) -> int:
         return os.getpid()
@@ -72,19 +74,20 @@ class Taker:
         epochs: int = 1,
         *,
         stop_at: int = -1,
-        then_at: int = -1,
+        then_at: Iterable[int] = (),
         state: Any = None,
         **options: Any,
     ) -> None:
-        """Begin to take; stand still after `stop_at` batches, and after `then_at`, until `go_on` each time."""
+        """Begin to take; stand still after `stop_at` batches, and after each of `then_at`, until `go_on` each time."""
         self.taken, self.labels, self.error = [], [], ""
         self.hold.clear()
+        self.no_more.clear()
         consumer = tsnb.attach(name, producer=stream, **options)
         if state is not None:
             consumer.load_state_dict(state)
         with contextlib.suppress(TypeError):
             self.length = len(consumer)
-        arguments = (consumer, epochs, {stop_at, then_at})
+        arguments = (consumer, epochs, {stop_at, *then_at})
         self.thread = threading.Thread(target=self._take, args=arguments, daemon=True)
         self.thread.start()
 
@@ -92,6 +95,8 @@ class Taker:
         count = 0
         try:
             for _ in range(epochs):
+                if self.no_more.is_set():
+                    return
                 rows: list[str] = []
                 self.taken.append((-1, rows))
                 self.labels.append([])
@@ -115,6 +120,10 @@ class Taker:
 
     def go_on(self) -> None:
         self.hold.set()
+
+    def enough(self) -> None:
+        """Have it end with the epoch that it is in."""
+        self.no_more.set()
 
     def epoch(self) -> int:
         return self.taken[-1][0]

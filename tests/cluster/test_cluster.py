@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +72,10 @@ def takers(machines: Machines) -> Iterator[list[Place]]:
         place.end()
 
 
-def together(places: list[Place], stream: str, epochs: int = 1, first: int = 1, then: int = -1) -> None:
-    """Have them take the first batches of the same epoch, and stand still there, and again after `then` batches."""
+def together(
+    places: list[Place], stream: str, epochs: int = 1, first: int = 1, then: Sequence[int] = ()
+) -> None:
+    """Have them take the first batches of the same epoch, and stand still there, and again after each of `then`."""
     begun = [
         place.actor.start.remote(f"c{number}", stream, epochs, stop_at=first, then_at=then)
         for number, place in enumerate(places)
@@ -95,7 +97,7 @@ def hasty(machines: Machines) -> Iterator[tsnb.Producer]:
     """One of little patience, whose order cannot be given again: for those that come first, and for its end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offer, "LATER_S", 1.0)
-        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=3.0)
+        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=15.0)
     with producer:
         yield producer
 

@@ -54,6 +54,9 @@ class LendingMachine:
     def stand_still(self) -> None:
         os.kill(self.process.pid, signal.SIGSTOP)
 
+    def go_on(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """End it, however it is."""
         self.process.kill()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +13,7 @@ import torch
 
 from tests.samples.lending import LendingMachine
 from tests.samples.test_caching import SAMPLES, Kept, Pictures, equal, jitter, plain, work
-from tsnb.samples import lenders, lent
+from tsnb.samples import lenders, lent, owners
 from tsnb.samples.memory import AWAY, GIVEN, OFF, SEEN, SERVING, WRITTEN
 from tsnb.telemetry.readings import CacheReading
 from tsnb.telemetry.words import cached
@@ -182,6 +184,77 @@ def test_a_machine_that_is_gone_before_anything_lies_there_lends_nothing(lending
         found += kept.epochs(2, 4)
         assert equal(found, wanted)
         assert kept.keeper.counts().state == "serving"
+
+
+def test_a_machine_that_did_not_answer_when_it_was_first_asked_lends_once_it_does(
+    lending: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was busy for a second: that it lends memory is not heard of twice, so it is asked again."""
+    wanted = plain(Costly(), 5)
+    with Kept(Costly(), HERE) as kept:
+        _, busy = lending(kept, 10_000, ROOM)
+        busy.stand_still()
+        with monkeypatch.context() as patch:
+            patch.setattr(lenders, "PROBE_S", 1.0)
+            found = kept.epochs(0, 3)
+        before = kept.keeper.counts()
+        assert (before.state, before.lenders) == ("serving", 1)
+        assert before.kept + before.lent_kept < SAMPLES
+        busy.go_on()
+        kept.keeper.lenders._again_at_s = 0.0  # that time has passed
+        found += kept.epochs(3, 5)
+        after = kept.keeper.counts()
+        assert (after.lenders, after.kept + after.lent_kept) == (2, SAMPLES)
+        assert equal(found, wanted)
+
+
+def test_a_machine_that_was_slow_when_its_pace_was_measured_is_measured_again(
+    lending: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All samples seemed as cheap to prepare as to fetch, in one busy moment."""
+    with Kept(Costly(), HERE) as kept:
+        lending(kept, ROOM)
+        with monkeypatch.context() as patch:
+            patch.setattr(owners, "FETCH_TIMES", float("inf"))
+            kept.epochs(0, 3)
+        before = kept.keeper.counts()
+        assert (before.state, before.lenders) == ("serving", 0)
+        kept.keeper.lenders._again_at_s = 0.0  # that time has passed
+        kept.epochs(3, 5)
+        after = kept.keeper.counts()
+        assert (after.lenders, after.kept + after.lent_kept) == (1, SAMPLES)
+
+
+def test_machines_are_looked_at_again_ever_more_seldom_and_not_at_all_where_all_is_well(
+    lending: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each look at one that a firewall hides costs a second; other machines than before begin anew."""
+    with Kept(Costly(), HERE) as kept:
+        them, memory = kept.keeper.lenders, kept.keeper._memory
+        [one] = lending(kept, ROOM)
+        kept.epochs(0, 3)
+        assert not them.due
+        assert them._again_at_s == math.inf
+        one.stand_still()
+        monkeypatch.setattr(lenders, "PROBE_S", 0.1)
+
+        def waits(looks: int) -> list[float]:
+            found = []
+            for _ in range(looks):
+                before_s = time.monotonic()
+                them.place(memory)
+                found.append((them._again_at_s - before_s) // lenders.AGAIN_S)
+            return found
+
+        them.heard([one.lender, one.lender._replace(machine="another")])
+        assert them.due
+        assert waits(4) == [1, 2, 4, 8]
+        them.heard([one.lender._replace(machine="another")])
+        assert waits(1) == [1]
+        them.heard([])
+        assert them.due
+        them.place(memory)
+        assert not them.due
 
 
 def test_a_cache_that_is_off_leaves_nothing_on_other_machines(lending: Any) -> None:

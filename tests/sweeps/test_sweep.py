@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,13 +59,17 @@ def make_train() -> Any:
     import torch  # noqa: F401
 
     source = """
-def train(late, epochs=3, endless=False):
-    import time, tsnb
+def train(late, epochs=3, endless=False, asks=""):
+    import os, time, tsnb
     if endless and late:
         epochs = 10**6  # whoever is to be stopped cannot be done before
     time.sleep(late / 2)
     batches, firsts, step = tsnb.attach(), [], 0
-    time.sleep(late / 2)
+    if asks:
+        while late and not os.path.exists(asks):
+            time.sleep(0.01)
+    else:
+        time.sleep(late / 2)
     for epoch in range(epochs):
         for number, (labels,) in enumerate(batches):
             if number == 0:
@@ -267,12 +272,14 @@ def train(number):
     assert len({epoch for each in seen for epoch in each}) == 3, seen
 
 
-def test_nobody_passes_the_gate_before_the_producer_has_let_in_the_last(numbers: Any) -> None:
+def test_nobody_passes_the_gate_before_the_producer_has_let_in_the_last(numbers: Any, tmp_path: Path) -> None:
     """Asked for is not enough: the producer is held up before it hears the last one, the first has batches in hand."""
-    sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 3.0]}, epochs=2, name="held-{late}")
+    asks = tmp_path / "asks"
+    sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 3.0]}, epochs=2, name="held-{late}", asks=str(asks))
     first, last = sweep["held-0"], sweep["held-3"]
     until(lambda: {c.name for c in tsnb.status(numbers.name).consumers} >= {"held-0", "held-3"})
-    with numbers._core.lock:  # held-3 is attached, and asks for its epoch a second later
+    with numbers._core.lock:  # held-3 is attached, and asks for its epoch now
+        asks.touch()
         time.sleep(4.0)
         assert not first.metrics.rows, "it has begun without the other one"
     sweep.wait(LIMIT_S)

@@ -162,7 +162,7 @@ class Keeper:
             memory.phase = SERVING
             if not ((memory.states == WRITTEN).any() or memory.away().any() or self._given_bytes):
                 self._gain_nothing()
-        elif memory.phase == SERVING and self.lenders.changed:
+        elif memory.phase == SERVING and self.lenders.due:
             self.lenders.place(memory)
 
     def _gain_nothing(self) -> None:

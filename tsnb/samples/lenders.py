@@ -3,11 +3,15 @@
 Which machines lend is heard of at any time, and looked at between two epochs: when samples are chosen, and whenever it
 has changed since. What lay on a machine that has left goes to the others, as far as they have room, and one that comes
 gets what is kept nowhere; nothing else moves.
+
+What a look finds may be one busy moment of a machine: it does not answer in time, or fetching a sample seems to cost as
+much as preparing it. No news follows when that is over, so another look does, after ever longer times.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from collections.abc import Sequence
@@ -15,7 +19,7 @@ from collections.abc import Set as AbstractSet
 
 import numpy as np
 
-from tsnb.samples.choice import HitCost, choose
+from tsnb.samples.choice import LEAST_COST_S, HitCost, choose
 from tsnb.samples.lent import ShardLink
 from tsnb.samples.memory import GIVEN, MOST_LENDERS, SEEN, SampleMemory
 from tsnb.samples.owners import Lender, owners_of, worth_fetching
@@ -29,6 +33,9 @@ PROBE_S = 1.0
 PROBES_S = 5.0
 """How long all of them may: the stream waits for it, between two epochs, whenever other machines lend than before."""
 PROBES = 5
+AGAIN_S = 10.0
+"""After how long machines are looked at again if one did not answer, or was slow; each further time after twice as
+long, as one that a firewall hides never answers, and costs `PROBE_S`."""
 
 
 class Lenders:
@@ -45,6 +52,9 @@ class Lenders:
         self._looked_at: tuple[Lender, ...] = ()  # when samples were placed
         self._rows: dict[int, Lender] = {}  # by their rows in the memory
         self._memory: SampleMemory | None = None
+        self._silent: AbstractSet[Lender] = frozenset()  # that did not answer at the last look
+        self._again_at_s = math.inf
+        self._wait_s = AGAIN_S
 
     def fit(self, memory: SampleMemory) -> None:
         """Use a memory from now on; what a predecessor placed elsewhere is lost: it had another token."""
@@ -66,9 +76,9 @@ class Lenders:
         return [row for row, lender in self._rows.items() if lender not in self._now]
 
     @property
-    def changed(self) -> bool:
-        """Whether other machines lend memory than when samples were placed."""
-        return self._now != self._looked_at
+    def due(self) -> bool:
+        """Whether to place samples: other machines lend than when it was done last, or it is time for another look."""
+        return self._now != self._looked_at or time.monotonic() >= self._again_at_s
 
     def place_anew(self, memory: SampleMemory) -> bool:
         """Forget what lies elsewhere, then place samples; as `place`."""
@@ -90,7 +100,10 @@ class Lenders:
             Whether any sample was placed.
         """
         with self._lock:
-            now = self._looked_at = self._now
+            now = self._now
+            if now != self._looked_at:
+                self._looked_at, self._wait_s = now, AGAIN_S
+            self._again_at_s = math.inf
             departed = self._departed()
             memory.withdraw(departed)
             for row in departed:
@@ -98,7 +111,9 @@ class Lenders:
             known = set(self._rows.values())
         if not now:
             return False
-        reached, fetch = _measured(now, self.token, known)
+        # those last that did not answer before: each may take a part of the time that there is for all
+        reached, fetch = _measured(sorted(now, key=self._silent.__contains__), self.token, known)
+        self._silent = set(now).difference(reached)
         rows = self._enter(memory, reached)
         ends = [memory.end_of(row) for row in rows]
         left = [
@@ -106,7 +121,11 @@ class Lenders:
             for lender, end in zip(reached, ends, strict=True)
         ]
         free = ((memory.states == SEEN) | (memory.states == GIVEN)) & (memory.forms == memory.form)
-        cost_s = worth_fetching(np.where(free, memory.cost_s, 0.0), memory.sizes, fetch)
+        known_s = np.where(free, memory.cost_s, 0.0)
+        cost_s = worth_fetching(known_s, memory.sizes, fetch)
+        if self._silent or ((cost_s < known_s) & (known_s >= LEAST_COST_S)).any():
+            self._again_at_s = time.monotonic() + self._wait_s
+            self._wait_s *= 2
         chosen = choose(cost_s, memory.sizes, sum(one.room_bytes for one in left), fetch).indices
         indices, owners, offsets = owners_of(chosen, memory.sizes[chosen], left)
         if len(indices):
