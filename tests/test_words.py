@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tsnb.words import bytes_of, did_you_mean, html_table, marked_html, short_number, text_table
+from tsnb.words import (
+    bytes_of,
+    did_you_mean,
+    first_numbers,
+    html_table,
+    marked_html,
+    short_number,
+    text_table,
+)
 
 ROWS = [["trial", "state"], ["cnn", "done"], ["<b>wide & long</b>", "failed"]]
 
@@ -68,3 +76,15 @@ def test_code_between_backticks_is_marked_as_code_and_all_is_text() -> None:
     """One that stands alone is a character."""
     assert marked_html("run `a<b`, then `c` & d") == "run <code>a&lt;b</code>, then <code>c</code> &amp; d"
     assert marked_html("a lone ` here") == "a lone ` here"
+
+
+def test_of_very_many_numbers_the_first_are_shown_and_those_with_a_mark() -> None:
+    """A line of ten thousand is none that anybody reads."""
+    assert first_numbers({"loss": 0.25, "acc": float("nan")}, "=") == ["loss=0.25", "acc=nan"]
+    many = {f"k{k}": float(k) for k in range(10_000)}
+    assert first_numbers(many, marks={"k77": " (best)"}, most=2) == [
+        "k0 0",
+        "k1 1",
+        "k77 77 (best)",
+        "9,997 more",
+    ]

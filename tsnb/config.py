@@ -22,8 +22,10 @@ from tsnb.errors import TsnbError, UnsupportedPlatform
 from tsnb.words import did_you_mean, size_text
 
 __all__ = [
+    "LIVE_LETTERS",
     "MAX_CONSUMERS",
     "MODES",
+    "MOST_LIVE",
     "MOUNT_PROC",
     "PROFILED",
     "AttachDefaults",
@@ -43,6 +45,8 @@ __all__ = [
     "way_out",
 ]
 
+MOST_LIVE, LIVE_LETTERS = 16, 40
+"""Live values that readings tell of one consumer, and letters of a name or a value."""
 MAX_CONSUMERS = 128
 """Consumers of one stream at once. The arena has slots for all of them; address space only, until they come."""
 

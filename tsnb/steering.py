@@ -36,7 +36,7 @@ from tsnb.printable import one_line
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.telemetry.readings import ConsumerReading
-from tsnb.words import did_you_mean
+from tsnb.words import did_you_mean, strict
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial import Trial
@@ -69,7 +69,7 @@ class CommandParser(argparse.ArgumentParser):
 
 def answer(options: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
     """Print what a command has done: the facts as one line of JSON with `--json`, else the text."""
-    print(json.dumps(facts) if options.json else text)  # noqa: T201 (the answer to a command)
+    print(json.dumps(strict(facts)) if options.json else text)  # noqa: T201 (the answer to a command)
 
 
 def add_verbs(commands: Any) -> None:
@@ -241,7 +241,7 @@ def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
 
 
 def _line(out: Any, facts: Mapping[str, Any]) -> None:
-    out.write(json.dumps(facts, default=str) + "\n")
+    out.write(json.dumps(strict(facts), default=str) + "\n")
     out.flush()
 
 

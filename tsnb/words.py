@@ -5,17 +5,20 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import Any
 
 __all__ = [
     "bytes_of",
     "did_you_mean",
     "duration",
+    "first_numbers",
     "html_table",
     "marked_html",
     "short_number",
     "size_text",
+    "strict",
     "text_table",
 ]
 
@@ -104,6 +107,33 @@ def marked_html(text: str) -> str:
 def short_number(value: float) -> str:
     """Write a measured number with three digits, and a large one in full: 0.0431, 4.13, 1,153."""
     return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
+
+
+def first_numbers(
+    numbers: Mapping[str, float], sign: str = " ", marks: Mapping[str, str] | None = None, most: int = 16
+) -> list[str]:
+    """Write logged numbers as tables show them: "loss 0.031"; of very many the first, and how many more there are.
+
+    Args:
+        numbers: By name, in the order in which they are shown.
+        sign: Between name and number.
+        marks: What stands behind a number, by name.
+        most: Numbers that are written; any with a mark are written too.
+    """
+    marks = marks or {}
+    shown = [name for place, name in enumerate(numbers) if place < most or name in marks]
+    words = [f"{name}{sign}{numbers[name]:.4g}{marks.get(name, '')}" for name in shown]
+    left = len(numbers) - len(shown)
+    return [*words, f"{left:,} more"] if left else words
+
+
+def strict(value: Any) -> Any:
+    """Return a value as strict JSON has it, which has no nan and no inf: they become null."""
+    if isinstance(value, Mapping):
+        return {key: strict(its) for key, its in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [strict(its) for its in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def duration(seconds: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime as dt
+import json
 import math
 import os
 import pickle
@@ -11,12 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
 import tsnb
 from tests.records.recorded import START_S, begun, row, trained
+from tsnb.cli import main
 from tsnb.errors import ExtraMissing
 from tsnb.records.run import Run, RunStart
 from tsnb.records.scores import UnknownDirection
@@ -274,3 +277,55 @@ def test_text_that_a_spreadsheet_would_run_is_made_harmless(
     assert row["data"] == f"'{start}HYPERLINK(1)"
     assert row[f"'{start}name"] == "-1"
     assert (row["lr"], row["loss"], row["plain"]) == ("-0.1", "-0.5", "a-b")
+
+
+def test_integers_are_exact_beside_a_gap_or_a_fraction(project: Path) -> None:
+    """As floats, which pandas makes of them there, the large ones were other numbers."""
+    large = 2**60 + 1
+    trained("a", [1.0], params={"id": large, "other": large, "size": 3})
+    trained("b", [1.0], params={"id": None, "other": 0.5, "size": None})
+    frame = tsnb.results().set_index("name")
+    assert (frame.loc["a", "id"], frame.loc["b", "id"]) == (large, None)
+    assert (frame.loc["a", "other"], frame.loc["b", "other"]) == (large, 0.5)
+    assert frame["size"].dtype == float, "small ones are numbers to compute with"
+    assert list(frame["loss"]) == [1.0, 1.0] and frame["loss"].dtype == float
+
+
+def test_none_is_a_value_of_a_parameter(project: Path) -> None:
+    """Trials with `scheduler=None` were left out of the comparison; a parameter that was not given still is."""
+    trained("a", [0.5], params={"decay": None})
+    trained("b", [0.7], params={"decay": 0.1})
+    trained("c", [0.9])
+    found = tsnb.compare("loss", by="decay")
+    assert found["best_trial"].tolist() == ["a", "b"]
+    assert found["decay"].isna().tolist() == [True, False]
+    with pytest.raises(NoSuchRecord, match="no trial has a parameter 'threads'"):
+        tsnb.compare("loss", by="threads")
+
+
+def test_no_two_columns_have_one_name(project: Path, tmp_path: Path) -> None:
+    """A file that is read by name would lose one: Parquet did."""
+    run = trained("a", [1.0], params={"loss": 2.0, "epochs": 3, "epochs (param)": 4})
+    run.add_rows([row(9)._replace(numbers={"loss (logged)": 5.0})])
+    frame = tsnb.results()
+    assert frame.columns.is_unique
+    assert (frame["epochs"] + frame["epochs (param)"] + frame["epochs (param) (param)"]).tolist() == [8]
+    assert [frame[name].tolist() for name in ("loss", "loss (logged)", "loss (logged) (logged)")] == [
+        [2.0], [1.0], [5.0],
+    ]  # fmt: skip
+
+
+def test_results_as_json_are_strict_json(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A diverged loss is null, as in a report: JSON has no NaN, and most of what reads it fails at that word."""
+    trained("a", [math.nan], params={"top": math.inf})
+    trained("b", [0.5])
+    assert main(["results", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
+    assert [(one["loss"], one["top"]) for one in rows] == [(None, None), (0.5, None)]
+
+
+def test_a_time_of_numpy_is_no_number_among_parameters(project: Path) -> None:
+    """Its item() is an integer where it counts nanoseconds."""
+    run = trained("a", [1.0], params={"at": np.timedelta64(5, "ns"), "size": np.int64(5)})
+    assert run.params["size"] == 5
+    assert run.params["at"].endswith("timedelta64(5,'ns')")

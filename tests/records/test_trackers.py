@@ -48,6 +48,14 @@ def events(place: Path) -> Any:
     return EventAccumulator(str(place)).Reload()
 
 
+def hparams(found: Any) -> Any:
+    """Return what the HParams tab has of a run's parameters, by name."""
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    summaries = found.SummaryMetadata("_hparams_/session_start_info")
+    return HParamsPluginData.FromString(summaries.plugin_data.content).session_start_info.hparams
+
+
 def test_tensorboard_reads_scalars_and_parameters(project: Path) -> None:
     """Steps, times and values as logged; the parameters in the HParams tab of the same run."""
     run = begun("cnn", lr=0.1, kind=int, fast=True)
@@ -58,15 +66,24 @@ def test_tensorboard_reads_scalars_and_parameters(project: Path) -> None:
         (0, START_S, 1.0), (1, START_S + 1, 0.5), (2, START_S + 2, 0.25),
     ]  # fmt: skip
     assert math.isnan(found.Scalars("top")[0].value)
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-    summaries = found.SummaryMetadata("_hparams_/session_start_info")
-    start = HParamsPluginData.FromString(summaries.plugin_data.content).session_start_info
-    assert start.hparams["lr"].number_value == 0.1
-    assert start.hparams["kind"].string_value == "<class 'int'>"
+    params = hparams(found)
+    assert params["lr"].number_value == 0.1
+    assert params["kind"].string_value == "<class 'int'>"
     assert [p.name for p in (project / "tensorboard").iterdir()] == ["cnn-1"], (
         "no second run for the parameters"
     )
+
+
+def test_tensorboard_has_integers_that_no_float_is_as_text(project: Path) -> None:
+    """One of hundreds of digits had ended the logging; its own are floats."""
+    run = begun("cnn", small=3, large=2**60 + 1, huge=10**400)
+    log_to("tensorboard", run)
+    found = events(project / "tensorboard" / "cnn-1")
+    assert [one.value for one in found.Scalars("loss")] == [1.0, 0.5, 0.25]
+    params = hparams(found)
+    assert params["small"].number_value == 3.0
+    assert params["large"].string_value == str(2**60 + 1)
+    assert params["huge"].string_value == f"1{'0' * 400}"
 
 
 def test_tensorboard_sees_rows_before_the_trial_ends(
@@ -125,6 +142,29 @@ def test_mlflow_reads_params_metrics_and_the_end(project: Path, tmp_path: Path) 
     assert [(m.step, m.timestamp, m.value) for m in history] == [
         (0, START_S * 1000, 1.0), (1, (START_S + 1) * 1000, 0.5), (2, (START_S + 2) * 1000, 0.25),
     ]  # fmt: skip
+
+
+def test_mlflow_has_every_name_and_no_two_as_one(project: Path) -> None:
+    """One that it refuses had ended the logging of all; "acc@1" and "acc_1" were one history."""
+    import mlflow
+
+    names = [
+        "/x", "a//b", "..", "", "c/../d", "n" * 300, "acc@1", "acc_1", "loss", "loss/a", "top/one/two",
+        "top", "top/one",
+    ]  # fmt: skip
+    odd: dict[str, Any] = {name: place for place, name in enumerate(names)}
+    run = begun("cnn", **odd)
+    (bridge,) = open_bridges(["mlflow"], run)
+    for step in range(2):
+        bridge.rows([row(step)._replace(numbers={name: float(place) for name, place in odd.items()})])
+    bridge.end("done")
+    client = mlflow.MlflowClient((project / "mlflow").as_uri())
+    (found,) = client.search_runs([one.experiment_id for one in client.search_experiments()])
+    assert sorted(found.data.metrics.values()) == sorted(odd.values())
+    assert sorted(map(int, found.data.params.values())) == sorted(odd.values())
+    assert {"_/x", "a/_/b", "acc_1", "loss", "loss.a_2", "top/one/two"} <= {*found.data.metrics}
+    for name in found.data.metrics:
+        assert len(client.get_metric_history(found.info.run_id, name)) == 2, name
 
 
 def test_mlflow_logs_where_its_own_variables_say(

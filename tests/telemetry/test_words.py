@@ -49,6 +49,8 @@ NUMBERS = [
 SIZES = [0, 3 / (1 << 20), 0.0029, 0.04, 0.094, 0.096, 9.9, 9.96, 212.4, 999.6, 1000, 3200, 150000]
 LOGGED = [
     ["loss", 0.142], ["loss", 12.34], ["loss", 123.4], ["lr", 3e-4], ["lr", 2.5e-12], ["steps", 1.5e5], ["acc", 0.958],
+    ["valAcc", 0.5], ["top1acc", 0.5], ["acc@1", 0.5], ["ACC", 0.5], ["TEST_ACCURACY", 0.5], ["accuracies/a", 0.5],
+    ["grad_accum", 1], ["accumulated_loss", 0.5], ["acceleration", 0.5], ["vaccinated", 0.5], ["ACCEPTED", 0.5],
     ["accuracy", 0], ["accuracy", 2.5], ["val_Acc", 1], ["loss", -0.02], ["loss", 0], ["loss", 9.9996],
 ]  # fmt: skip
 STATES = [

@@ -11,7 +11,7 @@ from tsnb.option_kinds import read_devices
 from tsnb.options import read_change
 from tsnb.steering import run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
-from tsnb.words import text_table
+from tsnb.words import strict, text_table
 
 __all__ = ["add_results", "add_sweep_command"]
 
@@ -94,6 +94,6 @@ def _results(options: argparse.Namespace) -> None:
         recording=options.recording,
     )
     if options.json:
-        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], default=str))
+        print(json.dumps(strict([dict(zip(columns, row, strict=True)) for row in rows]), default=str))
     else:
         print("\n".join(text_table([columns, *([str(cell) for cell in row] for row in rows)])))

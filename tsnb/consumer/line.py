@@ -95,7 +95,7 @@ class Line:
         self._skipped_before = 0  # before this epoch
         self._live_told = ""
         self._reminded = False  # of the ranks that it may wait for
-        self._news = metrics.News(METRICS_S)
+        self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
 
     @property
     def patience_s(self) -> float:
@@ -210,6 +210,7 @@ class Line:
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
         self._live_told, self._planned_told = "", ms.Planned(0)
+        self._news.again()
 
     def _heed_allotment(self) -> None:
         """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
@@ -238,7 +239,7 @@ class Line:
         self.connection = Connection(old.entry, name, self.session.options, self.scratch, paused=paused)
         self._hello_name = self.name = name
         self.notices.rename(name)
-        self._news = metrics.News(METRICS_S)
+        self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
         self.look_s = 0.0
         self._tell_anew()
         self.say(self.allotment.report())

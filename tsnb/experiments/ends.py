@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
+from tsnb.telemetry.metrics import MOST_TOLD
 from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watch, watched
@@ -35,12 +37,13 @@ def end_reading(
         time_s: When: wall clock, seconds since 1970.
         pid: Its process; 0: it never had one.
         failure: What went wrong: one line, then the traceback.
-        metrics: The last numbers that it logged.
+        metrics: The last numbers that it logged; a stream is told of the first 16 names, as while it ran.
         report: What its consumers did, as its process told last; with `cpu_s` and `since_s` if it could say at its end.
     """
     error = failure.partition("\n")[0][:MOST_LETTERS]
     cpu_s, since_s = report.get("cpu_s"), report.get("since_s", 0.0)
-    return EndReading(name, state, time_s, pid, error, dict(metrics), cpu_s, since_s)
+    numbers = dict(itertools.islice(metrics.items(), MOST_TOLD))
+    return EndReading(name, state, time_s, pid, error, numbers, cpu_s, since_s)
 
 
 def stream_for(producer: str | None) -> str:

@@ -14,6 +14,7 @@ Outside a trial a live value is a value like any other, which `set` changes. Imp
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import math
 import threading
@@ -23,8 +24,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from tsnb.config import attach_defaults
+from tsnb.config import LIVE_LETTERS, MOST_LIVE, attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.printable import one_line
 from tsnb.records.writes import LiveChange, own_number
 from tsnb.words import did_you_mean
 
@@ -327,7 +329,13 @@ class LiveValues:
             self.noted(held)
 
     def _show(self) -> None:
-        self.shown(json.dumps({name: str(value.current) for name, value in self._values.items()}))
+        """Tell streams as much as their readings keep: a long text does not fit into a packet."""
+        first = itertools.islice(self._values.items(), MOST_LIVE)
+        self.shown(
+            json.dumps(
+                {one_line(n, LIVE_LETTERS): one_line(value.current, LIVE_LETTERS) for n, value in first}
+            )
+        )
 
     def _take(self, changes: Mapping[str, Any], here: Place) -> list[LiveChange]:
         now = time.time()

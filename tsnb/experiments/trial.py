@@ -53,7 +53,7 @@ from tsnb.printable import block
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.standing import awaits_of, eta_of
-from tsnb.words import did_you_mean
+from tsnb.words import did_you_mean, first_numbers
 
 __all__ = [
     "ENDED",
@@ -464,7 +464,7 @@ class Trial(Bound):
 
     def _waiting_for(self, variable: str) -> str:
         """Say how far it is, to code that waits for a variable of it."""
-        numbers = "".join(f", {name} {value:.4g}" for name, value in self.metrics.items())
+        numbers = "".join(f", {number}" for number in first_numbers(self.metrics))
         return (
             f"{self.name}[{variable!r}]: trial {self.name!r} {self.state}, {self.duration_s:.0f} s{numbers}"
         )
@@ -549,5 +549,5 @@ class Trial(Bound):
         return self.life.hub.call(work, PULL_S)
 
     def __repr__(self) -> str:
-        numbers = "".join(f", {name}={value:.4g}" for name, value in self.metrics.items())
+        numbers = "".join(f", {number}" for number in first_numbers(self.metrics, "="))
         return f"<Trial {self.name!r} {self.state}, {self.duration_s:.1f} s{numbers}>"

@@ -9,6 +9,7 @@ from tsnb.experiments.plan import shown_value
 from tsnb.experiments.trial import Trial
 from tsnb.records.scores import leaders
 from tsnb.telemetry.words import remaining
+from tsnb.words import first_numbers
 
 __all__ = ["rows_of", "shown_scores"]
 
@@ -51,9 +52,8 @@ def shown_scores(trial: Trial, leading: Mapping[str, str]) -> str:
         trial: The trial.
         leading: The best trial's name by metric (`scores.leaders`).
     """
-    numbers = dict(trial.metrics)
-    best = {metric: " (best)" if leading.get(metric) == trial.name else "" for metric in numbers}
-    return ", ".join(f"{metric} {value:.4g}{best[metric]}" for metric, value in numbers.items())
+    best = {metric: " (best)" for metric in trial.metrics if leading.get(metric) == trial.name}
+    return ", ".join(first_numbers(trial.metrics, marks=best))
 
 
 def _short(value: Any) -> str:

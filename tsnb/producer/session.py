@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from tsnb.config import LIVE_LETTERS, MOST_LIVE
 from tsnb.errors import LocalProtocolError
 from tsnb.printable import one_line
 from tsnb.producer.decisions import events as ev
+from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD
 from tsnb.telemetry.readings import BesideReading, PlanReading
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
@@ -24,10 +26,6 @@ __all__ = ["Session", "indices_of", "live_in", "taken_in"]
 
 MAX_DRAWN = 30_000
 """Rows of a batch that can tell which samples they are: as many indices as go into a packet."""
-MAX_METRICS = 16
-"""Numbers kept of one consumer: a panel shows a handful; a loop that logs a new name every step stays bounded."""
-MAX_LIVE, MAX_LIVE_LETTERS = 16, 40
-"""Live values that readings tell of one consumer, and letters of a name or a value."""
 
 
 @dataclass
@@ -159,8 +157,8 @@ def live_in(values: str) -> dict[str, str]:
     except (ValueError, RecursionError, AttributeError):
         return {}
     return {
-        one_line(name, MAX_LIVE_LETTERS): one_line(str(value), MAX_LIVE_LETTERS)
-        for name, value in list(found)[:MAX_LIVE]
+        one_line(name, LIVE_LETTERS): one_line(str(value), LIVE_LETTERS)
+        for name, value in list(found)[:MOST_LIVE]
     }
 
 
@@ -172,8 +170,9 @@ def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, 
         numbers: Those that were sent; nan and inf count as well: a loss that is none is what its reader must see.
     """
     for name, value in numbers.items():
-        fits = name in metrics or len(metrics) < MAX_METRICS
+        word = name[:LONGEST_NAME]
+        fits = word in metrics or len(metrics) < MOST_TOLD
         # compared, not converted first: JSON has integers of a thousand digits, which overflow as a float
         if fits and (type(value) is float or (type(value) is int and abs(value) < sys.float_info.max)):
-            metrics[str(name)[:40]] = float(value)
+            metrics[word] = float(value)
     return metrics

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
 from tsnb.printable import block
 
-__all__ = ["PrintableFrame"]
+__all__ = ["PrintableFrame", "exact"]
+
+EXACT = 2**53
+"""Up to here a float holds every integer."""
 
 
 class PrintableFrame(pd.DataFrame):
@@ -29,3 +33,21 @@ class PrintableFrame(pd.DataFrame):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return pd.DataFrame, (pd.DataFrame(self),)
+
+
+def exact(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> pd.DataFrame:
+    """Return a table whose numbers are those that were given.
+
+    Beside a gap or a fraction pandas makes integers floats, which changes large ones (a seed, an id of 18 digits): such
+    a column keeps its values as they are, as objects.
+
+    Args:
+        columns: The names, each of them once.
+        rows: With a value for each.
+    """
+    found = pd.DataFrame(rows, columns=list(columns))
+    for place, (name, kind) in enumerate(zip(columns, found.dtypes, strict=True)):
+        values = [row[place] for row in rows] if kind.kind == "f" else ()
+        if any(type(value) is int and abs(value) > EXACT for value in values):
+            found[name] = pd.Series(values, dtype=object)
+    return found

@@ -117,13 +117,16 @@ def check_metric(metric: str, runs: Sequence[RunRecord]) -> None:
         raise NoSuchRecord(_missing(f"no trial logged {metric!r}", metric, logged, "metrics"))
 
 
-def value_of(run: RunRecord, by: str) -> Any:
-    """Return one of a run's parameters, or of its options; None if neither has that name."""
+def value_of(run: RunRecord, by: str) -> tuple[bool, Any]:
+    """Return whether a run has a parameter, or an option that was given, of that name, and its value.
+
+    None is a value of a parameter (`scheduler=None`); an option that is None was not given.
+    """
+    if by in run.params:
+        return True, run.params[by]
     own = {"name": run.name, "sweep": run.sweep, "seed": run.seed, "state": run.state}
-    for place in (run.params, run.options, own):
-        if by in place:
-            return place[by]
-    return None
+    found = {**own, **run.options}.get(by)
+    return found is not None, found
 
 
 def _missing(what: str, name: str, there: Iterable[str], kind: str) -> str:

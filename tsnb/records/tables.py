@@ -80,12 +80,21 @@ def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag
 def told_apart(names: Iterable[str], taken: Collection[str], word: str) -> list[str]:
     """Return what columns are called beside others: "epochs" is "epochs (param)" where that name is taken.
 
+    No two have one name: a table that is read by name would lose one of them.
+
     Args:
         names: Of parameters, or of logged numbers.
         taken: Columns that there are.
         word: What they are: "param" or "logged".
     """
-    return [f"{name} ({word})" if name in taken else name for name in names]
+    used, found = set(taken), []
+    for name in names:
+        chosen, count = name, 1
+        while chosen in used:
+            chosen, count = f"{name} ({word})" if count == 1 else f"{name} ({word} {count})", count + 1
+        used.add(chosen)
+        found.append(chosen)
+    return found
 
 
 def _place(run: RunRecord, metric: str, mode: str) -> tuple[bool, bool, bool, float]:
@@ -113,10 +122,10 @@ def shown(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> Any:
     try:
         import pandas as pd  # noqa: F401 (hidden from us, it is not there, though the module below is loaded)
 
-        from tsnb.records.dataframe import PrintableFrame
+        from tsnb.records.dataframe import PrintableFrame, exact
     except ImportError:
         return [dict(zip(columns, row, strict=True)) for row in rows]
-    return PrintableFrame(rows, columns=list(columns))
+    return PrintableFrame(exact(columns, rows))
 
 
 def _own(run: RunRecord, columns: Sequence[str]) -> list[Any]:
@@ -183,8 +192,8 @@ def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecor
     """
     groups: dict[str, tuple[Any, list[RunRecord]]] = {}
     for run in runs:
-        value = value_of(run, by)
-        if value is not None:
+        known, value = value_of(run, by)
+        if known:
             groups.setdefault(_key(value), (value, []))[1].append(run)
     if not groups:
         there = ", ".join(dict.fromkeys(name for run in runs for name in (*run.params, *run.options)))

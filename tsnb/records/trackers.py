@@ -204,8 +204,12 @@ class TensorBoard:
         chosen = os.environ.get("TSNB_TENSORBOARD_DIR")
         place = Path(chosen) / name if chosen else own_place(directory, "tensorboard", name)
         self._writer = self._tensorboard.SummaryWriter(str(place))
+        # its numbers are floats: an integer that none of them is stays as text
         self._params = {
-            key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in params.items()
+            key: v
+            if isinstance(v, bool | float | str) or (isinstance(v, int) and abs(v) <= 2**53)
+            else str(v)
+            for key, v in params.items()
         }
 
     def rows(self, rows: Sequence[LoggedRow]) -> None:
@@ -254,6 +258,7 @@ class MLflow:
         self._mlflow = mlflow
         self._client: Any = None
         self._run = ""
+        self._names = _Names()
 
     def begin(self, name: str, params: Mapping[str, Any], directory: Path) -> None:
         """Open a run in the project's experiment."""
@@ -267,8 +272,9 @@ class MLflow:
         self._run = self._client.create_run(
             self._experiment(experiment, directory), run_name=name
         ).info.run_id
+        names = _Names()
         entries = [
-            self._mlflow.entities.Param(_mlflow_name(key), str(value)[: self.PARAM_CHARACTERS])
+            self._mlflow.entities.Param(names[key], str(value)[: self.PARAM_CHARACTERS])
             for key, value in params.items()
         ]
         for first in range(0, len(entries), self.PARAMS_A_CALL):
@@ -277,7 +283,7 @@ class MLflow:
     def rows(self, rows: Sequence[LoggedRow]) -> None:
         """Log them, with the time at which they were logged."""
         metrics = [
-            self._mlflow.entities.Metric(_mlflow_name(name), value, int(row.time_s * 1000), row.step)
+            self._mlflow.entities.Metric(self._names[name], value, int(row.time_s * 1000), row.step)
             for row in rows
             for name, value in row.numbers.items()
         ]
@@ -295,9 +301,37 @@ class MLflow:
             return str(found.experiment_id if found else self._client.create_experiment(name))
 
 
+class _Names:
+    """What MLflow calls names: as it takes them, and no two alike: it would make one history of both.
+
+    Nor is one another's folder, "loss" and "loss/train": to its files each name is a file.
+    """
+
+    def __init__(self) -> None:
+        self._chosen: dict[str, str] = {}
+        self._above: set[str] = set()
+
+    def __getitem__(self, name: str) -> str:
+        """Return what a name is called there, the same each time."""
+        if name not in self._chosen:
+            chosen, fitting, count = _mlflow_name(name), _mlflow_name(name), 1
+            taken = {*self._chosen.values()}
+            while chosen in taken | self._above or not taken.isdisjoint(_folders_of(chosen)):
+                count += 1
+                chosen = f"{fitting.replace('/', '.')}_{count}"
+            self._above.update(_folders_of(chosen))
+            self._chosen[name] = chosen
+        return self._chosen[name]
+
+
+def _folders_of(name: str) -> list[str]:
+    return [name[:place] for place, letter in enumerate(name) if letter == "/"]
+
+
 def _mlflow_name(name: str) -> str:
-    """Return a name that MLflow takes: letters, digits, and some signs."""
-    return re.sub(r"[^\w\-. :/]", "_", name)
+    """Return a name that MLflow takes: letters, digits, some signs, and a path that names itself."""
+    parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
+    return "/".join("_" if part in ("", ".", "..") else part for part in parts)[:240].rstrip("/")
 
 
 class WeightsAndBiases:
@@ -329,7 +363,8 @@ class WeightsAndBiases:
     def rows(self, rows: Sequence[LoggedRow]) -> None:
         """Log them."""
         for row in rows:
-            self._run.log({**row.numbers, "step": row.step})
+            own = {"step (logged)" if name == "step" else name: value for name, value in row.numbers.items()}
+            self._run.log({**own, "step": row.step})
 
     def end(self, state: str) -> None:
         """Close the run."""

@@ -176,8 +176,14 @@ def as_json(values: Mapping[str, Any]) -> str:
 
 
 def own_number(value: Any) -> Any:
-    """Return a number of numpy or torch as Python's own; anything else as it is."""
-    return value.item() if getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    """Return a number of numpy or torch as Python's own; anything else as it is.
+
+    A time of numpy's stays one: in nanoseconds, its item() is an integer.
+    """
+    time = getattr(getattr(value, "dtype", None), "kind", "") in ("m", "M")
+    return (
+        value.item() if not time and getattr(value, "ndim", None) == 0 and hasattr(value, "item") else value
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,7 @@ from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
 from tsnb.reports.strips import Strips, strips
 from tsnb.telemetry.readings import StreamReading
-from tsnb.words import did_you_mean
+from tsnb.words import did_you_mean, strict
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -106,7 +105,7 @@ class Report:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all numbers and words as JSON has them; nan becomes None."""
-        found = _json({"tsnb": _version(), "report": 1, **self.story.to_dict()})
+        found = strict({"tsnb": _version(), "report": 1, **self.story.to_dict()})
         assert isinstance(found, dict)
         return found
 
@@ -223,12 +222,3 @@ def report(
 def _version() -> str:
     # not `import tsnb`: its lazy names reach up to the notebook layer
     return str(sys.modules["tsnb"].__version__)
-
-
-def _json(value: Any) -> Any:
-    """Return a value as strict JSON has it."""
-    if isinstance(value, dict):
-        return {key: _json(its) for key, its in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json(its) for its in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from tsnb.config import is_name
 from tsnb.records.scores import direction_of, known_direction
+from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import StreamReading
 
@@ -85,7 +86,9 @@ class Trigger(NamedTuple):
         try:
             samples, after_s, numbers = json.loads(text)
             found = cls(
-                int(samples), float(after_s), tuple((str(n)[:40], str(m), float(by)) for n, m, by in numbers)
+                int(samples),
+                float(after_s),
+                tuple((str(n)[:LONGEST_NAME], str(m), float(by)) for n, m, by in numbers),
             )
         except (TypeError, ValueError, RecursionError, OverflowError) as error:
             raise ValueError(f"not a trigger: {text!r:.80}") from error

@@ -7,8 +7,10 @@ tells its notebook, for the results). Owns no thread and no file.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
 import math
+import operator
 import os
 import sys
 import threading
@@ -17,7 +19,19 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["News", "OthersKeeper", "Subscriber", "keep_others", "latest", "log", "subscribe"]
+from tsnb.printable import one_line
+
+__all__ = [
+    "LONGEST_NAME",
+    "MOST_TOLD",
+    "News",
+    "OthersKeeper",
+    "Subscriber",
+    "keep_others",
+    "latest",
+    "log",
+    "subscribe",
+]
 
 Subscriber = Callable[["int | None", dict[str, float]], None]
 OthersKeeper = Callable[["int | None", str, Any], bool]
@@ -25,6 +39,13 @@ OthersKeeper = Callable[["int | None", str, Any], bool]
 
 DEEPEST = 8
 """Dicts in dicts that names are made of."""
+LONGEST_NAME = 120
+"""Characters of a name: with names cut where they are shown only, two numbers would be one there."""
+MOST_TOLD = 16
+"""Names that a stream is told of one trial, those logged first: a panel shows a handful, and a packet has an end."""
+
+_TEXTS = (str, bytes, bytearray)
+"""What float() would read as a number: `fold="3"` and a gene called "nan" are text."""
 
 _lock = threading.Lock()
 _latest: dict[str, float] = {}
@@ -41,16 +62,20 @@ def log(*values: Any, step: Any = None, **numbers: Any) -> None:
 
     A value that is not a number never ends a training: None is left out; in a trial, text is printed when it changes,
     and figures and pictures are kept as artifacts; anything else (an array of many elements) is warned of, once a name.
+    Text that reads as a number ("0.3") is text, and warned of too.
+
+    The records keep all names; panels, `tsnb top` and reports show the first 16 that a trial logged.
 
     Args:
         values: Numbers by name, for those that have them in a dict (`tsnb.log({"loss": 0.3})`), or a name and its
-            number. A dict in a dict is logged as `outer/inner`.
+            number. A dict in a dict is logged as `outer/inner`. A name is one line of 120 characters at most: what does
+            not fit is changed, with a warning.
         step: The training step they belong to, a whole number; left out: the records count them.
         **numbers: `loss=0.3`, `accuracy=0.97`; a one-element tensor or array counts as a number; nan and inf may be.
     """
     taken: dict[str, float] = {}
     others: dict[str, Any] = {}
-    for name, value in _flat({**_by_name(values), **numbers}):
+    for name, value in _named(_by_name(values), numbers).items():
         number = _number(value)
         if number is not None:
             taken[name] = number
@@ -64,7 +89,9 @@ def log(*values: Any, step: Any = None, **numbers: Any) -> None:
         _try(listener, at, taken)
     for name, value in others.items():
         kept = [_try(keeper, at, name, value) for keeper in keepers]
-        if not any(kept) and not isinstance(value, str):
+        if isinstance(value, _TEXTS):
+            _warn_of_text(name, value)
+        elif not any(kept):
             _warn_of(name, value)
     if _unheard and not listeners:
         _tell_unheard()
@@ -85,19 +112,47 @@ def _by_name(values: tuple[Any, ...]) -> Mapping[Any, Any]:
     return {}
 
 
-def _flat(values: Mapping[Any, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _named(*given: Mapping[Any, Any]) -> dict[str, Any]:
+    """Return all values by their names, as every surface has them: cleaned here, where they enter."""
+    found: dict[str, Any] = {}
+    for name, value in itertools.chain.from_iterable(map(_flat, given)):
+        shown = one_line(name, LONGEST_NAME)
+        if shown != name:
+            _warn_once(
+                f"name {shown}",
+                f"tsnb.log has called a number {shown!r}: names are one line of {LONGEST_NAME} "
+                "printable characters at most.",
+            )
+        if shown in found:
+            _warn_once(
+                f"twice {shown}", f"tsnb.log was given two values called {shown!r}: the last one counts."
+            )
+        found[shown] = value
+    return found
+
+
+def _flat(values: Mapping[Any, Any], before: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     """Give all names and values; those of a dict in a dict as `outer/inner`."""
-    for name, value in values.items():
-        if isinstance(value, Mapping) and before.count("/") < DEEPEST:
-            yield from _flat(value, f"{before}{name}/")
+    try:
+        pairs = [(f"{before}{key}", value) for key, value in values.items()]
+    except Exception as error:  # noqa: BLE001 (whatever a class of the user's raises)
+        _warn_once(f"dict {before}", f"tsnb.log has left out a {type(values).__name__}: {_short(error)}")
+        return
+    for name, value in pairs:
+        if isinstance(value, Mapping) and depth < DEEPEST:
+            yield from _flat(value, f"{name}/", depth + 1)
         else:
-            yield f"{before}{name}", value
+            yield name, value
 
 
 def _whole(step: Any) -> int | None:
-    number = None if step is None else _number(step)
-    if number is not None and number.is_integer() and abs(number) < 2**63:
-        return int(step) if isinstance(step, int) else int(number)
+    number: float | None = None
+    with contextlib.suppress(Exception):  # exact where it is an integer, of numpy or torch too
+        number = operator.index(step)
+    if number is None:
+        number = None if step is None else _number(step)
+    if number is not None and abs(number) < 2**63 and number == int(number):
+        return int(number)
     if step is not None:
         _warn_once(
             "step", f"tsnb.log(step={_short(step)}): a step is a whole number. The rows are counted instead."
@@ -107,15 +162,25 @@ def _whole(step: Any) -> int | None:
 
 def _number(value: Any) -> float | None:
     """Return a value as a number; None where it is not one."""
-    if value is None:
+    if value is None or isinstance(value, _TEXTS):
         return None
     with contextlib.suppress(Exception):  # whatever a class of the user's raises
+        if not _counts(value):
+            return None
+        if type(value).__module__.startswith("numpy.ma") and bool(value.mask):
+            return math.nan  # its item() is 0.0
         try:
             # item() where there is one: float() of a loss that still has its graph makes torch warn in every trial
-            return float(value.item() if hasattr(value, "item") else value)
+            own = value.item() if hasattr(value, "item") else value
+            return None if isinstance(own, _TEXTS) else float(own)
         except OverflowError:  # an integer of hundreds of digits
             return math.inf if value > 0 else -math.inf
     return None
+
+
+def _counts(value: Any) -> bool:
+    """Whether a value of numpy's is not a time: in nanoseconds, the item() of one is an integer."""
+    return getattr(getattr(value, "dtype", None), "kind", "") not in ("m", "M")
 
 
 def _try(listener: Callable[..., Any], *told: Any) -> bool:
@@ -129,9 +194,21 @@ def _try(listener: Callable[..., Any], *told: Any) -> bool:
         return True
 
 
+def _warn_of_text(name: str, value: str | bytes | bytearray) -> None:
+    """Warn of text that reads as a number: it may have been meant as one."""
+    with contextlib.suppress(ValueError):
+        float(value)
+        _warn_once(
+            name,
+            f"tsnb.log({name}={_short(value)}) is text, so it is not kept as a number. If it is one, log float(...).",
+        )
+
+
 def _warn_of(name: str, value: Any) -> None:
     shape = getattr(value, "shape", None)
     of_shape = f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
+    if getattr(getattr(value, "device", None), "type", None) == "meta":
+        of_shape += " on the meta device, where nothing has a value"
     _warn_once(
         name,
         f"tsnb.log({name}=...) was left out: it is a {type(value).__name__}{of_shape}, not a number or a one-element "
@@ -219,19 +296,24 @@ class News:
 
     Args:
         every_s: At most so often there is any.
+        before: Whether what was logged before counts: in a trial's process all is the trial's.
     """
 
-    def __init__(self, every_s: float) -> None:
+    def __init__(self, every_s: float, *, before: bool = False) -> None:
         self._every_s = every_s
         self._told_s = 0.0
-        self._fresh = False
+        self._fresh = before and bool(_latest)
         self.end = subscribe(self._note)
 
     def _note(self, _step: int | None, _numbers: dict[str, float]) -> None:
         self._fresh = True
 
+    def again(self) -> None:
+        """Have what was told told again: somebody else listens now."""
+        self._fresh = self._fresh or self._told_s > 0
+
     def take(self, *, now: bool = False) -> dict[str, float] | None:
-        """Return the last value of every number, or None while there is nothing to tell.
+        """Return the last value of every number, of the first 16 names; None while there is nothing to tell.
 
         Args:
             now: However short ago something was told: it is the last time.
@@ -239,4 +321,4 @@ class News:
         if not self._fresh or (not now and time.monotonic() - self._told_s < self._every_s):
             return None
         self._fresh, self._told_s = False, time.monotonic()
-        return latest()
+        return dict(itertools.islice(latest().items(), MOST_TOLD))

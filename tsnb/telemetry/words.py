@@ -269,13 +269,19 @@ def used_of(used: float, total: float) -> str:
     return f"{part.removesuffix(whole[-4:])} of {whole}"
 
 
+_ACCURACY = re.compile(
+    r"(?:(?<![A-Za-z])[Aa]cc|(?<=[a-z0-9])Acc)(?:urac(?:y|ies))?(?![a-z])|(?<![A-Za-z])ACC(?:URACY)?(?![A-Za-z])"
+)
+"""An accuracy by a word of its name: "val_acc", "topAcc"; not "grad_accum", whose 1 is not 100 %. As `words.js`."""
+
+
 def metric(name: str, value: float | None) -> str:
     """Write a logged number: accuracies of 0 to 1 as per cent, others with four figures at most; None: a dash."""
     if value is None:
         return _DASH
     if not math.isfinite(value):
         return repr(value)
-    if re.search("acc", name, re.IGNORECASE) and 0 <= value <= 1:
+    if _ACCURACY.search(name) and 0 <= value <= 1:
         return f"{value * 100:.1f} %"
     size = abs(value)
     if value != 0 and (size >= 1e5 or size < 1e-3):

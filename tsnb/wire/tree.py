@@ -356,7 +356,9 @@ def _likeness(word: str, module: str, qualname: str, fields: tuple[str, ...]) ->
     )
     if word == "named":
         return namedtuple(name, fields, rename=True)  # noqa: PYI024  # fields come at run time
-    return dataclasses.make_dataclass(name, fields)
+    made = dataclasses.make_dataclass(name, fields)
+    made.__module__ = "types"  # from Python 3.12 on it would be this module, which has no such class
+    return made
 
 
 def _users_level() -> int:

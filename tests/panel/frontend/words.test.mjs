@@ -45,6 +45,8 @@ test("logged numbers: accuracies as per cent, others with few figures", () => {
   assert.equal(words.metric("accuracy", 0.958), "95.8 %");
   assert.equal(words.metric("val_acc", 0.5), "50.0 %");
   assert.equal(words.metric("accuracy", 95.8), "95.8");
+  for (const name of ["valAcc", "top1acc", "acc@1", "ACC", "TEST_ACCURACY"]) assert.equal(words.metric(name, 0.5), "50.0 %", name);
+  for (const name of ["grad_accum", "accumulated_loss", "acceleration", "ACCEPTED"]) assert.equal(words.metric(name, 0.5), "0.500", name);
   assert.equal(words.metric("loss", 0.1421), "0.142");
   assert.equal(words.metric("lr", 0.00012), "1.2e-4");
   assert.deepEqual([NaN, Infinity, -Infinity, undefined].map((v) => words.metric("loss", v)), ["nan", "inf", "-inf", "–"]);

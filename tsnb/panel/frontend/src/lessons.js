@@ -7,7 +7,7 @@ import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, curvesOf, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
-import { clock, count, metric } from "./words.js";
+import { clock, count, isAccuracy, metric } from "./words.js";
 
 const SHOWN = [1, 2]; // charts on a narrow page and on a wide one, where nobody has chosen
 const WIDE = 800; // px
@@ -168,7 +168,7 @@ export class Lessons {
 
 /** A number beside the y axis: as many decimals as its step needs; accuracies from 0 to 1 as per cent. */
 function tick(name, value, [low, high], step) {
-  const share = /acc/i.test(name) && low >= -0.2 && high <= 1.2, by = share ? 100 : 1, size = Math.max(Math.abs(low), Math.abs(high)) * by;
+  const share = isAccuracy(name) && low >= -0.2 && high <= 1.2, by = share ? 100 : 1, size = Math.max(Math.abs(low), Math.abs(high)) * by;
   if (value !== 0 && (size >= 1e5 || Math.abs(value) * by < 1e-4)) return (value * by).toExponential(0);
   const digits = step ? Math.min(5, Math.max(0, -Math.floor(Math.log10(step * by * 1.0001)))) : 0;
   const text = step ? (value * by).toFixed(digits) : Number((value * by).toPrecision(2)).toString();

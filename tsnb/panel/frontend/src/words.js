@@ -86,11 +86,14 @@ export function usedOf(used, total) {
 /** Cores busy: 1.937 -> "1.94", 12.34 -> "12.3". */
 export const cores = (value) => (Number.isFinite(value) ? value.toFixed(value < 9.995 ? 2 : 1) : "–");
 
+/** Whether a number is an accuracy by a word of its name: "val_acc", "topAcc", not "grad_accum". */
+export const isAccuracy = (name) => /(?:(?<![A-Za-z])[Aa]cc|(?<=[a-z0-9])Acc)(?:urac(?:y|ies))?(?![a-z])|(?<![A-Za-z])ACC(?:URACY)?(?![A-Za-z])/.test(name);
+
 /** A logged number: accuracies between 0 and 1 as per cent, others with four figures at most. */
 export function metric(name, value) {
   if (value === undefined || value === null) return "–";
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
-  if (/acc/i.test(name) && value >= 0 && value <= 1) return `${(value * 100).toFixed(1)} %`;
+  if (isAccuracy(name) && value >= 0 && value <= 1) return `${(value * 100).toFixed(1)} %`;
   const size = Math.abs(value);
   if (value !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(3);
@@ -107,7 +110,7 @@ export function parameter(value) {
 
 /** A logged number beside an axis from `low` to `high`: as many decimals as tell its labels apart. */
 export function axisMetric(name, value, [low, high]) {
-  const share = /acc/i.test(name) && low >= 0 && high <= 1.001, scale = share ? 100 : 1;
+  const share = isAccuracy(name) && low >= 0 && high <= 1.001, scale = share ? 100 : 1;
   const step = (scale * (high - low)) / 2, size = Math.max(Math.abs(low), Math.abs(high)) * scale;
   if (size >= 1e5 || step < 1e-3) return value === 0 ? "0" : (value * scale).toExponential(0);
   const digits = [0, 1, 2, 3].find((k) => Math.abs(step * 10 ** k - Math.round(step * 10 ** k)) < 1e-6) ?? 3;
