@@ -10,7 +10,7 @@ import { matching } from "./log.js";
 import { shape } from "./shapes.js";
 import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
-import { OVER, clock, consumerState, cores, count, mebibytes, metric, milliseconds, percent } from "./words.js";
+import { OVER, clock, consumerState, cores, count, leftWords, mebibytes, metric, milliseconds, ofAll, percent, progress } from "./words.js";
 
 const BARS = 96;
 const SLOW_MS = 1000; // its lists and bars are drawn once a second
@@ -65,7 +65,7 @@ export class Drawer {
     const all = button("open all", "tsnb-log-button", () => openLog(this.name));
     this.parts = {
       live: part("Live values", "used from the next batch on", this.live, this.changes),
-      further: part("Go on", "as two of it, longer, or later", this.further.element),
+      further: part("Go on", "as two trials, for more epochs, or later", this.further.element),
       params: part("Parameters", "", this.params),
       time: part("Time line", "", this.marks, this.bars, this.ends, this.spent),
       family: part("Lineage", "where each branched off", this.family),
@@ -259,10 +259,11 @@ export class Drawer {
     put(this.ends.children[1], OVER.has(state) ? "end" : `now ${clock(found.to)}`);
     this.drawMarks(store, found, facts);
     const { metrics } = store.lanes[lane];
-    this.parts.numbers.hidden = !metrics.length;
-    rows(this.numbers, metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")]));
+    const { row: taken, batches } = store.epochsOf(lane), pace = store.paceOf(lane), goes = store.lanes[lane].here && !OVER.has(state);
+    const epochs = progress(taken, batches), epoch = goes ? [ofAll(epochs, pace.eta.epochs), leftWords(pace.eta)].filter(Boolean).join(", ") : epochs;
+    this.parts.numbers.hidden = !metrics.length && epochs === "–";
+    rows(this.numbers, [["epoch", epoch], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
-    const pace = store.paceOf(lane);
     const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it could do", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
     this.parts.cost.hidden = !cost.length;
