@@ -134,7 +134,10 @@ export class Drawer {
     put(this.waits, lane >= 0 ? waitsFor(store.lanes[lane]) : "");
     put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");
     this.drawLog(false, store.log);
-    if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) return;
+    if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) {
+      if (lane >= 0 && this.numbers.children.length) put(this.numbers.children[1], epochWords(store, lane, state)); // as new as its row has it
+      return;
+    }
     Object.assign(this, { facts, drawnMs: performance.now() });
     this.drawFacts(facts || {}, why);
     this.further.draw(facts, why);
@@ -259,10 +262,9 @@ export class Drawer {
     put(this.ends.children[1], OVER.has(state) ? "end" : `now ${clock(found.to)}`);
     this.drawMarks(store, found, facts);
     const { metrics } = store.lanes[lane];
-    const { row: taken, batches } = store.epochsOf(lane), pace = store.paceOf(lane), goes = store.lanes[lane].here && !OVER.has(state);
-    const epochs = progress(taken, batches), epoch = goes ? [ofAll(epochs, pace.eta.epochs), leftWords(pace.eta)].filter(Boolean).join(", ") : epochs;
+    const pace = store.paceOf(lane), epochs = epochWords(store, lane, state);
     this.parts.numbers.hidden = !metrics.length && epochs === "–";
-    rows(this.numbers, [["epoch", epoch], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
+    rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
     const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it could do", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
@@ -303,6 +305,13 @@ export class Drawer {
     attribute(this.lines, "aria-label", `Log of ${this.name}`);
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;
   }
+}
+
+/** Epochs that it has taken, of how many, and what is left of them: as its row says. */
+function epochWords(store, lane, state) {
+  const { row, batches } = store.epochsOf(lane), { eta } = store.paceOf(lane), taken = progress(row, batches);
+  if (!store.lanes[lane].here || OVER.has(state)) return taken;
+  return [ofAll(taken, eta.epochs), leftWords(eta)].filter(Boolean).join(", ");
 }
 
 function part(title, more, ...children) {

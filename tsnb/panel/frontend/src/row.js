@@ -109,13 +109,11 @@ export class Row {
   /** Epochs that it has taken, of how many, as a bar too; and what is left of them. */
   drawEpochs(store, lane, over) {
     const { row, batches } = store.epochsOf(this.lane), { eta } = store.paceOf(this.lane), taken = progress(row, batches), goes = lane.here && !over;
-    // one that stands still has nothing foretold, and takes as many all the same
-    this.all = goes ? eta.epochs || this.all || 0 : 0;
-    const left = goes ? leftWords(eta) : "", words = ofAll(taken, this.all), known = words !== taken;
+    const left = goes ? leftWords(eta) : "", words = ofAll(taken, goes ? eta.epochs : 0), known = words !== taken;
     put(this.epoch, words);
     put(this.left, left);
     this.progress.classList.toggle("tsnb-unknown", !known);
-    style(this.done, "width", `${known ? (100 * Number(taken) / this.all).toFixed(1) : 0}%`);
+    style(this.done, "width", `${known ? (100 * Number(taken) / eta.epochs).toFixed(1) : 0}%`);
     attribute(this.cells[5], "title", left.startsWith("ends") ? `its epoch ${left}; how many it takes in all is not known: tsnb.epochs says it` : left && `epoch ${words}, ${left}`);
   }
 
