@@ -18,8 +18,8 @@ from tests.browser.host import Host
 from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Message, Tape
 from tsnb.planners.timeline import PlannedTrial, Timeline
-from tsnb.telemetry import words
 from tsnb.telemetry.readings import CacheReading, EndReading, StreamReading
+from tsnb.telemetry.words import clock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -109,7 +109,7 @@ ALL_LEFT = re.compile(r"^all done in \d+:\d\d \(\d+:\d\d to \d+:\d\d\)$")
     ("width", "theme"), [(1200, "light"), (1090, "dark"), (1000, "dark"), (620, "light"), (360, "dark")]
 )
 def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, theme: str) -> None:
-    """The number that stands below the rows, too, with the time of day; a wide header keeps room for it until it is known."""
+    """The number below the rows, too, with the time of day; a wide header keeps room until it is known."""
     host = Host(browser, width, theme)
     host.open()
     stream = three_models()
@@ -177,7 +177,7 @@ def test_a_row_says_how_many_epochs_of_how_many_and_what_is_left(browser: Browse
         of = 42 if row.name == "cnn-small" else 40
         assert epoch == f"{row.epochs:.2f} of {of}"
         assert bar == round(100 * row.epochs / of)
-        assert left == f"{words.clock(row.eta.left_s)} left"
+        assert left == f"{clock(row.eta.left_s)} left"
     host.page.get_by_role("button", name="cnn-small", exact=True).click()
     host.settle()
     assert f"{rows[0][0]}, {rows[0][1]}" in host.page.inner_text(".tsnb-drawer .tsnb-pairs >> nth=1")

@@ -98,7 +98,9 @@ def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.C
         assert {trial.options["device"] for trial in sweep.values()} == {"cpu"}
         said = capsys.readouterr().out
         assert "c-wide1 is not run with limit=None: it failed while it was profiled" in said
-        assert "; limit=None, c-wide1 2GiB; device=cpu each" in said or "; limit=2GiB, c-wide0 None" in said, said
+        assert (
+            "; limit=None, c-wide1 2GiB; device=cpu each" in said or "; limit=2GiB, c-wide0 None" in said
+        ), said
 
 
 @pytest.mark.slow

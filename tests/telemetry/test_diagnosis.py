@@ -255,7 +255,8 @@ def test_nobody_is_left_is_told_from_nobody_has_come() -> None:
     assert diagnose(fresh, fresh).text == "No trial is attached. The first batches are ready."
     after = replace(fresh, batches=378)
     assert (
-        diagnose(fresh, after).text == "No trial is attached. All have left; batches are ready for the next one."
+        diagnose(fresh, after).text
+        == "No trial is attached. All have left; batches are ready for the next one."
     )
     assert "preparing" in diagnose(fresh, replace(fresh, state="starting")).text
 
