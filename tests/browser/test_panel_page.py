@@ -276,9 +276,9 @@ def test_charts_stand_still_once_every_trial_has_ended(browser: Browser) -> None
 
 
 def test_a_recording_keeps_no_room_for_trials_that_will_never_join(browser: Browser) -> None:
-    """The live panel holds four rows' room so that nothing moves; below the rows of a saved one stands no gap."""
+    """The live panel holds three rows' room so that nothing moves; below the rows of a saved one stands no gap."""
     live = Host(browser, 1000)
-    running(three_models(), live, 10)
+    running(three_models(), live, 6)
     gaps = """() => {
       const bottom = (what) => document.querySelector(what).getBoundingClientRect().bottom;
       return bottom('.tsnb-rows') - bottom('.tsnb-key');
