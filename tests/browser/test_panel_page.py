@@ -19,6 +19,7 @@ from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, t
 from tsnb.panel.tape import Message, Tape
 from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.telemetry.readings import CacheReading, EndReading, StreamReading
+from tsnb.telemetry.words import clock
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -95,8 +96,11 @@ def planned(readings: Iterable[StreamReading], epochs: int) -> Iterator[StreamRe
 def told(pair: Locator) -> str:
     """Return what the header says of all trials, as far as it has room for that."""
     parts = [pair.locator(".tsnb-soft"), *pair.locator(".tsnb-value:visible").all()]
-    return " ".join(part.inner_text() for part in parts).strip()
+    return " ".join(part.inner_text() for part in parts).replace(" , at ", ", at ").strip()
 
+
+AT = re.compile(r", at ([A-Z][a-z]{2} )?\d\d:\d\d")
+"""The time of day that the header has beside what is left."""
 
 ALL_LEFT = re.compile(r"^all done in \d+:\d\d \(\d+:\d\d to \d+:\d\d\)$")
 
@@ -105,7 +109,7 @@ ALL_LEFT = re.compile(r"^all done in \d+:\d\d \(\d+:\d\d to \d+:\d\d\)$")
     ("width", "theme"), [(1200, "light"), (1090, "dark"), (1000, "dark"), (620, "light"), (360, "dark")]
 )
 def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, theme: str) -> None:
-    """The number that stands below the rows, too; nothing of it until it is known, and nothing moves then."""
+    """The number below the rows, too, with the time of day; a wide header keeps room until it is known."""
     host = Host(browser, width, theme)
     host.open()
     stream = three_models()
@@ -121,13 +125,15 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
     host.shot(ARTIFACTS / f"panel-header-{theme}-{width}.png")
     assert ALL_LEFT.match(below.inner_text()), below.inner_text()
     whole = below.inner_text()
-    assert told(header) == (whole.partition(" (")[0] if width >= 1090 else whole)
+    shown = told(header)
+    assert AT.search(shown), shown
+    assert AT.sub("", shown) == (whole.partition(" (")[0] if width >= 1090 else whole)
     number, share = (
         host.page.locator(".tsnb-header .tsnb-epoch .tsnb-value").nth(at).bounding_box() for at in (0, 1)
     )
     assert number and share and share["x"] - number["x"] - number["width"] > 4, "two numbers, not one"
     assert header.is_visible() and f"The trials: {whole}" in (header.get_attribute("title") or "")
-    assert host.page.evaluate(height) == before
+    assert width <= 930 or host.page.evaluate(height) == before
     if width >= 1090:
         host.page.evaluate("() => document.querySelector('.tsnb-actions [hidden]').removeAttribute('hidden')")
         assert host.page.evaluate(height) < 40, "one line, with every button that a notebook's panel has"
@@ -140,6 +146,59 @@ def test_the_header_says_when_all_trials_are_done(browser: Browser, width: int, 
     host.settle()
     assert header.is_hidden()
     assert not host.errors
+
+
+EPOCHS = """() => [...document.querySelectorAll('.tsnb-trials tbody')].map(row => {
+  const cell = row.querySelector('td.tsnb-c-epoch');
+  const bar = cell.querySelector('.tsnb-progress');
+  return [cell.querySelector('span').textContent, cell.querySelector('.tsnb-below').textContent,
+    bar.clientWidth ? Math.round(parseFloat(bar.firstChild.style.width)) : null];
+})"""
+
+
+@pytest.mark.parametrize("width", [1200, 1000])
+def test_a_row_says_how_many_epochs_of_how_many_and_what_is_left(browser: Browser, width: int) -> None:
+    """As a number, a bar and a time, the same as `trial.eta` and the drawer; a clone's with those before it came."""
+    host = Host(browser, width)
+    host.open(three_models().run(30))
+    rows = host.page.evaluate(EPOCHS)
+    assert all(
+        re.fullmatch(r"\d\.\d\d", epoch) and left.startswith("ends in ") and bar is None
+        for epoch, left, bar in rows
+    ), rows
+    host = Host(browser, width)
+    for reading in planned(three_models().run(60), 40):
+        first, *others = reading.consumers
+        clone = replace(first, epochs_before=2, batches_before=2 * (reading.epoch_batches or 0))
+        host.tape.feed(replace(reading, consumers=(clone, *others)))
+    host.open()
+    view, rows = host.tape.view, host.page.evaluate(EPOCHS)
+    for (epoch, left, bar), row in zip(rows, view.rows.values(), strict=True):
+        of = 42 if row.name == "cnn-small" else 40
+        assert epoch == f"{row.epochs:.2f} of {of}"
+        assert bar == round(100 * row.epochs / of)
+        assert left == f"{clock(row.eta.left_s)} left"
+    host.page.get_by_role("button", name="cnn-small", exact=True).click()
+    host.settle()
+    assert f"{rows[0][0]}, {rows[0][1]}" in host.page.inner_text(".tsnb-drawer .tsnb-pairs >> nth=1")
+    assert not host.errors
+
+
+def test_trials_of_a_sweep_are_counted_by_what_they_do(browser: Browser) -> None:
+    """Where there are too many for all rows to be in sight."""
+    host = Host(browser, 1000)
+    readings = list(Stream([Trial(f"t-{k}", 0.02) for k in range(12)]).run(6))
+    host.open(readings)
+    counts = host.page.locator(".tsnb-counts")
+    expect(counts).to_have_text("12 running")
+    last = readings[-1]
+    ends = tuple(EndReading(f"t-{k}", "pruned", last.time_s + 1) for k in range(7))
+    host.feed(replace(last, time_s=last.time_s + 1, consumers=last.consumers[7:], ends=ends))
+    expect(counts).to_have_text("5 running, 7 pruned")
+    few = Host(browser, 1000)
+    few.open(three_models().run(6))
+    expect(few.page.locator(".tsnb-counts")).to_be_hidden()
+    assert not host.errors and not few.errors
 
 
 def test_a_narrow_row_says_the_numbers_of_now(browser: Browser) -> None:
@@ -173,22 +232,23 @@ def test_the_header_of_several_streams_tells_of_the_trials_of_all(browser: Brows
             tape.feed(reading)
     host.open_several(tapes)
     shown = [told(one) for one in host.page.locator(".tsnb-all:visible").all()]
+    shown = [AT.sub("", one) for one in shown]
     assert shown == [host.page.locator(".tsnb-all-left").inner_text()] and ALL_LEFT.match(shown[0])
     assert not host.errors
 
 
 def test_nothing_moves_when_trials_join_and_numbers_grow(browser: Browser) -> None:
-    """From the empty panel to four trials at work the charts stay where they are, wide and narrow."""
+    """From the empty panel to three trials at work the charts stay where they are, wide and narrow."""
     for width in (600, 1000):
         host = Host(browser, width)
         host.open()
-        stream, places = rebalanced(), set()
-        for k, reading in enumerate(stream.run(8)):
+        stream, places = three_models(), set()
+        for k, reading in enumerate(stream.run(12)):
             host.feed(reading)
             if k % 4 == 0:
                 host.page.evaluate("() => new Promise(requestAnimationFrame)")
                 places.add(host.page.evaluate("() => document.querySelector('.tsnb-charts').offsetTop"))
-        assert host.facts()["consumers"] == "4"
+        assert host.facts()["consumers"] == "3"
         assert len(places) == 1
 
 
@@ -216,9 +276,9 @@ def test_charts_stand_still_once_every_trial_has_ended(browser: Browser) -> None
 
 
 def test_a_recording_keeps_no_room_for_trials_that_will_never_join(browser: Browser) -> None:
-    """The live panel holds four rows' room so that nothing moves; below the rows of a saved one stands no gap."""
+    """The live panel holds three rows' room so that nothing moves; below the rows of a saved one stands no gap."""
     live = Host(browser, 1000)
-    running(three_models(), live, 10)
+    running(three_models(), live, 6)
     gaps = """() => {
       const bottom = (what) => document.querySelector(what).getBoundingClientRect().bottom;
       return bottom('.tsnb-rows') - bottom('.tsnb-key');
@@ -395,16 +455,14 @@ def test_names_and_numbers_are_whole_with_the_details_open(
 
 
 @pytest.mark.parametrize("width", [360, 420, 1000])
-def test_a_plan_is_in_the_details_as_planned_as_it_was_and_what_is_still_to_come(
+def test_a_plan_is_in_sight_as_planned_as_it_was_and_what_is_still_to_come(
     browser: Browser, width: int
 ) -> None:
     """Bars and ends, followed while it runs, and away when there is no plan."""
     host = Host(browser, width)
     host.open(rebalance(rebalanced()))
-    host.page.get_by_role("button", name="details").click()
-    host.settle()
-    gantt = host.page.locator(".tsnb-gantt")
-    assert gantt.is_hidden(), "nothing was planned"
+    gantt, toggle = host.page.locator(".tsnb-gantt"), host.page.get_by_role("button", name="plan")
+    assert gantt.is_hidden() and toggle.is_hidden(), "nothing was planned"
     trials = (
         PlannedTrial("cnn-small", (0.0, 60.0), (0.0, 72.0)),
         PlannedTrial("resnet10", (0.0, 120.0), (6.0, 90.0), (90.0, 144.0)),
@@ -429,6 +487,11 @@ def test_a_plan_is_in_the_details_as_planned_as_it_was_and_what_is_still_to_come
     within = CUT.replace(".tsnb-panel :is(", ".tsnb-gantt :is(")
     assert host.page.evaluate(within) == [], "the legend and all words of the table are whole"
     host.shot(ARTIFACTS / f"panel-plan-{width}.png")
+    toggle.click()
+    gantt.wait_for(state="hidden")
+    assert host.chosen()["plan"] is False, "a page that is loaded again leaves it closed"
+    toggle.press("Enter")
+    gantt.wait_for()
     over = (replace(trials[1], actual=(6.0, 150.0), ahead=None),)
     host.hear(Message({**known, "plan": Timeline("sweep 's'", over).to_dict()}))
     gantt.get_by_text("2:30 in fact").wait_for()

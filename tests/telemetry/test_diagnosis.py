@@ -249,6 +249,18 @@ def test_a_single_reading_of_a_running_stream_claims_nothing() -> None:
     assert diagnose(fresh, fresh).text == "a is attached. Nothing has been read yet."
 
 
+def test_nobody_is_left_is_told_from_nobody_has_come() -> None:
+    """A stream whose trials have all ended does not say that its first batches are ready."""
+    fresh = replace(stream(), state="idle", batches=8, window=8)
+    assert diagnose(fresh, fresh).text == "No trial is attached. The first batches are ready."
+    after = replace(fresh, batches=378)
+    assert (
+        diagnose(fresh, after).text
+        == "No trial is attached. All have left; batches are ready for the next one."
+    )
+    assert "preparing" in diagnose(fresh, replace(fresh, state="starting")).text
+
+
 def test_a_reading_survives_as_text_and_a_newer_one_can_be_read() -> None:
     """Observers of another version see what they know."""
     reading = stream(consumer("a", metrics={"loss": 0.5}))

@@ -159,11 +159,10 @@ def _resting(later: StreamReading) -> Diagnosis:
         )
     if not here:
         ready = later.state != "starting"
-        return _say(
-            "idle" if ready else "starting",
-            NOBODY,
-            "The first batches are ready." if ready else "The loader is preparing its first batches.",
-        )
+        rest = "The first batches are ready." if ready else "The loader is preparing its first batches."
+        if ready and later.batches > later.window:  # the first ones have long been taken
+            rest = "All have left; batches are ready for the next one."
+        return _say("idle" if ready else "starting", NOBODY, rest)
     if incomplete := next((c for c in here if c.state == "awaits ranks"), None):
         group = incomplete.name.partition("[")[0]
         return _say(

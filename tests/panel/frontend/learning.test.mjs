@@ -102,9 +102,19 @@ test("names of a sweep are shortened by what they share, whatever else was there
   const sweep = ["1", "2"].flatMap((width) => ["0.003", "0.0003"].map((lr) => `lambda-width${width}-lr${lr}`));
   assert.equal(shortened(["mlp", "wide-cnn", ...sweep], 17)[sweep[0]], "…width1-lr0.003");
   const narrow = Object.values(shortened(["mlp", "wide-cnn", ...sweep], 11));
-  assert.deepEqual(narrow.slice(0, 3), ["mlp", "wide-cnn", "…h1-lr0.003"]);
+  assert.deepEqual(narrow.slice(0, 3), ["mlp", "wide-cnn", "…1…0.003"]);
   assert.equal(new Set(narrow).size, 6, narrow.join());
   assert.ok(narrow.every((name) => name.length <= 11), narrow.join());
+});
+
+test("names of a sweep are never cut in the midst of a number or a word, and all in one way", () => {
+  const names = ["0.3", "0.03", "0.001"].flatMap((lr) => ["mlp", "cnn"].map((net) => `train-lr${lr}-net-${net}`));
+  const short = (most) => Object.values(shortened(names, most));
+  assert.deepEqual(short(17).slice(2, 4), ["…lr0.03-net-mlp", "…lr0.03-net-cnn"]);
+  assert.deepEqual(short(14).slice(2, 4), ["…lr0.03…mlp", "…lr0.03…cnn"]);
+  assert.deepEqual(short(11).slice(3), ["…0.03…cnn", "…0.001…mlp", "…0.001…cnn"]);
+  assert.deepEqual(short(9).slice(3), ["…0.03…cnn", "…0.001…mlp", "…0.001…cnn"], "a letter more than there is room for");
+  assert.deepEqual(Object.values(shortened([32, 512].map((width) => `train-width${width}-epochs${width - 26}`), 11)), ["…w32-e6", "…w512-e486"]);
 });
 
 test("a sweep of two parameters is cut to little more than there is room for", () => {

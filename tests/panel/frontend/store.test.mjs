@@ -146,3 +146,23 @@ test("the best is the best of what is shown: among the done where there are some
   store.tick({ op: "tick", n: 4 }, bytes(frame(3, {})));
   assert.equal(store.best("loss"), 1);
 });
+
+test("a trial that stands still takes as many epochs as before, until it runs again", () => {
+  const store = filled([frame(0, {})], [lane("a")]);
+  const paced = (t, leftS, epochs) => {
+    const raw = frame(t, { 0: {} });
+    raw.push(-3, 1, NaN, NaN, NaN, 0, 5, 100, leftS, epochs);
+    raw[1] = raw.length;
+    return bytes(raw);
+  };
+  const all = () => store.paceOf(0).eta.epochs;
+  store.tick({ op: "tick", n: 2 }, paced(1, 60, 5));
+  assert.equal(all(), 5);
+  store.tick({ op: "tick", n: 3 }, paced(2, NaN, 0));
+  assert.equal(all(), 5, "paused: nothing is foretold");
+  store.tick({ op: "tick", n: 4 }, paced(3, 9, 0));
+  assert.equal(all(), 0, "its loop goes on without saying how many");
+  store.tick({ op: "tick", n: 5 }, paced(4, 60, 5));
+  store.tick({ op: "tick", n: 6, lanes: { 0: { ...lane("a"), run: 2 } } }, paced(5, NaN, 0));
+  assert.equal(all(), 0, "another run of that name");
+});

@@ -177,3 +177,17 @@ test("a curve stays in its box, flat ones too", () => {
       assert.ok(x >= 0 && x <= 56 && y >= 0 && y <= 18);
     }
 });
+
+test("the time of day at which all will be done is the reader's, with the day where it is another", () => {
+  const at = new Date(2026, 10, 26, 13, 50, 30).getTime();
+  assert.equal(words.hourIn(750, at), "14:03");
+  assert.equal(words.hourIn(12 * 3600, at), "Fri 01:50");
+  assert.equal(words.hourIn(9 * 86400, at), "5 Dec 13:50");
+});
+
+test("what is left of a trial says what it is of", () => {
+  assert.equal(words.leftWords({ leftS: 173, epochs: 5 }), "2:53 left");
+  assert.equal(words.leftWords({ leftS: 9, epochs: 0 }), "ends in 0:09");
+  assert.equal(words.leftWords(words.NO_ETA), "");
+  assert.deepEqual([["3.62", 5], ["3.62", 0], ["5.40", 5], ["–", 5]].map(([epochs, all]) => words.ofAll(epochs, all)), ["3.62 of 5", "3.62", "5.40", "–"]);
+});

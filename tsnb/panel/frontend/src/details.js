@@ -1,7 +1,6 @@
 // What is there on demand: more charts over time, and who uses the machine.
 
 import { attribute, make, put, style } from "./dom.js";
-import { Gantt } from "./gantt.js";
 import { Paces } from "./paces.js";
 import { paint } from "./theme.js";
 import { cores, count, mebibytes, pace, percent, usedOf } from "./words.js";
@@ -18,10 +17,9 @@ export class Details {
     head.forEach((cell) => (cell.scope = "col"));
     this.table = make("table", "tsnb-table tsnb-machine", make("thead", "", make("tr", "", ...head)), this.body);
     attribute(this.table, "aria-label", "Who uses this machine");
-    this.gantt = new Gantt();
     this.paces = new Paces();
     this.note = make("p", "tsnb-soft tsnb-note");
-    this.element = make("section", "tsnb-details", charts, this.gantt.element, this.paces.element, this.table, this.note);
+    this.element = make("section", "tsnb-details", charts, this.paces.element, this.table, this.note);
     attribute(this.element, "aria-label", "Details");
     this.element.id = this.id;
     this.element.hidden = true;
@@ -33,13 +31,11 @@ export class Details {
     this.element.hidden = true;
   }
 
-  /** `plan`: what is planned of all streams, or null; `lanes`: all trials. */
-  draw(store, plan, lanes) {
+  draw(store) {
     this.element.hidden = !this.shown;
     if (!this.shown) return;
     const { machine, last, stream } = store;
     this.table.hidden = !machine;
-    this.gantt.draw(plan, lanes);
     this.paces.draw(store);
     if (machine) this.fill(rowsOf(store), machine);
     const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} of them copied into the arena` : "";

@@ -10,7 +10,7 @@ import { matching } from "./log.js";
 import { shape } from "./shapes.js";
 import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
-import { OVER, clock, consumerState, cores, count, mebibytes, metric, milliseconds, percent } from "./words.js";
+import { OVER, clock, consumerState, cores, count, leftWords, mebibytes, metric, milliseconds, ofAll, percent, progress } from "./words.js";
 
 const BARS = 96;
 const SLOW_MS = 1000; // its lists and bars are drawn once a second
@@ -65,7 +65,7 @@ export class Drawer {
     const all = button("open all", "tsnb-log-button", () => openLog(this.name));
     this.parts = {
       live: part("Live values", "used from the next batch on", this.live, this.changes),
-      further: part("Go on", "as two of it, longer, or later", this.further.element),
+      further: part("Go on", "as two trials, for more epochs, or later", this.further.element),
       params: part("Parameters", "", this.params),
       time: part("Time line", "", this.marks, this.bars, this.ends, this.spent),
       family: part("Lineage", "where each branched off", this.family),
@@ -134,7 +134,10 @@ export class Drawer {
     put(this.waits, lane >= 0 ? waitsFor(store.lanes[lane]) : "");
     put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");
     this.drawLog(false, store.log);
-    if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) return;
+    if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) {
+      if (lane >= 0 && this.numbers.children.length) put(this.numbers.children[1], epochWords(store, lane, state)); // as new as its row has it
+      return;
+    }
     Object.assign(this, { facts, drawnMs: performance.now() });
     this.drawFacts(facts || {}, why);
     this.further.draw(facts, why);
@@ -259,10 +262,10 @@ export class Drawer {
     put(this.ends.children[1], OVER.has(state) ? "end" : `now ${clock(found.to)}`);
     this.drawMarks(store, found, facts);
     const { metrics } = store.lanes[lane];
-    this.parts.numbers.hidden = !metrics.length;
-    rows(this.numbers, metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")]));
+    const pace = store.paceOf(lane), epochs = epochWords(store, lane, state);
+    this.parts.numbers.hidden = !metrics.length && epochs === "–";
+    rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
-    const pace = store.paceOf(lane);
     const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it could do", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
     this.parts.cost.hidden = !cost.length;
@@ -302,6 +305,13 @@ export class Drawer {
     attribute(this.lines, "aria-label", `Log of ${this.name}`);
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;
   }
+}
+
+/** Epochs that it has taken, of how many, and what is left of them: as its row says. */
+function epochWords(store, lane, state) {
+  const { row, batches } = store.epochsOf(lane), { eta } = store.paceOf(lane), taken = progress(row, batches);
+  if (!store.lanes[lane].here || OVER.has(state)) return taken;
+  return [ofAll(taken, eta.epochs), leftWords(eta)].filter(Boolean).join(", ");
 }
 
 function part(title, more, ...children) {

@@ -7,20 +7,26 @@ import { clock } from "./words.js";
 const COLUMNS = [["trial", "tsnb-p-name"], ["grey as planned, below it as it was, pale what is still to come", "tsnb-g-bars"], ["planned end", "tsnb-n tsnb-g-end"], ["end", "tsnb-n tsnb-g-now"]];
 const SPANS = [["planned", "planned"], ["actual", "in fact"], ["ahead", "foretold now"]];
 
+let plans = 0;
+
 export class Gantt {
   constructor() {
     this.caption = make("caption", "tsnb-section");
     this.body = make("tbody");
     const head = COLUMNS.map(([label, name]) => Object.assign(make("th", name, label), { scope: "col" }));
-    this.element = make("table", "tsnb-table tsnb-machine tsnb-gantt", this.caption, make("thead", "", make("tr", "", ...head)), this.body);
+    const table = make("table", "tsnb-table tsnb-machine tsnb-gantt", this.caption, make("thead", "", make("tr", "", ...head)), this.body);
+    this.element = make("section", "tsnb-plan", table);
+    this.element.id = `tsnb-plan-${++plans}`;
+    attribute(this.element, "aria-label", "Plan");
     this.element.hidden = true;
   }
 
-  /** `plan`: as `Timeline.to_dict` has it, or null; `lanes`: the trials of the panel, which give their colours. */
-  draw(plan, lanes) {
+  /** `plan`: as `Timeline.to_dict` has it, or null; `lanes`: the trials of the panel, which give their colours; `shown`: whether a reader has not closed it. */
+  draw(plan, lanes, shown) {
     const rows = rowsOf(plan);
-    this.element.hidden = !rows.length;
-    if (!rows.length) return;
+    this.known = rows.length > 0;
+    this.element.hidden = !this.known || !shown;
+    if (this.element.hidden) return;
     put(this.caption, `${plan.title}: minutes and seconds since it began`);
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     while (this.body.children.length < rows.length) this.body.append(emptyRow());

@@ -3,7 +3,7 @@
 import { idleStream } from "./acts.js";
 import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
-import { LIVE, OVER, allLeft, clock, count, leftOf, pace, percent, streamWord, tone } from "./words.js";
+import { LIVE, OVER, allLeft, clock, count, hourIn, leftOf, pace, percent, streamWord, tone } from "./words.js";
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 const BALANCE_MS = 8000; // the stream's readings say it within a second
@@ -29,8 +29,9 @@ export class Header {
     this.window = pair("window", "tsnb-window");
     this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
     this.all = pair("all done in", "tsnb-all");
+    this.at = make("b", "tsnb-value tsnb-at");
     this.between = make("span", "tsnb-value tsnb-between");
-    this.all.box.append(" ", this.between);
+    this.all.box.append(this.at, " ", this.between);
     this.mode = choice("balance", MODES, (mode) => this.balanced(mode));
     this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can until the kept batches are full (free)";
     this.weights = new Weights((weights) => this.balanced("weights", weights));
@@ -136,8 +137,11 @@ export class Header {
     this.all.box.hidden = !whole || whole.recorded || OVER.has(whole.state);
     if (this.all.box.hidden) return;
     const several = whole.stores && whole.stores.length > 1, known = LIVE.has(shownState(whole)), [left, range] = known ? leftOf(whole.all) : ["", ""];
-    style(this.all.box, "visibility", left ? "" : "hidden"); // it keeps its room, so that nothing moves when it is known
+    this.all.box.classList.toggle("tsnb-unknown", !left);
+    const here = whole.lanes.some((lane) => lane && lane.here); // once told it keeps its room for as long as somebody trains
+    this.all.box.classList.toggle("tsnb-told", Boolean(left) || (here && this.all.box.classList.contains("tsnb-told")));
     put(this.all.value, left);
+    put(this.at, left && `, at ${hourIn(whole.all.leftS, Date.now())}`);
     put(this.between, range);
     attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all)}, four times in five` : "");
   }

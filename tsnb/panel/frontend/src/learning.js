@@ -166,18 +166,52 @@ export function shortened(names, most = 14) {
   const parts = names.map((name) => name.split(/(?<=[-_ /,=])/));
   const families = new Map(); // the trials of a sweep begin alike, whatever else is there
   for (const p of parts) families.set(p[0], [...(families.get(p[0]) || []), p]);
+  for (const [first, family] of families) families.set(first, Object.assign(family, { values: valuesOf(family, most) }));
   const cut = parts.map((p, k) => {
+    const { values } = families.get(p[0]);
+    if (values) return values.get(names[k]);
     const same = names[k].length > most ? alikeTo(families.get(p[0])) : 0;
     return same ? `…${p.slice(same).join("")}` : names[k];
   });
   const fit = (name) => (name.length > most ? `${name.slice(0, Math.ceil(most / 2))}…${name.slice(1 - Math.floor(most / 2))}` : name);
   // behind what is shared the ends tell more than the beginnings
-  const short = cut.map((name, k) => (name !== names[k] && name.length > most ? `…${name.slice(1 - most)}` : fit(name)));
+  const short = cut.map((name, k) => (families.get(parts[k][0]).values ? name : name !== names[k] && name.length > most ? `…${name.slice(1 - most)}` : fit(name)));
   const apart = names.map((name, k) => {
     const alike = names.filter((_, j) => short[j] === short[k]);
     return alike.length > 1 ? fromWhere(name, alike, most) : short[k];
   });
   return Object.fromEntries(names.map((name, k) => [name, apart.filter((one) => one === apart[k]).length > 1 ? apartFrom(name, names, most) : apart[k]]));
+}
+
+const SPARE = 4; // letters more than asked for, before names are cut in the midst of a number
+
+/**
+ * The names of one sweep where they are too long even without what all begin with: of train-lr0.03-net-mlp first "…lr0.03…mlp",
+ * then with parameters by their first letter, as "…w32-e6", then "…0.03…mlp"; so that no number is cut. name -> short;
+ * null: they fit, or are not made alike.
+ */
+function valuesOf(family, most) {
+  const same = alikeTo(family), whole = (p) => (same ? `…${p.slice(same).join("")}` : p.join(""));
+  if (family.length < 2 || family.some((p) => p.length !== family[0].length) || family.every((p) => p.join("").length <= most || whole(p).length <= most)) return null;
+  const shared = family[0].map((_, k) => sharedBy(family.map((p) => p[k])));
+  const letters = (name) => (name.length > 2 ? name.slice(0, 1) : name), without = () => "…";
+  const fits = (short, room) => new Set(short).size === family.length && short.every((name) => name.length <= room);
+  const ways = [(name) => name, letters, without].map((called) => family.map((p) => valued(p, shared, called)));
+  const found = ways.find((short) => fits(short, most)) || (fits(ways[2], most + SPARE) ? ways[2] : null);
+  return found && new Map(family.map((p, k) => [p.join(""), found[k]]));
+}
+
+/** A name without the parts that all share; `called`: what stands for a parameter before its value. */
+function valued(parts, shared, called) {
+  const text = parts.map((part, k) => (shared[k] === part.length ? "…" : (shared[k] ? called(part.slice(0, shared[k])) : "") + part.slice(shared[k]))).join("");
+  return text.replace(/[-_ /,=]*…+/g, "…").replace(/[-_ /,=…]+$/, "");
+}
+
+/** How many letters all of these begin with: all of them, or the name of a parameter before its number. */
+function sharedBy(parts) {
+  if (new Set(parts).size === 1) return parts[0].length;
+  const [name] = parts[0].match(/^[^\d.+-]*/);
+  return parts.every((part) => part.startsWith(name) && /^[\d.+-]/.test(part.slice(name.length))) ? name.length : 0;
 }
 
 /** A name's end, else its beginning and end, as little longer than asked for as tells it from all others. */

@@ -7,7 +7,7 @@ import { Place } from "./place.js";
 import { shape } from "./shapes.js";
 import { waitsFor } from "./store.js";
 import { paint } from "./theme.js";
-import { OVER, consumerState, count, metric, parameter, percent, progress, remaining } from "./words.js";
+import { OVER, consumerState, count, leftWords, metric, ofAll, parameter, percent, progress } from "./words.js";
 
 export const METRIC_COLUMNS = 2;
 export const NARROW = 4; // columns that a narrow panel hides
@@ -41,7 +41,9 @@ export class Row {
     time.append(this.bar, this.most);
     this.epoch = make("span");
     this.left = make("div", "tsnb-below");
-    this.cells[5].append(this.epoch, this.left);
+    this.done = make("i");
+    this.progress = make("div", "tsnb-progress", this.done);
+    this.cells[5].append(this.epoch, this.progress, this.left);
     this.metrics = [make("span"), make("span")];
     this.curve = curve();
     this.cells[6].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
@@ -93,19 +95,26 @@ export class Row {
     const { lanes, log } = store, lane = lanes[this.lane], over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
-    const epochs = store.epochsOf(this.lane), epoch = progress(epochs.row, epochs.batches);
-    put(this.epoch, epoch);
-    const left = lane.here && !over ? remaining(store.paceOf(this.lane).eta) : "–";
-    put(this.left, left === "–" ? "" : left.startsWith("epoch") ? left : `${left} left`);
-    this.cells[5].title = left === "–" ? "" : left.startsWith("epoch") ? `its epoch is over in ${left.slice(6)}` : `done in ${left}`;
+    this.drawEpochs(store, lane, over);
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics);
     this.drawn = true;
-    this.drawDetail(epoch);
+    this.drawDetail();
     const why = idle(store, state, this.lane);
     this.stop.draw(idle(store, state, this.lane, true));
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
+  }
+
+  /** Epochs that it has taken, of how many, as a bar too; and what is left of them. */
+  drawEpochs(store, lane, over) {
+    const { row, batches } = store.epochsOf(this.lane), { eta } = store.paceOf(this.lane), taken = progress(row, batches), goes = lane.here && !over;
+    const left = goes ? leftWords(eta) : "", words = ofAll(taken, goes ? eta.epochs : 0), known = words !== taken;
+    put(this.epoch, words);
+    put(this.left, left);
+    this.progress.classList.toggle("tsnb-unknown", !known);
+    style(this.done, "width", `${known ? (100 * Number(taken) / eta.epochs).toFixed(1) : 0}%`);
+    attribute(this.cells[5], "title", left.startsWith("ends") ? `its epoch ${left}; how many it takes in all is not known: tsnb.epochs says it` : left && `epoch ${words}, ${left}`);
   }
 
   /** What it does now; of a stream that is over, what it did in all. */
@@ -167,9 +176,9 @@ export class Row {
   }
 
   /** The line below a narrow row: what wide rows have in columns, as new as there, so that it agrees with header and strip. */
-  drawDetail(epoch) {
-    const rate = this.cells[3].textContent;
-    put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${epoch}`, ...this.numbers].filter(Boolean).join("   "));
+  drawDetail() {
+    const rate = this.cells[3].textContent, left = this.left.textContent;
+    put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${this.epoch.textContent}`, left.endsWith("left") ? left : "", ...this.numbers].filter(Boolean).join("   "));
   }
 
   /** A small curve need not be redrawn more than once a second. */

@@ -92,7 +92,7 @@ export class Store extends Numbers {
     this.reel = new Reel(decode(history, this.places));
     this.curves = new Curves(decodeCurves(curves).map((curve) => ({ ...curve, lane: this.placeAt(curve.lane) })));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
-    this.paces = this.reel.frames.reduce((found, frame) => frame.paces || found, []); // by lane: {stepMs, alonePerS, eta}
+    this.paces = this.reel.frames.reduce((found, frame) => pacesAfter(found, frame.paces), []); // by lane: {stepMs, alonePerS, eta}
     this.all = this.reel.frames.reduce((found, frame) => frame.all || found, NO_ETA); // what is left of all of them
     if (scene.log) this.log.load(scene.log);
     this.heardMs = this.clock();
@@ -107,7 +107,7 @@ export class Store extends Numbers {
       while (this.lanes.length < this.places[number]) this.lanes.push(null);
     }
     const at = this.placeAt(number);
-    if (this.curves && this.lanes[at] && lane.run !== this.lanes[at].run) this.curves.forget(at);
+    if (this.curves && this.lanes[at] && lane.run !== this.lanes[at].run) (this.curves.forget(at), delete this.paces[at]);
     this.lanes[at] = lane && lane.unknown ? null : lane;
   }
 
@@ -128,7 +128,7 @@ export class Store extends Numbers {
     for (const frame of decode(view, this.places)) {
       this.reel.add(frame);
       this.machine = frame.machine || this.machine;
-      this.paces = frame.paces || this.paces;
+      this.paces = pacesAfter(this.paces, frame.paces);
       this.all = frame.all || this.all;
       for (const [lane, metric, value] of frame.logged) {
         const row = frame.rows[lane];
@@ -272,6 +272,15 @@ export function timesOf(reels, lane, bars) {
   const sum = (parts) => Object.fromEntries(["computing", "waiting", "held"].map((key) => [key, Math.min(1, parts.reduce((total, one) => total + ((one && one[key]) || 0), 0))]));
   const out = Array.from({ length: bars }, (_, k) => ({ here: all.some((life) => life.bars[k] && life.bars[k].here), ...sum(all.map((life) => life.bars[k])) }));
   return { from, to, bars: out, share: sum(all.map((life) => life.share)) };
+}
+
+/** The newest paces. Of a trial that stands still nothing is foretold, and it takes as many epochs all the same. */
+function pacesAfter(before, now) {
+  if (!now) return before;
+  now.forEach(({ eta }, lane) => {
+    if (!(eta.leftS >= 0) && before[lane]) eta.epochs = before[lane].eta.epochs;
+  });
+  return now;
 }
 
 const mark = ([t, kind, name, text]) => ({ t, kind, name, text });

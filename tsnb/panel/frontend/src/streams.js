@@ -228,7 +228,8 @@ export class Joint extends Numbers {
   /** What a batch costs it where it is now; what is left of it is the longest of all its streams. */
   paceOf(lane) {
     const left = this.on(lane).map((store) => store.paceOf(lane).eta || NO_ETA).filter(({ leftS }) => leftS >= 0);
-    return { ...this.flowOf(lane).paceOf(lane), eta: left.reduce((most, eta) => (eta.leftS > most.leftS ? eta : most), left[0] || NO_ETA) };
+    const flow = this.flowOf(lane).paceOf(lane);
+    return { ...flow, eta: left.reduce((most, eta) => (eta.leftS > most.leftS ? eta : most), left[0] || flow.eta || NO_ETA) };
   }
 
   /** What is left of all trials: of the stream that takes longest. */

@@ -37,7 +37,8 @@ export class Table {
     this.bySweep = button("by sweep", "tsnb-choice", () => this.change({ ungrouped: !this.kept.ungrouped }));
     attribute(this.bySweep, "title", "Rows of one sweep stand together below its name");
     this.columns = menu("columns", () => {}, { most: PARAM_COLUMNS, what: "columns" });
-    this.tools = make("div", "tsnb-row-tools", this.sieve);
+    this.counts = make("span", "tsnb-soft tsnb-counts");
+    this.tools = make("div", "tsnb-row-tools", this.sieve, this.counts);
     this.empty = make("p", "tsnb-empty");
     this.key = key();
     this.allLeft = make("span", "tsnb-all-left");
@@ -97,6 +98,8 @@ export class Table {
     for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh);
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
+    this.counts.hidden = this.sieve.hidden || this.groups.length > 0; // each sweep's line counts its own
+    if (!this.counts.hidden) put(this.counts, counted(store, store.lanes.map((_, lane) => lane).filter((lane) => store.lanes[lane])));
     this.bySweep.hidden = !this.canGroup;
     attribute(this.bySweep, "aria-pressed", !this.kept.ungrouped);
     this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
@@ -206,12 +209,7 @@ export class Table {
   drawGroup(store, { name, lanes }, metrics, shut) {
     const head = this.groupHeads.get(name);
     if (!head) return;
-    const line = head.querySelector("button"), counts = new Map();
-    for (const lane of lanes) {
-      const word = store.lanes[lane].here ? "running" : store.stateOf(lane).state === "gone" ? "left" : store.stateOf(lane).state;
-      counts.set(word, (counts.get(word) || 0) + 1);
-    }
-    const told = [...counts].map(([word, count]) => `${count} ${word}`).join(", "), best = metrics[0] ? store.bestAmong(lanes, metrics[0]) : -1;
+    const line = head.querySelector("button"), told = counted(store, lanes), best = metrics[0] ? store.bestAmong(lanes, metrics[0]) : -1;
     put(line, name ? `sweep ${name}` : "no sweep");
     attribute(line, "aria-expanded", !shut);
     put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${metrics[0]} ${metric(metrics[0], store.value(best, metrics[0]))}: ${this.short[store.lanes[best].name]}`));
@@ -278,6 +276,16 @@ export class Table {
     row.element.remove();
     this.rows.delete(lane);
   }
+}
+
+/** How many of these trials do what: "5 running, 7 pruned". */
+function counted(store, lanes) {
+  const counts = new Map();
+  for (const lane of lanes) {
+    const word = store.lanes[lane].here ? "running" : store.stateOf(lane).state === "gone" ? "left" : store.stateOf(lane).state;
+    counts.set(word, (counts.get(word) || 0) + 1);
+  }
+  return [...counts].sort(([a], [b]) => (b === "running") - (a === "running")).map(([word, count]) => `${count} ${word}`).join(", ");
 }
 
 function key() {

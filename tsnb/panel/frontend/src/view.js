@@ -3,6 +3,7 @@
 import { Charts } from "./charts.js";
 import { ALL, Chooser } from "./chooser.js";
 import { Details } from "./details.js";
+import { Gantt } from "./gantt.js";
 import { attribute, button, make, put } from "./dom.js";
 import { Drawer } from "./drawer.js";
 import { Footer } from "./footer.js";
@@ -45,7 +46,7 @@ class Flow {
     this.title.hidden = alone;
     if (!alone) put(this.title, store.stream.name || "no stream yet");
     this.details.shown = details;
-    this.details.draw(store, first ? whole.plan : null, whole.lanes);
+    this.details.draw(store);
     this.charts.main.element.hidden = !large;
     const shownS = spanFor(store.reel.ageS, spanS), found = large || details ? series(store.reel.withoutIdleEnd(), store.lanes, shownS) : undefined;
     this.cells.draw(store, shownS, large, found);
@@ -78,10 +79,11 @@ export class View {
     this.strips = make("div", "tsnb-strips");
     this.details = make("div", "tsnb-all-details");
     this.details.id = `tsnb-all-details-${++views}`;
+    this.plan = new Gantt();
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append((this.spansBox = this.spans()));
-    const parts = [this.heads, this.lessons.element, this.table.element, this.strips, this.footer.element, this.details, this.log.element];
+    const parts = [this.heads, this.lessons.element, this.table.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element];
     this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", make("div", "tsnb-inner", ...parts)), this.drawer.element));
     this.fit();
   }
@@ -171,6 +173,10 @@ export class View {
       this.detailed = !this.detailed;
       this.news();
     });
+    this.planned = button("plan", "tsnb-toggle", () => {
+      this.keep({ plan: this.kept.plan === false });
+      this.news();
+    });
     this.notify = button("notify", "tsnb-toggle tsnb-notify", () => {
       this.notices.turn(!this.notices.on);
       this.keep({ notify: this.notices.on });
@@ -179,7 +185,8 @@ export class View {
     this.logs = button("logs", "tsnb-toggle", () => choose(this.store.log.shown ? null : undefined));
     attribute(this.more, "aria-controls", this.details.id);
     attribute(this.logs, "aria-controls", this.log.id);
-    return make("div", "tsnb-toggles", this.notify, this.more, this.logs);
+    attribute(this.planned, "aria-controls", this.plan.element.id);
+    return make("div", "tsnb-toggles", this.notify, this.planned, this.more, this.logs);
   }
 
   spans() {
@@ -256,6 +263,10 @@ export class View {
     this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === (all ? 0 : at), hidden: !all && k !== at }));
     this.chooser.draw(stores, at);
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
+    const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
+    this.plan.draw(store.plan, store.lanes, shown);
+    this.planned.hidden = !this.plan.known;
+    attribute(this.planned, "aria-expanded", shown);
     this.drawer.draw(store, state);
     this.lessons.draw(store);
     for (const row of this.table.rows.values()) attribute(row.open, "aria-expanded", row.name === this.drawer.name);

@@ -31,6 +31,21 @@ export function remaining({ leftS, epochs }) {
   return epochs > 0 ? clock(leftS) : `epoch ${clock(leftS)}`;
 }
 
+const HOUR = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const WEEKDAY = new Intl.DateTimeFormat("en-GB", { weekday: "short" });
+
+/** The time of day in so many seconds, as the reader's clock has it: "14:32", on another day "Fri 14:32"; `nowMs` since 1970. */
+export function hourIn(leftS, nowMs) {
+  const then = new Date(nowMs + leftS * 1000), today = then.toDateString() === new Date(nowMs).toDateString();
+  return `${today ? "" : `${leftS < 6 * 86400 ? WEEKDAY.format(then) : DATE.format(then)} `}${HOUR.format(then)}`;
+}
+
+/** What is left of a trial, below its epochs: "2:53 left", or "ends in 0:09" where only the end of its epoch is known; empty: neither. */
+export function leftWords(eta) {
+  const left = remaining(eta);
+  return left === "–" ? "" : left.startsWith("epoch ") ? `ends in ${left.slice(6)}` : `${left} left`;
+}
+
 /** How long all trials still take; empty where that of one is not known. */
 export function allLeft(all) {
   const [left, range] = leftOf(all);
@@ -123,6 +138,9 @@ export function progress(row, epochBatches) {
   return epochBatches ? row.epochs.toFixed(2) : String(Math.floor(row.epochs));
 }
 
+/** The same with how many there are in all, where that is known: "2.66 of 10". */
+export const ofAll = (epochs, all) => (all > 0 && Number(epochs) <= all ? `${epochs} of ${all}` : epochs);
+
 /** A pace keeps one decimal up to 100, so that its width stays the same: 9 -> "9.0". */
 export const pace = (value) => (Number.isFinite(value) && value < 99.95 ? value.toFixed(1) : count(value));
 
@@ -134,6 +152,7 @@ export function streamWord(state, when) {
   return when > 0 ? `recording of ${DAY.format(when * 1000)}` : "recording";
 }
 
+const DATE = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
 const DAY = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
 
 /** The sentence in two parts: its lead, which says it all, and the rest. */
