@@ -1,4 +1,4 @@
-"""What messages and tables of every part are made of: the nearest known word, and rows as text or HTML. Pure."""
+"""What messages and tables of every part are made of: the nearest known word, sizes, times, rows as text or HTML."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import difflib
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from html import escape
 from typing import Any
 
 __all__ = [
     "bytes_of",
+    "clock_time",
     "did_you_mean",
     "duration",
     "first_numbers",
@@ -27,6 +29,9 @@ _SIZE = re.compile(
     r"(?P<number>(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?)\s*(?P<prefix>[kKMGTP])?(?P<binary>(?<=[kKMGTP])i)?(?P<letter>B)?(/s)?"
 )
 
+
+_NEAR_S = 120.0
+"""Times of the clock that are closer than this are told with their seconds, so that they differ."""
 
 _CODE = re.compile(r"`([^`\n]+)`")
 
@@ -134,6 +139,20 @@ def strict(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [strict(its) for its in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
+    """Return a time of the wall clock as text: "18:05", with the day where that is not today's.
+
+    Args:
+        time_s: Seconds since 1970.
+        now_s: The time now, likewise.
+        beside_s: A time that is told beside it, likewise: where the two are close, seconds are said.
+    """
+    when = datetime.fromtimestamp(time_s).astimezone()
+    same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
+    text = when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
+    return f"{text}:{when:%S}" if abs(time_s - beside_s) < _NEAR_S else text
 
 
 def duration(seconds: float) -> str:

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 import pytest
 
@@ -134,6 +135,16 @@ def test_intervals_hold_about_four_times_in_five() -> None:
     assert 0.65 <= sum(held) / len(held) <= 0.97
 
 
+def test_the_epochs_of_a_clone_are_counted_with_those_that_it_goes_on_from() -> None:
+    """As those that it has taken are: 3.5 of 8, say, and never of 6."""
+    etas = Etas()
+    for _, reading in Training(epochs=6).readings():
+        clone = replace(reading.consumers[0], epochs_before=2)
+        etas.feed(replace(reading, consumers=(clone,)))
+        assert etas.of("cnn").epochs in (0, 8)
+    assert etas.of("cnn").epochs == 8
+
+
 def test_a_change_of_pace_is_believed_soon() -> None:
     """Another trial joins and halves the pace: from that moment on only the new one counts."""
     etas = Etas()
@@ -253,4 +264,7 @@ def test_all_trials_end_with_the_last() -> None:
     assert last_of([short, NO_ETA]) is NO_ETA and last_of([]) is NO_ETA
     assert last_of([short, Eta(9, 8, 10, 0)]) is NO_ETA
     assert all_left(long) == "all done in 12:30 (10:00 to 15:00)"
+    noon_s = datetime.fromisoformat("2026-11-24 12:00").astimezone().timestamp()
+    assert all_left(long, noon_s) == "all done in 12:30, at 12:12 (10:00 to 15:00)"
+    assert "at 2026-11-25 00:02 (" in all_left(long, noon_s + 42_600), "tomorrow"
     assert remaining(long) == "12:30" and remaining(NO_ETA) == "\u2013"

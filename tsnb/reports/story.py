@@ -92,7 +92,7 @@ class Story:
     @property
     def left(self) -> str:
         """How long all of them still take, in words; empty where nobody knows that of one."""
-        return all_left(self.all_done)
+        return all_left(self.all_done, self.end_s)
 
     @property
     def seconds(self) -> float:

@@ -35,11 +35,11 @@ from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
-from tsnb.sweeps.wall_clock import clock_span, clock_time
+from tsnb.sweeps.wall_clock import clock_span
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import PlannedReading, PlanReading
 from tsnb.telemetry.watching import planners
-from tsnb.words import duration
+from tsnb.words import clock_time, duration
 
 __all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
 

@@ -6,27 +6,12 @@ import math
 import re
 from datetime import datetime, time, timedelta
 
-__all__ = ["clock_span", "clock_time", "read_until"]
+from tsnb.words import clock_time
 
-_NEAR_S = 120.0
-"""Times of the clock that are closer than this are told with their seconds, so that they differ."""
+__all__ = ["clock_span", "read_until"]
 
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 """A time of the day here: of "18.30" Python reads the hour alone, and "18:00Z" may be another."""
-
-
-def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
-    """Return a time of the wall clock as text: "18:05", with the day where that is not today's.
-
-    Args:
-        time_s: Seconds since 1970.
-        now_s: The time now, likewise.
-        beside_s: A time that is told beside it, likewise: where the two are close, seconds are said.
-    """
-    when = datetime.fromtimestamp(time_s).astimezone()
-    same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
-    text = when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
-    return f"{text}:{when:%S}" if abs(time_s - beside_s) < _NEAR_S else text
 
 
 def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.inf) -> str:

@@ -23,7 +23,8 @@ class Eta:
     high_s: float
     """Nor more than this, seconds."""
     epochs: int = 0
-    """Epochs that it takes in all; 0: not known, and `left_s` goes to the end of its epoch only."""
+    """Epochs that it takes in all, those too that a clone goes on from; 0: not known, and `left_s` goes to the end of
+    its epoch only."""
 
     @property
     def known(self) -> bool:

@@ -220,7 +220,7 @@ class _Course:
         if self.told is None or not self.last.planned or self.last.state in _STILL:
             return seen
         now_s = self.time_s - (self.still_s - self.told_still_s)
-        planned = planned_left(self.told, now_s, self.last.planned)
+        planned = planned_left(self.told, now_s, self._whole(self.last.planned))
         return weighed(seen, planned, self.told.end_s - self.told.start_s)
 
     def left(self, epoch_batches: int | None) -> _Left | None:
@@ -257,7 +257,11 @@ class _Course:
         steps_s = max(batches * step_s - min(since_s, step_s), 0.0)
         off = _spread(window, batches)
         upwards = off + (NO_GAP_OFF if planned and not gaps else 0.0)
-        return _Left(steps_s, between_s, off, upwards, planned)
+        return _Left(steps_s, between_s, off, upwards, self._whole(planned))
+
+    def _whole(self, planned: int) -> int:
+        """Return how many epochs it takes in all, those counted in that a clone goes on from; 0: not known."""
+        return planned and planned + self.last.epochs_before
 
 
 def _start_of(reading: ConsumerReading) -> int:

@@ -181,12 +181,9 @@ def frame(
     if etas is not None:
         every = etas.get(-1, NO_ETA)
         body += (_PACES_MARK, len(rows), every.left_s, every.low_s, every.high_s)
-        for consumer, lane, pace, *_ in rows:
+        for _, lane, pace, *_ in rows:
             eta = etas.get(lane, NO_ETA)
-            epochs = (
-                eta.epochs and eta.epochs + consumer.epochs_before
-            )  # counted as those that it has taken are
-            body += (lane, pace.step_s * 1000, pace.alone_per_s, eta.left_s, epochs)
+            body += (lane, pace.step_s * 1000, pace.alone_per_s, eta.left_s, eta.epochs)
     if reading.host:
         body += _machine(reading.host, reading.consumers, lanes)
     if logged:

@@ -37,7 +37,9 @@ def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
 def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     lines = [f"{title}: {'a recording' if recorded else view.state}"]
     if view.latest:
-        lines[0] += _text_head(view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta))
+        lines[0] += _text_head(
+            view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta, view.latest.time_s)
+        )
     if view.say.text:
         lines.append(view.say.text)
     known = view.rows.values()

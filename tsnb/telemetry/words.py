@@ -13,7 +13,7 @@ from tsnb.telemetry.eta import Eta
 from tsnb.telemetry.marks import mode_text
 from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading, TuningReading
-from tsnb.words import text_table
+from tsnb.words import clock_time, text_table
 
 __all__ = [
     "COLOURS",
@@ -319,11 +319,17 @@ def epoch_left(left_s: float, share: float) -> str:
     return f", {clock(left_s)} left" if share < 1 and left_s < MOST_EPOCH_S else ""
 
 
-def all_left(eta: Eta) -> str:
-    """Write how long all of a stream's trials still take; empty where that of one is not known."""
+def all_left(eta: Eta, now_s: float | None = None) -> str:
+    """Write how long all of a stream's trials still take; empty where that of one is not known.
+
+    Args:
+        eta: It.
+        now_s: When that was estimated, seconds since 1970: the time of day is written, too.
+    """
     if not eta.whole or eta.left_s >= MOST_LEFT_S:
         return ""
-    return f"all done in {clock(eta.left_s)} ({clock(eta.low_s)} to {clock(eta.high_s)})"
+    at = "" if now_s is None else f", at {clock_time(now_s + eta.left_s, now_s)}"
+    return f"all done in {clock(eta.left_s)}{at} ({clock(eta.low_s)} to {clock(eta.high_s)})"
 
 
 def workers(reading: StreamReading) -> str:

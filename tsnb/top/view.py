@@ -94,7 +94,7 @@ def _header(view: StreamView) -> list[Text]:
         _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
         _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
         *([_pair("mode", mode_text(reading))] if live and reading.mode != "pace" else []),
-        *([Text(all_left)] if live and (all_left := words.all_left(view.eta)) else []),
+        *([Text(all_left)] if live and (all_left := words.all_left(view.eta, reading.time_s)) else []),
     ]
 
 
