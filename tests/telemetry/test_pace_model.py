@@ -222,3 +222,19 @@ def test_who_looks_late_knows_at_once_what_others_ends_will_change() -> None:
         if now_s >= 9:
             break
     assert late.of("fast").left_s == pytest.approx(26 - now_s, rel=0.1)
+
+
+def test_a_trial_that_comes_to_where_nobody_is_has_changed_nothing() -> None:
+    """A stream is served again under its name, and the trial is joining for some readings: the loader alone is no pace."""
+    etas = Etas()
+    for _, reading in Stream({"first": Played(0.01, 2)}).readings():
+        etas.feed(reading)
+    end_s = reading.time_s
+    again = Stream({"cnn": Played(0.05, 4)})
+    for now_s, reading in again.readings():
+        joining = tuple(replace(c, state="joining" if now_s <= 1.0 else c.state) for c in reading.consumers)
+        etas.feed(replace(reading, time_s=end_s + now_s, consumers=joining))
+        eta = etas.of("cnn")
+        if eta.known:
+            assert eta.left_s == pytest.approx(4 * LONG * 0.05 - now_s, rel=0.1, abs=0.2)
+    assert "cnn" in again.ended_s
