@@ -225,7 +225,7 @@ def test_who_looks_late_knows_at_once_what_others_ends_will_change() -> None:
 
 
 def test_a_trial_that_comes_to_where_nobody_is_has_changed_nothing() -> None:
-    """A stream is served again under its name, and the trial is joining for some readings: the loader alone is no pace."""
+    """A stream is served again, and its trial is joining for some readings: the loader alone is no pace."""
     etas = Etas()
     for _, reading in Stream({"first": Played(0.01, 2)}).readings():
         etas.feed(reading)
