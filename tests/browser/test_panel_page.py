@@ -104,6 +104,15 @@ STICKS_OUT = """() => [...document.querySelectorAll('.tsnb-trials .tsnb-n :is(sp
     && node.getBoundingClientRect().left < node.closest('td, th').getBoundingClientRect().left)
   .map(node => node.innerText)"""
 
+PLACES = """() => {
+  const box = (node) => node.getBoundingClientRect(), middle = (node) => (box(node).left + box(node).right) / 2;
+  const all = (selector) => [...document.querySelectorAll('.tsnb-trials tbody ' + selector)];
+  return [
+    all('.tsnb-metric > span').filter(one => box(one).right > box(one.parentElement).right + 0.5).length,
+    all('.tsnb-act .tsnb-icon').filter(one => Math.abs(middle(one) - middle(one.parentElement)) > 0.6).length,
+  ];
+}"""
+
 AT = re.compile(r", at ([A-Z][a-z]{2} )?\d\d:\d\d")
 """The time of day that the header has beside what is left."""
 
@@ -1144,6 +1153,9 @@ def test_a_long_plan_is_whole_at_the_edges_of_every_layout(browser: Browser, wid
     epochs = host.page.locator(".tsnb-trials tbody .tsnb-c-epoch").all_inner_texts()
     assert epochs
     assert all(re.match(r"\d\d\.\d\d of 10\d\n", text) for text in epochs), epochs
+    assert host.page.evaluate(PLACES) == [0, 0], (
+        "a star's number is in line with the others, an icon amid its button"
+    )
     assert host.page.evaluate(STICKS_OUT) == [], "to the left, where a cell's scrollWidth does not count it"
     assert host.page.evaluate(CUT) == []
     assert host.page.evaluate(OVERFLOW) == [0, 0]
