@@ -1131,7 +1131,7 @@ def test_words_of_the_panel_are_whole_beside_parameters(browser: Browser, width:
 @pytest.mark.parametrize("params", [0, 1, 2])
 @pytest.mark.parametrize("width", [931, 970, 971, 985, 986, 1030, 1031, 1046, 1080, 1081, 1179, 1180])
 def test_a_long_plan_is_whole_at_the_edges_of_every_layout(browser: Browser, width: int, params: int) -> None:
-    """ "12.34 of 100", its time and the most of its time: beside two metrics and as many parameters as there is room for."""
+    """Its epochs, what is left and where its time goes, beside metrics and as many parameters as there is room for."""
     host, names = Host(browser, width), ["mlp", "small", "wide"]
     readings = list(
         planned(Stream([Trial(name, 0.02 + 0.02 * k) for k, name in enumerate(names)]).run(60), 100)

@@ -64,7 +64,7 @@ STATES = [
 ETAS: list[tuple[float, int]] = [(750, 3), (70.4, 0), (4e6, 2), (3700, 1), (0, 5)]
 """Seconds left, and epochs in all."""
 
-NOON_S = datetime(2026, 11, 25, 12).timestamp()
+NOON_S = datetime(2026, 11, 25, 12).astimezone().timestamp()
 """Of a day on this machine's clock, in seconds since 1970."""
 
 SCRIPT = f"""
@@ -80,7 +80,8 @@ console.log(JSON.stringify({{
   states: states.map(([state, s, live]) => w.consumerState(state, s, live)),
   streams: streams.map((state) => [w.streamWord(state), w.tone(state), w.LIVE.has(state)]),
   left: {json.dumps(ETAS)}.map(([leftS, epochs]) => w.remaining({{ leftS, epochs }})),
-  all: w.allLeft({{ leftS: 750, lowS: 600, highS: 900 }}, {1000 * NOON_S}), none: w.allLeft(w.NO_ETA, 0) + w.remaining(w.NO_ETA),
+  all: w.allLeft({{ leftS: 750, lowS: 600, highS: 900 }}, {1000 * NOON_S}),
+  none: w.allLeft(w.NO_ETA, 0) + w.remaining(w.NO_ETA),
   progress: [-1, 2.667, 0, 1].map((epochs) => [w.progress({{ epochs }}, 63), w.progress({{ epochs }}, null)]),
 }}));
 """
