@@ -9,6 +9,7 @@ import math
 import re
 import subprocess
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,9 @@ STATES = [
 ETAS: list[tuple[float, int]] = [(750, 3), (70.4, 0), (4e6, 2), (3700, 1), (0, 5)]
 """Seconds left, and epochs in all."""
 
+NOON_S = datetime(2026, 11, 25, 12).astimezone().timestamp()
+"""Of a day on this machine's clock, in seconds since 1970."""
+
 SCRIPT = f"""
 import * as w from {json.dumps((SOURCE / "words.js").as_uri())};
 const numbers = {json.dumps(NUMBERS)}, sizes = {json.dumps(SIZES)}, logged = {json.dumps(LOGGED)};
@@ -76,7 +80,8 @@ console.log(JSON.stringify({{
   states: states.map(([state, s, live]) => w.consumerState(state, s, live)),
   streams: streams.map((state) => [w.streamWord(state), w.tone(state), w.LIVE.has(state)]),
   left: {json.dumps(ETAS)}.map(([leftS, epochs]) => w.remaining({{ leftS, epochs }})),
-  all: w.allLeft({{ leftS: 750, lowS: 600, highS: 900 }}), none: w.allLeft(w.NO_ETA) + w.remaining(w.NO_ETA),
+  all: w.allLeft({{ leftS: 750, lowS: 600, highS: 900 }}, {1000 * NOON_S}),
+  none: w.allLeft(w.NO_ETA, 0) + w.remaining(w.NO_ETA),
   progress: [-1, 2.667, 0, 1].map((epochs) => [w.progress({{ epochs }}, 63), w.progress({{ epochs }}, null)]),
 }}));
 """
@@ -119,7 +124,7 @@ def test_the_terminal_and_the_panel_speak_alike() -> None:
             [words.stream_word(s), words.tone(s), s in words.LIVE] for s in (*PRODUCER_STATES, "absent")
         ],
         "left": [words.remaining(Eta(left_s, 0, 0, epochs)) for left_s, epochs in ETAS],
-        "all": words.all_left(Eta(750, 600, 900, 1)),
+        "all": words.all_left(Eta(750, 600, 900, 1), NOON_S),
         "none": words.all_left(NO_ETA) + words.remaining(NO_ETA),
         "progress": [[words.progress(epochs, whole) for whole in (63, None)] for epochs in (-1, 2.667, 0, 1)],
     }

@@ -13,8 +13,9 @@ const { COLOURS, DARK, again, colour, paint } = await import(`${SOURCES}/theme.j
 test("how long all trials still take is one number, with words or without", () => {
   const all = { leftS: 750, lowS: 660, highS: 840 };
   assert.deepEqual(words.leftOf(all), ["12:30", "(11:00 to 14:00)"]);
-  assert.equal(words.allLeft(all), `all done in ${words.leftOf(all).join(" ")}`);
-  for (const none of [words.NO_ETA, { ...all, leftS: 3600000 }]) assert.deepEqual([words.leftOf(none), words.allLeft(none)], [["", ""], ""]);
+  const noon = new Date(2026, 10, 25, 12).getTime();
+  assert.equal(words.allLeft(all, noon), "all done in 12:30, at 12:12 (11:00 to 14:00)");
+  for (const none of [words.NO_ETA, { ...all, leftS: 3600000 }]) assert.deepEqual([words.leftOf(none), words.allLeft(none, noon)], [["", ""], ""]);
 });
 
 test("times", () => {

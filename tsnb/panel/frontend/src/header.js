@@ -141,9 +141,10 @@ export class Header {
     const here = whole.lanes.some((lane) => lane && lane.here); // once told it keeps its room for as long as somebody trains
     this.all.box.classList.toggle("tsnb-told", Boolean(left) || (here && this.all.box.classList.contains("tsnb-told")));
     put(this.all.value, left);
-    put(this.at, left && `, at ${hourIn(whole.all.leftS, Date.now())}`);
+    const nowMs = Date.now();
+    put(this.at, left && `, at ${hourIn(whole.all.leftS, nowMs)}`);
     put(this.between, range);
-    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all)}, four times in five` : "");
+    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all, nowMs)}, four times in five` : "");
   }
 }
 

@@ -107,7 +107,7 @@ export class Table {
     if (this.bySweep.parentElement !== tools) tools.append(this.bySweep, this.columns.element);
     this.empty.hidden = !none;
     this.key.hidden = none;
-    put(this.allLeft, live && !store.recorded ? allLeft(store.all) : "");
+    put(this.allLeft, live && !store.recorded ? allLeft(store.all, Date.now()) : "");
     const code = make("code", "", "for batch in tsnb.attach(): …");
     if (this.live !== live) this.empty.replaceChildren(...(live ? ["No trial is attached yet. In a trial's cell: ", code] : ["No trial yet."]));
     this.live = live;

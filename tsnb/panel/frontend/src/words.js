@@ -46,10 +46,10 @@ export function leftWords(eta) {
   return left === "–" ? "" : left.startsWith("epoch ") ? `ends in ${left.slice(6)}` : `${left} left`;
 }
 
-/** How long all trials still take; empty where that of one is not known. */
-export function allLeft(all) {
+/** How long all trials still take, and at what time of the reader's day that is; empty where that of one is not known. */
+export function allLeft(all, nowMs) {
   const [left, range] = leftOf(all);
-  return left && `all done in ${left} ${range}`;
+  return left && `all done in ${left}, at ${hourIn(all.leftS, nowMs)} ${range}`;
 }
 
 /** The same in two parts, without words: 12:30 and (11:00 to 14:00). */
