@@ -28,7 +28,7 @@ from tsnb.experiments.cells import run_cell
 from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.planners.timeline import newest
 from tsnb.planning.conducting import still_to_come
-from tsnb.planning.profiling import next_wave
+from tsnb.planning.waves import next_wave
 from tsnb.planning.wishes import wanted
 from tsnb.telemetry.eta import NO_ETA, Eta
 
@@ -239,8 +239,8 @@ def test_a_trial_that_never_takes_a_batch_is_told_so_in_the_end(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It did not end by itself: it was stopped, after the time that it was given. Meanwhile a line says who is late."""
-    monkeypatch.setattr("tsnb.planning.profiling.LIMIT_S", 4.0)
-    monkeypatch.setattr("tsnb.planning.profiling.SILENT_S", 1.0)
+    monkeypatch.setattr("tsnb.planning.waves.LIMIT_S", 4.0)
+    monkeypatch.setattr("tsnb.planning.waves.SILENT_S", 1.0)
     monkeypatch.setattr("tsnb.planning.trial_costs.LIMIT_S", 4.0)
     made: dict[str, Any] = {"__name__": "__main__"}
     exec("def sleeps():\n    import time\n    time.sleep(600)", made)

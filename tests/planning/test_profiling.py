@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.by_value import by_value
+from tsnb.config import unprofiled
 from tsnb.errors import TsnbError
-from tsnb.planning.profiling import profile, starter, together
+from tsnb.experiments.board import launch
+from tsnb.planning import profiling
+from tsnb.planning.profiling import profile, starter
 from tsnb.planning.trial_costs import Profiled
+from tsnb.planning.waves import together
 from tsnb.planning.wishes import wanted
 
 pytestmark = pytest.mark.system
@@ -62,11 +67,34 @@ def seen_by_itself(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+def test_each_is_seen_alone_and_beside_the_others(
+    train: Any, loader: DataLoader[Any], seen_by_itself: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a crowd costs a trial of middling steps, neither the smallest nor the longest can tell."""
+    started: Counter[str] = Counter()
+
+    def noted(plan: Any, outlet: Any) -> Any:
+        started[unprofiled(plan.name)] += 1
+        return launch(plan, outlet)
+
+    monkeypatch.setattr(profiling, "launch", noted)
+    ms = {"small": 0.5, "middle": 1.0, "large": 4.0}
+    trials = {name: (train, {"ms": each}) for name, each in ms.items()}
+    found = profile(wanted(trials, None), loader, least_s=0.2)
+    assert started == {"small": 2, "middle": 2, "large": 2} and not seen_by_itself
+    assert {cost.beside for cost in found.costs.values()} == {2}
+
+
 @pytest.mark.parametrize("first", ["large", "small"])
-def test_the_longest_is_seen_alone_once(
-    first: str, train: Any, loader: DataLoader[Any], seen_by_itself: list[str]
+def test_where_a_start_takes_long_the_longest_is_seen_alone_once(
+    first: str,
+    train: Any,
+    loader: DataLoader[Any],
+    seen_by_itself: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """At first, if it is the first one, and in the end, if it is not; both were seen beside the other one."""
+    monkeypatch.setattr(profiling, "SOON_S", 0.0)
     ms = {"large": 4.0, "small": 0.5}
     order = [first, *(ms.keys() - {first})]
     found = profile(wanted({name: (train, {"ms": ms[name]}) for name in order}, None), loader, least_s=0.2)
@@ -75,16 +103,24 @@ def test_the_longest_is_seen_alone_once(
 
 
 @pytest.mark.parametrize("dies", [False, True])
+@pytest.mark.parametrize("soon_s", [0.0, 10.0])
 def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
-    dies: bool, train: Any, loader: DataLoader[Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    dies: bool,
+    soon_s: float,
+    train: Any,
+    loader: DataLoader[Any],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A rank, for example: it stands still, or fails, once its peer was stopped, and a line says what is not known."""
+    """A rank, for example: it stands still, or fails, without its peer, and a line says what is not known."""
+    monkeypatch.setattr(profiling, "SOON_S", soon_s)
     count = tmp_path / "count"
     count.touch()
     trials = {
         "first": (train, {"ms": 0.5}),
-        "peer": (train, {"ms": 0.5, "told": str(count)}),
         "waits": (train, {"ms": 4.0, "hears": str(count), "dies": dies}),
+        "peer": (train, {"ms": 0.5, "told": str(count)}),
     }
     found = profile(wanted(trials, None), loader, least_s=0.2)
     assert found.costs["waits"].cpu_s > 0.5e-3 and found.costs["waits"].beside == 2
@@ -115,8 +151,8 @@ def test_one_that_keeps_the_others_waiting_is_named_alone(
     train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The others have asked for their first batch, and stand behind the gate: nothing is wrong with them."""
-    monkeypatch.setattr("tsnb.planning.profiling.LIMIT_S", 12.0)
-    monkeypatch.setattr("tsnb.planning.profiling.SILENT_S", 8.0)
+    monkeypatch.setattr("tsnb.planning.waves.LIMIT_S", 12.0)
+    monkeypatch.setattr("tsnb.planning.waves.SILENT_S", 8.0)
 
     def sleeps() -> None:
         import time
@@ -134,7 +170,7 @@ def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
     train: Any, loader: DataLoader[Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Another trial is in the middle of an epoch: nothing is wrong with this one, which waits for the next."""
-    monkeypatch.setattr("tsnb.planning.profiling.SILENT_S", 8.0)
+    monkeypatch.setattr("tsnb.planning.waves.SILENT_S", 8.0)
     (late,) = wanted({"late": (train, {"ms": 0.5})}, None)
     with tsnb.serve(loader, name="busy", rubber_band=0.0) as producer, tsnb.attach("first", "busy") as first:
         going = iter(first)

@@ -5,6 +5,7 @@
 | `wishes` | what is to be planned: functions, or trials for their cells |
 | `choices` | what is left to a plan of each trial: threads, and values of a parameter |
 | `profiling` | runs each trial for some batches on one stream, alone and together |
+| `waves` | of these, those that run at once: behind a gate, as many as fit the memory |
 | `trial_costs` | what was seen of a trial meanwhile: what a sample costs it, and its memory |
 | `planned_jobs` | from that to what the planners take, and on which GPU each is |
 | `served` | the same on a stream that is there already, for a planned sweep |

@@ -12,8 +12,8 @@ from tsnb.experiments.board import stop_together
 from tsnb.experiments.trial import ENDED
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import fit_devices
-from tsnb.planning.profiling import ProfiledGroup, Start, together
 from tsnb.planning.trial_costs import LEAST, LIMIT_S, LOOK_S, SKIP
+from tsnb.planning.waves import ProfiledGroup, Start, together
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["CoRun", "at_once", "co_runs", "gpu_advice", "groups"]

@@ -33,10 +33,11 @@ from tsnb.planning.co_runs import GROUP, CoRun, at_once, co_runs, gpu_advice, gr
 from tsnb.planning.conducting import conduct, end_of
 from tsnb.planning.places import GROWS, PlacedTrial, placed, said
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import FreeMemory, in_waves, starter
+from tsnb.planning.profiling import FreeMemory, starter
 from tsnb.planning.progress import LONGER, about, placed_s, say, trials_text
 from tsnb.planning.served import LOADER_OFF, Meter
 from tsnb.planning.trial_costs import gpu_room_bytes
+from tsnb.planning.waves import Waves
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
@@ -237,15 +238,8 @@ def place(
     gpu_rooms = gpu_room_bytes()
     with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0):
         meter, free = Meter(stream), FreeMemory()
-        seen = in_waves(
-            starts,
-            meter.look,
-            threads=threads,
-            memory_bytes=0.0,
-            patient=True,
-            least_s=seconds,
-            note=free.note,
-        )
+        waves = Waves(meter.look, threads, 0.0, patient=True, least_s=seconds, note=free.note)
+        seen = waves.run(starts)
         each_epoch = samples or meter.batch_samples(seen.values()) * (length_of(loader) or 1)
         costs = {name: each.cost() for name, each in seen.items() if each.trial.state != "lost"}
         limit = min(free.bytes, given)

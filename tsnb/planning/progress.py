@@ -4,7 +4,7 @@ The seconds are those that were asked for, and what starts take on an ordinary m
 takes before its first batch, and for some 20 of them, nobody knows yet; so each line says that it may take longer.
 
     the loader       4 measurements with their starts, and half of one more of two loaders at once
-    a plan           with each setting: the first trial alone, all of them together, and the longest by itself
+    a plan           with each setting: each trial alone, the first for longer, and all of them together
     places           each trial alone, then groups of up to four, halved until two are left
     a planned sweep  with each setting: the first trial alone, then as many together as will run at once
 """
@@ -70,7 +70,7 @@ def profiled_s(trials: int, settings: int, seconds: float) -> float:
         seconds: Each is watched for so long.
     """
     each_s = START_S + max(LOOK_S, seconds)
-    return settings * (each_s if trials == 1 else 3 * each_s - START_S)
+    return settings * (each_s if trials == 1 else 2 * each_s + (trials - 1) * (START_S + LOOK_S))
 
 
 def placed_s(trials: int, seconds: float, group: int) -> float:

@@ -35,8 +35,9 @@ from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, steadied
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import FreeMemory, Start, again_alone, in_waves
+from tsnb.planning.profiling import FreeMemory
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
+from tsnb.planning.waves import Start, Waves
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
 
@@ -194,17 +195,9 @@ def _seen(
                 "parameter epochs, for example epochs=10, or leave until= (--until) out."
             )
 
-    seen = in_waves(
-        starts,
-        meter.look,
-        threads=threads,
-        memory_bytes=memory_bytes,
-        patient=True,
-        most=most,
-        note=note,
-        refuse=refuse,
-    )
-    return seen | again_alone(dict(list(starts.items())[1:]), seen, meter.look, threads)
+    waves = Waves(meter.look, threads, memory_bytes, patient=True, most=most, note=note, refuse=refuse)
+    seen = waves.run(starts)
+    return seen | waves.again_alone(dict(list(starts.items())[1:]), seen)
 
 
 def _epochs(seen: Profiled | None) -> int:

@@ -340,6 +340,15 @@ class Profiled:
             epochs=self.last.planned if self.last else 0,
         )
 
+    def starts_within(self, seconds: float) -> bool:
+        """Whether it is known to have had its first batch so soon after its process was there."""
+        return (
+            self.first_s is not None
+            and self.began_s is not None
+            and not self.failed
+            and self.first_s - self.began_s <= seconds
+        )
+
     @property
     def _start_s(self) -> float:
         """Seconds from its start to its first batch, less the waits for a core and for the others at the gate."""

@@ -374,9 +374,10 @@ class Etas:
         self._circumstances = circumstances
         if had and circumstances != had:
             was_s, is_s = self._model.batch_s(before), self._model.batch_s(active, freed)
-            told = before and active and was_s > 0 and is_s > 0  # nobody goes at no pace, not at the loader's
+            # nobody's pace is none, and not the loader's
+            change = is_s / was_s if before and active and was_s > 0 and is_s > 0 else 1.0
             for course in self._courses.values():
-                course.changes(is_s / was_s if told else 1.0)
+                course.changes(change)
 
     def of(self, name: str) -> Eta:
         """Return how long a trial still takes; `NO_ETA` while it is not there."""
