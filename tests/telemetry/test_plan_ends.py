@@ -129,8 +129,9 @@ def test_a_trial_that_was_started_and_is_not_there_yet_is_as_planned() -> None:
     """One of the same name that was there before its start is another run of it."""
     etas, plan = Etas(), PlanReading((planned(),))
     etas.feed(replace(reading(0.0, plan), consumers=()))
-    assert etas.all().left_s == 40.0 and not etas.of("cnn").known
+    assert etas.all().left_s == 40.0 == etas.coming("cnn").left_s and not etas.of("cnn").known
     etas.feed(reading(1.0, plan))
+    assert not etas.coming("cnn").known and not etas.coming("other").known
     etas.feed(reading(2.0, plan))
     assert etas.all().left_s == etas.of("cnn").left_s
     etas.feed(replace(reading(3.0, plan), consumers=()))

@@ -177,12 +177,14 @@ class Trial(Bound):
     def eta(self) -> Eta:
         """How long it still takes, with an interval, as the panel says it: estimated from its stream's readings.
 
-        `known` is False where nothing is: it has ended, has just begun, or nobody watched its stream until now.
+        `known` is False where nothing is: it has ended, has just begun (without a plan, which knows before), or nobody
+        watched its stream until now.
         """
         if self.state in ENDED:
             return NO_ETA
-        streams = [name for name in self.report.get("stream", "").split(", ") if name]
-        return eta_of(self.name, streams, self.pid)
+        attached = self.report.get("stream", "")
+        streams = attached.split(", ") if attached else [self.options.get("producer") or ""]
+        return eta_of(self.name, filter(None, streams), self.pid)
 
     @property
     def duration_s(self) -> float:

@@ -27,7 +27,7 @@ from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.producer import Producer, serve
 from tsnb.telemetry.readings import PlannedReading, PlanReading
-from tsnb.telemetry.watching import planners
+from tsnb.telemetry.watching import planners, watch
 
 __all__ = ["Started", "conduct", "end_of", "still_to_come"]
 
@@ -62,6 +62,7 @@ def conduct(
     with ExitStack() as streams:
         if not apart:
             streams.enter_context(serve(loader, name=name))
+            watch(name)  # by which the stream, and whoever looks at it, hears of the plan
         run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes, name)
         planners.append(run.says)
         try:
@@ -72,6 +73,7 @@ def conduct(
                         stream = f"{name}-{each}"[:64] if apart else name
                         if apart:
                             run.own[each] = streams.enter_context(serve(loader, name=stream))
+                            watch(stream)
                         started(run.launch(each, stream), stream)
                 run.look()
         except BaseException:

@@ -39,7 +39,7 @@ from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.wall_clock import clock_span
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import PlannedReading, PlanReading
-from tsnb.telemetry.watching import planners
+from tsnb.telemetry.watching import planners, watch
 from tsnb.words import clock_time, duration
 
 __all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
@@ -295,6 +295,7 @@ def tell_plan(places: PlannedPlaces, conductor: Conductor, over: Callable[[], bo
         return _says(places, conductor) if stream == places.stream else None
 
     planners.append(says)
+    watch(places.stream)  # by which the stream, and whoever looks at it, hears of the plan
 
 
 def _says(places: PlannedPlaces, conductor: Conductor) -> PlanReading | None:

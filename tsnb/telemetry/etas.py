@@ -386,6 +386,12 @@ class Etas:
             self._known = {each: self._courses[each].weighed(seen.get(each, NO_ETA)) for each in self._here}
         return self._known.get(name, NO_ETA)
 
+    def coming(self, name: str) -> Eta:
+        """Return how long a trial takes that a plan has started and that has not been there since; else `NO_ETA`."""
+        told = [each for plan in self._last.plans for each in plan.trials] if self._last is not None else []
+        coming = [each for each in told if each.name == name and name not in self._met]
+        return planned_left(coming[0], self._now_s) if coming else NO_ETA
+
     def all(self) -> Eta:
         """Return when the last trial ends, of those too that a plan is still to start; `NO_ETA` where nobody knows."""
         if self._last is None:

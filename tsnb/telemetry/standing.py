@@ -15,7 +15,7 @@ def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
     """Return how long a consumer still takes, as the watches of this process say.
 
     A stream that nobody here watches yet, as in a script without a panel, is watched from now on: the next question is
-    answered.
+    answered. Of one that has not attached yet its plan speaks, if it has one.
 
     Args:
         consumer: Its name.
@@ -31,8 +31,12 @@ def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
             view = there.view
             with view.lock:
                 row = view.rows.get(consumer)
-            if row is not None and row.here and row.reading.pid == pid and row.eta.known:
-                found.append(row.eta)
+                eta = (
+                    row.eta
+                    if row is not None and row.here and row.reading.pid == pid
+                    else view.coming(consumer)
+                )
+            found += [eta] if eta.known else []
     # a validation stream ends with the training: of two that are as sure the longer
     return max(found, key=lambda eta: (eta.whole, eta.left_s), default=NO_ETA)
 

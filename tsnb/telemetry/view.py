@@ -254,6 +254,11 @@ class StreamView:
                 self._all = self._etas.all()
             return NO_ETA if self.state in ("gone", ABSENT) else self._all  # a plan may have ended with it
 
+    def coming(self, name: str) -> Eta:
+        """Return how long a trial still takes that has not attached yet, as its plan says; `NO_ETA`: it has none."""
+        with self.lock:
+            return NO_ETA if self.state in ("gone", ABSENT) else self._etas.coming(name)
+
     def _left_of(self, name: str) -> Eta:
         with self.lock:
             if name not in self._left:
