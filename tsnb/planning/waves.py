@@ -26,7 +26,7 @@ SAFE = 2.0
 """A trial that is not profiled yet is taken to need so many times the memory of the largest that is."""
 MOST = 16
 """So many are profiled at once at most."""
-SOON_S = 1.0
+SOON_S = 2.0
 """Where a start takes no longer, each trial is seen alone, too, before all run together: it starts twice for that."""
 ALONE_S = 0.5
 """For so long, at most; the first one as long as was asked for."""
