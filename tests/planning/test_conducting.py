@@ -45,8 +45,8 @@ def ran(way: str, epochs: dict[str, int], at_once: int) -> dict[str, list[int]]:
     named: dict[str, Any] = {"__name__": "__main__"}  # travels by value
     exec(compile(SOURCE, "<cell>", "exec"), named)
     several = wanted({name: (named["train"], {"epochs": each}) for name, each in epochs.items()}, None)
-    none = Schedule({}, {})
-    found = Foretold(way, none, 0.1, tuple(epochs), at_once, strategies=dict.fromkeys(epochs, Strategy(1)))
+    planned = Schedule(dict.fromkeys(epochs, 0.0), {name: 4.0 * each for name, each in epochs.items()})
+    found = Foretold(way, planned, 0.1, tuple(epochs), at_once, strategies=dict.fromkeys(epochs, Strategy(1)))
     jobs = {name: Job(name, 160.0 * each, 0.1, 0.0, start_s=2.0) for name, each in epochs.items()}
     loader = DataLoader(TensorDataset(torch.arange(160.0)), batch_size=4)
     done = conduct(found, several, loader, "listed", jobs, 1e18)

@@ -21,6 +21,7 @@ from tsnb.errors import JoinRefused, TsnbError
 from tsnb.native.memfd import portable
 from tsnb.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.registry import find
+from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
 from tsnb.transport.channel import ChannelClosed
 from tsnb.wire import messages as ms
@@ -243,7 +244,7 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
         finally:
             observer.close()
         shown = {name: str(number) for name, number in reading.consumers[0].metrics.items()}
-        assert shown == {"nan": "nan", "inf": "inf", "n" * 40: "1.0"}
+        assert shown == {"nan": "nan", "inf": "inf", "n" * LONGEST_NAME: "1.0"}
         other = connect(find("s").address)
         with closing([other]):
             other.send(encode(hello("consumer", "x", "second")))
