@@ -362,7 +362,7 @@ def test_killed_at_any_step_of_a_clone_by_kept_state_the_other_goes_on(
         one = run_cell("one", prelude + steered(), given, outlet=page, seed=3)
         until(lambda: len(one.metrics.rows) == BATCHES + 7, 120)
         if who == "one":
-            with pytest.raises(TsnbError, match="died before it was cloned|was killed by SIGKILL"):
+            with pytest.raises(TsnbError, match=r"died before it was cloned|was killed by SIGKILL"):
                 one.clone("two")
             until(lambda: one.state == "lost", 60)
             assert Run.find("two") is None
