@@ -186,7 +186,10 @@ def test_a_cell_takes_what_is_chosen_for_a_variable_that_it_reads() -> None:
     """Another variable is refused before the loader is measured."""
     loader = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
     with tsnb.serve(loader, name="first"):
-        cell = "import tsnb\nassert limit\ntaken = [len(rows) for (rows,) in tsnb.attach()], limit\n"
+        cell = (  # a step that takes a moment: 100 batches of none pass between two looks
+            "import tsnb, time\nassert limit\n"
+            "taken = [len(rows) for (rows,) in tsnb.attach() if not time.sleep(0.005)], limit\n"
+        )
         first = run_cell("first", cell, {"limit": "1GiB"}, producer="first").wait()
     with pytest.raises(TypeError, match="reads no variable 'limits'"):
         tsnb.plan({"one": first}, loader=[], choose={"limits": [None]})
