@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import math
 import os
 import signal
 import sys
@@ -229,15 +228,10 @@ def _ended(trial: Trial) -> dict[str, Any]:
     return {
         "trial": trial.name,
         "state": trial.state,
-        "metrics": finite(trial.metrics),
+        "metrics": trial.metrics,
         **({"parent": trial.parent.name} if trial.parent is not None else {}),
         **({"error": failure} if failure else {}),
     }
-
-
-def finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
-    """Return numbers as JSON has them: what is not finite is null."""
-    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 def _line(out: Any, facts: Mapping[str, Any]) -> None:

@@ -615,7 +615,7 @@ def test_a_sweep_is_planned_for_what_is_free_while_trials_run(
     numbers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the first one there is no fork server: in a small container one of those planned for that was killed."""
-    monkeypatch.setattr(served, "free_memory", lambda: Free(8 << 30, "before any trial runs"))
+    monkeypatch.setattr(served, "free_bytes", lambda: float(8 << 30))  # before any trial runs
     monkeypatch.setattr(profiling, "free_memory", lambda: Free(1 << 30, "while they run"), raising=False)
     measure, told = served.costs_on, []
 

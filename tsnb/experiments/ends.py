@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Mapping
 from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.telemetry.metrics import MOST_TOLD
+from tsnb.telemetry.metrics import first_told
 from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watch, watched
@@ -42,8 +41,7 @@ def end_reading(
     """
     error = failure.partition("\n")[0][:MOST_LETTERS]
     cpu_s, since_s = report.get("cpu_s"), report.get("since_s", 0.0)
-    numbers = dict(itertools.islice(metrics.items(), MOST_TOLD))
-    return EndReading(name, state, time_s, pid, error, numbers, cpu_s, since_s)
+    return EndReading(name, state, time_s, pid, error, first_told(metrics), cpu_s, since_s)
 
 
 def stream_for(producer: str | None) -> str:

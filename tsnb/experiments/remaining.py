@@ -5,16 +5,29 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
 from tsnb.planners.queueing import Leaver
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["Remaining"]
+if TYPE_CHECKING:
+    from tsnb.experiments.trial_life import TrialLife
+
+__all__ = ["Remaining", "stream_of"]
 
 LEAST_BATCHES = 4
 """Fewer between two looks say nothing about a pace."""
+
+
+def stream_of(life: TrialLife) -> str:
+    """Return what a trial says that it takes, or was told to take before it has said so; empty: not known.
+
+    Args:
+        life: The trial's; of one that takes several streams it is all of them, "a, b".
+    """
+    return str(life.report.get("stream", "")) or life.plan.options.producer or ""
 
 
 class Remaining:

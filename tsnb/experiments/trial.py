@@ -35,6 +35,7 @@ from tsnb.experiments.in_kernel.keeping import LEFT_OUT
 from tsnb.experiments.news import raised
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
+from tsnb.experiments.remaining import stream_of
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial_life import (
     ENDED,
@@ -182,9 +183,7 @@ class Trial(Bound):
         """
         if self.state in ENDED:
             return NO_ETA
-        attached = self.report.get("stream", "")
-        streams = attached.split(", ") if attached else [self.options.get("producer") or ""]
-        return eta_of(self.name, filter(None, streams), self.pid)
+        return eta_of(self.name, filter(None, stream_of(self.life).split(", ")), self.pid)
 
     @property
     def duration_s(self) -> float:

@@ -42,7 +42,7 @@ from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.producer import serve
 from tsnb.stalling import asked
-from tsnb.stalling.measuring import length_of
+from tsnb.stalling.measuring import check_length, length_of
 from tsnb.stalling.random_numbers import undisturbed
 from tsnb.words import html_table, marked_html, short_number, size_text, text_table
 
@@ -226,8 +226,7 @@ def place(
     asked.check_loader(loader)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds, threads = asked.SECONDS.checked("seconds", seconds), asked.THREADS.checked("threads", threads)
-    if samples is None and length_of(loader) is None:
-        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
+    check_length(loader, samples)
     given = math.inf if memory is None else asked.MEMORY.checked("memory", memory)
     for each in several:
         each.check(threads)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tsnb.machine.memory import free_memory
 from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.proof import proven_s
@@ -17,7 +16,7 @@ from tsnb.planners.timeline import show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.oversize import oversized
 from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
-from tsnb.planning.profiling import FreeMemory
+from tsnb.planning.profiling import FreeMemory, free_bytes
 from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost, Profile, gpu_room_bytes
@@ -25,7 +24,7 @@ from tsnb.planning.ways import Foretold, chosen, foretold, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.contention import LoaderContention
-from tsnb.stalling.measuring import length_of
+from tsnb.stalling.measuring import check_length
 
 __all__ = ["plan"]
 
@@ -47,8 +46,8 @@ def plan(
     """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
 
     The loader is measured as `tsnb.stalls` does, and served twice at once. Every trial runs for some 20 batches in a
-    process of its own: the first alone, then all together on one stream, if they fit; then they are stopped, and
-    nothing of them is kept. The notebook is not changed.
+    process of its own: alone (all of them where a start takes a moment, else two), then all together on one stream, if
+    they fit; then they are stopped, and nothing of them is kept. The notebook is not changed.
 
     Args:
         trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
@@ -94,8 +93,7 @@ def plan(
         raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
     gpus = known_devices(devices or ())
     limit_bytes = None if memory is None else asked.MEMORY.checked("memory", memory)
-    if samples is None and length_of(loader) is None:
-        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
+    check_length(loader, samples)
     placed = [replace(each, device=gpus[at % len(gpus)]) if gpus else each for at, each in enumerate(several)]
     to_try = strategies(choices, numbers if len(numbers) > 1 else (), numbers[0])
     for each in placed:
@@ -155,7 +153,7 @@ def _measure(
         f"of each{settings_text(to_try)}; {LONGER}"
     )
     rooms, free = gpu_room_bytes(), FreeMemory()
-    memory_bytes = _free_bytes() if limit_bytes is None else limit_bytes
+    memory_bytes = free_bytes() if limit_bytes is None else limit_bytes
     threads = min(strategy.threads for strategy in to_try)
     loading = stalls(loader, seconds=seconds, threads=threads, cold=cold)
     contended = contention(loader, loading.served, seconds / 2)
@@ -224,11 +222,6 @@ def _decide(
         proof_s is not None,
         resources.cores,
     )
-
-
-def _free_bytes() -> float:
-    free = free_memory()
-    return float("inf") if free is None else float(free.size)
 
 
 def _numbers(threads: int | Sequence[int]) -> list[int]:

@@ -34,11 +34,10 @@ from tsnb.planning.wishes import TrialWish
 from tsnb.producer import serve
 from tsnb.stalling.random_numbers import undisturbed
 
-__all__ = ["FreeMemory", "Silent", "profile", "profile_name", "starter"]
+__all__ = ["FreeMemory", "Silent", "free_bytes", "profile", "profile_name", "starter"]
 
 KEPT = 0.05
 """This share of what is free is left to everything else."""
-
 
 _numbers = itertools.count(1)
 
@@ -48,6 +47,12 @@ class Silent:
 
     def publish(self, kind: str, content: dict[str, Any]) -> None:
         """Drop it."""
+
+
+def free_bytes() -> float:
+    """Return the memory that is free now; infinite where the system does not tell."""
+    free = free_memory()
+    return math.inf if free is None else float(free.size)
 
 
 class FreeMemory:
@@ -90,7 +95,7 @@ def profile(
     """Run trials for some batches each on one stream; return what a sample costs each.
 
     The first one runs alone, and each of the others where a start takes a moment (`SOON_S`). Then all of them run
-    together, if they fit the memory at twice as much each as the first took; else as many at once as fit.
+    together, if they fit the memory at twice as much each as the largest took; else as many at once as fit.
 
     Args:
         wanted: The trials.

@@ -18,7 +18,6 @@ that differ in how many epochs they take alone cost the same a sample: one of th
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import statistics
 import time
@@ -30,12 +29,11 @@ from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
-from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, steadied
 from tsnb.planning.planned_jobs import makespan_off
-from tsnb.planning.profiling import FreeMemory
+from tsnb.planning.profiling import FreeMemory, free_bytes
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.planning.waves import Start, Waves
 from tsnb.telemetry.observer import status
@@ -104,8 +102,7 @@ def costs_on(
             one ended without taking a batch.
     """
     name = registry.find(stream).name
-    before = free_memory()
-    memory_bytes, rooms = math.inf if before is None else float(before.size), gpu_room_bytes()
+    memory_bytes, rooms = free_bytes(), gpu_room_bytes()
     epoch_batches = status(name).epoch_batches
     if not epoch_batches:
         raise TsnbError(

@@ -212,11 +212,8 @@ class Guard:
         Raises:
             RemoteProtocolError: They are invalid; our observer checks them before it sends them.
         """
-        try:
-            for name in message.states:
-                check_name(name, "trial")
-        except ValueError as error:
-            raise RemoteProtocolError(str(error)[:200]) from None
+        for name in message.states:
+            _require_name(name, "trial")
         told = list(message.states.items())[:MAX_PENDING]
         states = {name: one_line(str(said), MAX_ERROR) for name, said in told}
         return states, min(MAX_TO_COME, max(0, message.to_come))
@@ -230,10 +227,7 @@ class Guard:
         now_s, found = time.time(), {}
         for name, cores in [*message.cores.items()][:MAX_BESIDE]:
             left_s = message.left_s.get(name)
-            try:
-                check_name(name, "stream")
-            except ValueError as error:
-                raise RemoteProtocolError(str(error)[:200]) from None
+            _require_name(name, "stream")
             if not all(isinstance(n, int | float) and 0 <= n <= MAX_TOLD for n in (left_s or 0, cores)):
                 raise RemoteProtocolError(f"a stream that ends in {left_s!r:.80} s, on {cores!r:.80} cores")
             found[name] = BesideReading(name, cores, None if left_s is None else now_s + left_s)
@@ -248,10 +242,7 @@ class Guard:
         now_s, found = time.time(), []
         for name in [*message.left_s][:MAX_PENDING]:
             told = [each.get(name) for each in (message.gone_s, message.left_s, message.off_s)]
-            try:
-                check_name(name, "trial")
-            except ValueError as error:
-                raise RemoteProtocolError(str(error)[:200]) from None
+            _require_name(name, "trial")
             if not all(isinstance(n, int | float) and abs(n) <= MAX_TOLD for n in told):
                 raise RemoteProtocolError(f"a planned trial with {told!r:.80}")
             gone_s, left_s, off_s = (float(n) for n in told if n is not None)
@@ -320,6 +311,18 @@ class Guard:
         surplus = max(0, len(strangers) - MAX_STRANGERS)
         late = (s for s in strangers[surplus:] if now - self._visits[s.key].since_s > HELLO_S)
         return [*strangers[:surplus], *late]
+
+
+def _require_name(name: str, kind: str) -> None:
+    """Refuse a name that an observer of ours would not send.
+
+    Raises:
+        RemoteProtocolError: It is none.
+    """
+    try:
+        check_name(name, kind)
+    except ValueError as error:
+        raise RemoteProtocolError(str(error)[:200]) from None
 
 
 _DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Got, ms.Rest)

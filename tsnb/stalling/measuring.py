@@ -29,6 +29,7 @@ __all__ = [
     "Continued",
     "Counted",
     "Step",
+    "check_length",
     "fresh",
     "length_of",
     "rows",
@@ -90,6 +91,20 @@ def length_of(loader: Any) -> int | None:
         return len(loader)
     except TypeError:
         return None
+
+
+def check_length(loader: Any, samples: int | None) -> None:
+    """Require that somebody says how long an epoch is.
+
+    Args:
+        loader: The loader, which may.
+        samples: Of an epoch, as the user says; None: not given.
+
+    Raises:
+        ValueError: Nobody does.
+    """
+    if samples is None and length_of(loader) is None:
+        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
 
 
 def rows(batch: Any) -> int:

@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 
-from tsnb.experiments.remaining import Remaining
+from tsnb.experiments.remaining import Remaining, stream_of
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.machine.memory import free_memory
@@ -47,7 +47,7 @@ class LivePlaces(Places):
     def _leavers(self) -> list[Leaver] | None:
         if list_gpus(_gpus):
             return None
-        return self._ends.leavers({trial.name: _stream_of(trial) for trial in self._running()})
+        return self._ends.leavers({trial.name: stream_of(trial.life) for trial in self._running()})
 
     def _start_s(self, name: str) -> float:
         """Return how long a start took in the middle of those that were seen: one may have waited at a gate."""
@@ -57,8 +57,3 @@ class LivePlaces(Places):
         sizes = [found.most_bytes for trial in self._running() if trial.pid and (found := held(trial.pid))]
         free = free_memory()
         return bool(sizes) and (free is None or free.size >= SAFE * len(names) * max(sizes))
-
-
-def _stream_of(trial: Trial) -> str:
-    """Return what it says that it takes, or what it was told to take before it has said so; empty: not known."""
-    return str(trial.report.get("stream", "")) or trial.life.plan.options.producer or ""

@@ -334,38 +334,29 @@ class Etas:
         self._courses: dict[str, _Course] = {}
         self._here: tuple[str, ...] = ()
         self._circumstances: tuple[object, ...] = ()
-        self._whole: int | None = None
         self._active: tuple[str, ...] = ()
         self._beside: dict[str, BesideReading] = {}
-        self._now_s = 0.0
         self._last: StreamReading | None = None
-        self._met: Collection[str] = ()
+        self._told: dict[str, PlannedReading] = {}
+        """What plans say last, by the trial's name."""
         self._model = PaceModel()
         self._known: dict[str, Eta] | None = {}  # None: to be found, when somebody asks
 
     def feed(self, reading: StreamReading) -> None:
         """Take in the next reading."""
-        self._whole, self._known = reading.epoch_batches, None
+        self._last, self._known = reading, None
+        self._told = {each.name: each for plan in reading.plans for each in plan.trials}
         for consumer in reading.consumers:
             course = self._courses.get(consumer.name)
             if course is None or course.last.pid != consumer.pid:
                 course = self._courses[consumer.name] = _Course(consumer, reading.time_s)
             course.feed(consumer, reading.time_s)
-        told = {each.name: each for plan in reading.plans for each in plan.trials}
-        for name, course in self._courses.items():
-            course.hear(told.get(name))
-        self._met = {
-            name
-            for name, each in told.items()
-            if name in self._courses and self._courses[name].time_s >= each.start_s
-        }
-        self._last = reading
+            course.hear(self._told.get(consumer.name))
         self._here = tuple(c.name for c in reading.consumers if c.state != "gone")
         before, active = self._active, tuple(c.name for c in reading.consumers if c.state not in _IDLE)
         self._active = active
         self._model.feed(reading, active)
         were, self._beside = self._beside, {each.name: each for each in reading.beside}
-        self._now_s = reading.time_s
         ended = [each.cores for name, each in were.items() if name not in self._beside]
         freed = sum(ended) / (1 + len(self._beside))
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
@@ -388,25 +379,35 @@ class Etas:
 
     def coming(self, name: str) -> Eta:
         """Return how long a trial takes that a plan has started and that has not been there since; else `NO_ETA`."""
-        told = [each for plan in self._last.plans for each in plan.trials] if self._last is not None else []
-        coming = [each for each in told if each.name == name and name not in self._met]
-        return planned_left(coming[0], self._now_s) if coming else NO_ETA
+        told = self._told.get(name)
+        if told is None or self._last is None or self._met(told):
+            return NO_ETA
+        return planned_left(told, self._last.time_s)
 
     def all(self) -> Eta:
         """Return when the last trial ends, of those too that a plan is still to start; `NO_ETA` where nobody knows."""
         if self._last is None:
             return NO_ETA
-        return all_left({name: self.of(name) for name in self._here}, self._last, self._met)
+        here = {name: self.of(name) for name in self._here}
+        return all_left(here, self._last, {name for name, told in self._told.items() if self._met(told)})
+
+    def _met(self, told: PlannedReading) -> bool:
+        """Whether a trial has been there since a plan started it."""
+        course = self._courses.get(told.name)
+        return course is not None and course.time_s >= told.start_s
 
     def _played(self) -> dict[str, Eta]:
         """Play the trials to their ends, all together; return how long each takes, by name."""
-        lefts = {name: left for name in self._here if (left := self._courses[name].left(self._whole))}
+        if self._last is None:
+            return {}
+        whole, time_s = self._last.epoch_batches, self._last.time_s
+        lefts = {name: left for name in self._here if (left := self._courses[name].left(whole))}
         now_s = self._model.batch_s(self._active)
         found: dict[str, Eta] = {}
         # of those whose end is not known nobody can say that the others will be without them
         staying = set(self._active)
         to_do = dict.fromkeys(lefts, 1.0)
-        ends = _ends(self._beside.values(), self._now_s)[::-1]
+        ends = _ends(self._beside.values(), time_s)[::-1]
         passed_s = free = 0.0
         while to_do:
             change = self._model.batch_s(staying, free) / now_s if now_s > 0 and staying else 1.0

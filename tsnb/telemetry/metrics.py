@@ -27,6 +27,7 @@ __all__ = [
     "News",
     "OthersKeeper",
     "Subscriber",
+    "first_told",
     "keep_others",
     "latest",
     "log",
@@ -162,6 +163,8 @@ def _whole(step: Any) -> int | None:
 
 def _number(value: Any) -> float | None:
     """Return a value as a number; None where it is not one."""
+    if type(value) is float:  # most are: the rest asks what a value of any class is
+        return value
     if value is None or isinstance(value, _TEXTS):
         return None
     with contextlib.suppress(Exception):  # whatever a class of the user's raises
@@ -263,6 +266,11 @@ def _leave_listeners() -> None:
 os.register_at_fork(after_in_child=_leave_listeners)
 
 
+def first_told(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return those of a trial's numbers that a stream is told: of the first 16 names."""
+    return dict(itertools.islice(numbers.items(), MOST_TOLD))
+
+
 def latest() -> dict[str, float]:
     """Return the last value of every number logged in this process."""
     with _lock:
@@ -321,4 +329,4 @@ class News:
         if not self._fresh or (not now and time.monotonic() - self._told_s < self._every_s):
             return None
         self._fresh, self._told_s = False, time.monotonic()
-        return dict(itertools.islice(latest().items(), MOST_TOLD))
+        return first_told(latest())

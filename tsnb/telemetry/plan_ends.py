@@ -38,10 +38,7 @@ def planned_left(told: PlannedReading, now_s: float, epochs: int = 1) -> Eta:
         now_s: The time, seconds since 1970; less those in which the trial stood still since then.
         epochs: That it takes in all.
     """
-    left_s = told.end_s - now_s
-    if left_s <= 0:
-        return NO_ETA
-    return Eta(left_s, max(0.0, left_s - told.off_s), left_s + told.off_s, epochs)
+    return _within(told.end_s - now_s, told.off_s, epochs)
 
 
 def weighed(seen: Eta, planned: Eta, whole_s: float) -> Eta:
@@ -87,19 +84,15 @@ def all_left(here: Mapping[str, Eta], reading: StreamReading, met: Collection[st
         return NO_ETA
     etas = [*here.values(), *(planned_left(each, now_s) for each in coming.values())]
     if waiting:
-        etas += [
-            _waiting_left(plan.end_s - now_s, plan.off_s, _later(here, started, now_s))
-            for plan in reading.plans
-            if plan.waiting
-        ]
+        later = _later(here, started, now_s)
+        with_some = [plan for plan in reading.plans if plan.waiting]
+        etas += [_within(later * (plan.end_s - now_s), later * plan.off_s, 1) for plan in with_some]
     return last_of(etas)
 
 
-def _waiting_left(left_s: float, off_s: float, later: float) -> Eta:
-    if left_s <= 0:
-        return NO_ETA
-    left_s, off_s = left_s * later, off_s * later
-    return Eta(left_s, max(0.0, left_s - off_s), left_s + off_s, 1)
+def _within(left_s: float, off_s: float, epochs: int) -> Eta:
+    """Return so many seconds, so far off either way, as an estimate; `NO_ETA` where they have passed."""
+    return Eta(left_s, max(0.0, left_s - off_s), left_s + off_s, epochs) if left_s > 0 else NO_ETA
 
 
 def _later(here: Mapping[str, Eta], started: Mapping[str, PlannedReading], now_s: float) -> float:
