@@ -530,3 +530,67 @@ def test_settings_are_read_of_a_package_that_a_thread_has_begun_to_import() -> N
         [sys.executable, "-c", WHILE_A_THREAD_IMPORTS], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (0, "None\n"), done.stderr
+
+
+SET_AND_READ = """
+import sys, torch
+from tsnb.kernels.cargo.numerics import numerics_here, take_on
+exec(sys.argv[1])
+print(repr(numerics_here().get("torch", {})))
+"""
+
+TAKEN = """
+import sys, torch
+from tsnb.kernels.cargo.numerics import numerics_here, take_on
+take_on({"torch": eval(sys.argv[1])}, trial=True)
+print(repr(numerics_here().get("torch", {})))
+"""
+
+SETTINGS = {
+    "nothing": "",
+    "an old setter": "torch.set_float32_matmul_precision('high'); torch.set_default_dtype(torch.float64)",
+    "a new setter": (
+        "torch.set_default_dtype(torch.float64); torch.use_deterministic_algorithms(True)\n"
+        "if hasattr(torch.backends, 'fp32_precision'): torch.backends.cuda.matmul.fp32_precision = 'tf32'"
+    ),
+    "one of all backends": (
+        "torch.backends.cudnn.benchmark = True\n"
+        "if hasattr(torch.backends, 'fp32_precision'): torch.backends.fp32_precision = 'tf32'"
+    ),
+    "what only a GPU uses": (
+        "torch.backends.cudnn.enabled = False; torch.backends.cuda.enable_flash_sdp(False)\n"
+        "torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", SETTINGS.values(), ids=list(SETTINGS))
+def test_torchs_settings_are_carried_each_by_itself(code: str) -> None:
+    """`fp32_precision` makes torch's older getters raise, which must not lose the default dtype and all others."""
+
+    def run(program: str, argument: str) -> tuple[dict[str, Any], str]:
+        done = subprocess.run(
+            [sys.executable, "-c", program, argument], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return eval(done.stdout), done.stderr
+
+    wanted, _ = run(SET_AND_READ, code)
+    assert bool(wanted) == bool(code)
+    assert "unread" not in wanted
+    assert ("dtype" in wanted) == ("float64" in code)
+    assert run(TAKEN, repr(wanted)) == (wanted, "")
+
+
+def test_a_setting_that_cannot_be_carried_is_named_and_keeps_none_of_the_others() -> None:
+    """One that this torch lacks, and one that the notebook's torch did not tell."""
+    settings = {"dtype": "no_such", "grad": False, "unread": ["cudnn_tf32"]}
+    done = subprocess.run(
+        [sys.executable, "-c", TAKEN, repr(settings)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "{'grad': False}\n"
+    assert (
+        "not all settings of torch in the notebook apply here: cudnn.allow_tf32 (could not be read"
+        in done.stderr
+    )
+    assert "the default dtype (module 'torch' has no attribute 'no_such')" in done.stderr

@@ -11,7 +11,7 @@ from tests.machine.fake_nvml import GIB, H200, FakeNvml
 from tsnb.config import attach_defaults
 from tsnb.consumer.attaching import device_here
 from tsnb.machine.gpus import Gpus
-from tsnb.machine.placement import MPS_PERCENT, VISIBLE, inside_name, place
+from tsnb.machine.placement import MPS_PERCENT, VISIBLE, free_gpu_bytes, inside_name, place
 
 FIRST, SECOND = {**H200, "uuid": "GPU-aa"}, {**H200, "uuid": "GPU-bb"}
 CUT = {
@@ -148,3 +148,16 @@ def test_inside_a_trial_another_device_is_explained(
     trial_on(outside)
     with pytest.raises(ValueError, match=why):
         device_here(asked)
+
+
+def test_free_memory_is_that_of_the_gpu_that_trials_train_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one where they name none; of several all; none on the CPU, and where no GPU answers."""
+    gpus = nvml({**FIRST, "memory": (2 * GIB, 10 * GIB)}, {**SECOND, "memory": (GIB, 5 * GIB)})
+    asked = (None, "gpu", "cuda:0", "cuda:1", ("cuda:0", "cuda:1"), "cpu", "meta")
+    eight, four = 8 * GIB, 4 * GIB
+    assert [free_gpu_bytes(a, gpus) for a in asked] == [eight, eight, eight, four, eight + four, None, None]
+    monkeypatch.setenv(VISIBLE, "1")
+    assert [free_gpu_bytes(a, gpus) for a in (None, "cuda:0")] == [four, four]
+    monkeypatch.setenv(VISIBLE, "")
+    assert free_gpu_bytes(None, gpus) is None
+    assert free_gpu_bytes(None, nvml(starts=False)) is None

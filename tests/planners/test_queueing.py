@@ -18,6 +18,13 @@ def test_all_run_at_once_up_to_two_a_core() -> None:
     assert places_here(12, 8) == 12
 
 
+def test_a_gpu_has_places_by_its_memory() -> None:
+    """Two for each of sixteen cores would be 32 CUDA contexts on one GPU, whatever its memory."""
+    gib = 1 << 30
+    assert [places_here(100, 16, n * gib) for n in (0, 3, 8, 78, 139)] == [1, 1, 2, 19, 32]
+    assert places_here(3, 16, 78 * gib) == 3
+
+
 def test_a_free_place_goes_to_the_next_in_line() -> None:
     """In the order in which they came."""
     places = Places(2)

@@ -111,9 +111,23 @@ class Options:
 
     @property
     def attachment(self) -> tuple[object, ...]:
-        """What the producer was told when it was attached, so that other values need another connection."""
+        """What a connection was made for, so that other values need another one.
+
+        Prefetching is part of it: a connection that has copied ahead holds locked memory, over which a loop's own
+        `.to(device, non_blocking=True)` would read a slot after it was given back.
+        """
         part = None if self.part is None else self.part.words
-        return self.on_lag, self.shared_device, self.rank, self.world_size, self.cut, part, self.rotation
+        ahead = self.prefetch_to_device > 0
+        return (
+            self.on_lag,
+            self.shared_device,
+            self.rank,
+            self.world_size,
+            self.cut,
+            part,
+            self.rotation,
+            ahead,
+        )
 
     @property
     def shared_device(self) -> torch.device | None:

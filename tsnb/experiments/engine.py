@@ -10,6 +10,7 @@ from tsnb.experiments.attempt import Attempt
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
 from tsnb.machine.cores import usable_cores
+from tsnb.machine.placement import free_gpu_bytes
 from tsnb.records.run import Run
 
 if TYPE_CHECKING:
@@ -21,14 +22,20 @@ PER_CORE = 2
 """Trials of one thread each that share a core by default: while one waits for a batch the other computes."""
 
 
-def places_here(trials: int, cores: int) -> int:
-    """Return how many trials run at once by default: all, unless that is more than two for each core.
+GPU_BYTES = 4 << 30
+"""GPU memory that a trial is thought to need by default: its CUDA context is about half a GiB of it."""
+
+
+def places_here(trials: int, cores: int, gpu_bytes: int | None = None) -> int:
+    """Return how many trials run at once by default: all, unless cores or the GPU's memory are too few for that.
 
     Args:
         trials: How many there are.
         cores: What this process may use.
+        gpu_bytes: Free memory of the GPU that all of them train on; None: they train on none.
     """
-    return max(1, min(trials, PER_CORE * cores))
+    most = PER_CORE * cores if gpu_bytes is None else min(PER_CORE * cores, gpu_bytes // GPU_BYTES)
+    return max(1, min(trials, most))
 
 
 class Engine(Protocol):
@@ -76,10 +83,15 @@ class ThisMachine:
         return Attempt(hub, plan, settings, host, run.log_path if plan.options.detach else None)
 
     def places(self, plan: TrialPlan, trials: int) -> tuple[int, str]:
-        """Return as many as the cores of this process have places for."""
-        cores = usable_cores()
-        each = f"two for each of {cores} cores" if cores > 1 else "two for the one core"
-        return places_here(trials, cores), each
+        """Return as many as the cores of this process, and the memory of the trials' GPU, have places for."""
+        cores, free = usable_cores(), free_gpu_bytes(plan.options.device)
+        places = places_here(trials, cores, free)
+        if free is not None and places < min(trials, PER_CORE * cores):
+            return (
+                places,
+                f"one for each {GPU_BYTES >> 30} GiB of the {free / 2**30:.0f} GiB that are free on the GPU",
+            )
+        return places, f"two for each of {cores} cores" if cores > 1 else "two for the one core"
 
 
 def engine_of(plan: TrialPlan) -> Engine:

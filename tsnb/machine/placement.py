@@ -17,11 +17,14 @@ import functools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps
 from tsnb.machine.inventory import Gpu
 
-__all__ = ["ANY_GPU", "VISIBLE", "Placement", "inside_name", "known_devices", "place", "visible_gpus"]
+__all__ = [
+    "ANY_GPU", "VISIBLE", "Placement", "free_gpu_bytes", "inside_name", "known_devices", "place", "visible_gpus",
+]  # fmt: skip
 
 ANY_GPU = ("gpu", "cuda")
 """Words for any GPU: here the first one, on a cluster one that Ray chooses."""
@@ -180,6 +183,27 @@ def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
             break
         found.append(gpu)
     return found
+
+
+def free_gpu_bytes(device: Any, gpus: Gpus | None = None) -> int | None:
+    """Return the free memory of the GPU that trials train on; None: they train on none, or it does not tell.
+
+    Args:
+        device: As `place` takes it, or several; None: the first GPU there is, as code that names no device takes it.
+        gpus: NVML; left out: this machine's.
+    """
+    visible = os.environ.get(VISIBLE)
+    here = visible_gpus(list_gpus(gpus or _this_machine()), visible)
+    free = {
+        gpu.device if visible is None or gpu.mig else f"cuda:{n}": gpu.total_bytes - gpu.used_bytes
+        for n, gpu in enumerate(here)
+    }
+    if not free:
+        return None
+    first = next(iter(free))
+    asked = (first,) if device is None else (device,) if isinstance(device, str) else device
+    found = [free[name] for word in asked if (name := first if word in ANY_GPU else word) in free]
+    return sum(found) if found else None
 
 
 def _checked_percent(percent: int, device: str | None, environment: Mapping[str, str]) -> str:

@@ -115,16 +115,21 @@ class DeviceMemory:
 
         self._wished, told = False, False
         while self._moved:
+            why = ""
             try:
                 _move(self._moved, to_host=False)
                 self._moved = []
             except torch.cuda.OutOfMemoryError as error:
-                torch.cuda.empty_cache()
-                if not told:
-                    first = str(error).partition("\n")[0]
-                    _log.warning("trial %r waits for room on its GPU to go on: %s", self._name, first)
-                told = True
-                time.sleep(ROOM_S)
+                why = str(error).partition("\n")[0]
+            if not why:
+                return
+            # After the except block: its traceback holds the frames of _move, and with them what was copied already,
+            # which another trial that waits for room needs.
+            torch.cuda.empty_cache()
+            if not told:
+                _log.warning("trial %r waits for room on its GPU to go on: %s", self._name, why)
+            told = True
+            time.sleep(ROOM_S)
 
 
 def _tensors(objects: Any) -> Iterator[Any]:

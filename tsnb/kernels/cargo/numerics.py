@@ -2,7 +2,7 @@
 
 | setting | where it is applied |
 |---|---|
-| torch: default dtype, matmul precision, deterministic algorithms, cudnn, print options | every kernel |
+| torch: default dtype, TF32 and other precisions, deterministic algorithms, cudnn, print options | every kernel |
 | torch: default device, grad mode, anomaly mode | trials |
 | numpy: handling of floating-point errors, print options | every kernel |
 | warning filters; levels of loggers, and the root logger's format where it writes to the screen | every kernel |
@@ -20,18 +20,34 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from operator import attrgetter
 from typing import Any
 
 __all__ = ["numerics_here", "take_on"]
 
 _PLAIN = (str, int, float, bool, type(None))
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
+_TORCH_PRINTS = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
 _TORCH = {
     "dtype": "float32", "precision": "highest", "deterministic": [False, False], "benchmark": False,
     "cudnn_deterministic": False, "cudnn_tf32": True, "device": "cpu", "grad": True, "anomaly": [False, True],
+    "cudnn_enabled": True, "reductions": [True, True], "attention": [True] * 4, "prints": _TORCH_PRINTS, "fp32": {},
 }  # fmt: skip
-_TORCH_PRINTS = {"precision": 4, "threshold": 1000, "edgeitems": 3, "linewidth": 80, "sci_mode": None}
+_TOLD = {
+    "dtype": "the default dtype", "precision": "float32_matmul_precision", "deterministic": "deterministic algorithms",
+    "benchmark": "cudnn.benchmark", "cudnn_deterministic": "cudnn.deterministic", "cudnn_tf32": "cudnn.allow_tf32",
+    "device": "the default device", "grad": "the grad mode", "anomaly": "anomaly detection", "prints": "print options",
+    "fp32": "fp32_precision", "cudnn_enabled": "cudnn.enabled", "reductions": "reduced-precision reductions",
+    "attention": "the kernels of attention",
+}  # fmt: skip
+_REDUCTIONS = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+_ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
+_FP32 = {
+    "": "none", "cuda.matmul": "none", "cudnn": "none", "cudnn.conv": "tf32", "cudnn.rnn": "tf32",
+    "mkldnn": "none", "mkldnn.matmul": "none", "mkldnn.conv": "none", "mkldnn.rnn": "none",
+}  # fmt: skip
+"""Where torch has `fp32_precision`, a backend before its operators, and what it is by default."""
 _OF_A_TRIAL = ("device", "grad", "anomaly")
 
 
@@ -39,7 +55,7 @@ def numerics_here() -> dict[str, Any]:
     """Return the settings of this process, by package, those that are not as they begin. On the user's thread."""
     found: dict[str, Any] = {"warnings": _filters(), "logging": _levels()}
     if "torch" in sys.modules:
-        with contextlib.suppress(Exception):  # a torch of another version may lack any of it
+        with contextlib.suppress(ImportError):  # a thread of the notebook that imports it may fail
             found["torch"] = _torch()
     if "numpy" in sys.modules:
         found["numpy"] = _numpy()
@@ -73,50 +89,118 @@ def _try(package: str, apply: Any, settings: Any) -> None:
 
 
 def _torch() -> dict[str, Any]:
+    """Return torch's settings that differ from its defaults; `unread` names those that torch did not tell.
+
+    Each is read by itself: torch's getters of TF32 raise once `fp32_precision` has been set (torch 2.9 and later), and
+    a torch of another version may lack some.
+    """
     torch: Any = importlib.import_module("torch")  # a thread may be importing it just now: this waits for it
     cudnn = torch.backends.cudnn
+    getters: dict[str, Callable[[], Any]] = {
+        "dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
+        "precision": torch.get_float32_matmul_precision,
+        "deterministic": lambda: [
+            torch.are_deterministic_algorithms_enabled(),
+            torch.is_deterministic_algorithms_warn_only_enabled(),
+        ],
+        "benchmark": lambda: cudnn.benchmark,
+        "cudnn_deterministic": lambda: cudnn.deterministic,
+        "cudnn_tf32": lambda: cudnn.allow_tf32,
+        "cudnn_enabled": lambda: cudnn.enabled,
+        "reductions": lambda: [_plain(getattr(torch.backends.cuda.matmul, name)) for name in _REDUCTIONS],
+        "attention": lambda: [getattr(torch.backends.cuda, f"{kind}_sdp_enabled")() for kind in _ATTENTION],
+        "device": lambda: str(torch.get_default_device()),
+        "grad": torch.is_grad_enabled,
+        "anomaly": lambda: [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()],
+        "prints": lambda: {name: getattr(torch._tensor_str.PRINT_OPTS, name) for name in _TORCH_PRINTS},
+        "fp32": lambda: _fp32_precisions(torch),
+    }
+    found, unread = {}, []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        now = {
-            "dtype": str(torch.get_default_dtype()).removeprefix("torch."),
-            "precision": torch.get_float32_matmul_precision(),
-            "deterministic": [
-                torch.are_deterministic_algorithms_enabled(),
-                torch.is_deterministic_algorithms_warn_only_enabled(),
-            ],
-            "benchmark": cudnn.benchmark,
-            "cudnn_deterministic": cudnn.deterministic,
-            "cudnn_tf32": cudnn.allow_tf32,
-            "device": str(torch.get_default_device()),
-            "grad": torch.is_grad_enabled(),
-            "anomaly": [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()],
-        }
-    prints = torch._tensor_str.PRINT_OPTS
-    shown = {name: getattr(prints, name) for name in _TORCH_PRINTS}
-    other = {name: value for name, value in now.items() if value != _TORCH[name]}
-    return other | ({"prints": shown} if shown != _TORCH_PRINTS else {})
+        for name, get in getters.items():
+            try:
+                value = get()
+            except Exception:  # noqa: BLE001 (RuntimeError, AttributeError: whatever this torch raises)
+                unread.append(name)
+                continue
+            if value != _TORCH[name]:
+                found[name] = value
+    if found.get("fp32"):  # they say the same as the old getters, and are read where those raise
+        unread = [name for name in unread if name not in {"precision", "cudnn_tf32"}]
+    return found | ({"unread": unread} if unread else {})
+
+
+def _fp32_precisions(torch: Any) -> dict[str, str]:
+    """Return what `torch.backends.*.fp32_precision` is set to, by its place; empty before torch 2.9."""
+    found = {}
+    for place, usual in _FP32.items():
+        try:
+            precision = attrgetter(f"{place}.fp32_precision".lstrip("."))(torch.backends)
+        except (AttributeError, RuntimeError):
+            continue
+        if precision != usual:
+            found[place] = str(precision)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _set_reductions(torch: Any, wanted: list[Any]) -> None:
+    for name, on in zip(_REDUCTIONS, wanted, strict=True):
+        setattr(torch.backends.cuda.matmul, name, tuple(on) if isinstance(on, list) else on)
+
+
+def _set_fp32_precisions(torch: Any, wanted: Mapping[str, str]) -> None:
+    """Set those that are not so yet: the old setters may have done it, and torch refuses to read a mix of both."""
+    for place, precision in wanted.items():
+        backend = attrgetter(place)(torch.backends) if place else torch.backends
+        if backend.fp32_precision != precision:
+            backend.fp32_precision = precision
 
 
 def _take_torch(settings: Mapping[str, Any]) -> None:
+    """Apply each setting by itself; one that fails here does not keep the others from being applied.
+
+    Raises:
+        RuntimeError: Some could not be carried; names them with the reason.
+    """
     if not settings:
         return
     torch: Any = importlib.import_module("torch")
     cudnn = torch.backends.cudnn
-    steps = {
+    steps: dict[str, Callable[[Any], Any]] = {
         "dtype": lambda name: torch.set_default_dtype(getattr(torch, name)),
         "precision": torch.set_float32_matmul_precision,
         "deterministic": lambda on: torch.use_deterministic_algorithms(on[0], warn_only=on[1]),
         "benchmark": lambda on: setattr(cudnn, "benchmark", on),
         "cudnn_deterministic": lambda on: setattr(cudnn, "deterministic", on),
         "cudnn_tf32": lambda on: setattr(cudnn, "allow_tf32", on),
+        "cudnn_enabled": lambda on: setattr(cudnn, "enabled", on),
+        "reductions": lambda on: _set_reductions(torch, on),
+        "attention": lambda on: [
+            getattr(torch.backends.cuda, f"enable_{kind}_sdp")(one)
+            for kind, one in zip(_ATTENTION, on, strict=True)
+        ],
+        "fp32": lambda wanted: _set_fp32_precisions(torch, wanted),
         "grad": torch.set_grad_enabled,
         "anomaly": lambda on: torch.autograd.set_detect_anomaly(on[0], check_nan=on[1]),
         "prints": lambda shown: torch.set_printoptions(**shown),
         "device": torch.set_default_device,
     }
+    failed = [
+        f"{_TOLD.get(name, name)} (could not be read in the notebook)" for name in settings.get("unread", ())
+    ]
     for name, step in steps.items():
         if name in settings:
-            step(settings[name])
+            try:
+                step(settings[name])
+            except Exception as error:  # noqa: BLE001 (a GPU that this machine lacks, say)
+                failed.append(f"{_TOLD.get(name, name)} ({str(error).partition(chr(10))[0]})")
+    if failed:
+        raise RuntimeError(", ".join(failed))
 
 
 def _numpy() -> dict[str, Any]:
