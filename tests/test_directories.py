@@ -19,7 +19,8 @@ from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
 from tsnb.files import open_private, read_private, replace_file, write_private
 
-CLONE_NEWUSER, PR_SET_DUMPABLE = 0x10000000, 4
+CLONE_NEWUSER, CLONE_NEWNS, PR_SET_DUMPABLE = 0x10000000, 0x20000, 4
+MS_BIND, MS_PRIVATE_ALL = 0x1000, 0x44000
 
 
 @pytest.fixture
@@ -124,6 +125,39 @@ def test_a_group_with_others_in_it_counts_as_others(place: Path) -> None:
         make_private(above / "run")
 
 
+@two_users
+@pytest.mark.parametrize("group", [0, 4321])
+def test_a_group_that_may_have_unseen_members_counts_as_others(place: Path, group: int) -> None:
+    """Root's group has members on many systems; who has a group as main one, a directory service need not tell."""
+    above = place / "team"
+    above.mkdir()
+    os.chown(above, 0, group)
+    above.chmod(0o775)
+    with groups(f"root:x:0:eve\ndomain:x:{group}:\n" if group else "root:x:0:eve\n"):
+        with pytest.raises(Unsafe, match="can be written by other users"):
+            make_private(above / "run")
+        with pytest.raises(Unsafe, match="can be written by other users"):
+            open_private(above / "file", os.O_CREAT | os.O_WRONLY)
+
+
+@contextmanager
+def groups(table: str) -> Iterator[None]:
+    """Have this system know these groups, in a mount namespace of this process."""
+    before = os.open("/proc/self/ns/mnt", os.O_RDONLY)
+    system = ctypes.CDLL(None, use_errno=True)
+    if system.unshare(CLONE_NEWNS) or system.mount(b"none", b"/", None, MS_PRIVATE_ALL, None):
+        pytest.skip("no mount namespaces here")
+    with tempfile.NamedTemporaryFile("w", suffix="group") as file:
+        file.write(table)
+        file.flush()
+        try:
+            assert not system.mount(file.name.encode(), b"/etc/group", None, MS_BIND, None)
+            yield
+        finally:
+            assert not system.setns(before, CLONE_NEWNS), os.strerror(ctypes.get_errno())
+            os.close(before)
+
+
 def test_a_loose_directory_of_ones_own_names_chmod(place: Path) -> None:
     """Mode 0755: others could look up what is served, and by which sockets."""
     loose = place / "it's loose"
@@ -211,16 +245,14 @@ def in_a_user_namespace(work: Callable[[], object]) -> str:
     return f"done, and the root is {Path('/').stat().st_uid}'s"
 
 
-@two_users
-def test_in_a_user_namespace_the_owner_of_the_root_counts_as_root(place: Path) -> None:
-    """There the real root is called nobody: rootless containers, sandboxes."""
-    own = given(place / "own", 0o700)
+def told_from_a_user_namespace(work: Callable[[], object]) -> str:
+    """Do something there in a process of its own; return how it went."""
     answer, tell = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(answer)
         try:
-            os.write(tell, in_a_user_namespace(lambda: make_private(own / "run")).encode())
+            os.write(tell, in_a_user_namespace(work).encode())
         except BaseException as error:  # noqa: BLE001 (told to the test)
             os.write(tell, repr(error).encode())
         os._exit(0)
@@ -230,7 +262,39 @@ def test_in_a_user_namespace_the_owner_of_the_root_counts_as_root(place: Path) -
     os.close(answer)
     if said == "not permitted":
         pytest.skip("no user namespaces here")
+    return said
+
+
+@pytest.fixture
+def below_tmp() -> Iterator[Path]:
+    """A directory right below /tmp, which only root could have put under another user's."""
+    with tempfile.TemporaryDirectory(prefix="tsnb-test-", dir="/tmp") as name:
+        yield reachable(Path(name))
+
+
+@two_users
+def test_in_a_user_namespace_the_owner_of_the_root_counts_as_root(below_tmp: Path) -> None:
+    """There the real root is called nobody: rootless containers, sandboxes."""
+    own = given(below_tmp, 0o700)
+    said = told_from_a_user_namespace(lambda: make_private(own / "run"))
     assert said == "done, and the root is 65534's"
+
+
+@two_users
+@pytest.mark.parametrize("what", ["directory", "link"])
+def test_in_a_user_namespace_another_user_does_not_count_as_root(below_tmp: Path, what: str) -> None:
+    """Another user is called nobody there, too; whoever owns a directory above ours can exchange it."""
+    given(below_tmp / "real", 0o700)
+    theirs = below_tmp / "real"
+    if what == "link":
+        theirs = below_tmp / "link"
+        theirs.symlink_to("real")
+        os.lchown(theirs, OTHER - 1, OTHER - 1)
+    os.chown(below_tmp, OTHER if what == "link" else OTHER - 1, OTHER)
+    said = told_from_a_user_namespace(lambda: make_private(theirs / "run"))
+    assert said.startswith("Unsafe") and "nobody" in said and ("is a link of" in said) == (what == "link"), (
+        said
+    )
 
 
 # -- files --------------------------------------------------------------------------------------------------------

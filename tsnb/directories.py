@@ -9,10 +9,12 @@ used only if no other user can have put anything there, now or later. The rule i
 | each directory above it | root's or this user's; others cannot write to it, unless it is sticky (/tmp) |
 | a link among those above | root's or this user's |
 
-A group counts as others unless this user is its only member. The owner of `/` counts as root: in a user namespace the
-real root has another number. Each step is taken from the descriptor of the one before (`openat`, no link followed),
-and the descriptor is checked. Once the rule holds, only root and this user can replace any part of the path, so that
-the path may be used by name from then on.
+A group counts as others unless it is called as this user is (or root) and has no other member: a directory service need
+not tell who has a group as their main one. The owner of `/` counts as root. In a user namespace (a sandbox, a rootless
+container) all users without a number there share one, the real root among them. This owner counts as root at the places
+that are root's on every system (`_ROOTS`), and as another user below them. Each step is taken from the descriptor of
+the one before (`openat`, no link followed), and the descriptor is checked. Once the rule holds, only root and this user
+can replace any part of the path, so that the path may be used by name from then on.
 
 Files in them: `tsnb.files`.
 """
@@ -32,6 +34,14 @@ __all__ = ["LOOK", "Unsafe", "alone_in", "check_own", "check_parents", "make_pri
 
 LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Opens a directory to look at it: O_PATH needs no permission to read it, which /home may not give."""
+_EVERYBODY = ["0", "0", "4294967295"]
+"""The map of a namespace in which all users have their own numbers."""
+_ROOTS = frozenset(
+    ("/", "/dev", "/home", "/media", "/mnt", "/opt", "/run", "/srv", "/tmp", "/usr", "/var")  # noqa: S108
+) | {
+    *("/dev/shm", "/run/user", "/usr/local", "/var/home", "/var/lib", "/var/run", "/var/tmp"),  # noqa: S108
+}
+"""Directories, or links, that are root's on every system that has them."""
 MOST_LINKS = 40
 """Links that are followed, as many as the kernel follows: more are a circle."""
 
@@ -145,6 +155,32 @@ def _walk(path: Path, below: Path | None, *, make: bool, last: bool = True) -> t
     return descent.here, descent.status
 
 
+class _Trusted:
+    """Who may own what is above a directory of ours: root, this user, and the owner of `/`."""
+
+    def __init__(self) -> None:
+        self._users = {0, os.geteuid(), Path("/").stat().st_uid}
+        self._shared = _shared_number()
+        self._users.discard(self._shared)
+
+    def owns(self, at: str, status: os.stat_result) -> bool:
+        """Tell whether root or this user owns what has been found there."""
+        return status.st_uid in self._users or (status.st_uid == self._shared and at in _ROOTS)
+
+
+def _shared_number() -> int:
+    """Return the number that all users have who have none in this user namespace; -1: each user has their own."""
+    try:
+        mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+        return (
+            -1
+            if mapped == _EVERYBODY
+            else int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+        )
+    except (OSError, ValueError):  # no Linux
+        return -1
+
+
 class _Descent:
     """The way down to a directory, one descriptor after the other.
 
@@ -162,7 +198,7 @@ class _Descent:
         self.status = os.fstat(self.here)
         self._start = below
         self._links = 0
-        self._trusted = {0, os.geteuid(), Path("/").stat().st_uid}
+        self._trusted = _Trusted()
 
     def check(self) -> None:
         """Check the directory reached, as one above others."""
@@ -184,7 +220,7 @@ class _Descent:
         place = _join(self.at, name)
         if not self.todo or self._start is not None:
             raise Unsafe(place, "is a link", f"rm {shlex.quote(place)}")
-        if status.st_uid not in self._trusted:
+        if not self._trusted.owns(place, status):
             raise Unsafe(place, f"is a link of {user_word(status.st_uid)}")
         self._links += 1
         if self._links > MOST_LINKS:
@@ -217,8 +253,8 @@ def _look(name: str, here: int, *, make: bool) -> os.stat_result:
     return os.stat(name, dir_fd=here, follow_symlinks=False)
 
 
-def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: set[int]) -> None:
-    if status.st_uid not in trusted:
+def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: _Trusted) -> None:
+    if not trusted.owns(at, status):
         raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could replace what is in it")
     if not status.st_mode & 0o022 or status.st_mode & stat.S_ISVTX:
         return
@@ -265,17 +301,15 @@ def check_own(path: Path, descriptor: int, status: os.stat_result, *, tighten: b
 
 def alone_in(status: os.stat_result, descriptor: int) -> bool:
     """Tell whether a directory's group is this user's own: many systems give each user one, and let it write."""
-    user = _name(os.geteuid())
     if status.st_uid not in {0, os.geteuid()} or _has_list(descriptor):
         return False
-    if status.st_gid == 0:
-        return True
-    try:
-        members = set(grp.getgrgid(status.st_gid).gr_mem)
-    except KeyError:  # a number without a name
-        members = set()
-    members |= {entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == status.st_gid}
-    return members <= {user, "root"}
+    alone, called, members = {_name(os.geteuid()), "root"}, "", set()
+    with contextlib.suppress(KeyError):  # a number without a name, as containers have them
+        group = grp.getgrgid(status.st_gid)
+        called, members = group.gr_name, set(group.gr_mem)
+    if called not in alone and status.st_gid not in {0, os.geteuid()}:
+        return False
+    return members | {entry.pw_name for entry in pwd.getpwall() if entry.pw_gid == status.st_gid} <= alone
 
 
 def _has_list(descriptor: int) -> bool:

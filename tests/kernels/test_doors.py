@@ -93,6 +93,36 @@ def test_kernels_and_their_workers_import_nothing_from_the_working_directory(
     assert said.splitlines()[-2:] == ["forked [2, 2] []", "spawned [2, 2] []"]
 
 
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader
+import tsnb
+
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver"):
+        loader = DataLoader([torch.zeros(1)] * 4, num_workers=1, multiprocessing_context=method)
+        with tsnb.serve(loader, name=method), tsnb.attach(producer=method) as batches:
+            print(method, len(list(batches)), flush=True)
+"""
+
+
+@pytest.mark.slow
+@two_users
+def test_a_scripts_own_loader_workers_import_nothing_from_the_working_directory(
+    shared_directory: Path, tmp_path: Path
+) -> None:
+    """The script lies elsewhere and has never had that directory on its path; its workers have `-c` in theirs."""
+    (tmp_path / "script.py").write_text(SCRIPT)
+    called = [sys.executable, tmp_path / "script.py"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TSNB_RUNTIME_DIR": str(tmp_path / "run")}
+    done = subprocess.run(
+        called, cwd=shared_directory, env=environment, capture_output=True, text=True, check=False
+    )
+    assert not planted_code_that_ran(shared_directory)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "spawn 4" in done.stdout and "forkserver 4" in done.stdout
+
+
 LOADER = """
 import torch
 from torch.utils.data import DataLoader

@@ -8,7 +8,8 @@ begin with `CLOSED` and get their path from the process that started them. (`-P`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from multiprocessing import util
 from typing import Any
 
@@ -16,8 +17,6 @@ __all__ = ["CLOSED", "close_workers", "closed"]
 
 CLOSED = "import sys; sys.path[:] = filter(None, sys.path); "
 """Takes the working directory off the path. `sys` is there before there is a path."""
-
-_spawn = util.spawnv_passfds
 
 
 def closed(words: Sequence[Any]) -> list[Any]:
@@ -35,4 +34,10 @@ def close_workers() -> None:
 
     They get this process's own path (the working directory too, if it is on it) before they import the user's code.
     """
-    util.spawnv_passfds = lambda path, args, passfds: _spawn(path, closed(args), passfds)
+    start = util.spawnv_passfds
+    if getattr(start, "func", None) is not _start_closed:
+        util.spawnv_passfds = partial(_start_closed, start)
+
+
+def _start_closed(start: Callable[..., int], path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
+    return start(path, closed(args), passfds)

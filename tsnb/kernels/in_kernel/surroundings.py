@@ -73,7 +73,7 @@ def keep_tracker_apart() -> None:
 def _spawn_apart(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
     """Start a process as multiprocessing does, the tracker in a group of its own, none in the working directory."""
     *words, code = args
-    if isinstance(code, str) and code.startswith("from multiprocessing.resource_tracker"):
+    if isinstance(code, str) and "from multiprocessing.resource_tracker" in code:
         code = f"import os; os.setpgid(0, 0); {code}"
     return _spawn(path, closed([*words, code]), passfds)
 

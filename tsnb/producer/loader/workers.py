@@ -18,6 +18,7 @@ from torch._utils import ExceptionWrapper
 from torch.utils.data import DataLoader, get_worker_info
 from torch.utils.data._utils import signal_handling
 
+from tsnb.native.start_line import close_workers
 from tsnb.native.ties import tie_to_parent
 from tsnb.producer.loader.tickets import TicketDataset
 from tsnb.samples.learning import KeptDataset
@@ -156,6 +157,7 @@ def _leave_stdin() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_stdin)
+close_workers()  # in the user's own script too: a `multiprocessing.py` in /tmp would run in its spawned workers
 
 
 def mind_own_workers(batches: Any) -> None:
