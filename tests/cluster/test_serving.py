@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import ray
 import torch
 
 import tsnb
-from tests.second_user import OTHER, two_users
+from tests.second_user import OTHER, acting, reachable, two_users
 from tsnb.cluster import membership
 from tsnb.cluster.lookup import namespace
 from tsnb.cluster.membership import local_address
@@ -128,6 +129,47 @@ def test_a_cluster_that_another_user_announces_is_not_joined(
     (tmp_path / "elsewhere").write_text("127.0.0.1:1")
     with pytest.raises(ConnectionError):
         local_address([])
+
+
+IMITATES = """
+import os, sys
+program, become, address = sys.argv[1:]
+stay = f"import os, time; {become}; print('begun', flush=True); time.sleep(600)"
+os.execv(program, ["/x/raylet", "-I", "-S", "-c", stay, f"--gcs-address={address}"])
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Iterator[Path]:
+    """Return a set-uid program of root's that runs what it is told to."""
+    program = reachable(tmp_path) / "python"
+    shutil.copy(os.path.realpath(sys.executable), program)
+    program.chmod(0o4755)
+    yield program
+    program.unlink()
+
+
+@two_users
+@pytest.mark.parametrize("become", ["pass", "os.setresuid(0, 0, 0)"])
+def test_a_set_uid_program_that_another_user_calls_raylet_is_not_joined(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, become: str
+) -> None:
+    """Its effective user is root, and in sudo at its prompt all are; it names the address of another machine."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    for address in ("192.0.2.1:6379", "127.0.0.1:1"):
+        with acting(IMITATES, program, become, address):
+            running = psutil.process_iter(["cmdline"])
+            seen = [each for each in running if address in " ".join((each.info["cmdline"] or [])[-1:])]
+            assert len(seen) == 1 and seen[0].uids().effective == 0
+            with pytest.raises(TsnbError, match=r"Nothing was joined\. .*RAY_ADDRESS=HOST:PORT"):
+                local_address(seen)
+            (tmp_path / "ray").mkdir(exist_ok=True)
+            (tmp_path / "ray" / "ray_current_cluster").write_text(f"{address}\n")
+            assert local_address(seen) == address, "root's file says so, too"
+            (tmp_path / "ray" / "second").hardlink_to(tmp_path / "ray" / "ray_current_cluster")
+            with pytest.raises(TsnbError, match="Nothing was joined"):
+                local_address(seen)
+            shutil.rmtree(tmp_path / "ray")
 
 
 @two_users

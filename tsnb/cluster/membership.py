@@ -3,7 +3,9 @@
 Ray's own `address="auto"` takes what any user of the machine has announced: by the command line of a process called
 raylet, or in `ray_current_cluster` in the temporary directory. A process that joins runs what that cluster asks for,
 and hands it code. So this machine's cluster is looked for here, and Ray is given its address: the process, the file (on
-its descriptor) and what listens at the address have to be this user's or root's.
+its descriptor) and what listens at the address have to be this user's or root's. A process of root's proves nothing by
+itself: anybody can start a set-uid program under the name raylet. So its word counts only where root or this user
+listens at that address on this machine; the head of another machine is taken from the file.
 """
 
 from __future__ import annotations
@@ -44,46 +46,59 @@ def local_address(among: Iterable[psutil.Process] | None = None) -> str:
     running, latest = _announced_by_processes(among), list(_announced_in_file())
     there = {address for address, _ in running}
     # of several that run, the one that was started last; a file that is left over comes last
-    announced = [*(each for each in latest if each[0] in there), *running, *latest]
-    judged = [(address, {owner, *_listeners(address)}) for address, owner in announced]
-    for address, owners in judged:
-        if owners <= trusted:
+    announced = [
+        *((*each, True) for each in latest if each[0] in there),
+        *((address, owners, owners == {os.geteuid()} != {0}) for address, owners in running),
+        *((*each, True) for each in latest),
+    ]
+    refusals = []
+    for address, owners, sure in announced:
+        listening = _listeners(address)
+        others = (owners | listening) - trusted
+        if not others and (sure or listening):
             return address
-    if not judged:
+        refusals.append((address, others))
+    if not refusals:
         raise ConnectionError("no Ray cluster is announced on this machine")
-    address, owners = judged[0]
-    whose = ", ".join(user_word(owner) for owner in sorted(owners - trusted))
+    address, others = refusals[0]
+    whose = ", ".join(map(user_word, sorted(others)))
+    belongs = f"belongs to {whose}: joining it would give that user your code and data"
+    unproven = "is announced only by a process of root's, which any user can imitate with a set-uid program"
     raise TsnbError(
-        f"the Ray cluster at {address} that is announced on this machine belongs to {whose}: joining it would give "
-        "that user your code and data, so nothing was joined. If you trust them, name it: "
+        f"the Ray cluster at {address} that is announced on this machine {belongs if whose else unproven}. "
+        "Nothing was joined. If you trust it, name it: "
         'engine="ray://HOST:PORT", or RAY_ADDRESS=HOST:PORT in the environment; to start your own: `ray start --head`.'
     )
 
 
-def _announced_in_file() -> Iterable[tuple[str, int]]:
-    """Return what Ray's file says, with the file's owner."""
+def _announced_in_file() -> Iterable[tuple[str, set[int]]]:
+    """Return what Ray's file says, with the file's owner; one with a second name may have been written elsewhere."""
     above = os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 (as Ray looks for it)
     with contextlib.suppress(OSError):
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with os.fdopen(os.open(Path(above, "ray", "ray_current_cluster"), flags), "rb") as file:
             status = os.fstat(file.fileno())
             address = file.read(200).decode(errors="replace").strip()
-            if stat.S_ISREG(status.st_mode) and _is_address(address):
-                return [(address, status.st_uid)]
+            if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and _is_address(address):
+                return [(address, {status.st_uid})]
     return []
 
 
-def _announced_by_processes(among: Iterable[psutil.Process] | None) -> list[tuple[str, int]]:
-    """Return what the command lines of Ray's processes say, with their owners; in a lasting order."""
-    found: set[tuple[str, int]] = set()
+def _announced_by_processes(among: Iterable[psutil.Process] | None) -> list[tuple[str, set[int]]]:
+    """Return what the command lines of Ray's processes say, with all their owners; in a lasting order."""
+    found: set[tuple[str, frozenset[int]]] = set()
     for process in psutil.process_iter() if among is None else among:
         with contextlib.suppress(psutil.Error):
             words = process.cmdline()
-            if words and "raylet" in Path(words[0]).name:
-                owner = process.uids().effective
+            if words and Path(words[0]).name == "raylet":
+                owners = frozenset(process.uids())  # of a set-uid program the real one is who started it
                 said = (word.removeprefix(FLAG) for word in " ".join(words).split() if word.startswith(FLAG))
-                found |= {(address, owner) for address in said if _is_address(address)}
-    return sorted(found, key=lambda each: (each[1] != os.geteuid(), each))
+                found |= {(address, owners) for address in said if _is_address(address)}
+    mine = {os.geteuid()}
+    return [
+        (at, {*who})
+        for at, who in sorted(found, key=lambda each: (each[1] != mine, each[0], sorted(each[1])))
+    ]
 
 
 def _is_address(text: str) -> bool:
