@@ -2,12 +2,14 @@
 
 A file is opened relative to the descriptor of its directory, without following a link, and is checked on its own
 descriptor before a byte is written or cut off. New ones have the mode 0600, whatever the umask. Files and folders are
-copied so that no reader ever finds half of one (`copy_whole`).
+copied so that no reader ever finds half of one (`copy_whole`). Whatever another user may have made, or somebody sent,
+is opened by `open_foreign`: a pipe or an endless file in its place is an error.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import shlex
@@ -17,15 +19,19 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from tsnb.directories import LOOK, Unsafe, alone_in, make_private, user_word
 
 __all__ = [
+    "FEW_BYTES",
     "check_file",
     "copy_whole",
     "make_file",
+    "open_foreign",
     "open_private",
     "place_in",
+    "read_foreign",
     "read_private",
     "replace_file",
     "write_private",
@@ -33,6 +39,9 @@ __all__ = [
 
 _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 """Follow no link, and do not wait for the other end of a pipe that another user put there."""
+
+FEW_BYTES = 1 << 20
+"""Bytes that a small file may have."""
 
 
 def open_private(path: Path | str, flags: int) -> int:
@@ -130,6 +139,45 @@ def read_private(path: Path) -> bytes:
     """
     with os.fdopen(open_private(path, os.O_RDONLY), "rb") as file:
         return file.read()
+
+
+def open_foreign(path: Path | str, *, follow: bool = True) -> BinaryIO:
+    """Open a file that another user may have made, or that somebody sent, to read it.
+
+    Args:
+        path: The file.
+        follow: Whether the file may be a link.
+
+    Raises:
+        OSError: It cannot be opened, or is a pipe, a device or a folder: some of those never end.
+    """
+    flags = _NO_LINK & ~os.O_NOFOLLOW if follow else _NO_LINK
+    file = os.fdopen(os.open(path, os.O_RDONLY | flags), "rb")
+    try:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def read_foreign(path: Path | str, most: int = FEW_BYTES, *, follow: bool = True) -> bytes:
+    """Return what is in a small file that another user may have made, or that somebody sent.
+
+    Args:
+        path: The file.
+        most: Bytes that it may have.
+        follow: As in `open_foreign`.
+
+    Raises:
+        OSError: As `open_foreign`, or it is larger.
+    """
+    with open_foreign(path, follow=follow) as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
+    return content
 
 
 def write_private(path: Path, content: str | bytes) -> None:

@@ -4,34 +4,34 @@
 |---|---|
 | `1a2b3c4d5e` | this commit, and no file that git knows differs from it |
 | `1a2b3c4d5e-dirty` | some do (files that git does not know do not count) |
-| `1a2b3c4d5e?` | unknown: git is not installed, or the notebook ended before it had looked |
+| `1a2b3c4d5e?` | unknown: git's files do not tell, or the notebook ended before they had been read |
 | nothing | no repository |
 
-A trial's start reads the commit from two small files. Only git itself can tell whether something differs: it is asked
-afterwards, on a thread of its own, once for all trials that wait for the answer. It writes nothing meanwhile (no
-refreshed index, no lock) and asks no file system monitor.
+None of git's programs runs: the configuration of a repository names programs that git would run. A trial's start reads
+the commit from two small files. Whether something differs is read afterwards (`work_tree`), on a thread of its own,
+once for all trials that wait for the answer. Nothing is written.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import re
-import shutil
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
+
+from tsnb.files import FEW_BYTES, read_foreign
+from tsnb.records.work_tree import differs
 
 __all__ = ["commit_here", "look"]
 
 DIGITS = 10
 """Digits of a commit's name that are kept."""
 
-LOOK_S = 60.0
-"""How long git may take: it looks at every file that it knows."""
-
-_ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_NAMESPACE")
-"""Variables that would have git look at another repository than that of the directory."""
+MOST_REFS = 1 << 26
+"""Bytes of a list of all branches and tags."""
 
 _waiting: dict[Path, list[Callable[[str], None]]] = {}
 _lock = threading.Lock()
@@ -50,17 +50,17 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 def commit_here() -> str:
     """Return the commit of the current directory's repository, with "?" behind it; nothing outside a repository."""
     here = _here()
-    place = None if here is None else _repository(here)
-    if place is None:
+    found = None if here is None else _repository(here)
+    if found is None:
         return ""
-    commit = _head(place)
+    commit = _head(found[1])
     return f"{commit[:DIGITS]}?" if commit else "?"
 
 
 def look(tell: Callable[[str], None]) -> None:
     """Have `tell` called with the commit of the current directory, once it is known whether files differ from it.
 
-    That is on another thread, and never where git cannot look.
+    That is on another thread, and never where that cannot be told.
     """
     global _looks
     here = _here()
@@ -70,7 +70,7 @@ def look(tell: Callable[[str], None]) -> None:
         _waiting.setdefault(here, []).append(tell)
         if not _looks:
             _looks = True
-            threading.Thread(target=_look_at_all, name="tsnb-git", daemon=True).start()
+            threading.Thread(target=_look_at_all, name="tsnb-commit", daemon=True).start()
 
 
 def _look_at_all() -> None:
@@ -87,32 +87,17 @@ def _look_at_all() -> None:
 
 
 def _status(directory: Path) -> str | None:
-    """Return a directory's commit, marked if files differ from it; "" before the first, None if git cannot tell."""
-    git = shutil.which("git")
-    if git is None or not Path(git).is_absolute():  # never one that lies in the directory itself
+    """Return a directory's commit, marked if files differ from it; "" before the first, None where that is unknown."""
+    found = _repository(directory)
+    if found is None:
         return None
-    environment = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
-    command = [
-        git, "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "--untracked-files=no",
-        "--ignore-submodules=dirty",
-    ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            command,
-            cwd=directory,
-            env={**environment, "GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=LOOK_S,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
+    tree, place = found
+    commit = _head(place)
+    if not commit:
+        return "" if _before_the_first(place) else None
+    changed = differs(tree, place, _common(place), commit)
+    if changed is None:
         return None
-    lines = done.stdout.decode(errors="replace").splitlines()
-    commit = next((line.split()[-1] for line in lines if line.startswith("# branch.oid ")), "")
-    if not _is_commit(commit):
-        return ""
-    changed = any(not line.startswith("#") for line in lines)
     return f"{commit[:DIGITS]}-dirty" if changed else commit[:DIGITS]
 
 
@@ -123,15 +108,28 @@ def _here() -> Path | None:
         return None
 
 
-def _repository(here: Path) -> Path | None:
-    """Return where git keeps what belongs to the working tree that a directory lies in."""
+def _repository(here: Path) -> tuple[Path, Path] | None:
+    """Return the work tree that a directory lies in, and where git keeps what belongs to it.
+
+    Whoever may write to one of the directories above could put a `.git` there: one counts if it belongs to this user,
+    to root or to the owner of its directory.
+    """
     for parent in (here, *here.parents):
         place = parent / ".git"
+        try:
+            if place.lstat().st_uid not in {os.geteuid(), 0, parent.stat().st_uid}:
+                continue
+        except OSError:
+            continue
         if place.is_dir():
-            return place
-        if text := _read(place):  # a worktree or a submodule: the file says where
-            return (parent / text.removeprefix("gitdir:").strip()) if text.startswith("gitdir:") else None
+            return parent, place
+        text = _read(place)  # a worktree or a submodule: the file says where
+        return (parent, parent / text.removeprefix("gitdir:").strip()) if text.startswith("gitdir:") else None
     return None
+
+
+def _common(place: Path) -> Path:
+    return place / (_read(place / "commondir") or ".")
 
 
 def _head(place: Path) -> str:
@@ -142,19 +140,29 @@ def _head(place: Path) -> str:
     ref = head.removeprefix("ref:").strip()
     if ".." in ref:
         return ""
-    common = place / (_read(place / "commondir") or ".")
-    loose = _read(place / ref) or _read(common / ref)
-    packed = (line.split(" ") for line in _read(common / "packed-refs").splitlines())
-    found = loose or next((words[0] for words in packed if words[1:] == [ref]), "")
+    found = _read(place / ref) or _read(_common(place) / ref) or _packed(_common(place), ref)
     return found if _is_commit(found) else ""
 
 
+def _packed(common: Path, ref: str) -> str:
+    lines = _read(common / "packed-refs", MOST_REFS).splitlines()
+    return next((words[0] for words in (line.split(" ") for line in lines) if words[1:] == [ref]), "")
+
+
+def _before_the_first(place: Path) -> bool:
+    """Tell whether there is no commit yet."""
+    objects = _common(place) / "objects"
+    with contextlib.suppress(OSError), os.scandir(objects) as found:
+        return {each.name for each in itertools.islice(found, 3)} <= {"info", "pack"}
+    return False
+
+
 def _is_commit(text: str) -> bool:
-    return re.fullmatch(r"[0-9a-f]{40,64}", text) is not None
+    return re.fullmatch(r"[0-9a-f]{40}|[0-9a-f]{64}", text) is not None
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, most: int = FEW_BYTES) -> str:
     try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
+        return read_foreign(path, most).decode(errors="replace").strip()
+    except (OSError, ValueError):  # a name with a NUL in it
         return ""

@@ -46,7 +46,7 @@ def results(
     Columns: name, run (1 for the first of that name), state, waits_for (only while one is queued: for what), started
     (local time), duration_s, stream, epochs, samples, samples_per_s (empty without a stream), peak_bytes (the largest
     memory that its process had to itself, on this machine), sweep, seed, notebook (or script), git (the commit
-    that it started from, with "-dirty" where files differed from it, "?" where git could not look), tags, parent (only
+    that it started from, with "-dirty" where files differed from it, "?" where that is unknown), tags, parent (only
     where there are clones: the trial that it was cloned from, and where), then one a parameter and one a logged name
     (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
 
