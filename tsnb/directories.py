@@ -67,7 +67,7 @@ class Unsafe(PermissionError):
         return f"{self.path} {self.what}"
 
 
-def make_private(path: Path, *, below: Path | None = None, tighten: bool = False) -> Path:
+def make_private(path: Path, *, below: Path | None = None, tighten: bool = False, make: bool = True) -> Path:
     """Make a directory of mode 0700, or check that it is one that only this user can reach.
 
     Directories above it that are missing are made with mode 0700 too.
@@ -77,18 +77,19 @@ def make_private(path: Path, *, below: Path | None = None, tighten: bool = False
         below: One of the directories above it: it and what is above it are taken on trust, and below it no link is
             followed.
         tighten: Give an existing one of this user's the mode 0700, where others could enter it.
+        make: Make it where it is missing; else that is an error.
 
     Returns:
         The path, made absolute.
 
     Raises:
         Unsafe: It breaks the rule; says where, and the command that mends it.
-        OSError: It cannot be made.
+        OSError: It cannot be made, or is not there.
     """
     path = Path(os.path.abspath(path))  # noqa: PTH100 (follows no link)
     key = f"{below or ''}:{path}"
     if not _is_known(path, key):
-        descriptor, status = _walk(path, below, make=True)
+        descriptor, status = _walk(path, below, make=make)
         try:
             check_own(path, descriptor, status, tighten=tighten)
         finally:

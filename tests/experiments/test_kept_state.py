@@ -63,7 +63,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> KeptFiles:
-    return KeptFiles(tmp_path / ".tsnb", "cnn-1")
+    return KeptFiles(tmp_path / ".tsnb", "cnn-1", "k")
 
 
 def begin(monkeypatch: pytest.MonkeyPatch, files: KeptFiles, numbers: Numbers, **more: Any) -> StateKeeper:
@@ -265,7 +265,7 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
     if mounted.returncode:
         pytest.skip("no file system can be mounted here")
     try:
-        files = KeptFiles(small / ".tsnb", "cnn-1")
+        files = KeptFiles(small / ".tsnb", "cnn-1", "k")
         (small / ".tsnb").mkdir(mode=0o700)
         keeper = begin(monkeypatch, files, Numbers())
         tsnb.keep(net=torch.nn.Linear(16, 16))
@@ -281,7 +281,7 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
         assert "No space left" in said
         assert "the last one is that of epoch 0" in said
         assert "Free some space there" in said
-        assert [path.name for path in files.place.iterdir()] == [before.path.name]
+        assert sorted(path.name for path in files.place.iterdir()) == [before.path.name, "run.key"]
         files.read(before, states.load)
         (small / "filled").unlink()
         keeper._write(batch=None)
@@ -298,7 +298,7 @@ def test_where_no_state_can_be_written_for_a_clone_the_reason_is_told(
     """A stream without a seed within an epoch, though not between two; a full disk; a wish that was taken back."""
     told: list[SetAside | str] = []
     rows = DataLoader(TensorDataset(torch.rand(ROWS, 2)), 4, shuffle=True)
-    files = KeptFiles(tmp_path / ".tsnb", "cnn-1")
+    files = KeptFiles(tmp_path / ".tsnb", "cnn-1", "k")
     (tmp_path / ".tsnb").mkdir(mode=0o700)
     numbers = Numbers()
     keeper = begin(monkeypatch, files, numbers)
@@ -316,7 +316,7 @@ def test_where_no_state_can_be_written_for_a_clone_the_reason_is_told(
         (_, between) = told
         assert isinstance(between, SetAside)
         assert between.path.parent == files.place
-        clone = KeptFiles(tmp_path / ".tsnb", "two-1")
+        clone = KeptFiles(tmp_path / ".tsnb", "two-1", "k")
         clone.take_in(between.path)
         (kept,) = clone.all
         assert (kept.epoch, kept.batch, kept.number) == (1, None, 1)
@@ -335,6 +335,89 @@ def test_where_no_state_can_be_written_for_a_clone_the_reason_is_told(
 def no_space(_state: Mapping[str, Any], file: BinaryIO) -> None:
     file.write(b"half")
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class Runs:
+    """Runs a program where it is unpickled."""
+
+    def __init__(self, command: str) -> None:
+        self.command = command
+
+    def __reduce__(self) -> Any:
+        return os.system, (self.command,)
+
+
+def plant(folder: Path, ran: Path) -> list[str]:
+    """Put states into a folder that run something when they are loaded, as an archive may have them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "000001-epoch5.pt").mkdir()  # a name that cannot be unlinked
+    for number in (1, 9):
+        torch.save({"tsnb": Runs(f"touch {ran}")}, folder / f"{number:06d}-epoch0.pt")
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("mark", [None, "", "other", "link", "hard"])
+@pytest.mark.parametrize("mode", [0o700, 0o755])
+def test_states_that_this_run_has_not_written_are_neither_loaded_nor_cleared(
+    monkeypatch: pytest.MonkeyPatch,
+    files: KeptFiles,
+    tmp_path: Path,
+    mark: str | None,
+    mode: int,
+    caplog: Any,
+) -> None:
+    """A `.tsnb/kept` came out of an archive: neither by a process that goes on, nor by one that begins anew."""
+    for parent in (files.place.parent.parent, files.place.parent):
+        parent.mkdir(mode=0o700)
+    there = plant(files.place, tmp_path / "ran")
+    (tmp_path / "key").write_text("k")
+    if mark == "link":
+        (files.place / "run.key").symlink_to(tmp_path / "key")
+    elif mark == "hard":
+        (files.place / "run.key").hardlink_to(tmp_path / "key")
+    elif mark is not None:
+        (files.place / "run.key").write_text(mark)
+    there = sorted(path.name for path in files.place.iterdir())
+    files.place.chmod(mode)
+    assert files.newest is None and not files.starts
+    begin(monkeypatch, files, Numbers(), resume=True)
+    assert tsnb.keep(net=torch.nn.Linear(1, 1)) is None
+    begin(monkeypatch, files, Numbers())
+    net = torch.nn.Linear(1, 1)
+    tsnb.keep(net=net, every_s=0)
+    assert sorted(path.name for path in files.place.iterdir()) == there, "nothing was cleared"
+    for _ in tsnb.epochs(2):
+        pass
+    assert files.newest is not None and files.newest.epoch == 2
+    (aside,) = files.place.parent.glob("cnn-1.found-*")
+    assert sorted(path.name for path in aside.iterdir()) == there
+    assert str(aside) in caplog.text
+    begin(monkeypatch, files, Numbers(), resume=True)
+    assert tsnb.keep(net=net) is not None, "its own it goes on from"
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("which", ["cnn-1", "kept", ".tsnb"])
+def test_kept_states_are_not_looked_for_or_cleared_through_a_link(
+    monkeypatch: pytest.MonkeyPatch, files: KeptFiles, tmp_path: Path, which: str, caplog: Any
+) -> None:
+    """What the link leads to loses no file and gets none."""
+    victim = tmp_path / "victim"
+    within = {"cnn-1": ".", "kept": "cnn-1", ".tsnb": "kept/cnn-1"}[which]
+    there = plant(victim / within, tmp_path / "ran")
+    (victim / within / "run.key").write_text("k")
+    there = sorted([*there, "run.key"])
+    link = next(path for path in (files.place, *files.place.parents) if path.name == which)
+    link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    link.symlink_to(victim)
+    begin(monkeypatch, files, Numbers(), resume=True)
+    tsnb.keep(net=torch.nn.Linear(1, 1))
+    begin(monkeypatch, files, Numbers())
+    tsnb.keep(net=torch.nn.Linear(1, 1), every_s=0)
+    for _ in tsnb.epochs(2):
+        pass
+    assert sorted(path.name for path in (victim / within).iterdir()) == there
+    assert str(link) in caplog.text and not (tmp_path / "ran").exists()
 
 
 def test_a_forked_process_leaves_the_states_to_the_trial(

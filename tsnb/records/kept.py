@@ -1,6 +1,7 @@
 """The states of its training that a trial has kept (`tsnb.keep`): files that it goes on from, in `.tsnb/kept`.
 
 ```
+kept/cnn-1/run.key                                   the key of the run whose folder it is
 kept/cnn-1/000007-epoch2-samples9600.pt              as epoch 2 began, 9,600 samples taken in all
 kept/cnn-1/000008-epoch2-batch120-samples13440.pt    in the middle of it, 120 loader batches taken
 kept/cnn-1/.clone1-epoch2-batch120.pt.4711           written for a clone, whose folder it is moved to
@@ -10,20 +11,27 @@ The number counts what was written; the file with the highest one is where the t
 `epoch` where the code counts its epochs itself (no `tsnb.epochs`). A file is written beside its place and then put
 there, so that a kill at any moment leaves the one before. Of states from the middle of an epoch only the newest stays,
 of states from an epoch's start the last few (`history`).
+
+A state is unpickled, so it has to be the run's own. The folder has the run's key, which is random and new for each run.
+A link, or a folder without that key (it came out of an archive, or is left from records that were deleted), is never
+read or cleared: it is moved aside as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
-from tsnb.files import open_private
+from tsnb.files import FEW_BYTES, open_private
 from tsnb.records.project import own_place
 
 __all__ = ["EPOCHS", "FOLDER", "KeptFile", "KeptFiles"]
@@ -33,6 +41,11 @@ EPOCHS = 3
 
 FOLDER = "kept"
 """Where the states lie in the records directory: a folder for each run in it."""
+
+_MARK = "run.key"
+"""The file in the folder that has the run's key."""
+
+_log = logging.getLogger("tsnb")
 
 _NAME = re.compile(r"(\d{6,})-(epoch|pass)(\d+)(?:-batch(\d+))?(?:-samples(\d+))?\.pt")
 _ASIDE = re.compile(r"\.clone\d+-((?:epoch|pass)\d+(?:-batch\d+)?\.pt)\.\d+")
@@ -96,12 +109,14 @@ class KeptFiles:
     Args:
         directory: The project's directory.
         label: What the run's files are called: NAME-NUMBER.
+        key: The run's key.
     """
 
-    def __init__(self, directory: Path, label: str) -> None:
+    def __init__(self, directory: Path, label: str, key: str) -> None:
         self.place = directory / FOLDER / label
         self._directory = directory
         self._label = label
+        self._key = key
         self.history = EPOCHS
         self._set_aside = 0
 
@@ -110,6 +125,7 @@ class KeptFiles:
         """Those that are there, the newest last; none where the folder cannot be read."""
         found = []
         with contextlib.suppress(OSError):
+            self._check()
             for path in self.place.iterdir():
                 if (named := _NAME.fullmatch(path.name)) is not None:
                     number, kind, epoch, batch, samples = named.groups()
@@ -127,6 +143,48 @@ class KeptFiles:
     def newest(self) -> KeptFile | None:
         """Where the trial is; None: it has kept nothing."""
         return next(reversed(self.all), None)
+
+    def _check(self) -> None:
+        """Check that the folder is this run's. What is in it may be used by name from then on (`tsnb.directories`).
+
+        Raises:
+            FileNotFoundError: There is none.
+            Unsafe: It is a link, another user's, or another run's.
+            OSError: It cannot be looked at.
+        """
+        own_place(self._directory, FOLDER, self._label, make=False)
+        with (
+            contextlib.suppress(FileNotFoundError),
+            os.fdopen(open_private(self.place / _MARK, os.O_RDONLY), "rb") as file,
+        ):
+            if file.read(FEW_BYTES) == self._key.encode():
+                return
+        raise Unsafe(str(self.place), "was not made by this run")
+
+    def _own_place(self) -> Path:
+        """Return the folder, made if there is none of this run's: whatever stands in its place is moved aside.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        own_place(self._directory, FOLDER)
+        try:
+            self._check()
+        except FileNotFoundError:
+            pass
+        except Unsafe as error:
+            aside = self.place.with_name(f"{self._label}.found-{uuid.uuid4().hex[:8]}")
+            self.place.rename(aside)
+            _log.warning(
+                "%s. tsnb neither reads nor clears it, and has moved it to %s. Delete that if you do not need it.",
+                error,
+                aside,
+            )
+        else:
+            return self.place
+        self.place.mkdir(mode=0o700)
+        _write(self.place / _MARK, lambda file: file.write(self._key.encode()), end=False)
+        return self.place
 
     def write(
         self,
@@ -154,7 +212,7 @@ class KeptFiles:
             Unsafe: Another user could change what lies there.
             Exception: Whatever `save` raises; as above.
         """
-        place = own_place(self._directory, FOLDER, self._label)
+        place = self._own_place()
         last = self.newest
         number = 1 if last is None else last.number + 1
         taken = "" if samples is None else f"-samples{samples}"
@@ -181,7 +239,7 @@ class KeptFiles:
         Raises:
             Exception: As `write` raises.
         """
-        place = own_place(self._directory, FOLDER, self._label)
+        place = self._own_place()
         self._set_aside += 1
         path = place / f".clone{self._set_aside}-{_stem(epoch, batch, counted)}.pt.{os.getpid()}"
         with _whole_or_nothing(path):
@@ -199,7 +257,7 @@ class KeptFiles:
             OSError: It is not there any more, or the disk is full; nothing is left here then.
             Unsafe: Another user could change what lies there.
         """
-        place = own_place(self._directory, FOLDER, self._label)
+        place = self._own_place()
         self.clear()
         aside = _ASIDE.fullmatch(path.name)
         stem = path.name.partition("-")[2] if aside is None else aside[1]
@@ -226,10 +284,13 @@ class KeptFiles:
                 path.unlink()
 
     def clear(self) -> None:
-        """Remove all of them: the run begins from the top."""
+        """Remove all of them: the run begins from the top. What is not this run's stays."""
         with contextlib.suppress(OSError):
+            self._check()
             for path in self.place.iterdir():
-                path.unlink()
+                if path.name != _MARK:
+                    with contextlib.suppress(OSError):
+                        path.unlink()
 
     def read(self, kept: KeptFile, load: Load) -> dict[str, Any]:
         """Return a state.

@@ -89,20 +89,21 @@ def looked_at() -> tuple[Path, Unsafe | None]:
     return place, None
 
 
-def own_place(directory: Path, *below: str) -> Path:
+def own_place(directory: Path, *below: str, make: bool = True) -> Path:
     """Make a folder in a records directory, of mode 0700; no link is followed.
 
     Args:
         directory: The records directory.
         below: The folder's name, and names of folders in it.
+        make: Make it where it is missing.
 
     Returns:
         Its path.
 
     Raises:
-        OSError: It cannot be made, or a link or another user's directory is in its place.
+        OSError: It cannot be made, is not there, or a link or another user's directory is in its place.
     """
-    return make_private(directory.joinpath(*below), below=directory.parent, tighten=True)
+    return make_private(directory.joinpath(*below), below=directory.parent, tighten=True, make=make)
 
 
 def project_name(directory: Path) -> str:

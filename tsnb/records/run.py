@@ -185,7 +185,7 @@ class Run:
     @property
     def kept(self) -> KeptFiles:
         """The states of its training that it has kept."""
-        return KeptFiles(self.directory, self.label)
+        return KeptFiles(self.directory, self.label, self.key)
 
     @property
     def artifacts_path(self) -> Path:
