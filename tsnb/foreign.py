@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import threading
 from typing import Annotated, Any, TypeVar, cast
 
@@ -37,6 +38,14 @@ Logged = Annotated[dict[Text, float], FEW]
 """Numbers of the user's own, by name: of any size, nan and infinite too."""
 
 _building = threading.Lock()
+
+
+def _after_fork_in_child() -> None:
+    global _building
+    _building = threading.Lock()  # a thread that held it at the moment of the fork is not there
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 """Numbers that JSON has no words for."""

@@ -66,3 +66,40 @@ def test_a_line_that_never_ends_settles_in_pieces() -> None:
 def test_plain_text_has_no_escapes() -> None:
     """Colours and cursor switches are gone, brackets stay."""
     assert plain("\x1b[1;31mx[0]\x1b[0m\x1b[?25l y") == "x[0] y"
+
+
+@pytest.mark.parametrize(
+    "text", ["\x1b[31mETA: NA", "\x1b[1mOK", "\x1b[7mA", "\x1b[" + "9" * 5000 + "A", "K", "A\n"]
+)
+def test_text_that_looks_like_a_cursor_movement_stays(text: str) -> None:
+    """Drawn behind a return, where each piece is looked at: a colour and letters that end in A or K are text."""
+    assert shown("\r" + text) == text
+    assert shown("before\r\n" + text + "\r\nafter") == f"before\n{text}\nafter"
+    assert plain(shown("0%\r" + text + " behind")).startswith(plain(text).rstrip())
+
+
+def test_no_text_raises_and_what_is_no_movement_stays() -> None:
+    """Anything that a program may print, in any pieces."""
+    random.seed(4)
+    parts = [
+        "\x1b[31m",
+        "\x1b[0m",
+        "ETA: NA",
+        "OK",
+        "A",
+        "K",
+        "\x1b[",
+        "\x1b",
+        "[A",
+        "12",
+        ";",
+        "é",
+        "\ud800",
+        "\n",
+    ]
+    moves = ["\r", "\b", "\x1b[A", "\x1b[3A", "\x1b[K", "\x1b[2K", "\x1b[99999A"]
+    for _ in range(2000):
+        text = "".join(random.choices(parts, k=12)) + "."
+        if not screen._MOVES.search(text):
+            assert shown(text, random.randint(1, 8)) == text
+        shown("".join(random.choices([*parts, *moves], k=20)), random.randint(1, 8))

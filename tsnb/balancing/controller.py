@@ -31,6 +31,7 @@ from tsnb.config import explained, runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.machine.cores import Machine, text_of, usable_cores
 from tsnb.machine.processes import children_of_thread
+from tsnb.native.forks import free_in_child
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
 from tsnb.telemetry.readings import ConsumerReading, MoveReading
@@ -38,7 +39,7 @@ from tsnb.wire import messages as ms
 
 __all__ = ["MOVES", "Alone", "Attached", "Controller", "Stream"]
 
-_guard = threading.Lock()
+_guard = free_in_child(threading.Lock())
 _here: list[str] = []
 """The stream of this process that holds the lock: it does not hold off others of the same process."""
 

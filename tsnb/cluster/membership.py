@@ -25,6 +25,7 @@ import psutil
 
 from tsnb.directories import user_word
 from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.native.forks import free_in_child
 
 __all__ = ["join_cluster", "local_address", "stay_in_cluster"]
 
@@ -151,7 +152,7 @@ _START_ONE = (
     "If no cluster is running, start one, `ray start --head` here and `ray start --address=HOST:PORT` on the others, "
     "and run this on one of its machines."
 )
-_joining = threading.Lock()
+_joining = free_in_child(threading.Lock())
 _joined = ""
 """This process's life in a cluster, where it was joined here and not by the user."""
 _needing = 0

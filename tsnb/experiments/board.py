@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import html
 import itertools
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +60,10 @@ class Board(Mapping[str, Trial]):
         self._trials: dict[str, Trial] = {}
         self._found: dict[str, FoundTrial] = {}
         self._lock = threading.Lock()
+
+    def leave_to_parent(self) -> None:
+        """Forget all trials, in a forked child: they are those of its parent, which steers their processes."""
+        self._trials, self._found, self._lock = {}, {}, threading.Lock()
 
     def put(self, trial: Trial) -> Trial | None:
         """Enter a trial, and return the one of the same name that it takes the place of."""
@@ -231,6 +236,7 @@ def _takes(trial: Trial, stream: str) -> bool:
 trials = Board()
 """The trials of this process."""
 
+os.register_at_fork(after_in_child=trials.leave_to_parent)
 sources.append(trials.pending)
 registry.leaving.append(trials.leave)
 

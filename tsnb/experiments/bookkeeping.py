@@ -9,7 +9,6 @@ import asyncio
 import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from tsnb import registry
@@ -125,8 +124,6 @@ def _whole(number: float) -> int | None:
 
 T = TypeVar("T")
 
-_pen = ThreadPoolExecutor(1, "tsnb-records")  # one: the writes of a run stay in order
-
 
 def begin_run(plan: TrialPlan, parent: Parent | None = None) -> Run:
     """Enter a run of a trial in the project's records, as queued; not where it is only profiled for a plan.
@@ -158,7 +155,7 @@ def begin_run(plan: TrialPlan, parent: Parent | None = None) -> Run:
 async def asked(method: Callable[..., T], *arguments: Any) -> T:
     """Have one of a run's methods called on the thread that writes, and return what it returns."""
     try:
-        work = _pen.submit(method, *arguments)
+        work = the_hub().pen.submit(method, *arguments)
     except RuntimeError:  # the interpreter is ending: no thread takes work any more
         return method(*arguments)
     return await asyncio.wrap_future(work)
@@ -172,6 +169,6 @@ async def written(method: Callable[..., None], *arguments: Any) -> None:
 def noted(method: Callable[..., None], *arguments: Any) -> None:
     """Have something written down behind all that is to be written already; wait for nothing."""
     try:
-        _pen.submit(method, *arguments)
+        the_hub().pen.submit(method, *arguments)
     except RuntimeError:  # as above
         method(*arguments)

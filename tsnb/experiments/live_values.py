@@ -17,6 +17,7 @@ import contextlib
 import itertools
 import json
 import math
+import os
 import threading
 import time
 import weakref
@@ -301,7 +302,7 @@ class LiveValues:
         return json.dumps(told, default=repr), kind, error
 
     def branch(self) -> None:
-        """Go on in a clone: a thread of the parent's may have held the lock. Called there, on its only thread."""
+        """Go on in a forked child: a thread of the parent's may have held the lock."""
         self._changing = threading.Lock()
 
     def settle(self) -> None:
@@ -348,6 +349,7 @@ class LiveValues:
 
 
 _values = LiveValues()
+os.register_at_fork(after_in_child=_values.branch)
 attach_defaults.set_live = _values.answer
 
 

@@ -18,6 +18,7 @@ from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.door import Door
 from tsnb.kernels.hub import Hub
+from tsnb.native.forks import free_in_child
 from tsnb.registry import describe_origin
 
 __all__ = ["open_door"]
@@ -26,7 +27,7 @@ STARTS_S = 30.0
 """How long the command line waits for a clone whose process is yet to start; after that it is told without it."""
 
 _open: tuple[Hub, Door] | None = None
-_opening = threading.Lock()
+_opening = free_in_child(threading.Lock())
 
 
 def open_door(hub: Hub, own: Callable[[], Sequence[Trial]]) -> None:

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tsnb.config import LONGEST_SOCKET, require_platform, short_directory
+from tsnb.kernels.terminal import Terminal
+from tsnb.native.forks import free_in_child
 from tsnb.native.sweeping import Sweeper
 
 __all__ = ["Hub", "lock_directory", "short_parent", "the_hub"]
@@ -47,6 +49,8 @@ class Hub:
     Attributes:
         directory: Private files of this process's children.
         loop: The thread's event loop.
+        pen: Writes the project's records beside the loop; it has one thread, so that the writes of a run stay in order.
+        terminal: Takes what trials print where no notebook shows it.
         closing: Whether the process is ending: nothing is told of its kernels any more.
     """
 
@@ -55,6 +59,8 @@ class Hub:
         self.directory, self._lock = _make_directory()
         self._sweeper = Sweeper(self.directory)
         self.loop = asyncio.new_event_loop()
+        self.pen = concurrent.futures.ThreadPoolExecutor(1, "tsnb-records")
+        self.terminal = Terminal()
         self.closing = False
         self._endings: dict[object, Callable[[], Awaitable[None]]] = {}
         self._last: dict[object, Callable[[], Awaitable[None]]] = {}
@@ -135,6 +141,7 @@ class Hub:
         self.closing = True
         with contextlib.suppress(TimeoutError, RuntimeError):
             self.call(self._end_all(), CLOSING_S)
+        self.terminal.drain()
         shutil.rmtree(self.directory, ignore_errors=True)
         self._sweeper.end()
         os.close(self._lock)
@@ -146,7 +153,7 @@ class Hub:
 
 
 _hub: Hub | None = None
-_making = threading.Lock()
+_making = free_in_child(threading.Lock())
 
 
 def the_hub() -> Hub:

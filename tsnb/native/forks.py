@@ -17,7 +17,13 @@ from types import FrameType
 
 from tsnb.native.endings import raise_again
 
-__all__ = ["guard"]
+__all__ = ["free_in_child", "guard"]
+
+
+def free_in_child(lock: threading.Lock) -> threading.Lock:
+    """Return a lock of the module level. In a forked child it is free: the thread that holds it is not there."""
+    os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]  # as Python's own modules do
+    return lock
 
 
 class _Guard:

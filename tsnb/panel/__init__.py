@@ -19,6 +19,7 @@ from collections.abc import Callable
 
 from tsnb import registry
 from tsnb.errors import ProducerNotFound
+from tsnb.native.forks import free_in_child
 from tsnb.panel.widget import Panel
 from tsnb.telemetry.watching import watched
 
@@ -27,7 +28,7 @@ __all__ = ["Panel", "dashboard", "served_here"]
 _panels: list[Panel] = []
 _ours: list[Panel] = []
 """Those that show all streams of this notebook, however many there will be."""
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
 
 
 def dashboard(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
 import queue
 import threading
 from collections.abc import Callable
@@ -61,6 +62,15 @@ _call: Callable[[Notice], object] | None = None
 _reported: Callable[[Notice], object] | None = None
 _waiting: queue.Queue[Notice] = queue.Queue()
 _thread: threading.Thread | None = None
+
+
+def _after_fork_in_child() -> None:
+    """Begin anew: the thread that calls is not in the child, and what waits for it is the parent's."""
+    global _lock, _waiting, _thread
+    _lock, _waiting, _thread = threading.Lock(), queue.Queue(), None
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def notify(call: Callable[[Notice], object] | None) -> None:

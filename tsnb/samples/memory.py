@@ -32,6 +32,7 @@ import numpy as np
 from tsnb.arena.nameless import make_nameless
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
+from tsnb.native.forks import free_in_child
 from tsnb.samples.choice import ALIGN_BYTES, Chosen
 from tsnb.samples.packed import Packed, pack, unpack
 
@@ -84,7 +85,7 @@ _PIECE_BYTES = 1 << 22
 _REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
 _DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
 
-_fence = threading.Lock()
+_fence = free_in_child(threading.Lock())
 """Taken and let go of between a sample's bytes and its state: others may see plain writes in another order."""
 
 _adopted: list[int] = []

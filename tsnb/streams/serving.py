@@ -8,6 +8,7 @@ changed loader (`reload_*`) either does that or goes on with the former one.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -46,6 +47,7 @@ COMPARING_S = 1.0
 
 producer_kernels: dict[str, ProducerKernel] = {}
 """Those that this process has started, by name; the last one of each name."""
+os.register_at_fork(after_in_child=producer_kernels.clear)  # they are the parent's
 
 
 def serve_loader(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -372,6 +373,7 @@ def _short(value: Any) -> str:
 
 
 _sweeps: dict[str, Sweep] = {}
+os.register_at_fork(after_in_child=_sweeps.clear)  # they are the parent's, as their trials are
 
 
 def enter(made: Sweep) -> None:

@@ -17,6 +17,7 @@ another history, for reports; screens go on with the same.
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import deque
@@ -26,6 +27,7 @@ from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from tsnb.errors import ProducerNotFound
+from tsnb.native.forks import free_in_child
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
 from tsnb.telemetry.neighbours import busy_cores, left_s
@@ -64,7 +66,8 @@ planners: list[Callable[[str], PlanReading | None]] = []
 here for as long as it is carried out."""
 
 _watches: dict[str, Watch] = {}
-_lock = threading.Lock()
+_lock = free_in_child(threading.Lock())
+os.register_at_fork(after_in_child=_watches.clear)  # the threads that follow them are the parent's
 
 
 class Viewer(Protocol):

@@ -178,7 +178,6 @@ class _TrialHere:
         self.run, self.bridges = Run.of(settings["run"]), []
         self._changing, self._reporting = threading.Lock(), threading.Lock()
         self._reported, self._releasable = {}, None
-        values_here().branch()
         self._enter(self.reporter.count)
         keeper_here().branch(lambda known: name_in_clone(known, name, own))
         tell(Begun(self.versions))

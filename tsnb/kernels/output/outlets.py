@@ -10,7 +10,6 @@ and `flush_collected`, at the end of every cell, puts all of it into that displa
 
 from __future__ import annotations
 
-import contextlib
 import html
 import os
 import re
@@ -20,6 +19,7 @@ import uuid
 import weakref
 from typing import Any, Protocol
 
+from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.screen import Screen, plain
 from tsnb.printable import coloured
 
@@ -140,11 +140,7 @@ class TerminalOutlet:
             if line + end
         )
         if marked:
-            with contextlib.suppress(
-                BrokenPipeError
-            ):  # `| head`: nobody reads on, and the trials have work to do
-                stream.write(marked if marked.endswith("\n") else marked + "\n")
-                stream.flush()
+            the_hub().terminal.write(stream, marked if marked.endswith("\n") else marked + "\n")
 
 
 def is_unattended(kernel: Any) -> bool:

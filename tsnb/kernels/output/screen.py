@@ -26,8 +26,8 @@ OPEN_LINES = 16
 LONGEST_LINE = 10_000
 """Characters; a line that never ends settles in pieces of about this length."""
 
-_CONTROL = re.compile(r"(\r?\n|\r|\x08|\x1b\[\d*[AK])")
-_MOVES = re.compile(r"\r(?!\n)|\x08|\x1b\[\d*[AK]")
+_CONTROL = re.compile(r"(\r?\n|\r|\x08|\x1b\[\d{0,4}[AK])")
+_MOVES = re.compile(r"\r(?!\n)|\x08|\x1b\[\d{0,4}[AK]")
 _TORN = re.compile(r"(?:\x1b(?:\[[\d;?]*)?|\r)\Z")
 _ESCAPES = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
@@ -67,8 +67,11 @@ class Screen:
         self._torn = torn.group() if torn else ""
         text = text.removesuffix(self._torn)
         if _MOVES.search(text) or not self._at_end:
-            for piece in _CONTROL.split(text):
-                self._take(piece)
+            for number, piece in enumerate(_CONTROL.split(text)):
+                if number % 2:
+                    self._move(piece)
+                elif piece:
+                    self._write(piece)
         else:
             first, *others = text.replace("\r\n", "\n").split("\n")
             self._lines[-1] += first
@@ -80,7 +83,7 @@ class Screen:
     def _at_end(self) -> bool:
         return self._row == len(self._lines) - 1 and self._column == len(plain(self._lines[-1]))
 
-    def _take(self, piece: str) -> None:
+    def _move(self, piece: str) -> None:
         if piece in {"\n", "\r\n"}:
             self._row, self._column = self._row + 1, 0
             if self._row == len(self._lines):
@@ -89,12 +92,10 @@ class Screen:
             self._column = 0
         elif piece == "\b":
             self._column = max(0, self._column - 1)
-        elif piece.startswith("\x1b[") and piece.endswith("A"):
+        elif piece.endswith("A"):
             self._row = max(0, self._row - int(piece[2:-1] or 1))
-        elif piece.startswith("\x1b[") and piece.endswith("K"):
+        else:
             self._clear(piece[2:-1])
-        elif piece:
-            self._write(piece)
 
     def _clear(self, which: str) -> None:
         line = plain(self._lines[self._row])
