@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -22,6 +23,8 @@ from tsnb.registry import address_prefix
 __all__ = ["SHM", "descendants", "infrastructure", "kept", "leftovers", "new_leftovers"]
 
 SHM = "/dev/shm/"
+CUDAS = re.compile(SHM + r"cuda\.shm\.[0-9a-f]+\.(?P<pid>[0-9a-f]+)\.")
+"""What CUDA makes for a process that shares memory or events, and keeps as long as the process lives: this one, say."""
 
 kept: set[int] = set()
 """Processes that several tests share: what runs below them is no leftover of one test. Their fixture removes them."""
@@ -108,6 +111,9 @@ def _of_others(names: Iterable[str]) -> set[str]:
     there = {name: status for name in names if (status := _status(name)) is not None}
     # only as root do tests become another user; and only root sees what others hold
     found = {name for name, status in there.items() if status.st_uid != os.getuid() != 0}
+    found |= {
+        name for name in there if (cuda := CUDAS.match(name)) and psutil.pid_exists(int(cuda["pid"], 16))
+    }
     files = {name: (status.st_dev, status.st_ino) for name, status in there.items()}
     ours = {os.getpid(), *(process.pid for process in psutil.Process().children(recursive=True))}
     for pid in psutil.pids():

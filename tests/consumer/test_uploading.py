@@ -123,6 +123,21 @@ def loader() -> Any:
     return DataLoader([torch.full((4,), float(i)) for i in range(64)], batch_size=4)  # type: ignore[arg-type]
 
 
+def test_batches_for_a_gpu_are_copied_ahead_by_default() -> None:
+    """Unless another number is asked for, or the copy is shared; a change of it is another connection."""
+    with serve_here(loader(), StreamOptions(seed=1), name="s"):
+        asked: list[dict[str, Any]] = [
+            {}, {"device": "cpu"}, {"device": "cuda:0"}, {"device": torch.device("cuda", 0), "prefetch_to_device": 0},
+            {"device": "cuda:0", "prefetch_to_device": 3},
+        ]  # fmt: skip
+        made = [attach("c", **options) for options in asked]
+        assert [consumer.options.prefetch_to_device for consumer in made] == [0, 0, 2, 0, 3]
+        assert made[0] is made[1] and made[1] is not made[2] and made[2] is not made[3]
+        assert made[3] is not made[4], "locked memory is for copies of our own only"
+        sharing = attach("shared", device="cuda:0", share_on_device=True)
+        assert sharing.options.prefetch_to_device == 0
+
+
 @pytest.mark.parametrize("options", [{}, {"batch_size": 6}, {"batch_size": 6, "drop_last": True}])
 def test_a_loop_gets_the_same_with_prefetch_as_without(
     options: dict[str, Any], fake_uploads: list[FakeUploads]

@@ -2,7 +2,7 @@
 
 Copies run in a thread of their own, in order, each after a random while, as on a stream. *Recorded* and *over* of each
 place's *ready* are numbers in the shared memory: a view waits for the last one that was recorded when it is made.
-What a consumer does with a view is over when it lets go of it, so that *done* is only counted.
+What a consumer does with a view is over when it lets go of it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import random
 import struct
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -69,15 +69,13 @@ class FakeCopies:
         self.fd = os.memfd_create("fake-device")
         os.ftruncate(self.fd, HEAD + places * place_bytes)
         self.memory = mmap.mmap(self.fd, 0)
-        self.done: set[int] = set()
         self.begun: dict[int, int] = {}
         self.over: dict[int, int] = {}
         self.orders: queue.Queue[tuple[int, int, int] | None] = queue.Queue()
         self.stream = threading.Thread(target=self._run, daemon=True)
         self.stream.start()
 
-    def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
-        assert set(after) <= self.done, "it waits for somebody who has gone"
+    def copy(self, source: int, size: int, place: int) -> None:
         self.begun[source] = self.begun.get(source, 0) + 1
         recorded = _U64.unpack_from(self.memory, place * _PAIR.size)[0]
         _U64.pack_into(self.memory, place * _PAIR.size, recorded + 1)
@@ -99,12 +97,8 @@ class FakeCopies:
     def copying(self, source: int) -> bool:
         return self.over.get(source, 0) < self.begun.get(source, 0)
 
-    def enter(self, member: int) -> Mapping[str, Any]:
-        self.done.add(member)
+    def enter(self) -> Mapping[str, Any]:
         return {"pid": os.getpid(), "fd": self.fd, "place_bytes": self.place_bytes}
-
-    def leave(self, member: int) -> None:
-        self.done.discard(member)
 
     def stop(self) -> None:
         self.orders.put(None)

@@ -8,6 +8,7 @@ import json
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from tests.device_sharing.fake_device import FakeCopies
 from tsnb.arena.memory import Arena
 from tsnb.device_sharing.copies import DeviceCopies, SharingRefused
-from tsnb.device_sharing.cuda import _Held, _refusals, _tensor
+from tsnb.device_sharing.cuda import AHEAD, CudaViews, _Held, _refusals, _tensor
 from tsnb.device_sharing.driver import HANDLE_BYTES, Driver
 from tsnb.device_sharing.kinds import kind_of
 
@@ -135,32 +136,67 @@ def test_a_thread_without_a_context_gets_the_device_s() -> None:
 
 
 class FakeEvent:
-    """What its last record has come after; every stream has done one thing."""
+    """Kernels that are over when somebody says so, or waits for them."""
 
-    def __init__(self) -> None:
-        self.after: set[str] = set()
+    def __init__(self, *, over: bool = False) -> None:
+        self.recorded: list[str] = []
+        self.over, self.waited = over, False
 
-    def record(self, stream: Any) -> None:
-        self.after = set(stream.done)
+    def record(self, stream: str) -> None:
+        self.recorded.append(stream)
+
+    def query(self) -> bool:
+        return self.over
+
+    def synchronize(self) -> None:
+        self.waited |= not self.over
+        self.over = True
 
 
-class FakeStream:
-    def __init__(self, name: str) -> None:
-        self.done = {name}
-
-    def wait_event(self, event: FakeEvent) -> None:
-        self.done |= event.after
+class Owner:
+    """What stands for a lease."""
 
 
-def test_what_was_read_on_another_stream_is_waited_for_too() -> None:
-    """A consumer has one event: with the second batch let go of, it still tells of the first."""
-    done, owner = FakeEvent(), object()
-    first, second = FakeStream("first"), FakeStream("second")
-    a, b = _Held(4096, 10, owner, done, first), _Held(8192, 10, owner, done, second)
-    del a
-    assert done.after == {"first"}
-    del b
-    assert done.after == {"first", "second"}
+def _views() -> CudaViews:
+    made = CudaViews.__new__(CudaViews)
+    made._ending = deque()
+    return made
+
+
+def test_a_lease_ends_with_the_kernels_that_read_the_batch() -> None:
+    """And no earlier: what is written next into its place comes without a wait on the GPU."""
+    views, over, owner = _views(), FakeEvent(), Owner()
+    gone = weakref.ref(owner)
+    span = _Held(4096, 10, owner, over, "stream", views._ending)
+    del owner
+    assert not over.recorded
+    del span
+    gc.collect()
+    assert over.recorded == ["stream"]
+    views._end(4)
+    assert gone() is not None, "a kernel may still read"
+    over.over = True
+    views._end(4)
+    gc.collect()
+    assert gone() is None and not over.waited
+
+
+def test_a_loop_that_runs_far_ahead_of_its_gpu_waits_for_it() -> None:
+    """It would hold all slots of the stream, and none would come free while it waits for a batch."""
+    views, events = _views(), [FakeEvent() for _ in range(AHEAD + 2)]
+    for event in events:
+        views._ending.append((event, Owner()))
+    views._end(AHEAD)
+    assert [event.waited for event in events] == [True, True, *([False] * AHEAD)]
+
+
+def test_a_copy_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader was killed in the middle of it: on the GPU it would be waited for without end."""
+    views = _views()
+    views._wait_for_copy(FakeEvent(over=True))
+    monkeypatch.setattr("tsnb.device_sharing.cuda.COPY_S", 0.01)
+    with pytest.raises(SharingRefused, match="a copy by the loader's process was not over after"):
+        views._wait_for_copy(FakeEvent())
 
 
 def test_what_cuda_raises_is_a_refusal_even_without_words() -> None:
@@ -225,20 +261,19 @@ def content(copies: Any, place: int, size: int) -> bytes:
 def test_copies_arrive_and_a_source_is_told_from_one_that_is_free(make: Any, arena: Arena) -> None:
     """What lies where it was asked for; a slot of the host is kept until the copy from it is over."""
     copies = make(arena)
-    told = copies.enter(1)
+    told = copies.enter()
     assert json.loads(json.dumps(dict(told))) == dict(told), "it travels as JSON"
     for slot in range(3):
         start = arena.offset_of(slot)
         arena.buffer[start : start + 5000] = bytes([slot + 1]) * 5000
-        copies.copy(slot, 5000, 2 - slot, after=[1])
+        copies.copy(slot, 5000, 2 - slot)
     assert not copies.copying(3)
     deadline = time.monotonic() + 30
     while any(copies.copying(slot) for slot in range(3)):
         assert time.monotonic() < deadline
         time.sleep(0.001)
     assert [content(copies, place, 5000) for place in range(3)] == [bytes([n]) * 5000 for n in (3, 2, 1)]
-    copies.leave(1)
-    copies.copy(0, 100, 0, after=[])
+    copies.copy(0, 100, 0)
     copies.close()
 
 
@@ -246,16 +281,12 @@ def test_copies_arrive_and_a_source_is_told_from_one_that_is_free(make: Any, are
 @NO_GPU
 def test_a_view_of_the_gpu_keeps_its_lease_until_the_last_reference() -> None:
     """Promise 3: tensors, cuts and graphs hold the object behind `__cuda_array_interface__`, and nothing else does."""
-
-    class Owner:
-        pass
-
     memory = torch.arange(1024, dtype=torch.uint8, device="cuda:0")
     owner = Owner()
     gone = weakref.ref(owner)
-    done = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    over, views = torch.cuda.Event(), _views()  # type: ignore[no-untyped-call]
     stream = torch.cuda.current_stream(0)
-    view = _tensor(_Held(memory.data_ptr(), 1024, owner, done, stream), 0)
+    view = _tensor(_Held(memory.data_ptr(), 1024, owner, over, stream, views._ending), 0)
     del owner
     assert torch.equal(view, memory)
     weight = torch.ones(4, device="cuda:0", requires_grad=True)
@@ -267,6 +298,6 @@ def test_a_view_of_the_gpu_keeps_its_lease_until_the_last_reference() -> None:
     del cut
     product.backward()  # type: ignore[no-untyped-call]
     del product
+    views._end(0)
     gc.collect()
     assert gone() is None
-    done.synchronize()

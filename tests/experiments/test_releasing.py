@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import threading
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -162,6 +163,41 @@ def test_what_was_moved_first_is_what_comes_back(alone: Alone) -> None:
     assert alone.memory.why_not() == "its GPU memory is given back already"
     alone.memory.take_again()
     assert alone.on_gpu
+
+
+def test_memory_counts_as_given_back_when_it_is_free(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a GPU: it was said to be free while half of it still lay in the allocator's cache."""
+    said: list[str] = []
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: said.append(alone.memory.why_not()))
+    monkeypatch.setattr(device_memory, "_tensors", lambda _objects: [alone])
+    alone.ask()
+    assert said == [""]
+    assert alone.memory.why_not() == "its GPU memory is given back already"
+
+
+def test_waiting_for_room_holds_nothing_that_was_copied_back(
+    alone: Alone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two that wait for room for one would each hold half of it for good: the error's frames hold what was copied."""
+
+    class Copied:
+        """What stands for a tensor that was copied to the GPU before the next one did not fit."""
+
+    copied: list[weakref.ref[Copied]] = []
+    held: list[bool] = []
+
+    def move(tensors: list[tuple[Any, Any]], *, to_host: bool) -> None:
+        if not to_host and not copied:
+            first = Copied()
+            copied.append(weakref.ref(first))
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        alone.move(tensors, to_host=to_host)
+
+    monkeypatch.setattr(device_memory, "_move", move)
+    monkeypatch.setattr(device_memory.time, "sleep", lambda _s: held.append(copied[0]() is not None))
+    alone.ask()
+    alone.memory.take_again()
+    assert held == [False] and alone.on_gpu
 
 
 def test_a_trial_that_has_gone_on_keeps_its_memory(alone: Alone) -> None:

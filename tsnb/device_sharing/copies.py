@@ -1,20 +1,21 @@
 """The contract of memory that trials share on a device: which side copies into it, which reads it, and in which order.
 
 The producer copies: it has the host's arena, and lives as long as the stream. It is given a device the first time that
-a consumer there asks for it. For each batch, on the device and without the host waiting for it:
+a consumer there asks for it. For each batch:
 
-1. the copy waits for the kernels that read what its place held before (*done*, one event a consumer);
-2. the bytes are copied, once however many consumers there are;
-3. *ready* is recorded, one event a place;
-4. each consumer's stream waits for *ready* before its kernels read;
-5. when the last reference to a view has gone, the consumer records *done* on that stream, and releases its lease.
+1. a place is free when all who had a view of it have let go, and their kernels are over;
+2. the bytes are copied there, once however many consumers there are, and *ready* is recorded behind them;
+3. a consumer waits on the host until *ready* has come, then its kernels read;
+4. when the last reference to a view has gone, and the kernels given so far are over, the consumer releases its lease.
+
+So no GPU ever waits for what another process does: a process that is killed, or whose kernel fails, holds nobody up.
 
 Implementations: `cuda`, and memory of the CPU that stands for a device in the tests.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -31,24 +32,20 @@ class SharingRefused(Exception):
 class DeviceCopies(Protocol):
     """The producer's side: one device's memory, cut in places of one size. Called under the producer's lock."""
 
-    def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
-        """Begin to copy a batch, steps 1 to 3; return at once.
+    def copy(self, source: int, size: int, place: int) -> None:
+        """Begin to copy a batch, step 2; return at once.
 
         Args:
             source: The host's slot.
             size: Its first bytes that count.
             place: Where to.
-            after: The members whose *done* comes first.
         """
 
     def copying(self, source: int) -> bool:
         """Whether a copy from that slot of the host is not over: till then nobody may write there."""
 
-    def enter(self, member: int) -> Mapping[str, Any]:
-        """Take a consumer in; return what its process needs to open the memory and the events, as JSON has it."""
-
-    def leave(self, member: int) -> None:
-        """A consumer has gone: its *done* is never waited for again."""
+    def enter(self) -> Mapping[str, Any]:
+        """Return what a consumer's process needs to open the memory and the events, as JSON has it."""
 
     def stop(self) -> None:
         """Wait for the copies; none follows, and the host's arena may go. What lies there stays."""
@@ -61,7 +58,11 @@ class DeviceViews(Protocol):
     """A consumer's side. Called in the thread that iterates."""
 
     def view(self, place: int, size: int, owner: Any) -> torch.Tensor:
-        """Return a place's first bytes, steps 4 and 5: uint8 [size], which keeps `owner` alive as long as itself."""
+        """Return a place's first bytes, steps 3 and 4: uint8 [size], which keeps `owner` alive as long as itself.
+
+        Raises:
+            SharingRefused: The copy is not over in time.
+        """
 
     def close(self) -> None:
         """Let go of the memory. Called when no view is left, once what had read them is over."""

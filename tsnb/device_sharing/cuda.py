@@ -1,16 +1,21 @@
-"""Batches shared on a CUDA device, as `copies` wants it. Not yet run on a GPU.
+"""Batches shared on a CUDA device, as `copies` wants it.
 
 The memory is taken from the driver itself, not from torch's allocator: it is one piece, other processes may open it
 whatever `expandable_segments` says, and it is given back as a whole. A view is a tensor over an object that says
 `__cuda_array_interface__`; torch keeps that object until the tensor's storage has gone, and its finalizer is the
 release, as that of a ctypes array is for the host's arena.
+
+No process ever makes its stream wait for an event that another process records. On a GPU it was seen that such a wait
+never ends when the other process is killed, or its kernel fails, and that it holds up all later copies to all trials.
 """
 
 from __future__ import annotations
 
 import base64
 import contextlib
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +27,13 @@ from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.native.endings import ending
 
 __all__ = ["Cuda"]
+
+AHEAD = 4
+"""So many batches may have kernels that are not over; then the processor waits for the oldest, and the loop with it."""
+COPY_S = 2.0
+"""A copy that takes longer is not waited for: batches come through the host from then on."""
+LOOK_S = 0.0002
+"""How often it is looked whether a copy is over."""
 
 _cuda: Any = torch.cuda  # annotated in part only
 
@@ -86,25 +98,33 @@ class _Span:
 
 
 class _Held(_Span):
-    """The same, of a batch that is lent: the end of the last tensor over it ends the lease.
+    """The same, of a batch that is lent: the end of the last tensor over it ends the lease, once its kernels are over.
 
-    Made in the thread that iterates; `__del__` comes in any. `owner`, whose end tells the producer, goes after it.
+    Made in the thread that iterates; `__del__` comes in any.
+
+    Args:
+        address: Of the memory.
+        size: Its bytes.
+        owner: Kept until the kernels that read the memory are over; its end tells the producer.
+        over: Recorded behind those kernels.
+        stream: Theirs.
+        ending: Where both are put then.
     """
 
     __slots__ = ("__del__",)
 
-    def __init__(self, address: int, size: int, owner: Any, done: Any, stream: Any) -> None:
+    def __init__(
+        self, address: int, size: int, owner: Any, over: Any, stream: Any, ending_here: deque[tuple[Any, Any]]
+    ) -> None:
         super().__init__(address, size)
-        self._owner = owner
-        self.__del__ = ending(partial(_mark, done, stream))
+        self.__del__ = ending(partial(_mark, over, stream, owner, ending_here))
 
 
-def _mark(done: Any, stream: Any) -> None:
-    # after the kernels that have been given to this stream so far, and those of what was let go of before, maybe on
-    # another stream: the event tells of its last record only. The CUDA of an ending interpreter may be gone
+def _mark(over: Any, stream: Any, owner: Any, ending_here: deque[tuple[Any, Any]]) -> None:
+    # the CUDA of an ending interpreter may be gone: then the lease ends at once
     with contextlib.suppress(Exception):
-        stream.wait_event(done)
-        done.record(stream)
+        over.record(stream)
+        ending_here.append((over, owner))
 
 
 def _tensor(span: _Span, number: int) -> torch.Tensor:
@@ -130,7 +150,6 @@ class CudaCopies:
         self._place_bytes = place_bytes
         self._driver = Driver(number=number)
         self._pinned = PinnedSlots(arena, self._driver)
-        self._done: dict[int, Any] = {}
         self._sources: dict[int, Any] = {}
         with _cuda.device(number), contextlib.ExitStack() as undo:
             self._stream = _cuda.Stream()
@@ -142,16 +161,13 @@ class CudaCopies:
                 event.record(self._stream)  # one that was never recorded has no handle
             undo.pop_all()
 
-    def copy(self, source: int, size: int, place: int, after: Sequence[int]) -> None:
+    def copy(self, source: int, size: int, place: int) -> None:
         """Begin to copy a batch."""
         start = self._arena.offset_of(source)
         host = torch.frombuffer(self._arena.buffer, dtype=torch.uint8, count=size, offset=start)
         first = place * self._place_bytes
         with _cuda.device(self._number), _cuda.stream(self._stream):
             self._pinned.pin(source, size)
-            for member in after:
-                if member in self._done and not self._done[member].query():
-                    self._stream.wait_event(self._done[member])
             self._memory[first : first + size].copy_(host, non_blocking=True)
             self._ready[place].record(self._stream)
         self._sources[source] = self._ready[place]
@@ -166,21 +182,14 @@ class CudaCopies:
         del self._sources[source]
         return False
 
-    def enter(self, member: int) -> Mapping[str, Any]:
-        """Take a consumer in."""
+    def enter(self) -> Mapping[str, Any]:
+        """Return what a consumer needs."""
         with _cuda.device(self._number):
-            done = self._done[member] = _cuda.Event(interprocess=True)
-            done.record(self._stream)
             return {
                 "memory": _text(self._handle),
                 "place_bytes": self._place_bytes,
                 "ready": [_text(event.ipc_handle()) for event in self._ready],
-                "done": _text(done.ipc_handle()),
             }
-
-    def leave(self, member: int) -> None:
-        """Forget a consumer."""
-        self._done.pop(member, None)
 
     def stop(self) -> None:
         """Wait for the copies, and unlock the arena: CUDA would take what is mapped there next for the same pages."""
@@ -213,22 +222,43 @@ class CudaViews:
             device = torch.device("cuda", number)
             from_handle = _cuda.Event.from_ipc_handle
             self._ready = [from_handle(device, _bytes(handle)) for handle in told["ready"]]
-            self._done = from_handle(device, _bytes(told["done"]))
             self._place_bytes = int(told["place_bytes"])
             undo.pop_all()
+        self._ending: deque[tuple[Any, Any]] = deque()
 
     def view(self, place: int, size: int, owner: Any) -> torch.Tensor:
         """Return a place's first bytes, for kernels of the stream that is current now."""
         with _refusals():
-            stream = _cuda.current_stream(self._number)
-            stream.wait_event(self._ready[place])
-            address = self._address + place * self._place_bytes
-            return _tensor(_Held(address, size, owner, self._done, stream), self._number)
+            self._end(AHEAD)
+            self._wait_for_copy(self._ready[place])
+            with _cuda.device(self._number):
+                over = _cuda.Event()
+            address, stream = self._address + place * self._place_bytes, _cuda.current_stream(self._number)
+            return _tensor(_Held(address, size, owner, over, stream, self._ending), self._number)
+
+    def _end(self, most: int) -> None:
+        """End the leases whose kernels are over; wait for this process's own until no more than `most` are left."""
+        while self._ending and (len(self._ending) > most or self._ending[0][0].query()):
+            over, _ = self._ending[0]
+            over.synchronize()
+            self._ending.popleft()
+
+    def _wait_for_copy(self, ready: Any) -> None:
+        """Wait on the host: the copy takes milliseconds, or never ends because the producer was killed.
+
+        Raises:
+            SharingRefused: It is not over in time.
+        """
+        until = time.monotonic() + COPY_S
+        while not ready.query():
+            if time.monotonic() > until:
+                raise SharingRefused(f"a copy by the loader's process was not over after {COPY_S:.0f} s")
+            time.sleep(LOOK_S)
 
     def close(self) -> None:
         """Wait for what had read the views, and let go."""
         with contextlib.suppress(Exception), _cuda.device(self._number):
-            self._done.synchronize()
+            self._end(0)
             self._driver.close(self._address)
 
 

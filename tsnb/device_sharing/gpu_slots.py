@@ -2,9 +2,8 @@
 
 The GPU has room for fewer batches than the host's arena has slots: here lie those that were copied last. A batch
 is copied when the first consumer on that GPU is granted it; the others get the same place. A place is written anew only
-when nobody holds a lease on it, and after the readers it had: their kernels may still run when the lease has ended, so
-the copy waits for them *on the GPU*. Where no place is free the batch goes to the consumer as without any, through
-the host's arena: nobody waits for a place.
+when nobody holds a lease on it: a lease ends when its kernels are over. Where no place is free the batch goes to the
+consumer as without any, through the host's arena: nobody waits for a place.
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ class GpuPlace(NamedTuple):
     """Its place on the GPU."""
     copy: bool
     """Whether it has to be copied there first."""
-    after: tuple[int, ...] = ()
-    """The members with kernels that have to be over before that."""
 
 
 @dataclass
@@ -32,8 +29,6 @@ class _Slot:
     """The host's slot that it was copied from; None: of no use to newcomers."""
     leases: set[tuple[int, int]] = field(default_factory=set)
     """Members and their leases."""
-    readers: set[int] = field(default_factory=set)
-    """Members that have had it since it was written."""
     written: int = 0
     """Counts copies: the smallest is the oldest."""
 
@@ -74,12 +69,11 @@ class GpuSlots:
         slot = self._slots[number]
         if slot.batch is not None:
             del self._of[slot.batch]
-        after = tuple(sorted(slot.readers))
         self._written += 1
         self._slots[number] = _Slot(batch, written=self._written)
         self._of[batch] = number
         self._enter(number, member, lease)
-        return GpuPlace(number, copy=True, after=after)
+        return GpuPlace(number, copy=True)
 
     def release(self, member: int, lease: int) -> None:
         """A member has let go of a lease; one that lies elsewhere is not looked at here."""
@@ -95,8 +89,6 @@ class GpuSlots:
     def leave(self, member: int) -> None:
         """A member has gone, with its kernels: it detaches when they are over, or was killed with them."""
         self.keep(member, frozenset())
-        for slot in self._slots:
-            slot.readers.discard(member)
 
     def forget(self, batch: int) -> None:
         """Note that the host's slot is given to another batch; consumers that still read this one keep its place."""
@@ -106,7 +98,6 @@ class GpuSlots:
 
     def _enter(self, number: int, member: int, lease: int) -> None:
         self._slots[number].leases.add((member, lease))
-        self._slots[number].readers.add(member)
         self._leases[member, lease] = number
 
     def _free(self) -> int | None:
@@ -124,5 +115,4 @@ class GpuSlots:
             assert key in self._slots[number].leases, (key, number)
         for number, slot in enumerate(self._slots):
             assert slot.batch is None or self._of[slot.batch] == number, slot
-            assert {member for member, _ in slot.leases} <= slot.readers, slot
             assert all(self._leases[key] == number for key in slot.leases), slot

@@ -1,4 +1,4 @@
-"""A control daemon of NVIDIA's Multi-Process Service (MPS), this user's own. Not yet run on a GPU.
+"""A control daemon of NVIDIA's Multi-Process Service (MPS), this user's own.
 
 `start` runs `nvidia-cuda-mps-control -d`. All it has lies in `mps` in the runtime directory, which is private:
 

@@ -165,7 +165,7 @@ def advice_on(gpus: Sequence[Gpu], mps: Mps | None) -> tuple[str, ...]:
             "what another's instance leaves idle."
         )
     if any(not gpu.mig for gpu in gpus):
-        fault = "A CUDA error in one ends the others on that GPU, too"
+        fault = "A CUDA error or a kill in one ends the others on that GPU, too"
         people = "For several people take MIG instead: MPS serves one user at a time."
         found.append(
             f"Several trials on one GPU run at the same time, by MPS. {fault}. A share of it: --mps-percent. {people}"

@@ -124,7 +124,7 @@ class OnDevices:
             return None
         if place.copy:
             try:
-                stock.copies.copy(granted.batch.slot, size, place.slot, place.after)
+                stock.copies.copy(granted.batch.slot, size, place.slot)
             except Exception as error:  # noqa: BLE001  # a device in a bad way must not take the stream with it
                 self._give_up(stock, error)
                 return None
@@ -148,8 +148,6 @@ class OnDevices:
             return
         stock.members.discard(member)
         stock.gpu_slots.leave(member)
-        if stock.copies is not None:
-            stock.copies.leave(member)
         if not stock.members:
             self._stocks = {key: other for key, other in self._stocks.items() if other is not stock}
             if stock.copies is not None:
@@ -266,7 +264,7 @@ class OnDevices:
         if stock.copies is None:  # given up meanwhile
             return
         try:
-            told = json.dumps(dict(stock.copies.enter(member)))
+            told = json.dumps(dict(stock.copies.enter()))
         except Exception as error:  # noqa: BLE001  # as above
             self._give_up(stock, error)
         else:

@@ -47,6 +47,7 @@ class DeviceMemory:
         self._stands = stands
         self._wished = False
         self._moved: list[tuple[Any, Any]] = []  # tensors, and where they were
+        self._free = False  # their memory is free for others by now: copying it away is only half of that
 
     def request(self, content: Mapping[str, Any]) -> None:
         """Give it back from the next time on that the training stands still, or now. On the control channel's thread.
@@ -70,7 +71,7 @@ class DeviceMemory:
 
     def why_not(self) -> str:
         """Return why nothing can be given back now, and what to do; empty: something can. From any thread."""
-        return "its GPU memory is given back already" if self._moved else self._why_nothing()
+        return "its GPU memory is given back already" if self._free else self._why_nothing()
 
     def _why_nothing(self) -> str:
         torch = sys.modules.get("torch")
@@ -108,12 +109,13 @@ class DeviceMemory:
         drop_all()
         gc.collect()
         torch.cuda.empty_cache()
+        self._free = True
 
     def take_again(self) -> None:
         """Move them back where they were. On the training's thread, before it goes on."""
         import torch
 
-        self._wished, told = False, False
+        self._wished = self._free = told = False
         while self._moved:
             why = ""
             try:
