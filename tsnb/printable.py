@@ -20,8 +20,9 @@ import os
 import re
 import traceback
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["LINE", "TEXT", "block", "coloured", "one_line", "raised_in", "uncoloured"]
+__all__ = ["LINE", "TEXT", "block", "coloured", "encodable", "one_line", "raised_in", "uncoloured"]
 
 LINE = 1000
 """Characters of a line, where nothing else is said."""
@@ -67,6 +68,27 @@ def block(text: object, most: int = TEXT) -> str:
     if len(lines) > most:
         lines = "..." + lines[len(lines) - max(0, most - 3) :]
     return lines if lines.isprintable() else lines.replace("\r\n", "\n").translate(_IN_A_BLOCK)
+
+
+def encodable(value: Any) -> Any:
+    r"""Return a text, or lists and tables with texts in them, that any file, table and socket takes.
+
+    A lone surrogate, such as Python makes of a file name that is not UTF-8, becomes its number: "\\udcff".
+
+    Args:
+        value: As JSON has it; anything else is returned as it is.
+    """
+    if isinstance(value, str):
+        return (
+            value
+            if type(value) is str and value.isascii()
+            else str.encode(value, "utf-8", "backslashreplace").decode()
+        )
+    if isinstance(value, dict):
+        return {encodable(key): encodable(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [encodable(item) for item in value]
+    return value
 
 
 def raised_in(error: BaseException) -> str:

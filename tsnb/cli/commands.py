@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
+import io
 import json
 import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,6 +27,9 @@ from tsnb.steering import CommandParser, add_verbs, answer
 
 __all__ = ["main"]
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What the system says where a file takes no more of the output."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -39,20 +44,48 @@ def main(arguments: Sequence[str] | None = None) -> int:
     shown = sys.unraisablehook
     sys.unraisablehook = partial(_unraisable, os.getpid(), shown)
     try:
-        try:
-            options = _parser().parse_args(arguments)
-            return _guarded(options, options.run)
-        finally:
-            sys.stdout.flush()  # what is left in the buffer fails here, and not at the interpreter's end
+        with _all_letters():
+            try:
+                options = _parser().parse_args(arguments)
+                return _guarded(options, options.run)
+            finally:
+                if sys.stdout is not None:  # closed by `>&-`
+                    sys.stdout.flush()  # what is left in the buffer fails here, and not at the interpreter's end
     except BrokenPipeError:
-        unread = [stream for stream in (sys.stdout, sys.stderr) if _unread(stream)]
+        unread = [stream for stream in (sys.stdout, sys.stderr) if stream is not None and _unread(stream)]
         if not unread:
             raise
-        for stream in unread:  # the interpreter flushes both once more
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        _drop(*unread)
         return 128 + signal.SIGPIPE
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        _drop(sys.stdout)
+        print(f"tsnb cannot write its output: {error.strerror}. {way_out(error)}", file=sys.stderr)
+        return 1
     finally:
         sys.unraisablehook = shown
+
+
+def _drop(*streams: Any) -> None:
+    """Have nothing more come out of streams that take nothing: the interpreter flushes each once more."""
+    for stream in streams:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+@contextlib.contextmanager
+def _all_letters() -> Iterator[None]:
+    """Have stdout show a letter that it does not have by its number, as stderr does, and not fail with it."""
+    stream = sys.stdout
+    if not isinstance(stream, io.TextIOWrapper) or stream.errors != "strict":
+        yield
+        return
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        if not stream.closed:
+            stream.reconfigure(errors="strict")
 
 
 def _unraisable(process: int, shown: Callable[[Any], Any], dropped: Any) -> None:

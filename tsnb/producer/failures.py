@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
+from tsnb.printable import encodable
+
 __all__ = ["forget", "kind_of", "message_of", "shortened", "text_of"]
 
 TRACEBACK_BYTES = 100_000
@@ -28,7 +30,7 @@ def text_of(error: BaseException) -> str:
         text = f"{where}{kind_of(error)}: (printing it raised {kind_of(broken)})\n"
     if not _str(error) and (inside := _inside(error)):
         text += inside  # a worker's error carries its traceback there
-    return _plain(text)
+    return str(encodable(text))
 
 
 def message_of(error: BaseException) -> str:
@@ -39,7 +41,7 @@ def message_of(error: BaseException) -> str:
         if said is None and inside is None:
             return "(its str() raises)"
         said = inside or ""
-    lines = _plain(said[-100_000:]).strip().splitlines()
+    lines = encodable(said[-100_000:]).strip().splitlines()
     return lines[-1].strip()[:500] if lines else "(no message)"  # the traceback has it whole
 
 
@@ -102,8 +104,3 @@ def _str(error: BaseException) -> str | None:
 def _inside(error: BaseException) -> str | None:
     """Return the text that it was made with."""
     return next((x for x in _field(error, "args") if type(x) is str), None)
-
-
-def _plain(text: str) -> str:
-    """Return text that can be stored and sent everywhere: no subclass of str, no half of a surrogate pair."""
-    return str.encode(text, "utf-8", "backslashreplace").decode()

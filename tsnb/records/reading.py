@@ -18,7 +18,7 @@ from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, has_gone
-from tsnb.printable import block, one_line
+from tsnb.printable import block, encodable, one_line
 from tsnb.records.database import reading, writing
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
 
@@ -223,7 +223,7 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
     own |= {column: one_line(own[column] or "") for column in ("key", "name", "state", "sweep", "origin")}
     own["failure"] = block(own["failure"] or "")
     read: dict[str, Any] = {
-        column: json.loads(row[column]) for column in ("params", "options", "versions", "report")
+        column: encodable(json.loads(row[column])) for column in ("params", "options", "versions", "report")
     }
     later: dict[str, Any] = {
         "tags": "[]",
@@ -239,7 +239,9 @@ def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
     own["waits_for"] = one_line(later["waits_for"]) if own["state"] == "queued" else ""
     parent = json.loads(later["parent"]) if later["parent"] else None
     own["parent"] = parent and Parent(one_line(parent[0]), *parent[1:])
-    own["changes"] = [LiveChange(one_line(name), *rest) for name, *rest in json.loads(later["changes"])]
+    own["changes"] = [
+        LiveChange(one_line(name), *rest) for name, *rest in encodable(json.loads(later["changes"]))
+    ]
     return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
 
 

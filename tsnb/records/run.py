@@ -33,6 +33,7 @@ from tsnb.errors import TsnbError
 from tsnb.files import copy_whole, place_in
 from tsnb.machine.owners import owner
 from tsnb.masks import masked, masked_text
+from tsnb.printable import encodable
 from tsnb.records.database import FILE, RecordsGone, writing
 from tsnb.records.kept import KeptFiles
 from tsnb.records.project import own_place, project_directory
@@ -307,7 +308,7 @@ class Run:
         """
         if self._waiting:
             self.add_rows(())
-        self._end(state, masked_text(failure), duration_s)
+        self._end(state, encodable(masked_text(failure)), duration_s)
 
     @_never_raises
     def stopped_by(self, state: str) -> None:

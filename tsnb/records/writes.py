@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from tsnb.machine.owners import owner
 from tsnb.masks import masked_text
+from tsnb.printable import encodable
 
 __all__ = [
     "LiveChange",
@@ -105,7 +106,7 @@ def enter_start(connection: sqlite3.Connection, key: str, start: RunStart, param
         "parent": "" if start.parent is None else json.dumps(start.parent),
     }  # fmt: skip
     place = dict(zip(("host", "boot", "namespace", "pid", "pid_started"), owner(os.getpid()), strict=True))
-    entry = {**row, **place}
+    entry = encodable({**row, **place})
     named, marks = ", ".join(entry), ", ".join(f":{column}" for column in entry)
     id_ = connection.execute(f"INSERT INTO runs ({named}) VALUES ({marks})", entry).lastrowid  # noqa: S608
     return int(id_ or 0), number
@@ -172,7 +173,7 @@ def _summarize(connection: sqlite3.Connection, metric: int, values: Sequence[flo
 
 def as_json(values: Mapping[str, Any]) -> str:
     """Write parameters down. What JSON has no word for (a class, a dataset) becomes its repr; never raises."""
-    return json.dumps({str(name): _plain(value) for name, value in values.items()})
+    return json.dumps(encodable({str(name): _plain(value) for name, value in values.items()}))
 
 
 def own_number(value: Any) -> Any:

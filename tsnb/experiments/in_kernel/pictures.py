@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from tsnb.printable import encodable
 from tsnb.records.run import Run
 
 __all__ = ["Pictures"]
@@ -62,7 +63,7 @@ class Pictures:
         if self._printed.get(name) != text:
             self._printed[name] = text
             shown = text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
-            print(f"{name}: {shown}", flush=True)  # noqa: T201 (the trial's output)
+            print(f"{name}: {encodable(shown)}", flush=True)  # noqa: T201 (the trial's output)
 
     def _keep(self, name: str, suffix: str, step: int | None, write: Any) -> bool:
         count = self._counts[name] = self._counts.get(name, -1) + 1
