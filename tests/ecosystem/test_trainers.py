@@ -38,6 +38,8 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::tsnb.errors.SharedBatchWarning"),  # the watch hoards, on purpose
     pytest.mark.filterwarnings("ignore:.*num_workers.*:UserWarning"),
 ]
+SOON_S = 20.0
+"""Tells a wait for the patience, 30 s each time, from a busy machine."""
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",
     "logger": False,
@@ -138,6 +140,26 @@ def test_lightning_goes_on_in_the_middle_of_an_epoch(shared: Shared, tmp_path: P
     trainer = lightning.Trainer(max_epochs=EPOCHS, **quiet)
     trainer.fit(second, shared.tsnb.attach("after"), ckpt_path=checkpoint, weights_only=False)
     assert first.losses + second.losses == own_losses()
+
+
+def test_lightning_validates_on_the_fold_that_is_held_out(shared: Shared) -> None:
+    """After each epoch, and before the first: no loop is asked past its last batch, and none waits for that."""
+
+    class Whole(Lit):
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.seen += len(batch[1])
+
+        seen = 0
+
+    train, held_out = (
+        shared.tsnb.attach("fold", fold=(0, 5)),
+        shared.tsnb.attach("held", fold=(0, 5), held_out=True),
+    )
+    model = Whole()
+    lightning.Trainer(max_epochs=EPOCHS, **QUIET).fit(model, train, held_out)
+    assert len(model.losses) == EPOCHS * len(train)
+    assert (train.stats().epochs, held_out.stats().epochs) == (EPOCHS, EPOCHS)
+    assert train.stats().waited_s + held_out.stats().waited_s < SOON_S
 
 
 @pytest.mark.parametrize("plain", [False, True])
@@ -241,6 +263,32 @@ def test_the_hugging_face_trainer_goes_on_from_a_checkpoint(tmp_path: Path) -> N
     with Shared(Rows()) as serving:
         hugging(after, tmp_path, serving, tmp_path / "checkpoint-6")
     assert after.losses == own.losses[13 + 8 :], "two updates of four batches lie behind in the second epoch"
+
+
+def test_the_hugging_face_trainer_evaluates_on_the_fold_that_is_held_out(tmp_path: Path) -> None:
+    """After each epoch of training, whose loop it leaves behind its last batch."""
+    with Shared(Rows()) as serving:
+        train, held_out = (
+            serving.tsnb.attach("fold", fold=(0, 5)),
+            serving.tsnb.attach("held", fold=(0, 5), held_out=True),
+        )
+
+        class Fed(transformers.Trainer):
+            def get_train_dataloader(self) -> Any:
+                return train.as_dataloader()
+
+            def get_eval_dataloader(self, eval_dataset: Any = None) -> Any:
+                return held_out.as_dataloader()
+
+        make: Any = transformers.TrainingArguments
+        arguments = make(
+            str(tmp_path), num_train_epochs=EPOCHS, use_cpu=True, report_to=[], disable_tqdm=True,
+            remove_unused_columns=False, dataloader_pin_memory=False, save_strategy="no", eval_strategy="epoch",
+            label_names=["labels"],
+        )  # fmt: skip
+        Fed(Scored(), arguments, train_dataset=Rows(), eval_dataset=Rows()).train()
+        assert (train.stats().epochs, held_out.stats().epochs) == (EPOCHS, EPOCHS)
+        assert train.stats().waited_s + held_out.stats().waited_s < SOON_S
 
 
 @pytest.mark.parametrize("trainer", ["lightning", "hugging face"])

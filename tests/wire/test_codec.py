@@ -30,6 +30,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Release(2**32 - 1),
     ms.Leave(),
     ms.Rest(),
+    ms.Rest(stands=True),
     ms.Metrics({"loss": 0.25}),
     ms.Losses(b"\7\0\0\0\1\0\0\0", b"\0\0\x80?\0\0\0?"),
     ms.Bye(),

@@ -243,6 +243,13 @@ class Connection:
                 if is_rank_gone(packet):
                     yield decode(packet)
 
+    def has_been_told(self, message: ms.Message) -> bool:
+        """Return whether this message has come, and has yet to be read."""
+        with contextlib.suppress(ChannelClosed):  # `poll` says so, when all that came before has been taken
+            while (packet := self.channel.receive()) is not None:
+                self._unread.append(packet)
+        return encode(message) in self._unread
+
     @property
     def arrived(self) -> bool:
         """Whether something was sent that has not been read."""

@@ -22,7 +22,14 @@ from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.losses import Given, checked, in_messages, with_rows
 from tsnb.consumer.notices import Notices
-from tsnb.consumer.options import Options, Stats, epoch_length, full_batch_size, require_part
+from tsnb.consumer.options import (
+    Options,
+    Stats,
+    batches_left,
+    epoch_length,
+    full_batch_size,
+    require_part,
+)
 from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.unpacking import Delivered
@@ -56,8 +63,21 @@ def rest_siblings(producer: str, name: str) -> None:
     """
     for other in list(_made):
         same = other.producer == producer and other.name != name and other.thread == threading.get_ident()
-        if same and not other.iterating and not other.closed:
+        if same and not other.closed and (not other.iterating or other.given_all):
             other.rest()
+
+
+def stand_siblings(producer: str, name: str) -> None:
+    """Tell the stream which consumers of this thread cannot go on while it waits for another one's batch.
+
+    Args:
+        producer: The stream's name.
+        name: The consumer for whose batch it waits.
+    """
+    for other in list(_made):
+        mine = other.thread == threading.get_ident() and other.name != name and other.producer == producer
+        if mine and not other.closed:
+            other.stand()
 
 
 class Consumer(Bound):
@@ -78,6 +98,7 @@ class Consumer(Bound):
         self.producer = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
+        self._line.waits = stand_siblings
         self._session = self._line.session
         try:
             require_part(self._line.connection.welcome, options)
@@ -150,6 +171,7 @@ class Consumer(Bound):
         self._require_open()
         self.require_free()
         session = self._session
+        self._note_end()
         former, loop = session.loop, session.begin()
         if self.busy_elsewhere:  # it began to wait just now: `take` looks the other way round
             session.loop = former
@@ -226,7 +248,7 @@ class Consumer(Bound):
         return Stats(
             batches=self._line.batches,
             samples=self._line.count.given,
-            epochs=self._epochs,
+            epochs=self._epochs + (self._left == 0),
             inside_s=max(0.0, self._inside_s + now_s - self._line.paused_s),
             copied=self._line.scratch.taken,
             held=len(self._line.connection.unpacker.held),
@@ -284,6 +306,7 @@ class Consumer(Bound):
         with self._lock:
             if self._closed:
                 return
+            self._note_end()
             self._closed = self._line.closed = True
         self._session.over()
         self._leave_clock()
@@ -411,10 +434,18 @@ class Consumer(Bound):
         self._line.tell_metrics()
         took = self._line.batches > self._batches_at_rest
         loop = self._session.loop
-        if failed and took and loop is not None and self.in_reach and not self.busy_elsewhere:
+        if ((failed and took) or self.given_all) and loop and self.in_reach and not self.busy_elsewhere:
             self.leave(loop)
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
+
+    def stand(self) -> None:
+        """Tell the producer that its loop takes nothing for now: this thread waits for another consumer."""
+        if self.given_all or not self.iterating:
+            self.rest()  # its loop may have gone since, or heard only now that it has had all
+        else:
+            self._session.stands = True
+            self._line.connection.post(ms.Rest(stands=True))
 
     @property
     def in_reach(self) -> bool:
@@ -554,11 +585,39 @@ class Consumer(Bound):
         """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
         if self._session.loop is loop:
             self.given = None
+            self._note_end()
             self._end_epoch()
             self._line.settle()
             if self.thread == threading.get_ident():  # else the collector came by in another thread
                 with contextlib.suppress(ProducerGone, ConsumerReplaced):  # the next step says so
                     self._line.discard_waiting()
+
+    @property
+    def given_all(self) -> bool:
+        """Whether its loop has been given all of its epoch, and has not asked for one batch more.
+
+        Trainers that know the length never do. The producer says it where that is not known.
+        """
+        left, loop = self._left, self._session.loop
+        if left is not None or loop is None or self.thread != threading.get_ident() or self.busy_elsewhere:
+            return left == 0
+        end = ms.EpochEnded(loop.place.epoch, loop.place.batch)
+        return self._session.is_at(loop.place) and self._line.connection.has_been_told(end)
+
+    @property
+    def _left(self) -> int | None:
+        """Batches that its loop has yet to be given; None: it is in none, or that is not known."""
+        loop = self._session.loop
+        left = None if loop is None else batches_left(self._line.connection.welcome, self.options, loop)
+        return None if left is None else max(0, left)
+
+    def _note_end(self) -> None:
+        """Count the epoch of a loop that goes and has been given all of it: its place is the next epoch's start."""
+        loop = self._session.loop
+        if loop is not None and not loop.over and self.given_all:
+            loop.over = True
+            loop.place = loop.place.next_epoch()
+            self._epochs += 1
 
     def _leave_clock(self) -> None:
         """Count the time inside the epoch that has just ended, if there was one."""

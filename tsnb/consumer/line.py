@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
+from collections.abc import Callable
 
 import torch
 
@@ -63,6 +64,7 @@ class Line:
         count: The rows that it was given.
         closed: Set to end a wait for a successor.
         look_s: When to look again whether somebody wants it to pause (monotonic seconds).
+        waits: Called now and then while it waits, with the stream's name and this consumer's.
         stop_asked: What to raise at the next step: this consumer was asked to stop between two loops.
 
     Raises:
@@ -86,6 +88,7 @@ class Line:
         self._part: Part | None = None  # that the producer was told
         self.closed = False
         self.look_s = 0.0
+        self.waits: Callable[[str, str], None] | None = None
         self.stop_asked: StopRequested | None = None
         self.batches = self.reconnects = 0
         self.waited_s = 0.0
@@ -322,7 +325,9 @@ class Line:
                 told(False)
 
     def _look_for_ranks(self, waited_s: float) -> None:
-        """Say so, once, when it may be another rank of the group that never comes."""
+        """Say which consumers of this thread stand meanwhile; and once when a rank of the group may never come."""
+        if self.waits is not None:
+            self.waits(self.connection.entry.name, self.name)
         options = self.session.options
         group = options.world_size > 1 and self.session.waits_for_epoch and not self.session.rank_paused
         if group and waited_s >= RANKS_S and not self._reminded:

@@ -109,7 +109,7 @@ class EpochIterator(Iterator[Any], Bound):
             StopIteration: The epoch has ended.
             ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
         """
-        if self._failed is not None or attach_defaults.boundary is not None:
+        if self._failed is not None or self._loop.over or attach_defaults.boundary is not None:
             self._look_first()
         notices = self._consumer.notices
         notices.look_for_writes()
@@ -147,10 +147,12 @@ class EpochIterator(Iterator[Any], Bound):
             except Exception:
                 # it was given: a loop that goes on gets the next one
                 self._loop.place, self._in_step, self._consumer.given = place, False, given
+                self._loop.given += 1
                 count.given += rows
                 raise
         # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
         self._loop.place = place
+        self._loop.given += 1
         count.given += rows
         self._in_step = False
         self._consumer.given = given
@@ -167,6 +169,8 @@ class EpochIterator(Iterator[Any], Bound):
         """Raise what ended this loop; else do what was wished for at the boundary between two batches."""
         if self._failed is not None:
             raise copy.copy(self._failed)
+        if self._loop.over:
+            raise StopIteration
         if self._loop.place.begun and not self._in_step:
             pass_boundary()
 

@@ -14,10 +14,20 @@ from typing import Any
 import torch
 
 from tsnb.consumer.parts import Part
+from tsnb.consumer.place import Loop
 from tsnb.errors import JoinRefused
 from tsnb.wire.messages import Welcome
 
-__all__ = ["Options", "Stats", "epoch_length", "full_batch_size", "incomplete", "ranks_hint", "require_part"]
+__all__ = [
+    "Options",
+    "Stats",
+    "batches_left",
+    "epoch_length",
+    "full_batch_size",
+    "incomplete",
+    "ranks_hint",
+    "require_part",
+]
 
 
 @dataclass(frozen=True)
@@ -199,6 +209,27 @@ def _epoch_length(stream: Welcome, options: Options) -> int | None:
         return None
     size = own or stream.batch_size or 1
     return samples // size if options.drop_last else -(-samples // size)
+
+
+def batches_left(stream: Welcome, options: Options, loop: Loop) -> int | None:
+    """Return how many batches a loop has yet to be given.
+
+    Args:
+        stream: What the producer says of it.
+        options: How the consumer wants its batches.
+        loop: The loop.
+
+    Returns:
+        The number; None where that is not known.
+    """
+    if stream.grows:
+        return None  # the length that was told last may be that of a later epoch
+    length, place = _epoch_length(stream, options), loop.place
+    if length is None or not place.begun:
+        return None
+    if options.part is None and options.stream_batch_size is None and not options.drop_last:
+        return length - place.batch  # one that skips is given fewer
+    return length - loop.given if loop.whole and options.on_lag == "wait" else None
 
 
 def full_batch_size(stream: Welcome, options: Options) -> int | None:

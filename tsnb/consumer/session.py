@@ -82,6 +82,7 @@ class ConsumerSession:
         skipped: Loader batches given up so far.
         paused: Whether it gets nothing, since somebody asked it to pause.
         in_order: Whether each epoch is to be the one after the last, which is given again where others are past it.
+        stands: Whether its thread has waited for another consumer since its epoch began.
         rank_paused: Whether it is a rank whose group was asked to pause: it goes on as far as all others go, and is
             given nothing more until the group goes on.
     """
@@ -95,7 +96,7 @@ class ConsumerSession:
         self.loop: Loop | None = None
         self.resume: Place | None = None
         self.skipped = 0
-        self.paused = self.rank_paused = self.in_order = False
+        self.paused = self.rank_paused = self.in_order = self.stands = False
         self._name = name
         self._group = group
         self._held = held
@@ -195,6 +196,10 @@ class ConsumerSession:
         self._left = self.place if self.place.begun else self._left
         self.place = self.place.next_epoch()
         return ms.Leave()  # after the end, too: it says when the last step's computing ended
+
+    def is_at(self, place: Place) -> bool:
+        """Whether all that was received has been given."""
+        return self.place == place
 
     def over(self) -> None:
         """No loop is going on; where an interrupt comes before, `leave` is done again."""
@@ -299,7 +304,7 @@ class ConsumerSession:
         if self.loop is not None:
             self.loop.began(started.epoch, started.seq)
         self.resume = self._saved_epoch = self._parked_as = None
-        self._patient = False
+        self._patient = self.stands = False
         self._rank_was_paused = self.rank_paused
         return Turn(news=news)
 
@@ -376,11 +381,16 @@ class ConsumerSession:
                 f"meanwhile is not given again. Iterate again for the next epoch.{again}"
             )
         if parked is not None:
+            advice = (
+                "For long pauses on purpose serve with a larger patience_s."
+                if not self.stands
+                else "A loop stands still while its thread waits for another consumer of the stream: end its epoch "
+                "before, or serve a second stream for that one."
+            )
             return ConsumerParked(
                 f"{self._name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
                 f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
-                f"{where}. Iterate again for the next epoch. For long pauses on purpose serve with a larger "
-                "patience_s."
+                f"{where}. Iterate again for the next epoch. {advice}"
             )
         if place.begun:
             return ConsumerParked(

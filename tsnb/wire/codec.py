@@ -88,7 +88,7 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     4: (Waiting, struct.Struct("<B")),
     6: (EpochEnded, struct.Struct("<BII")),
     7: (Leave, struct.Struct("<B")),
-    8: (Rest, struct.Struct("<B")),
+    8: (Rest, struct.Struct("<B?")),
     9: (Bye, struct.Struct("<B")),
     10: (StopAsked, struct.Struct("<B")),
     11: (StopProducer, struct.Struct("<Bd")),

@@ -75,7 +75,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 26
+PROTOCOL = 27
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -182,6 +182,9 @@ class Got(NamedTuple):
 
 class Rest(NamedTuple):
     """The others should not wait for this consumer's next epoch (its cell has ended)."""
+
+    stands: bool = False
+    """It stands in the middle of an epoch: the thread that takes it waits for another consumer's batch."""
 
 
 class Metrics(NamedTuple):

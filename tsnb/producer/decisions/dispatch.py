@@ -20,6 +20,7 @@ The rules:
 - A consumer that stands still for `patience_s` while it holds others back is parked: it keeps the batches that it was
   granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch that
   no other goes on with; one that waits long for an epoch is told which consumers take the one before.
+- One whose thread waits for another consumer is parked as soon as it holds others back: it cannot go on before.
 - A consumer that is paused is taken off the window at once, as if it had been parked, and gets nothing until it goes
   on. The others do not wait for it; while they are no more than a window ahead, what it lacks is kept. When it goes on,
   it is waited for until it asks for its place again, and it waits for that as long as it takes where the loader can
@@ -230,6 +231,7 @@ class Dispatch:
         member.parked = member.moved_over = False
         member.moved_s = member.wants_since_s = self._now
         member.told_held = 0
+        member.stands = False
         self._lost = [(member, lease) for lease in member.leases if lease not in ask.held]
 
     def _took(self, key: int, take: ms.Take) -> None:
@@ -239,6 +241,7 @@ class Dispatch:
         member.took(self._now, self.drift.blocked_s(self._now))
         if self._weighs:
             self.balance.took(member, self._now)
+        member.stands = False
         taken = member.granted.popleft()
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
@@ -260,6 +263,7 @@ class Dispatch:
 
     def _waiting(self, key: int, _waiting: ms.Waiting) -> None:
         member = self.members[key]
+        member.stands = False
         if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
             member.began_waiting(self._now, self.drift.blocked_s(self._now))
             if member.rotation is not None and self.turns.is_over(member):
@@ -295,8 +299,11 @@ class Dispatch:
             member.parked = False  # it has had its epoch after all
         member.last_step = False
 
-    def _rested(self, key: int, _rest: ms.Rest) -> None:
-        self._rest(self.members[key])
+    def _rested(self, key: int, rest: ms.Rest) -> None:
+        member = self.members[key]
+        member.stands = rest.stands and member.group is None
+        if not rest.stands:
+            self._rest(member)
 
     def _rest(self, member: Member) -> None:
         if member.phase is Phase.BETWEEN:
@@ -356,8 +363,8 @@ class Dispatch:
                 member.keeps_place = False  # its step takes long: the others do not wait for it
         if self.turns.on:
             self.turns.pass_on(self._now)
-        for member, stood_still_s in self.drift.standing_still(self._now):
-            if stood_still_s >= self.patience_s:
+        for member, stood_still_s, in_vain in self.drift.standing_still(self._now):
+            if in_vain or stood_still_s >= self.patience_s:
                 self.granting.park(member, stood_still_s)
 
     def _tell_held(self) -> None:

@@ -76,10 +76,11 @@ class Drift:
         slowest = self._slowest_taken()
         return any(m.queued_since_s is not None and self._position(m) == slowest for m in self._awaited())
 
-    def standing_still(self, now: float) -> Iterator[tuple[Member, float]]:
-        """Yield the consumers that hold others up, and for how many seconds each has done nothing.
+    def standing_still(self, now: float) -> Iterator[tuple[Member, float, bool]]:
+        """Yield the consumers that hold others up, for how many seconds each has done nothing, and if that is in vain.
 
-        One by one: parking one may take others along.
+        One by one: parking one may take others along. It is in vain to wait for those that take no batch before
+        another consumer has got one.
         """
         for member in self.pace_setters():
             if member.phase is not Phase.STREAMING or not member.granted or member.skips:
@@ -87,10 +88,10 @@ class Drift:
             own = (member, *member.mates)  # ranks that hold up their own group are its affair
             since_s = self._wanted_since(m for m in self._members.values() if m not in own)
             if since_s is not None:  # else it may take its time: it holds nobody up
-                yield member, now - max(member.moved_s, member.offered_s, since_s)
+                yield member, now - max(member.moved_s, member.offered_s, since_s), member.stands
         yield from self._holding_an_epoch(now)
 
-    def _holding_an_epoch(self, now: float) -> Iterator[tuple[Member, float]]:
+    def _holding_an_epoch(self, now: float) -> Iterator[tuple[Member, float, bool]]:
         """Yield all consumers of the epoch that is being loaded, while each stands still and another waits for its end.
 
         Even if the window is not full: while none gets on in this epoch, none waits at the window's edge.
@@ -104,10 +105,10 @@ class Drift:
             or any(not m.granted and m.waiting_since_s is not None for m in holders)
         ):
             return  # a consumer there wants a batch: it is the loader's turn, or the one at the window's end holds it
-        still_s = min(now - since_s, self.stood_still_s(now))
+        still_s, in_vain = min(now - since_s, self.stood_still_s(now)), all(m.stands for m in holders)
         for member in holders:
             if member.phase is Phase.STREAMING:
-                yield member, still_s
+                yield member, still_s, in_vain
 
     def stood_still_s(self, now: float) -> float:
         """Return for how many seconds none of the holders has done anything."""

@@ -143,6 +143,8 @@ class Member:
     """Whether it still computes on the epoch's last batch."""
     parked: bool = False
     """Whether it lost its place; cleared when it asks again."""
+    stands: bool = False
+    """Whether it has said so: it takes no batch before another consumer has got one."""
     paused: bool = False
     """Whether it was asked to pause, and not yet to go on. Nobody waits for it, and it gets nothing."""
     resumed: bool = False
