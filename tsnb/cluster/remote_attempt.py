@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -158,7 +158,7 @@ class ClusterAttempt(Attempt):
             await self.child.give_back()
             return
         if outcome.state == "done":
-            reply, self._kept = await self._deliver(RESULT)
+            reply, self._kept = await self._deliver([RESULT], [])
             if reply["status"] == "ok":
                 pass
             elif reply["ename"] != "KeyError":
@@ -168,19 +168,19 @@ class ClusterAttempt(Attempt):
     async def release(self, *, everything: bool = False) -> None:
         """Do nothing: what it computed on was given back, and its process does not load this machine."""
 
-    def keeps(self, variable: str) -> bool:
-        """Return whether a variable is still available although the process has ended."""
-        return variable == RESULT and self._kept is not None
+    def keeps(self, variables: Sequence[str]) -> bool:
+        """Return whether variables are still available although the process has ended."""
+        return list(variables) == [RESULT] and self._kept is not None
 
-    async def deliver(self, variable: str) -> Delivery:
-        """Have one of its variables sent here; return the reply with it."""
-        if self._kept is not None and self.keeps(variable):
+    async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
+        """Have some of its variables sent here; return the reply with them."""
+        if self._kept is not None and self.keeps(variables):
             return {"status": "ok"}, self._kept
-        return await self._deliver(variable)
+        return await self._deliver(variables, before)
 
-    async def _deliver(self, variable: str) -> Delivery:
+    async def _deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
         number = await self.child.ask("expect")
-        reply = await self._order("deliver", variable, number)
+        reply = await self._order("deliver", list(variables), list(before), number)
         cargo = await self.child.delivered(number) if reply["status"] == "ok" else None
         await self.child.ask("forget", number)
         return reply, cargo

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -236,16 +236,16 @@ class Attempt:
             if not self._stays:
                 await self.child.kill()
 
-    def keeps(self, variable: str) -> bool:
-        """Return whether a variable is still available although the process has ended."""
+    def keeps(self, variables: Sequence[str]) -> bool:
+        """Return whether variables are still available although the process has ended."""
         return self._kept is not None
 
-    async def deliver(self, variable: str) -> Delivery:
-        """Have one of its variables sent here; return the reply with it."""
+    async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
+        """Have some of its variables sent here; return the reply with them."""
         async with self._sending:
             if self._kept is not None:
                 return {"status": "ok"}, self._kept
-            return await self._sent("deliver", variable)
+            return await self._sent("deliver", list(variables), list(before))
 
     async def _sent(self, order: str, *arguments: Any) -> Delivery:
         """Have the kernel send something by an order that takes, last, the number under which it is expected."""

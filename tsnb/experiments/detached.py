@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +156,7 @@ class FoundLife(TrialLife):
             "its live values there, while that runs"
         )
 
-    async def deliver(self, variable: str) -> Delivery:
+    async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
         """Refuse: its kernel speaks to the notebook that started it only.
 
         Raises:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tsnb import registry
@@ -329,9 +329,9 @@ class OwnLife(TrialLife):
         if self._attempt is not None:
             await self._attempt.release(everything=True)
 
-    def keeps(self, variable: str) -> bool:
-        """Return whether a variable is still available although the process has ended."""
-        return self._attempt is not None and self._attempt.keeps(variable)
+    def keeps(self, variables: Sequence[str]) -> bool:
+        """Return whether variables are still available although the process has ended."""
+        return self._attempt is not None and self._attempt.keeps(variables)
 
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Have live values changed."""
@@ -345,8 +345,8 @@ class OwnLife(TrialLife):
             raise TsnbError("it has never run")
         return await self._attempt.release_memory(wanted=wanted)
 
-    async def deliver(self, variable: str) -> Delivery:
-        """Have one of its variables sent."""
+    async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
+        """Have some of its variables sent."""
         if self._attempt is None:
             raise TsnbError("it has never run, so it has no variables")
-        return await self._attempt.deliver(variable)
+        return await self._attempt.deliver(variables, before)

@@ -25,13 +25,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Coroutine
+import warnings
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.clones import CloneWish
-from tsnb.experiments.in_kernel.keeping import LEFT_OUT
+from tsnb.experiments.in_kernel.keeping import LEFT_OUT, TORN, torn_apart
 from tsnb.experiments.news import raised
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
@@ -104,6 +105,7 @@ class Trial(Bound):
         self.log_path = life.log_path
         self.metrics = life.metrics
         self.failure_seen = False
+        self._fetched: list[str] = []
 
     @property
     def state(self) -> str:
@@ -411,10 +413,15 @@ class Trial(Bound):
             self.life.move(outlet_here(self.name), before or f"trial {self.name!r} has printed nothing yet\n")
         )
 
-    def pull(self, variable: str) -> Any:
-        """Return a copy of one of the cell's variables; waits for the cell's end first, and says how far it is.
+    def pull(self, *variables: str) -> Any:
+        """Return copies of some of the cell's variables; waits for the cell's end first, and says how far it is.
 
-        An interrupt ends the waiting; the trial goes on.
+        An interrupt ends the waiting; the trial goes on. Fetch variables that belong together in one call:
+        `net, optimizer = trial["net", "optimizer"]`. The optimizer then trains that very net. Fetched one by one it
+        would hold copies, which a warning says.
+
+        Args:
+            *variables: Their names. One gives that variable; several give a tuple.
 
         Raises:
             NoSuchVariable: It has no variable of that name.
@@ -428,16 +435,21 @@ class Trial(Bound):
                     "tsnb.log_artifact(path)"
                 )
             self.life.hub.require_other_thread()
-            wait_and_tell(self.life.ended, self.name, lambda: self._waiting_for(variable))
-        if self.pid is None and not self.life.keeps(variable):
+            wait_and_tell(self.life.ended, self.name, lambda: self._waiting_for(variables))
+        if self.pid is None and not self.life.keeps(variables):
             first = self.life.failure.partition("\n")[0]
             raise TsnbError(
                 f"the kernel of trial {self.name!r} has ended ({self.state}{first and f': {first}'}), its variables "
                 "with it"
             )
-        reply, cargo = self._call(self.life.deliver(variable))
+        before, self._fetched = self._fetched, [*dict.fromkeys([*self._fetched, *variables])]
+        reply, cargo = self._call(self.life.deliver(variables, before))
         if cargo is not None:
-            return self._among(fetch(cargo, apart=True), variable)
+            there = fetch(cargo, apart=True)
+            found = tuple(self._among(there, variable) for variable in variables)
+            wanted = dict(zip(variables, found, strict=True))
+            self._warn_of_copies(there[TORN] if TORN in there else torn_apart(wanted, there, before))
+            return found[0] if len(found) == 1 else found
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
         said = block(reply["evalue"])
         if kind is NoSuchVariable:
@@ -445,7 +457,17 @@ class Trial(Bound):
             said = said.strip("\"'") + failed
         raise kind(said)
 
-    __getitem__ = pull
+    def __getitem__(self, variables: str | tuple[str, ...]) -> Any:
+        return self.pull(*((variables,) if isinstance(variables, str) else variables))
+
+    def _warn_of_copies(self, torn: Mapping[str, str]) -> None:
+        for variable, other in torn.items():
+            warnings.warn(
+                f"{variable!r} of trial {self.name!r} shares parameters with {other!r}, which you fetched before in "
+                f"another call. What you have now are copies: training one does not change the other. Fetch both at "
+                f"once: {other}, {variable} = trial[{other!r}, {variable!r}]",
+                stacklevel=4,
+            )
 
     def _among(self, kept: dict[str, Any], variable: str) -> Any:
         """Return one of the variables that have come.
@@ -454,21 +476,20 @@ class Trial(Bound):
             NotShippable: It could not travel when the trial's process ended.
             NoSuchVariable: None of them has that name.
         """
-        left_out = kept.pop(LEFT_OUT, {})
+        left_out = kept.get(LEFT_OUT, {})
         if variable in kept:
             return kept[variable]
         if variable in left_out:
             raise NotShippable(f"{left_out[variable]}; the process of trial {self.name!r} has ended")
         hint = did_you_mean(variable, kept)
-        there = ", ".join(kept) or "nothing"
+        there = ", ".join(name for name in kept if not name.startswith("_")) or "nothing"
         raise NoSuchVariable(f"trial {self.name!r} has no variable {variable!r}; kept of it: {there}.{hint}")
 
-    def _waiting_for(self, variable: str) -> str:
+    def _waiting_for(self, variables: tuple[str, ...]) -> str:
         """Say how far it is, to code that waits for a variable of it."""
         numbers = "".join(f", {number}" for number in first_numbers(self.metrics))
-        return (
-            f"{self.name}[{variable!r}]: trial {self.name!r} {self.state}, {self.duration_s:.0f} s{numbers}"
-        )
+        wanted = ", ".join(map(repr, variables))
+        return f"{self.name}[{wanted}]: trial {self.name!r} {self.state}, {self.duration_s:.0f} s{numbers}"
 
     def result(self, timeout_s: float | None = None) -> Any:
         """Wait until the trial has ended, and return what its function returned (a cell: its variable `result`).

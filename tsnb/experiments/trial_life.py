@@ -171,8 +171,8 @@ class TrialLife(ABC):
     async def release(self) -> None:  # noqa: B027 (there may be nothing to release)
         """Keep the variables of a trial that has ended here, and end its process, where that can be."""
 
-    def keeps(self, variable: str) -> bool:
-        """Return whether a variable is still available although the process has ended."""
+    def keeps(self, variables: Sequence[str]) -> bool:
+        """Return whether variables are still available although the process has ended."""
         return False
 
     async def extend(self, epochs: int) -> None:
@@ -234,8 +234,12 @@ class TrialLife(ABC):
         raise TsnbError(f"trial {self.name!r} was started by another notebook: clone it there")
 
     @abstractmethod
-    async def deliver(self, variable: str) -> Delivery:
-        """Have one of its variables sent; return the kernel's reply with it.
+    async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
+        """Have some of its variables sent, together; return the kernel's reply with them.
+
+        Args:
+            variables: Their names.
+            before: Those that were fetched before, in other calls.
 
         Raises:
             TsnbError: There is no process to ask.

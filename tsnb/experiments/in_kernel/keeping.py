@@ -23,7 +23,9 @@ import contextlib
 import ctypes
 import gc
 import sys
+import time
 import traceback
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -31,15 +33,22 @@ from tsnb.errors import NotShippable
 from tsnb.experiments.plan import FUNCTION, RESULT
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.obstacles import find_obstacle
+from tsnb.kernels.cargo.pickling import trained_parts
 from tsnb.kernels.cargo.shipping import ship
 
-__all__ = ["KEPT_BYTES", "LEFT_OUT", "arrived", "keep", "let_go", "trim"]
+__all__ = ["KEPT_BYTES", "LEFT_OUT", "TORN", "arrived", "keep", "let_go", "torn_apart", "trim"]
 
 KEPT_BYTES = 256 * 2**20
 """What fifty trials leave on the disk shall not fill it."""
 
 LEFT_OUT = "_tsnb_left_out"
 """The kept variable that says why each one that cannot travel was left out, by name."""
+
+TORN = "_tsnb_torn"
+"""What comes with fetched variables: each that shares trained parameters with one that was fetched before, and that."""
+
+COMPARING_S = 2.0
+"""How long it may take to find that out."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
@@ -105,12 +114,34 @@ def _is_trained(value: Any) -> bool:
     return isinstance(value, (getattr(nn, "Module", ()), getattr(optim, "Optimizer", ())))
 
 
+def torn_apart(
+    wanted: Mapping[str, Any], variables: Mapping[str, Any], before: Iterable[str]
+) -> dict[str, str]:
+    """Return which variables share parameters with one that was fetched before them, and with which: it has copies.
+
+    Args:
+        wanted: Those that are fetched now, together.
+        variables: All that there are.
+        before: Those that were fetched before.
+    """
+    former = {name: variables[name] for name in before if name in variables and name not in wanted}
+    until_s = time.monotonic() + COMPARING_S
+    found = {}
+    for name, value in wanted.items() if former else ():
+        own = trained_parts(value, until_s)
+        together = (
+            other for other, value in former.items() if not own.isdisjoint(trained_parts(value, until_s))
+        )
+        if own and (other := next(together, None)):
+            found[name] = other
+    return found
+
+
 def _obstacle(name: str, value: Any) -> str:
     found = find_obstacle(value, name)
     if found is None:
         return ""
-    path, part = found
-    return f"{path} is a {type(part).__name__}, which cannot leave its process"
+    return f"{found.path} is a {type(found.part).__name__}, which cannot leave its process"
 
 
 def let_go(error: BaseException | None) -> None:

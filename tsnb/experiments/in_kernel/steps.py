@@ -13,7 +13,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,7 @@ from tsnb.config import attach_defaults, is_profiled
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
-from tsnb.experiments.in_kernel.keeping import arrived, keep, let_go, trim
+from tsnb.experiments.in_kernel.keeping import TORN, arrived, keep, let_go, torn_apart, trim
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
 from tsnb.experiments.in_kernel.peak_memory import PeakMemory
 from tsnb.experiments.in_kernel.pictures import Pictures
@@ -430,11 +430,12 @@ class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interru
         signal.signal(signal.SIGINT, self._former)
 
 
-def deliver(name: str, number: int) -> None:
-    """Send one of the trial's variables to the notebook.
+def deliver(names: Sequence[str], before: Sequence[str], number: int) -> None:
+    """Send some of the trial's variables to the notebook, together: what they share they share there.
 
     Args:
-        name: The variable.
+        names: The variables.
+        before: Those that it has fetched before.
         number: Under which number it is expected.
 
     Raises:
@@ -442,8 +443,11 @@ def deliver(name: str, number: int) -> None:
         NotShippable: It cannot travel.
     """
     variables = vars(sys.modules["__main__"])
-    if name not in variables:
-        own = [n for n in variables if not n.startswith("_")]
-        hint = did_you_mean(name, own)
-        raise KeyError(f"the trial has no variable {name!r}.{hint}")
-    give(number, ship({name: variables[name]}, f"pulling {name!r} out of the trial"))
+    for name in names:
+        if name not in variables:
+            own = [n for n in variables if not n.startswith("_")]
+            hint = did_you_mean(name, own)
+            raise KeyError(f"the trial has no variable {name!r}.{hint}")
+    wanted = {name: variables[name] for name in names}
+    torn = torn_apart(wanted, variables, before)
+    give(number, ship({**wanted, TORN: torn}, f"pulling {', '.join(map(repr, names))} out of the trial"))

@@ -9,15 +9,19 @@ from __future__ import annotations
 import contextlib
 import io
 import math
+import os
 import sqlite3
+import sys
+import sysconfig
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tsnb.config import attach_defaults
 from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
 
-__all__ = ["CargoPart", "explain", "find_obstacle", "parts_of"]
+__all__ = ["CargoPart", "Obstacle", "explain", "find_obstacle", "parts_of"]
 
 DEEPEST = 12
 """Levels below the variable that the walk descends."""
@@ -28,6 +32,7 @@ MOST_ITEMS = 100
 LOOKING_S = 5.0
 """How long the walk may take: each step tries to pickle all that is below it."""
 
+_ANEW = "Leave it out in __getstate__ and make it anew where it is used."
 _REOPEN = (
     "Keep its path instead and open it where it is used: in __getitem__, or on first use in each worker."
 )
@@ -59,6 +64,27 @@ _FIXES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
         _REOPEN,
     ),
 )
+
+
+_LIBRARIES = tuple(
+    f"{sysconfig.get_path(kind)}{os.sep}" for kind in ("purelib", "platlib", "stdlib", "platstdlib")
+)
+"""Where packages lie that their users do not edit."""
+
+
+class Obstacle(NamedTuple):
+    """A part of something that cannot travel."""
+
+    path: str
+    """How one gets there: "data.cache['open']"."""
+    part: Any
+    """The part."""
+    holder: Any = None
+    """The outermost object of another library that it belongs to; None: it belongs to none."""
+    holder_path: str = ""
+    """How one gets to that."""
+    owned: bool = False
+    """Whether an object of the user's own class holds that."""
 
 
 class CargoPart(NamedTuple):
@@ -95,9 +121,8 @@ def explain(parts: Sequence[CargoPart], error: Exception, purpose: str) -> str:
         for part in parts:
             found = find_obstacle(part.value, part.path, until_s)
             if found is not None:
-                path, obstacle = found
-                what, fix = _describe(obstacle)
-                where = "it" if path == part.path else path
+                what, fix = _describe(found)
+                where = "it" if found.path == part.path else found.path
                 return (
                     f"{purpose} cannot take {part.title} along: {where} is {what}, which cannot travel. {fix}"
                 )
@@ -105,19 +130,46 @@ def explain(parts: Sequence[CargoPart], error: Exception, purpose: str) -> str:
     return f"{purpose} cannot take its variables {names} along: {error}"
 
 
-def _describe(obstacle: Any) -> tuple[str, str]:
-    for what, recognises, fix in _FIXES:
-        if recognises(obstacle):
-            return what, fix
-    kind = f"{type(obstacle).__module__}.{type(obstacle).__qualname__}"
+def _describe(found: Obstacle) -> tuple[str, str]:
+    """Say what it is, and what its user can do about it."""
+    what, fix = f"a {_kind(found.part)}", _ANEW
+    for known, recognises, known_fix in _FIXES:
+        if recognises(found.part):
+            what, fix = known, known_fix
+            break
+    holder, where = found.holder, found.holder_path
+    if holder is None or (holder is found.part and fix != _ANEW):
+        return what, fix
+    belongs = "" if holder is found.part else f"It belongs to {where}, a {_kind(holder)}. "
+    if attach_defaults.name is not None:
+        return (
+            what,
+            f"{belongs}It stays in its trial. Fetch what you need of it, such as its numbers or state_dict().",
+        )
+    if found.owned:
+        return what, f"{belongs}Leave {where} out in __getstate__ and make it anew where it is used."
+    last = where.rpartition(" -> ")[2]
     return (
-        f"a {kind}",
-        "Leave it out in __getstate__ and make it anew where it is used.",
+        what,
+        f"{belongs}Make {last} in the trial's cell or function, or in the cell that builds the loader.",
     )
 
 
-def find_obstacle(value: Any, path: str, until_s: float = math.inf) -> tuple[str, Any] | None:
-    """Return the path and the object of the deepest part that cannot travel; None if all of it can.
+def _kind(obj: Any) -> str:
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
+def _is_of_library(obj: Any) -> bool | None:
+    """Return whether the class of an object comes from an installed package; None of what is built into Python."""
+    name = type(obj).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    if name == "__main__":
+        return False
+    return file.startswith(_LIBRARIES) if isinstance(file, str) else None
+
+
+def find_obstacle(value: Any, path: str, until_s: float = math.inf) -> Obstacle | None:
+    """Return the deepest part that cannot travel; None if all of it can.
 
     Args:
         value: Where to start.
@@ -127,19 +179,42 @@ def find_obstacle(value: Any, path: str, until_s: float = math.inf) -> tuple[str
     Raises:
         TookTooLong: It was not found by then.
     """
-    return _walk(value, path, set(), 0, until_s)
-
-
-def _walk(value: Any, path: str, seen: set[int], depth: int, until_s: float) -> tuple[str, Any] | None:
-    if id(value) in seen or _can_travel(value, until_s):
+    chain = _walk(value, path, set(), 0, until_s)
+    if not chain:
         return None
+    (last, part), (holder, holder_path, owned) = chain[-1], _holder(chain)
+    return Obstacle(last, part, holder, holder_path, owned)
+
+
+_Step = tuple[str, Any]
+
+
+def _walk(value: Any, path: str, seen: set[int], depth: int, until_s: float) -> list[_Step]:
+    """Return the way to it, each object with its path; nothing where all can travel."""
+    if id(value) in seen or _can_travel(value, until_s):
+        return []
     seen.add(id(value))
     if depth < DEEPEST:
         for step, part in _parts(value):
             found = _walk(part, path + step, seen, depth + 1, until_s)
-            if found is not None:
-                return found
-    return path, value
+            if found:
+                return [(path, value), *found]
+    return [(path, value)]
+
+
+def _holder(chain: Sequence[_Step]) -> tuple[Any, str, bool]:
+    """Return the outermost object of a library's that has nothing of the user's between itself and the chain's end.
+
+    Behind it stands its path, and whether an object of the user's has it.
+    """
+    holder, holder_path, owned = None, "", False
+    for path, value in chain:
+        library = _is_of_library(value)
+        if library is False:
+            holder, holder_path, owned = None, "", True
+        elif library and not holder_path:
+            holder, holder_path = value, path
+    return holder, holder_path, owned
 
 
 def _can_travel(value: Any, until_s: float) -> bool:

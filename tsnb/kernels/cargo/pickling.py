@@ -7,7 +7,11 @@ Written:
 - An open file is refused (cloudpickle would read it into memory and pass the copy off as the file).
 - What pickle would look up by its name in the receiver's `__main__`, where it is not (`lru_cache`, `NewType`), goes by
   value, and so does what holds a lock or weak references for its own purposes only (`cached_property`,
-  `singledispatch`). Caches arrive empty.
+  `singledispatch`). Caches arrive empty, and a weak reference without a callback refers to the copy.
+- A class or function of the notebook brings its name along. The receiver's `__main__` has it then, so that plain pickle
+  finds it there: `torch.save(net)` in a trial whose cell never names the class.
+- A consumer leaves its trial as a stand-in that is closed (`LeftBehind`), so that a trainer can be fetched that holds
+  one. On its way *to* a kernel it is refused.
 
 Read (`unpack`):
 
@@ -30,10 +34,15 @@ import sys
 import time
 import types
 import typing
+import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import cloudpickle
+
+from tsnb.config import attach_defaults
+from tsnb.errors import TsnbError
+from tsnb.native.endings import Bound
 
 __all__ = [
     "KERNELS_OWN",
@@ -43,6 +52,7 @@ __all__ = [
     "fingerprint",
     "pack",
     "packed_bytes",
+    "trained_parts",
     "unpack",
     "unpack_bytes",
 ]
@@ -80,6 +90,55 @@ def _settle(function: types.FunctionType, state: tuple[Any, dict[str, Any]]) -> 
     variables["__builtins__"] = builtins
 
 
+def _settle_class(kind: type, state: tuple[Any, str, dict[str, Any]]) -> None:
+    """Give an arrived class of the notebook its state, and its name where the receiver has none like it."""
+    own, kind.__qualname__, named = state  # cloudpickle forgets that a class stands within another
+    cloudpickle.cloudpickle._class_setstate(kind, own)
+    _settle_name(kind, named)
+
+
+def _settle_name(_: Any, named: dict[str, Any]) -> None:
+    for name, value in named.items():
+        _main_variables().setdefault(name, value)
+
+
+class LeftBehind:
+    """Stands for what stays in its process, a consumer for one, in something that was fetched from there.
+
+    Attributes:
+        closed: It is of no use any more.
+
+    Args:
+        what: What it was.
+        instead: What to do.
+    """
+
+    closed = True
+
+    def __init__(self, what: str, instead: str) -> None:
+        self.what = what
+        self._instead = instead
+
+    def close(self) -> None:
+        """Do nothing: it is closed."""
+
+    def __iter__(self) -> NoReturn:
+        raise TsnbError(self._why())
+
+    __next__ = __iter__
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"no attribute {name!r}" if name[:1] == "_" else self._why())
+
+    def _why(self) -> str:
+        return (
+            f"{self.what} stayed in the process that it was fetched from, and is closed here. {self._instead}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<closed: {self.what}>"
+
+
 _DISPATCH = functools.singledispatch(len).__code__  # type: ignore[attr-defined]
 """The code of every function that `singledispatch` has made."""
 
@@ -113,6 +172,8 @@ def _by_value(obj: Any) -> Any:
     if kind is functools._lru_cache_wrapper and _is_of_main(obj):
         given = obj.cache_parameters()
         return _cached, (obj.__wrapped__, given["maxsize"], given["typed"])
+    if kind is weakref.ref and obj.__callback__ is None and (referent := obj()) is not None:
+        return weakref.ref, (referent,)
     if kind is typing.NewType and _is_of_main(obj):
         return typing.NewType, (obj.__name__, obj.__supertype__)
     if kind is typing.ParamSpec and _is_of_main(obj):
@@ -211,7 +272,10 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
     def reducer_override(self, obj: Any) -> Any:
         reduced = _by_value(obj)
         if reduced is not NotImplemented:
-            return reduced
+            named = _names_of(obj)
+            return (*reduced, named, None, None, _settle_name) if named else reduced
+        if isinstance(obj, Bound) and attach_defaults.name is not None:  # it leaves a trial
+            return LeftBehind, (repr(obj), obj.instead)
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)
         if isinstance(obj, types.CodeType):
@@ -228,15 +292,38 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             resting = copy.copy(obj)
             resting._iterator = None
             return resting.__reduce_ex__(5)
-        return super().reducer_override(obj)
+        reduced = super().reducer_override(obj)
+        return _with_name(obj, reduced) if isinstance(obj, type) else reduced
 
     def _function_of_main(self, function: types.FunctionType) -> Any:
         reduced = super().reducer_override(function)
         if reduced is NotImplemented:
             return reduced
         make, arguments, (plain, slots), *_ = reduced
-        reads = {k: v for k, v in slots["__globals__"].items() if k not in KERNELS_OWN}
+        reads = {k: v for k, v in slots["__globals__"].items() if k not in KERNELS_OWN} | _names_of(function)
         return make, arguments, (plain, {**slots, "__globals__": reads}), None, None, _settle
+
+
+def _with_name(kind: type, reduced: Any) -> Any:
+    """Have a class of the notebook bring its name along, where that is how it is reduced."""
+    if not isinstance(reduced, tuple) or len(reduced) < 6 or not (named := _names_of(kind)):
+        return reduced
+    make, arguments, state, *_ = reduced
+    return make, arguments, (state, kind.__qualname__, named), None, None, _settle_class
+
+
+def _names_of(obj: Any) -> dict[str, Any]:
+    """Return under which variable of the notebook plain pickle looks for something: {"Net": Net}, or nothing.
+
+    That of a class within a class is the outer one. Functions of a class are not looked for: it travels by itself.
+    """
+    name, *inner = str(getattr(obj, "__qualname__", getattr(obj, "__name__", ""))).split(".")
+    found = variable = _main_variables().get(name)
+    if inner and not isinstance(obj, type):
+        return {}
+    for step in inner:
+        found = getattr(found, "__dict__", {}).get(step)
+    return {name: variable} if found is obj and obj is not None else {}
 
 
 def _is_storage(obj: Any) -> bool:
@@ -280,6 +367,36 @@ def packed_bytes(obj: Any, until_s: float = math.inf) -> int:
     sink = Sink(until_s=until_s)
     pack(obj, sink)
     return sink.size
+
+
+class _TrainedParts(_Packer):
+    """Notes the models, optimizers and trained tensors that it meets, by identity."""
+
+    def __init__(self, until_s: float) -> None:
+        super().__init__(Sink(until_s=until_s))
+        self.met: set[int] = set()
+        kinds = (("torch.nn", "Module"), ("torch.optim", "Optimizer"))
+        self._kinds = tuple(kind for where in kinds if (kind := _class_of_torch(*where)))
+        self._tensor = _class_of_torch("torch", "Tensor")
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, self._kinds) or (isinstance(obj, self._tensor) and obj.requires_grad):
+            self.met.add(id(obj))
+        return super().reducer_override(obj)
+
+
+def trained_parts(obj: Any, until_s: float) -> set[int]:
+    """Return the identities of the models, optimizers and trained tensors within something that can travel.
+
+    Args:
+        obj: The object.
+        until_s: When to give up, by the monotonic clock: nothing is known then.
+    """
+    try:
+        (parts := _TrainedParts(until_s)).dump(obj)
+    except Exception:  # noqa: BLE001 (its time is over, or it cannot travel: who sends it says why)
+        return set()
+    return parts.met
 
 
 class _Describer(_Packer):
@@ -336,6 +453,9 @@ class _CargoUnpickler(pickle.Unpickler):
             "_make_skeleton_enum": self._make_enum,
             "_class_setstate": self._set_class,
         }
+        self._settling: dict[str, Callable[..., Any]] = {"_settle_class": self._settle_class}
+        if apart is not None:
+            self._settling.update(_settle=self._settle_apart, _settle_name=lambda _obj, _named: None)
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what a pickle refers to. Called by pickle."""
@@ -343,8 +463,8 @@ class _CargoUnpickler(pickle.Unpickler):
             return self._instead[name]
         if module == __name__ and name == "_main_variables" and self._apart is not None:
             return self._variables
-        if module == __name__ and name == "_settle" and self._apart is not None:
-            return self._settle_apart
+        if module == __name__ and name in self._settling:
+            return self._settling[name]
         found = super().find_class(module, name)
         # a pickle within the pickle
         return self._within if found in (pickle.loads, unpack_bytes) else found
@@ -380,6 +500,13 @@ class _CargoUnpickler(pickle.Unpickler):
         if found is not None:
             self._here[id(found)] = found
         return found
+
+    def _settle_class(self, made: type, state: tuple[Any, str, dict[str, Any]]) -> None:
+        own, qualname, named = state
+        if id(made) not in self._here:
+            _settle_class(made, (own, qualname, {}))
+        if self._apart is None:
+            _settle_name(made, named)
 
     def _set_class(self, made: type, state: Any) -> None:
         if id(made) not in self._here:
