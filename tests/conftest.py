@@ -134,11 +134,14 @@ def put_back() -> Iterator[None]:
 
     Its signals: Ray Tune leaves a handler of its own behind (`tune.run`), which swallows the next interrupt. Its
     environment: packages of the ecosystem set variables that count when Python starts, so that no script of a later
-    test could be forked. And which way metrics are good, and what was logged: later tests have not said so.
+    test could be forked. Torch's seed, which trials take. And which way metrics are good, and what was logged: later
+    tests have not said so.
     """
     handlers = {number: signal.getsignal(number) for number in KEPT_SIGNALS}
     environment = dict(os.environ)
     yield
+    if (torch := sys.modules.get("torch")) is not None and torch.initial_seed() < 2**32:
+        torch.default_generator.seed()  # its trials and streams would take the seed
     for number, action in handlers.items():
         if signal.getsignal(number) is not action:
             signal.signal(number, action)

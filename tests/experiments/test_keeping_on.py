@@ -267,6 +267,34 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", [None, 1])
+def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
+    page: Any, until: Until, at: int | None
+) -> None:
+    """From its own kept state, by a fork and by a state alike; it counts, and its parent is left alone."""
+    hold = "    if epoch == 2: __import__('time').sleep(0.05 if float(rate) == 1.0 else 0.2)\n    schedule.step()"
+    cell = CELL.replace("every_s=0", "every_s=0, history=3").replace("    schedule.step()", hold)
+    cell = cell.replace(
+        "        optimizer.step()", "        optimizer.step()\n        __import__('time').sleep(0.05)"
+    )
+    with serve(seed=5):
+        one = start(page, "one", 4, cell=cell, restart="on-crash")
+        until(lambda: len(one.metrics.rows) > BATCHES + 3, 120)
+        two = one.clone("two", at=at)
+        begun = len(two.metrics.rows)
+        until(lambda: len(two.metrics.rows) > begun + 2, 120)
+        assert two.pid is not None
+        os.kill(two.pid, signal.SIGKILL)
+        assert two.wait(300).state == "done"
+        assert two.restarts == 1
+        assert one.wait(300).restarts == 0
+    assert "trial 'two' lost its process" in page.text
+    assert "it goes on from its kept state" in page.text
+    steps = [row.step for row in two.metrics.rows]
+    assert steps == list(range(steps[0], 4 * BATCHES)), "each batch of its rest once"
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("every_s", [0, 3600])
 def test_a_clone_that_is_killed_goes_on_without_a_row_twice_and_with_its_latest_values(
     page: Any, tmp_path: Path, every_s: int

@@ -13,6 +13,8 @@ import tsnb
 from tsnb.errors import NotShippable, TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.producer.serving import serve
+from tsnb.records.run import Run
+from tsnb.streams.serving import serve_loader
 
 pytestmark = pytest.mark.system
 
@@ -169,3 +171,116 @@ def test_objects_of_other_libraries_are_to_be_made_in_the_trial(
     with pytest.raises(NotShippable, match=r"It stays in its trial\. Fetch what you need of it"):
         trial.wait(120)["mine"]
     box["writer"].close()
+
+
+DRAWS = (
+    "import random, numpy, torch\ndrawn = (random.random(), float(numpy.random.rand()), float(torch.rand(1)))"
+)
+
+
+def shuffled(name: str) -> list[int]:
+    """Return the first epochs of a shuffled loader with drawn noise, as a background stream gives them."""
+    data = torch.utils.data.TensorDataset(torch.arange(64.0))
+    kernel = serve_loader(torch.utils.data.DataLoader(data, 8, shuffle=True, collate_fn=Noisy()), name)
+    consumer = tsnb.attach(f"of-{name}", producer=name)
+    got = [value for _ in range(2) for batch in consumer for value in batch.tolist()]
+    consumer.close()
+    kernel.stop()
+    return got
+
+
+class Noisy:
+    def __call__(self, samples: list[Any]) -> torch.Tensor:
+        return torch.stack([sample[0] for sample in samples]) + torch.rand(len(samples)) / 2
+
+
+def test_a_notebook_that_is_seeded_gets_equal_numbers_each_time(page: Any) -> None:
+    """Its trials' weights and draws, and its streams' order; another seed gives others, and `seed` counts more."""
+    state = torch.get_rng_state()
+    try:
+        torch.manual_seed(0)
+        first, again = start("a", DRAWS, page).wait(120)["drawn"], start("b", DRAWS, page).wait(120)["drawn"]
+        assert first == again
+        assert "trial 'a' running (pid" in page.text
+        assert "), seeded with 0 like this notebook\n" in page.text
+        run = Run.find("a")
+        assert run is not None
+        assert (record := run.read()) is not None
+        assert record.seed == 0
+        assert start("c", DRAWS, page, seed=5).wait(120)["drawn"] != first
+        order = shuffled("x")
+        torch.manual_seed(0)
+        assert shuffled("y") == order
+        torch.manual_seed(1)
+        assert start("d", DRAWS, page).wait(120)["drawn"] != first
+        assert shuffled("z") != order
+        torch.seed()
+        page.shown.clear()
+        assert start("e", DRAWS, page).wait(120)["drawn"] != start("f", DRAWS, page).wait(120)["drawn"]
+        assert "seeded" not in page.text
+    finally:
+        torch.set_rng_state(state)
+        torch.seed()
+
+
+def test_a_loader_s_own_generator_decides_in_a_seeded_notebook(page: Any) -> None:
+    """Its user has seeded that on purpose: the order is the generator's, as in the notebook itself."""
+    data = torch.utils.data.TensorDataset(torch.arange(64.0))
+
+    def loader() -> Any:
+        own = torch.Generator().manual_seed(7)
+        return torch.utils.data.DataLoader(data, 8, shuffle=True, generator=own)
+
+    torch.manual_seed(0)
+    try:
+        kernel = serve_loader(loader(), "own")
+        got = torch.cat([batch[0] for batch in tsnb.attach("of-own", producer="own")])
+        assert kernel.seed is None
+        assert torch.equal(got, torch.cat([batch[0] for batch in loader()]))
+    finally:
+        torch.seed()
+
+
+DIES_AFTER_A_SET = """
+import os, pathlib, signal, time
+rate, mark = tsnb.live("rate", 0.1), pathlib.Path(place)
+seen = []
+for number, batch in enumerate(tsnb.attach()):
+    seen.append(float(rate))
+    tsnb.log(step_number=number)
+    if number == 8 and not mark.exists():
+        while float(tsnb.live("rate", 0.1).current) != 0.5: time.sleep(0.01)
+    if number == 12 and not mark.exists():
+        mark.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_set_value_holds_again_after_a_restart_from_the_top(page: Any, until: Any, tmp_path: Path) -> None:
+    """At the same place of its data as in the life that was lost, and `changes` lists it once, the record too."""
+    with serve([torch.ones(2, 1)] * 20, name="twenty", rubber_band=1.0):
+        cell = DIES_AFTER_A_SET.replace('float(tsnb.live("rate", 0.1).current)', "asked()")
+        cell = cell.replace("seen = []", WAITING)
+        trial = start(
+            "a", cell, page, {"place": str(tmp_path / "mark")}, restart="on-crash", producer="twenty"
+        )
+        until(lambda: len(trial.metrics.rows) > 8, 120)
+        trial.set(rate=0.5)
+        trial.wait(120)
+    assert trial.restarts == 1
+    seen = trial["seen"]
+    assert seen[0] == 0.1
+    assert seen[-1] == 0.5
+    assert [change.value for change in trial.changes] == [0.5]
+    assert seen.index(0.5) == trial.changes[0].samples // 2 - 1
+    run = Run.find("a")
+    assert run is not None
+    assert (record := run.read()) is not None
+    assert [change.value for change in record.changes] == [0.5]
+
+
+WAITING = """
+seen = []
+from tsnb.experiments.live_values import values_here
+def asked(): return 0.5 if values_here()._waiting else 0.1
+"""

@@ -142,7 +142,7 @@ def begin_run(plan: TrialPlan, parent: Parent | None = None) -> Run:
         options=options.given,
         sweep=options.sweep,
         origin=registry.describe_origin(),
-        seed=options.seed,
+        seed=plan.seed,
         git=commit_here(),
         parent=parent,
     )

@@ -99,6 +99,10 @@ class CloneLife(OwnLife):
             return Outcome("stopped")
         return await self._attempt.run(begun)
 
+    def _may_restart(self) -> bool:
+        """Tell whether it is started again after a death: from the top it would be another trial."""
+        return self._run.kept.newest is not None and super()._may_restart()
+
     def _beyond(self) -> str:
         """Say whose clone it is."""
         return f", {self.parent}"

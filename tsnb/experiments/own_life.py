@@ -75,6 +75,7 @@ class OwnLife(TrialLife):
         self._attempt: Attempt | None = None
         self._unwanted = asyncio.Event()
         self._resume: dict[str, Any] = {}
+        self._to_come = [LiveChange(*change) for change in plan.arrival.get("planned", ())]
         self._row = 0  # deaths without progress between them
         self._reached = (0, 0)
 
@@ -248,13 +249,20 @@ class OwnLife(TrialLife):
         await written(self._run.state, "starting")
         self.live, self.paused, self.why_not_released = {}, False, NOT_BEGUN
         settings: dict[str, Any] = {"run": self._run.as_settings(), "started_s": self.started_s}
+        self._to_come = self._planned
+        settings["planned"] = [tuple(change) for change in self._to_come]
         if self._resume:
-            settings |= {"resume": self._resume, "planned": self._planned}
+            settings["resume"] = self._resume
+        elif self.changes:  # from the top: they are made again where they were made, and noted again
+            self.changes = []
+            await written(self._run.forget_changes)
         self._attempt = attempt = engine_of(self.plan).attempt(self.hub, self.plan, settings, self, self._run)
 
         def begun() -> None:
             self.become("running")
-            self.say(f"trial {self.name!r} running ({attempt.where}){self._beyond()}{self.hint}\n")
+            self.say(
+                f"trial {self.name!r} running ({attempt.where}){self._seeded()}{self._beyond()}{self.hint}\n"
+            )
 
         if self._unwanted.is_set():
             return Outcome("stopped")
@@ -263,13 +271,16 @@ class OwnLife(TrialLife):
             await attempt.release()
         return outcome
 
+    def _seeded(self) -> str:
+        """Say which seed it has of the notebook's."""
+        own, seed = self.plan.options.seed, self.plan.seed
+        return "" if own is not None or seed is None else f", seeded with {seed} like this notebook"
+
     @property
-    def _planned(self) -> list[tuple[Any, ...]]:
+    def _planned(self) -> list[LiveChange]:
         """The changes of live values that the next attempt makes: those made already, and those that were to come."""
-        made = [tuple(change) for change in self.changes]
         samples = max((change.samples for change in self.changes), default=-1)
-        to_come = [tuple(change) for change in self.plan.arrival.get("planned", ())]
-        return made + [change for change in to_come if LiveChange(*change).samples > samples]
+        return [*self.changes, *(change for change in self._to_come if change.samples > samples)]
 
     async def branch(self, name: str, changes: dict[str, Any]) -> Branch | KeptStart:
         """Have its kernel cloned at its next batch, or its state written there."""

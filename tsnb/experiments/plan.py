@@ -317,6 +317,12 @@ class TrialPlan:
     sets: frozenset[str] = frozenset()
     """Those that a cell sets itself."""
 
+    @property
+    def seed(self) -> int | None:
+        """What its generators are seeded with: the option, else what the notebook has seeded its own with."""
+        given = self.options.seed
+        return self.arrival["notebook_seed"] if given is None else given
+
     def discard(self) -> None:
         """Let go of the shipped variables: the trial will not run again."""
         for cargo in (self.arrival["cargo"], self.arrival["changed"]):

@@ -67,7 +67,8 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = N
 def cloned(plan: TrialPlan, name: str, sweep: str = "") -> TrialPlan:
     """Return the plan of a trial's clone: that of the trial, with a shipment and a name of its own.
 
-    A clone whose process dies is not started again: from the top it would be another trial.
+    A clone whose process dies goes on from its kept state, where its parent would (`restart`). Without one it is not
+    started again: from the top it would be another trial.
 
     Args:
         plan: The trial's.
@@ -79,7 +80,7 @@ def cloned(plan: TrialPlan, name: str, sweep: str = "") -> TrialPlan:
         TsnbError: What was shipped for the trial is there no more.
     """
     check_name(name, "trial")
-    again = replanned(plan, {"name": name, "restart": False, "after": None})
+    again = replanned(plan, {"name": name, "after": None})
     return replace(again, options=replace(again.options, sweep=sweep))
 
 

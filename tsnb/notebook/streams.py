@@ -91,7 +91,8 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
     end = "goes on without this notebook" if given.detach else "ends with this notebook"
     return (
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
-        f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}{_crash_note(kernel)}"
+        f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}"
+        f"{_seed_note(kernel)}{_crash_note(kernel)}"
     )
 
 
@@ -125,17 +126,22 @@ def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[
     )
 
 
+def _seed_note(kernel: ProducerKernel) -> str:
+    """Say what its order is drawn from where the user has not said; empty elsewhere."""
+    if kernel.options.seed is not None or kernel.seed is None:
+        return ""
+    whose = (
+        "chosen now" if kernel.shipment.arrival["notebook_seed"] is None else "as this notebook's numbers are"
+    )
+    return f"\nits order is drawn from seed {kernel.seed}, {whose}"
+
+
 def _crash_note(kernel: ProducerKernel) -> str:
     """Say what a stream promises that is started again after a crash; empty if it is not."""
     if not kernel.options.restart:
         return ""
-    chosen = (
-        f" (its order is drawn from seed {kernel.seed}, chosen now)"
-        if kernel.options.seed is None and kernel.seed is not None
-        else ""
-    )
     if kernel.order:
-        return f"\nafter a crash it is started again, and trials go on where they were{chosen}"
+        return "\nafter a crash it is started again, and trials go on where they were"
     return (
         "\nafter a crash it is started again, but its batches cannot be given again in the same order: trials in "
         "the middle of an epoch end with ProducerGone then, all others go on"

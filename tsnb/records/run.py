@@ -233,6 +233,12 @@ class Run:
             cut_rows(connection, id_, rows)
 
     @_never_raises
+    def forget_changes(self) -> None:
+        """Forget the changes of live values: the trial begins at its top again, and makes them again."""
+        with writing(self.directory) as connection:
+            self._update(connection, {"changes": "[]"})
+
+    @_never_raises
     def process(self, pid: int, versions: Mapping[str, str]) -> None:
         """Note the process that it runs in, and that it runs. Called there.
 

@@ -70,8 +70,8 @@ def serve_variable(
     Args:
         variable: The loader's name here.
         options: `tsnb.serve`'s keywords.
-        spare_seed: The seed of a DataLoader that was given none, where its order must be one that can be given
-            again.
+        spare_seed: The seed of a DataLoader that was given none: the notebook's, or one that was chosen where its order
+            must be one that can be given again.
         outlive: Whether this kernel goes on when the process that started it ends.
 
     Raises:
@@ -84,7 +84,7 @@ def serve_variable(
     if variable not in variables:
         raise LoaderFailed(f"the cell has to build a variable named {variable!r}: that is what is served")
     loader = variables[variable]
-    seed = seed_of(loader, options["seed"], spare_seed)
+    seed = seed_of(loader, options["seed"], spare_seed, restarts=options["reconnect_s"] > 0)
     producer = serve(loader, **{**options, "seed": seed})
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=producer.stop).start())
     threading.Thread(target=_end_with, args=(producer,), name="tsnb-end", daemon=True).start()

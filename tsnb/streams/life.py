@@ -87,7 +87,7 @@ class ProducerLife:
 
         Args:
             first_epoch: The epoch to begin with.
-            spare_seed: For a DataLoader that was given no seed.
+            spare_seed: For a DataLoader that was given no seed; None: there is none.
 
         Raises:
             TsnbError: Whatever went wrong, in the class it has in the kernel where it is one of ours.

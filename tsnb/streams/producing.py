@@ -159,6 +159,8 @@ class ProducerKernel(Bound):
             TsnbError: Whatever went wrong, in the class it has in the kernel where it is one of ours.
         """
         self._shipment = shipment
+        notebooks = shipment.arrival["notebook_seed"]
+        self._spare_seed = self._spare_seed if notebooks is None else notebooks
         try:
             await self._begin(await self._prepare(shipment), 0)
         except BaseException:

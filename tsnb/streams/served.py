@@ -62,22 +62,28 @@ class Shipment:
         self.kept.close()
 
 
-def seed_of(loader: Any, given: int | None, spare: int | None) -> int | None:
-    """Return the seed of a loader that may be started again: a DataLoader that was given none takes the spare one.
+def seed_of(loader: Any, given: int | None, spare: int | None, *, restarts: bool = True) -> int | None:
+    """Return the seed of a loader: a DataLoader that was given none takes the spare one.
 
-    Not one that is iterated in a way of its own, which takes no seed from us, and not one over an IterableDataset: what
-    that gives is its own affair, and a seed would be the user's word that it gives the same again.
+    Not one that has a generator of its own, unless the stream may be started again. Not one that is iterated in a way
+    of its own, which takes no seed from us, and not one over an IterableDataset: what that gives is its own affair, and
+    a seed would be the user's word that it gives the same again.
 
     Args:
         loader: What is served.
         given: The user's.
-        spare: One that was chosen; None: nothing is started again.
+        spare: The notebook's, or one that was chosen for a stream that may be started again; None: there is none.
+        restarts: Whether it may be started again.
     """
     if given is not None or spare is None:
         return given
     from torch.utils.data import IterableDataset
 
     from tsnb.producer.loader.dataloader_facts import is_plain
+    from tsnb.producer.loader.repeating import sampler_chain
 
-    seedable = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
-    return spare if seedable else None
+    if not is_plain(loader) or isinstance(loader.dataset, IterableDataset):
+        return None
+    drawing = [loader, *sampler_chain(loader.batch_sampler or loader.sampler)]
+    own = any(getattr(one, "generator", None) is not None for one in drawing)
+    return spare if restarts or not own else None

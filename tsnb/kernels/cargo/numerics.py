@@ -24,7 +24,9 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-__all__ = ["numerics_here", "take_on"]
+__all__ = ["numerics_here", "seed_here", "take_on"]
+
+MOST_SEED = 2**32
 
 _PLAIN = (str, int, float, bool, type(None))
 _NUMPY_ERRORS = {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"}
@@ -60,6 +62,16 @@ def numerics_here() -> dict[str, Any]:
     if "numpy" in sys.modules:
         found["numpy"] = _numpy()
     return {package: settings for package, settings in found.items() if settings}
+
+
+def seed_here() -> int | None:
+    """Return the seed that the user has given torch (`torch.manual_seed(0)`, `seed_everything`); None: none was given.
+
+    torch draws its own seed from 64 bits, so a number below 2**32 is a user's.
+    """
+    torch = sys.modules.get("torch")
+    seed = getattr(torch, "initial_seed", lambda: MOST_SEED)()
+    return int(seed) if seed < MOST_SEED else None
 
 
 def take_on(settings: Mapping[str, Any], *, trial: bool, device: str | None = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tsnb import errors
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.cargo.capture import Captured
-from tsnb.kernels.cargo.numerics import numerics_here
+from tsnb.kernels.cargo.numerics import numerics_here, seed_here
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.printable import block, one_line, uncoloured
 
@@ -50,6 +50,7 @@ def to_arrive(cargo: Cargo, captured: Captured) -> dict[str, Any]:
         "imports": list(captured.imports),
         "sys_path": _sys_path(),
         "numerics": numerics_here(),
+        "notebook_seed": seed_here(),
         "setup": "",
     }
 

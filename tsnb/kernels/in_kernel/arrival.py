@@ -28,8 +28,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     """Take in what was shipped, and return this kernel's variables.
 
     Args:
-        settings: `sys_path`, `imports`, `modules`, `numerics` and `cargo` as `orders.to_arrive` makes them, the last
-            one sent (`lane`): the number under which it was.
+        settings: `sys_path`, `imports`, `modules`, `numerics`, `notebook_seed` and `cargo` as `orders.to_arrive` makes
+            them, the last one sent (`lane`): the number under which it was.
         title: What a traceback calls the cell ("Trial", "cnn").
 
     Raises:
@@ -38,6 +38,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     text_bars()
     # in the notebook's order: what it has put before an installed package comes before that here, too
     sys.path[:] = dict.fromkeys([*settings["sys_path"], *sys.path])
+    if settings["notebook_seed"] is not None:
+        seed_everything(settings["notebook_seed"])
     variables = vars(sys.modules["__main__"])
     for name in settings["imports"]:
         importlib.import_module(name)
