@@ -102,10 +102,12 @@ _BATCHES = whole("a number of batches, 1 or more", 1)
 _BAND = share("a share of an epoch, 0 to 1 (0.02 is 2 %)")
 _PATIENCE = seconds("a number of seconds, more than 0", lambda value: value > 0)
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
+MOST_WORKERS = 1024
+"""A typing error, or a packet of another process, starts no more than these."""
 _WORKERS = Kind(
-    'a number of processes, 0 or more, or "auto"',
+    f'a number of processes, 0 to {MOST_WORKERS}, or "auto"',
     lambda text: text if text == AUTO else int(text),
-    lambda value: value == AUTO if isinstance(value, str) else is_whole(value) and value >= 0,
+    lambda value: value == AUTO if isinstance(value, str) else is_whole(value) and 0 <= value <= MOST_WORKERS,
     "N|auto",
     lambda value: value if value == AUTO else int(value),
 )

@@ -183,7 +183,7 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
         ("%tensorsocket reload nobody", "no producer named 'nobody' is running"),
         ("%tensorsocket restart", "no producer is running"),
         ("%tensorsocket tune nobody", "no producer named 'nobody' is running"),
-        ("%tensorsocket tune nobody --workers many", 'a number of processes, 0 or more, or "auto"'),
+        ("%tensorsocket tune nobody --workers many", 'a number of processes, 0 to 1024, or "auto"'),
         ("%tensorsocket tune nobody --workers 2 --memory 1GiB", 'Add workers="auto", or leave out memory'),
         ("%tensorsocket tune nobody --wrokers 2", "Did you mean '--workers'"),
         (

@@ -279,7 +279,7 @@ def test_what_it_cannot_be_used_for_is_refused() -> None:
         tsnb.serve([torch.ones(2)], name="refused", workers="auto")
     with pytest.raises(ValueError, match='Add workers="auto", or leave out memory'):
         tsnb.serve(DataLoader(Numbers(), 2), name="refused", workers=2, memory="1GiB")
-    with pytest.raises(ValueError, match='a number of processes, 0 or more, or "auto"'):
+    with pytest.raises(ValueError, match='a number of processes, 0 to 1024, or "auto"'):
         StreamOptions(workers="many")
     with (
         tsnb.serve(DataLoader(Numbers(), 2), name="refused") as producer,

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import secrets
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import psutil
 import pytest
+import torch
+from torch.utils.data import DataLoader
 
+import tsnb
 from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
@@ -26,6 +31,7 @@ from tsnb.telemetry.observer import status
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import listen
 from tsnb.transport.sockets import Listener
+from tsnb.wire import codec
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.layout import ArrayLeaf, Layout
@@ -229,6 +235,101 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
     assert int(serving.expect("refused")) > 20
     assert serving.expect("watched") == "0 0"
     assert serving.end() == 0
+
+
+ODD: list[Any] = [
+    None,
+    True,
+    -1,
+    1 << 40,
+    1 << 53,
+    10**400,
+    1e308,
+    5e-324,
+    float("nan"),
+    float("inf"),
+    "x",
+    "\ud800\x1b[2J",
+    "9" * 5000,
+    [],
+    [[]],
+    {},
+    {"a": {}},
+]
+"""Each of them as a field, and as what an object holds."""
+FULL: dict[str, Any] = {
+    "name": "a",
+    "consumer": "steady",
+    "state": "lost",
+    "when": "1.5",
+    "select": "new",
+    "mode": "weights",
+}
+"""What a message needs so that the rest of it is looked at."""
+
+
+def odd_packets(cls: type[Any]) -> Iterator[bytes]:
+    """Give packets of a kind, each with one field that is odd."""
+    kind = next(number for number, each in codec._JSON.items() if each is cls)
+    whole = {
+        field: {"dict": {}, "int": 0, "float": 0.0, "bool": False}.get(
+            str(codec._spelling(cls.__annotations__[field])).partition("[")[0].partition(" ")[0],
+            FULL.get(field, ""),
+        )
+        for field in cls._fields
+    }
+    for field in cls._fields:
+        for odd in [*ODD, *({name: odd} for odd in ODD for name in ("steady", "a", "no name"))]:
+            if cls is ms.PauseConsumer and odd == {"steady": True}:
+                continue  # no nonsense, but an order
+            fields = {**whole, field: odd}
+            if isinstance(odd, dict) and cls in (ms.StreamsBeside, ms.TrialsPlanned):
+                fields |= {
+                    other: dict.fromkeys(odd, 1.0)
+                    for other in cls._fields
+                    if other != field and isinstance(whole[other], dict)
+                }
+            yield bytes((kind,)) + json.dumps(fields).encode()
+
+
+SAYS: dict[str, list[type[Any]]] = {
+    "": [ms.Hello],
+    "consumer": [ms.Metrics, ms.LiveNow, ms.LiveTold, ms.DeviceRefused],
+    "observer": [
+        *(ms.StreamsBeside, ms.TrialsPlanned, ms.TrialsPending, ms.TrialEnded, ms.Balance, ms.Tune),
+        *(ms.PauseConsumer, ms.StopConsumer, ms.SetLive, ms.RoundsAsked),
+    ],
+}
+
+
+@pytest.mark.parametrize("role", SAYS)
+def test_a_packet_with_a_value_of_any_kind_ends_its_own_connection_at_most(role: str) -> None:
+    """Numbers that are no floats, objects in objects, texts for numbers: in every field of what it may say."""
+    loader = DataLoader(torch.arange(64.0), batch_size=4, num_workers=1)
+    with (
+        tsnb.serve(loader, name="s", patience_s=1) as producer,
+        tsnb.attach("steady", producer="s") as steady,
+    ):
+        entry, others = find("s"), deque[Line](maxlen=16)  # the oldest one goes
+        taken = iter(steady)
+        next(taken)
+        for number, packet in enumerate(packet for cls in SAYS[role] for packet in odd_packets(cls)):
+            channel = connect(entry.address)
+            others.append(channel)
+            with contextlib.suppress(ChannelClosed):
+                if role:
+                    channel.send(encode(ms.Hello(role, f"odd-{number}", "odd", token=entry.token)))
+                channel.send(packet)
+                channel.receive()
+            assert producer._core.failure is None, producer._core.failure
+        while others:
+            others.popleft().close()
+        status("s")
+        producer.tune(workers=1)
+        assert sum(len(batch) for batch in taken) == 60
+        for _ in range(2):
+            assert sorted(n for batch in steady for n in batch.tolist()) == list(range(64))
+        assert producer._core.failure is None and producer._server.is_alive()
 
 
 # -- the consumer's side ------------------------------------------------------------------------------------

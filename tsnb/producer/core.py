@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -124,18 +125,29 @@ class Core:
         self.tuning: Tuning | None = None
 
     def step(self, event: ev.Event) -> None:
-        """Let one event happen. Called from any thread."""
+        """Let one event happen. Called from any thread.
+
+        Where that fails, half of it may have happened, so that the stream ends: no batch may be given by a plan that
+        does not hold.
+        """
         with self.lock:
-            due_s = self.dispatch.due_s
-            if self.devices.busy:
-                self.devices.note(event)
-                self.settle()
-            for instruction in self.dispatch.step(event, time.monotonic()):
-                self._follow(instruction)
-            if self._loader_waits and (self._abandoned or self.dispatch.wanted is not None):
-                self.lock.notify_all()
-            if due_s != self.dispatch.due_s is not None:
-                self.alarm()
+            try:
+                self._step(event)
+            except Exception:
+                self.crashed(traceback.format_exc())
+                raise
+
+    def _step(self, event: ev.Event) -> None:
+        due_s = self.dispatch.due_s
+        if self.devices.busy:
+            self.devices.note(event)
+            self.settle()
+        for instruction in self.dispatch.step(event, time.monotonic()):
+            self._follow(instruction)
+        if self._loader_waits and (self._abandoned or self.dispatch.wanted is not None):
+            self.lock.notify_all()
+        if due_s != self.dispatch.due_s is not None:
+            self.alarm()
 
     # -- what the loading thread says ----------------------------------------------------------------------
 
@@ -258,10 +270,10 @@ class Core:
                 if session.role == "consumer":
                     session.send(ms.LengthTold(batches, samples))
 
-    def note_failure(self, message: str, traceback: str) -> None:
+    def note_failure(self, message: str, where: str) -> None:
         """Show that the loader raised, until it gives a batch again."""
         with self.lock:
-            self.failure = (message, traceback)
+            self.failure = (message, where)
 
     def count_loading(self, seconds: float) -> None:
         """Count time that the loading thread waited for the loader."""

@@ -194,10 +194,16 @@ class Server(threading.Thread):
             return False
         except RemoteProtocolError:
             # a peer that does not keep to the protocol is dropped: it cannot hold or harm the others
-            self._guard.refuse()
-            self._drop(session)
-            return False
+            return self._show_the_door(session)
+        except Exception:  # noqa: BLE001  # what it said got further than it should have: a fault of ours, and its end alone
+            _log.exception("a connection to %r is ended for a message of it", self._core.settings.name)
+            return self._show_the_door(session)
         return True
+
+    def _show_the_door(self, session: Session) -> bool:
+        self._guard.refuse()
+        self._drop(session)
+        return False
 
     def _take(self, session: Session, message: ms.Message) -> bool:
         """Act on one message; return whether the connection goes on."""

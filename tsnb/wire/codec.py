@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -291,11 +292,22 @@ def _checked(cls: type[Any], field: str, value: Any) -> Any:
     if isinstance(value, str):
         return _CLEANED.get((cls, field), one_line)(value)
     if isinstance(value, dict):
-        return {one_line(key): number for key, number in value.items()}
+        holds = _HELD[cls, field]
+        for each in value.values():
+            if not _fits(each, holds):
+                raise RemoteProtocolError(f"malformed {cls.__name__}: {field} has a {type(each).__name__}")
+        return {one_line(key): one_line(each) if holds is str else each for key, each in value.items()}
     most = MAX_SECONDS if float in wanted else MAX_NUMBER
     if value is not None and not 0 <= value <= most:  # so that NaN is refused too
         raise RemoteProtocolError(f"malformed {cls.__name__}: {field} is {value!r:.80}")
     return value
+
+
+def _fits(value: Any, holds: type) -> bool:
+    """Whether a value in an object is of its type. JSON has integers that are no floats, and ones too large for one."""
+    if holds is float and type(value) is int:
+        return abs(value) <= sys.float_info.max
+    return type(value) is holds
 
 
 _CLEANED: dict[tuple[type[Any], str], Callable[[str], str]] = {
@@ -306,6 +318,8 @@ _CLEANED: dict[tuple[type[Any], str], Callable[[str], str]] = {
 }
 """What makes a text printable; `one_line` where nothing is said."""
 
+_OBJECTS = {"dict[str, float]": float, "dict[str, bool]": bool, "dict[str, str]": str}
+"""Types of what the values of an object may be."""
 _TYPES: dict[str, tuple[type[Any], ...]] = {
     "str": (str,),
     "int": (int,),
@@ -313,9 +327,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "float": (int, float),
     "int | None": (int, type(None)),
     "float | None": (int, float, type(None)),
-    "dict[str, float]": (dict,),
-    "dict[str, bool]": (dict,),
-    "dict[str, str]": (dict,),
+    **dict.fromkeys(_OBJECTS, (dict,)),
 }
 
 
@@ -324,7 +336,8 @@ def _spelling(annotation: Any) -> str:
     return str(getattr(annotation, "__forward_arg__", annotation))
 
 
-_FIELD_TYPES = {
-    cls: {field: _TYPES[_spelling(cls.__annotations__[field])] for field in cls._fields}
-    for cls in _JSON.values()
+_SPELLED = {
+    (cls, field): _spelling(cls.__annotations__[field]) for cls in _JSON.values() for field in cls._fields
 }
+_FIELD_TYPES = {cls: {field: _TYPES[_SPELLED[cls, field]] for field in cls._fields} for cls in _JSON.values()}
+_HELD = {each: _OBJECTS[spelled] for each, spelled in _SPELLED.items() if spelled in _OBJECTS}
