@@ -1,0 +1,48 @@
+"""Accelerate's numbers in tsnb: what a script logs with `accelerator.log` stands in results, plots and panels.
+
+from tsnb.integrations.accelerate import TsnbTracker
+
+accelerator = accelerate.Accelerator(log_with=[TsnbTracker()])
+accelerator.init_trackers("project")
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tsnb
+from tsnb.config import attach_defaults
+from tsnb.errors import ExtraMissing
+
+try:
+    from accelerate.tracking import GeneralTracker
+except ImportError:
+    raise ExtraMissing("accelerate is not installed here. Install it: pip install accelerate") from None
+
+__all__ = ["TsnbTracker"]
+
+
+class TsnbTracker(GeneralTracker):  # type: ignore[misc] # accelerate has no types
+    """Hand what `accelerator.log` is given to `tsnb.log`. It goes beside other trackers.
+
+    Example:
+        accelerator = accelerate.Accelerator(log_with=[TsnbTracker(), "tensorboard"], project_dir="logs")
+    """
+
+    name = "tsnb"
+    requires_logging_directory = False
+
+    @property
+    def tracker(self) -> str | None:
+        """The trial's name; None outside of a trial."""
+        return attach_defaults.name
+
+    def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
+        """Hand on numbers.
+
+        Args:
+            values: The numbers by name.
+            step: The training step.
+            **kwargs: Options for other trackers.
+        """
+        tsnb.log(values, step=step)
