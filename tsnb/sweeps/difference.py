@@ -9,6 +9,10 @@
    not: that the error is kept all the same is shown by simulation (`tests/sweeps/test_racing.py`).
 3. "Now" is the last half of the race at least: windows begin at block 1, 2, 4, 8..., and one is judged from when the
    race is twice as long until it is four times as long. Window j has `6 / pi**2 / (j + 1)**2` of the pair's error.
+4. Two questions are asked so, each with half of the error. The strict one: is the mean not 0? A trend over the whole
+   window counts as correlation there: nobody can tell it from two equal trials that drift apart and together again.
+   The plain one: is the mean more than `MARGIN` of what the two lose? Equal trials do not drift so far apart (up to
+   0.1 on average over a window, measured), so a trend in one direction is no correlation here.
 
 Pure.
 """
@@ -33,28 +37,52 @@ SPREAD = 4.0
 """h, as a multiple of the mean square: evidence grows fastest where the mean is half of the spread."""
 
 
+MARGIN = 0.25
+"""A share of the two trials' level: equal ones that are drawn by their own random numbers wander less."""
+
+
+class _Steps:
+    """How far blocks are from those before them, some blocks back."""
+
+    __slots__ = ("number", "squares", "total")
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.total = self.squares = 0.0
+
+    def add(self, step: float) -> None:
+        self.number += 1
+        self.total += step
+        self.squares += step * step
+
+    @property
+    def variance(self) -> float:
+        return self.squares / self.number - (self.total / self.number) ** 2
+
+
 class _Level:
     """Blocks of one length in one window."""
 
-    __slots__ = ("_half", "_last", "number", "products", "squares", "total")
+    __slots__ = ("_before", "_last", "number", "ones", "products", "squares", "total", "twos")
 
     def __init__(self) -> None:
         self.number = 0
         self.total = self.squares = self.products = 0.0
-        self._last = self._half = math.nan
+        self.ones, self.twos = _Steps(), _Steps()
+        self._before = self._last = math.nan
 
     def add(self, mean: float) -> float | None:
         """Take a block's mean; return that of a block of twice the length, if this one completes it."""
         if self.number:
             self.products += self._last * mean
+            self.ones.add(mean - self._last)
+        if self.number > 1:
+            self.twos.add(mean - self._before)
         self.number += 1
         self.total += mean
         self.squares += mean * mean
-        self._last = mean
-        if self.number % 2:
-            self._half = mean
-            return None
-        return (self._half + mean) / 2
+        self._before, self._last = self._last, mean
+        return None if self.number % 2 else (self._before + mean) / 2
 
     def correlation(self) -> float:
         """Return how much neighbours are correlated, and half a standard error more."""
@@ -65,12 +93,18 @@ class _Level:
         found = (self.products / (self.number - 1) - mean * mean) / variance
         return max(0.0, found + 0.5 / math.sqrt(self.number))
 
+    def untrended(self) -> float:
+        """Return the same without what a trend does: independent blocks differ by as much from the next but one."""
+        one, two = self.ones.variance, self.twos.variance
+        if one <= 1e-12 * self.squares / self.number:
+            return 0.0
+        return max(0.0, two / one - 1 + 0.5 / math.sqrt(self.number))
 
-class _Window:
-    """All blocks since one moment."""
 
-    def __init__(self, begin: int) -> None:
-        self.begin = begin
+class _Ladder:
+    """Blocks of all lengths of one number in one window."""
+
+    def __init__(self) -> None:
         self.levels = [_Level()]
 
     def add(self, mean: float) -> None:
@@ -86,17 +120,44 @@ class _Window:
     def mean(self) -> float:
         return self.levels[0].total / self.levels[0].number
 
-    def evidence(self) -> float:
-        """Return the logarithm of the evidence that the mean is not 0; -inf while there are too few blocks."""
+    def evidence(self, margin: float = 0.0) -> float:
+        """Return the logarithm of the evidence that the mean is further than a margin from 0.
+
+        Args:
+            margin: 0: the strict question, to which a trend is correlation.
+
+        Returns:
+            -inf while there are too few blocks.
+        """
         for level in self.levels:
             if level.number < LEAST or level.squares <= 0.0:
                 return -math.inf
-            left = level.correlation()
+            left = level.untrended() if margin else level.correlation()
             if left <= CORRELATED:
-                h = SPREAD * level.squares / level.number
-                strength = level.total**2 * (1 - left) / (1 + left) / (2 * (h + level.squares))
-                return strength - 0.5 * math.log1p(level.squares / h)
+                return _evidence(level.number, abs(level.total), level.squares, left, margin)
         return -math.inf
+
+
+def _evidence(number: int, total: float, squares: float, left: float, margin: float) -> float:
+    """Return the logarithm of the evidence of blocks that are correlated so much."""
+    beyond = total - number * margin
+    around = squares - 2 * margin * total + number * margin * margin
+    if beyond <= 0.0 or around <= 0.0:
+        return -math.inf
+    h = SPREAD * around / number
+    return beyond**2 * (1 - left) / (1 + left) / (2 * (h + around)) - 0.5 * math.log1p(around / h)
+
+
+class _Window:
+    """All blocks since one moment: the differences, and each as a share of the two trials' level."""
+
+    def __init__(self, begin: int) -> None:
+        self.begin = begin
+        self.differences, self.shares = _Ladder(), _Ladder()
+
+    def add(self, difference: float, share: float) -> None:
+        self.differences.add(difference)
+        self.shares.add(share)
 
 
 def window_share(window: int) -> float:
@@ -122,44 +183,53 @@ class Difference:
         self.means: list[float] = []
         self._error = error
         self._largest = 0.0
-        self._sum = 0.0
+        self._sum = self._level = 0.0
+        self._leveled = True
         self._blocks = 0
         self._windows: list[_Window] = []
 
-    def add(self, difference: float) -> None:
+    def add(self, difference: float, level: float = 0.0) -> None:
         """Take the next batch's.
 
         Args:
             difference: inf or -inf counts as the largest seen so far; nan (both are no number) as 0.
+            level: The mean of the two values without their sign; 0 where they have no common sign, so that a share
+                of it says nothing.
         """
         if math.isnan(difference):
             difference = 0.0
         elif math.isinf(difference):
             difference = math.copysign(self._largest or 1.0, difference)
+            level = abs(difference)
         self._largest = max(self._largest, abs(difference))
         self.batches += 1
         self._sum += difference
+        self._level += level
+        self._leveled = self._leveled and (level > 0.0 or difference == 0.0)
         if self.batches % BLOCK == 0:
             mean, self._sum = self._sum / BLOCK, 0.0
-            self._take_block(mean)
+            level, self._level = self._level / BLOCK, 0.0
+            self._take_block(mean, mean / level if level else 0.0)
 
-    def _take_block(self, mean: float) -> None:
+    def _take_block(self, mean: float, share: float) -> None:
         self._blocks += 1
         for window in self._windows:
-            window.add(mean)
+            window.add(mean, share)
         if self._windows and self._blocks >= 2 * self._windows[0].begin:
             self._judge(self._windows[0])
         if self._blocks & (self._blocks - 1) == 0:
             self._windows.append(_Window(self._blocks))
             while self._blocks >= 4 * self._windows[0].begin:
-                self.means.append(self._windows.pop(0).mean)
+                self.means.append(self._windows.pop(0).differences.mean)
 
     def _judge(self, window: _Window) -> None:
-        allowed = self._error * window_share(window.begin.bit_length() - 1)
-        side = 1 if window.mean > 0 else -1
-        if window.evidence() >= -math.log(allowed):
-            self.ahead = side
-        elif self.ahead == -side:
+        allowed = self._error * window_share(window.begin.bit_length() - 1) / 2
+        for ladder, margin in ((window.differences, 0.0), (window.shares, MARGIN)):
+            if (not margin or self._leveled) and ladder.evidence(margin) >= -math.log(allowed):
+                self.ahead = 1 if ladder.mean > 0 else -1
+                return
+        side = 1 if window.differences.mean > 0 else -1
+        if self.ahead == -side:
             self.ahead = 0  # it was ahead
 
 

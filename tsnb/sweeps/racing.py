@@ -182,7 +182,8 @@ class Racing(Pruner):
         if one is None or other is None:
             return False
         difference = self._pairs[pair]
-        difference.add(self._sign * _less(other, one, self._sign))
+        level = (abs(one) + abs(other)) / 2 if one * other > 0 else 0.0
+        difference.add(self._sign * _less(other, one, self._sign), level)
         return difference.batches % BLOCK == 0
 
     def _forget(self, key: _Key) -> None:
