@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import tsnb
 from tsnb.config import attach_defaults
 from tsnb.errors import ExtraMissing
+from tsnb.telemetry.metrics import log
 
 try:
     from accelerate.tracking import GeneralTracker
@@ -45,4 +45,4 @@ class TsnbTracker(GeneralTracker):  # type: ignore[misc] # accelerate has no typ
             step: The training step.
             **kwargs: Options for other trackers.
         """
-        tsnb.log(values, step=step)
+        log(values, step=step)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import tsnb
+from tsnb.telemetry.metrics import log
 
 __all__ = ["TsnbLearnerCallback"]
 
@@ -40,8 +40,8 @@ class TsnbLearnerCallback:
     def __call__(self, event_name: str) -> None:
         """Log what there is to log at an event of the training. The Learner calls it."""
         if event_name == "after_batch" and self.learn.training:
-            tsnb.log(train_loss=self.learn.loss)
+            log(train_loss=self.learn.loss)
         elif event_name == "after_epoch":
             recorder = getattr(self.learn, "recorder", None)
             values = zip(getattr(recorder, "metric_names", ()), getattr(recorder, "log", ()), strict=False)
-            tsnb.log({name: value for name, value in values if name not in COUNTED})
+            log({name: value for name, value in values if name not in COUNTED})

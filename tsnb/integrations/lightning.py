@@ -14,9 +14,9 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import tsnb
 from tsnb.config import attach_defaults
 from tsnb.errors import ExtraMissing
+from tsnb.telemetry.metrics import log
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import Logger
@@ -65,7 +65,7 @@ class TsnbLogger(Logger):
             metrics: The numbers by name. Lightning's own "epoch" is left out, as tsnb counts epochs itself.
             step: The training step.
         """
-        tsnb.log({name: value for name, value in metrics.items() if name != "epoch"}, step=step)
+        log({name: value for name, value in metrics.items() if name != "epoch"}, step=step)
 
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Do nothing: the parameters of a trial are those that it was started with."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import tsnb
 from tsnb.errors import ExtraMissing
+from tsnb.telemetry.metrics import log
 
 try:
     from skorch.callbacks import Callback
@@ -33,7 +33,7 @@ class TsnbNetCallback(Callback):  # type: ignore[misc] # skorch has no types
     def on_batch_end(self, net: Any, batch: Any = None, training: Any = None, **kwargs: Any) -> None:
         """Log the loss of a training batch. skorch calls it."""
         if training:
-            tsnb.log(train_loss=net.history[-1, "batches", -1, "train_loss"])
+            log(train_loss=net.history[-1, "batches", -1, "train_loss"])
 
     def on_epoch_end(
         self, net: Any, dataset_train: Any = None, dataset_valid: Any = None, **kwargs: Any
@@ -44,4 +44,4 @@ class TsnbNetCallback(Callback):  # type: ignore[misc] # skorch has no types
             for name, value in net.history[-1].items()
             if name not in OF_AN_EPOCH and name != "batches" and not name.endswith("_best")
         }
-        tsnb.log(scores)
+        log(scores)

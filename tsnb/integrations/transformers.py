@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import tsnb
 from tsnb.errors import ExtraMissing
+from tsnb.telemetry.metrics import log
 
 try:
     from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -49,4 +49,4 @@ class TsnbCallback(TrainerCallback):
         """
         if state.is_world_process_zero:
             numbers = {name: value for name, value in (logs or {}).items() if name != "epoch"}
-            tsnb.log(numbers, step=state.global_step)
+            log(numbers, step=state.global_step)
