@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from pathlib import PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
 
 from tsnb.errors import LoaderFailed
+from tsnb.producer.loader.identity import identity, is_installed
 
 __all__ = [
     "AllGiven",
@@ -63,13 +66,16 @@ def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str
         if seed is None or not workers:
             return ""
         facts.append(f"workers={workers}")
+        if not is_installed(type(loader.dataset).__module__):
+            facts.append(identity(loader.dataset))
     else:
         samplers = list(
             sampler_chain(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
         )
         if not all(_repeats(sampler, seed) for sampler in samplers):
             return ""
-        facts += [_describe(sampler) for sampler in samplers]
+        facts += [_describe(sampler) + _own_choice(sampler, loader.dataset) for sampler in samplers]
+        facts.append(_contents(loader.dataset))
     dataset = loader.dataset
     facts.append(f"samples={length(dataset)}")
     while isinstance(dataset, Subset):
@@ -77,6 +83,52 @@ def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str
         dataset = dataset.dataset
     facts.append(type(dataset).__qualname__)
     return " ".join(map(str, facts))
+
+
+def _own_choice(sampler: Any, dataset: Any) -> str:
+    """Return what a sampler of the user's own, or of another package, decides by: its code, and all it has."""
+    if type(sampler) in _PLAIN or type(sampler).__module__.partition(".")[0] in ("torch", "torchdata"):
+        return ""
+    inner = [getattr(sampler, name, None) for name in ("sampler", "batch_sampler", "generator")]
+    return identity(sampler, leave_out=[dataset, *(one for one in inner if one is not None)])
+
+
+def _contents(dataset: Any) -> str:
+    """Return what tells which sample stands at an index: the dataset's tables with a row for each of them.
+
+    Not its code, and no other attribute: another transform does not make it another order.
+    """
+    if isinstance(dataset, (list, tuple)):
+        return identity(dataset)
+    inner = (*getattr(dataset, "datasets", ()), getattr(dataset, "dataset", None))
+    found = [_contents(one) for one in inner if one is not dataset and hasattr(one, "__getitem__")]
+    rows, values = length(dataset), getattr(dataset, "__dict__", {})
+    tables = [(name, value) for name, value in values.items() if isinstance(name, str)]
+    tables += [
+        (f"{name}.{i}", v) for name, value in tables if type(value) is tuple for i, v in enumerate(value)
+    ]
+    found += [
+        f"{name}:{identity(value)}" for name, value in sorted(tables, key=_first) if _is_table(value, rows)
+    ]
+    return f"({', '.join(found)})" if found else ""
+
+
+def _first(pair: tuple[str, Any]) -> str:
+    return pair[0]
+
+
+def _is_table(value: Any, rows: int | None) -> bool:
+    """Whether it is a row of plain values for each sample: paths, labels or numbers of samples."""
+    if not rows or length(value) != rows:
+        return False
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return value.ndim == 1
+    return isinstance(value, (list, tuple)) and _is_word(value[0])
+
+
+def _is_word(value: Any) -> bool:
+    inside = value if isinstance(value, tuple) else (value,)
+    return all(_is_plain(one) or isinstance(one, (bytes, PurePath)) for one in inside)
 
 
 def why_unordered(loader: Any, seed: int | None, workers: int | None) -> str:

@@ -14,6 +14,7 @@ from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.dataloader import DataLoaderSource
 from tsnb.producer.loader.dataloader_facts import Indices, epoch_samples, is_plain
 from tsnb.producer.loader.growth import Growth
+from tsnb.producer.loader.identity import identity
 from tsnb.producer.loader.repeating import length, loader_order, replayed
 from tsnb.producer.loader.workers import mind_own_workers
 from tsnb.samples.keeper import Keeper
@@ -179,7 +180,8 @@ class _IterableSource:
         self._once = hasattr(loader, "__next__")
         sequence = hasattr(loader, "__getitem__") and self.batches is not None
         tells = not self._once and (sequence or hasattr(loader, "set_epoch"))
-        self.order = f"{type(loader).__qualname__} batches={self.batches}" if tells else ""
+        kind = f"{type(loader).__qualname__} batches={self.batches}"
+        self.order = f"{kind} {identity(loader)}" if tells and not isinstance(loader, DataLoader) else ""
         if isinstance(loader, DataLoader):  # of a kind that is iterated in a way of its own
             self.samples = epoch_samples(loader)
             self.order = loader_order(loader, loader.num_workers, None)
@@ -240,7 +242,7 @@ class _FactorySource:
         self._inner: Source | None = None
         self._room: tuple[int, int] | None = None
         kind = make_epoch if hasattr(make_epoch, "__qualname__") else type(make_epoch)
-        self.order = f"{kind.__qualname__}(epoch)"
+        self.order = f"{kind.__qualname__}(epoch) {identity(make_epoch)}"
 
     @property
     def workers(self) -> int:
