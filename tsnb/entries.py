@@ -17,8 +17,10 @@ from typing import Any
 from tsnb.machine.owners import Owner, alive, same_boot, where
 from tsnb.printable import one_line
 
-__all__ = ["Entry", "age", "is_at", "lock", "may_live", "parsed"]
+__all__ = ["MOST_BYTES", "Entry", "age", "is_at", "lock", "may_live", "parsed", "promise_at"]
 
+MOST_BYTES = 1 << 16
+"""Of an entry: a hundred times what one has."""
 _MOST_NUMBER = 1 << 62
 _ADDRESS_BYTES = 107
 """What an address of Linux has room for."""
@@ -156,3 +158,22 @@ def parsed(text: bytes, name: str) -> Entry | None:
 
 def _can_be_address(address: str) -> bool:
     return address.isascii() and address.isprintable() and 0 < len(address) <= _ADDRESS_BYTES
+
+
+def promise_at(path: Path) -> tuple[str, str] | None:
+    """Return a promised stream, and the notebook or script that promised it; None where that has gone."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:  # taken back just now; or a link, which is nothing of ours
+        return None
+    try:
+        if lock(fd, fcntl.LOCK_SH):  # its process has gone
+            path.unlink(missing_ok=True)
+            return None
+        name, of, *process = json.loads(os.read(fd, MOST_BYTES))
+        there = isinstance(name, str) and isinstance(of, str) and alive(Owner(*process)) is not False
+        return (name, of) if there else None
+    except (OSError, ValueError, TypeError):
+        return None
+    finally:
+        os.close(fd)

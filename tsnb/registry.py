@@ -17,6 +17,9 @@ producer whose entry is missing (a cleaner of temporary files, a logout) puts it
 The entry carries a random *token*, which the first message of every connection repeats: a process that sees the
 socket (a container that shares the network, say) and cannot read this directory is turned away.
 
+A *promise* is a file of its own beside the entries: while the process that starts a stream again holds it, a stream
+that is not served now will be. Who attaches meanwhile waits; when the promise goes, nobody waits any longer.
+
 The socket it points to dies with its process: an abstract address; or, on systems without those, a file in a
 directory beside the entries. Its name says which process it belongs to, and it is swept when that no longer listens.
 """
@@ -37,7 +40,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tsnb.config import check_name, explained, private_directory, runtime_directory
-from tsnb.entries import Entry, age, is_at, lock, may_live, parsed
+from tsnb.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, promise_at
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
 from tsnb.machine.processes import is_stopped, started
@@ -46,13 +49,16 @@ from tsnb.words import did_you_mean
 
 __all__ = [
     "Entry",
+    "Promise",
     "address_prefix",
     "age",
+    "away",
     "describe_origin",
     "entries",
     "find",
     "has_owner",
     "is_mine",
+    "is_promised",
     "leaving",
     "line",
     "new_address",
@@ -69,8 +75,6 @@ __all__ = [
 
 _Channel = TypeVar("_Channel")
 
-_MOST_BYTES = 1 << 16
-"""Of an entry: a hundred times what one has."""
 _TRIES = 20
 _TRY_S = 0.01
 """Two processes that sweep the same stale entry may hinder one another; then a newcomer looks again."""
@@ -125,6 +129,7 @@ def own_name() -> str:
     """
     served = entries()
     own = [entry.name for entry in served if is_mine(entry)]
+    own += {name for name, of in _promises() if of == this_owner()} - {entry.name for entry in served}
     if len(own) == 1:
         return own[0]
     if own:
@@ -232,6 +237,8 @@ def find(name: str | None = None) -> Entry:
     for entry in served:
         if entry.name == name:
             return entry
+    if name is not None and is_promised(name):
+        raise ProducerNotFound(f"{name!r} is being started again. Try again in a moment.")
     if not served:
         missing = (
             "no producer is running"
@@ -342,6 +349,62 @@ def unregister(entry: Entry) -> None:
     os.close(held)
 
 
+class Promise:
+    """A process's word that a stream is served again; it goes with `close`, or with the process.
+
+    Args:
+        name: The stream's.
+
+    Raises:
+        TsnbError: The runtime directory cannot be used, or its disk is full.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._key = (name, f"promise {secrets.token_hex(8)}")
+        with explained(f"promise the stream {name!r}"):
+            self._path = _directory() / f"{secrets.token_hex(8)}.back"
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            _held[self._key] = fd  # a forked child lets go of it
+            lock(fd, fcntl.LOCK_EX)
+            os.write(fd, json.dumps([name, this_owner(), *owner(os.getpid())]).encode())
+
+    def close(self) -> None:
+        """Take it back: the stream is served again, or will not be."""
+        fd = _held.pop(self._key, -1)
+        if fd >= 0:
+            self._path.unlink(missing_ok=True)
+            os.close(fd)
+
+
+def _promises() -> list[tuple[str, str]]:
+    """Return the streams that processes have promised, each with its notebook or script."""
+    with explained("look up producers"):
+        found = [promise_at(path) for path in sorted(_directory().glob("*.back"))]
+    return [one for one in found if one is not None]
+
+
+def is_promised(name: str) -> bool:
+    """Return whether a process starts the stream again, should it not be served now."""
+    return name in {promised for promised, _ in _promises()}
+
+
+def away(name: str | None = None) -> str | None:
+    """Return the stream that is not served just now, and will be again; None: there is none, or several.
+
+    Args:
+        name: The stream's; left out: the only one of this notebook or script, else the only one of all.
+    """
+    served = entries()
+    gone = [(one, of) for one, of in _promises() if one not in {entry.name for entry in served}]
+    if name is not None:
+        return name if name in {one for one, _ in gone} else None
+    mine = [one for one, of in gone if of == this_owner()]
+    if any(map(is_mine, served)) or (served and not mine):
+        return None
+    there = mine or [one for one, _ in gone]
+    return there[0] if len(set(there)) == 1 else None
+
+
 def _directory() -> Path:
     return private_directory(runtime_directory() / "producers")
 
@@ -365,7 +428,7 @@ def _read(path: Path) -> Entry | None:
             return None
         raise
     try:
-        entry = parsed(os.read(fd, _MOST_BYTES), path.stem)
+        entry = parsed(os.read(fd, MOST_BYTES), path.stem)
         if may_live(entry, free=lock(fd, fcntl.LOCK_SH)):
             return entry
         # nobody else removes it meanwhile, or puts another in its place: that takes this lock first

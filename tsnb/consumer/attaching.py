@@ -22,10 +22,10 @@ from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
 from tsnb.consumer.consumer import Consumer, rest_siblings
 from tsnb.consumer.counts import CpuTime, Total, Totals
+from tsnb.consumer.finding import LOOK_S, RETURN_S, find
 from tsnb.consumer.options import Options, ranks_hint
 from tsnb.consumer.parts import Part
-from tsnb.engines import stream_of_cluster
-from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
+from tsnb.errors import NameInUse, ProducerGone, TsnbError
 
 __all__ = [
     "attach",
@@ -147,7 +147,7 @@ def attach(
     if not (name or attach_defaults.name):
         _look_for_ranks(world_size)
     shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
-    entry = _find(producer or attach_defaults.producer, shown)
+    entry = find(producer or attach_defaults.producer, shown, _consumers)
     options = _with_turns(options, entry.producer if isinstance(entry, Consumer) else entry.name, shown)
     if isinstance(entry, Consumer):
         return _again(entry, options)
@@ -171,41 +171,6 @@ def attach(
     if attach_defaults.attached_to is not None:
         attach_defaults.attached_to(consumer)
     return consumer
-
-
-def _find(stream: str | None, name: str) -> registry.Entry | Consumer:
-    """Return a producer; else a consumer that waits for its return, or the relay of a stream of the cluster."""
-    wanted = stream or _only_one()
-    try:
-        return registry.find(wanted)
-    except ProducerNotFound:
-        mine = _between_producers(stream, name)
-        if mine is not None:
-            return mine
-        if wanted is None or stream_of_cluster(wanted) is None:
-            raise
-        return registry.find(wanted)
-
-
-def _only_one() -> str | None:
-    """Return the stream to use when no name is given: the same one on every machine of a cluster.
-
-    Returns:
-        Its name; None where what this machine has decides.
-
-    Raises:
-        ProducerNotFound: There are several.
-    """
-    in_cluster = stream_of_cluster(None)
-    if in_cluster is None:
-        return None
-    here = [entry.name for entry in registry.entries() if entry.name != in_cluster]
-    if here:
-        raise ProducerNotFound(
-            f"several streams are running: {in_cluster} in the cluster, {', '.join(here)} on this machine. Name one, "
-            f"for example tsnb.attach(producer={in_cluster!r})"
-        )
-    return in_cluster
 
 
 def _with_turns(options: Options, stream: str, name: str) -> Options:
@@ -237,14 +202,6 @@ def _again(mine: Consumer, options: Options) -> Consumer:
     _require_same_thread(mine)
     mine.options = options
     return mine
-
-
-def _between_producers(producer: str | None, name: str) -> Consumer | None:
-    """Return this process's consumer of that name whose producer is being started again, if there is one."""
-    for (stream, other), consumer in _consumers.items():
-        if other == name and producer in (None, stream) and consumer.expects_successor:
-            return consumer
-    return None
 
 
 def consumers() -> list[Consumer]:
@@ -309,11 +266,16 @@ def log_losses(losses: Any) -> None:
 
 
 def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consumer:
-    """Attach; wait a moment for a holder of the name that is just being killed."""
-    deadline = time.monotonic() + DYING_S
+    """Attach; wait a moment for a holder of the name that is just being killed, or for a stream that comes back."""
+    deadline, until_s = time.monotonic() + DYING_S, time.monotonic() + RETURN_S
     while True:
         try:
             return Consumer(entry, name, options)
+        except ProducerGone:  # it is ending: its entry goes in a moment
+            if not registry.is_promised(entry.name) or time.monotonic() > until_s:
+                raise
+            time.sleep(LOOK_S)
+            entry = next((one for one in registry.entries() if one.name == entry.name), entry)
         except NameInUse as error:
             if time.monotonic() > deadline:
                 advice = ranks_hint() if options.world_size == 1 else ""

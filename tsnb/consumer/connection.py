@@ -15,7 +15,6 @@ import contextlib
 import os
 import select
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 
@@ -25,6 +24,7 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.config import attach_defaults
 from tsnb.consumer.device import DeviceShare
 from tsnb.consumer.options import Options
+from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.engines import RELAY
 from tsnb.errors import (
@@ -35,7 +35,7 @@ from tsnb.errors import (
     RemoteProtocolError,
     StopRequested,
 )
-from tsnb.machine.processes import children, has_gone, is_ending, is_stopped, watch
+from tsnb.machine.processes import has_gone, is_ending, is_stopped, watch
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
@@ -243,6 +243,19 @@ class Connection:
                 if is_rank_gone(packet):
                     yield decode(packet)
 
+    def has_ended(self) -> bool:
+        """Return whether nothing more will come, though what has come may not have been read."""
+        try:
+            while (packet := self.channel.receive()) is not None:
+                self._unread.append(packet)
+        except ChannelClosed:
+            for message in map(decode, self._unread):
+                self.successor_s = (
+                    message.reconnect_s if isinstance(message, ms.Stopping) else self.successor_s
+                )
+            return True
+        return False
+
     def has_been_told(self, message: ms.Message) -> bool:
         """Return whether this message has come, and has yet to be read."""
         with contextlib.suppress(ChannelClosed):  # `poll` says so, when all that came before has been taken
@@ -360,49 +373,6 @@ class Connection:
             os.close(pidfd)
 
 
-LOOK_AFTER_S = 3.0
-"""Waiting for less is everyday; a look costs microseconds or more, and a quick stream should not pay them."""
-
-
-class Standstill:
-    """Looks at one producer's processes while a consumer waits for it.
-
-    Args:
-        name: The producer's name, for the message.
-        pid: Its process.
-    """
-
-    def __init__(self, name: str, pid: int) -> None:
-        self._name = name
-        self._pid = pid
-        self._told: tuple[int, ...] = ()
-
-    def look(self, waited_s: float) -> None:
-        """Warn if a process that must go on for a batch to come is stopped. Called now and then while waiting.
-
-        Args:
-            waited_s: Seconds since this wait began.
-        """
-        if waited_s < LOOK_AFTER_S:
-            return
-        stopped = tuple(pid for pid in (self._pid, *children(self._pid)) if is_stopped(pid))
-        if stopped != self._told:
-            self._told = stopped
-            if stopped:
-                warnings.warn(self._describe(stopped), RuntimeWarning, stacklevel=2)
-
-    def _describe(self, stopped: tuple[int, ...]) -> str:
-        if self._pid in stopped:
-            who = f"the producer {self._name!r} (pid {self._pid})"
-        else:
-            pids = ", ".join(map(str, stopped))
-            who = f"a process of the loader behind the producer {self._name!r} (pid {pids})"
-        return (
-            f"{who} is stopped, by SIGSTOP, Ctrl-Z or a debugger, and this consumer waits for it. Let it go on "
-            f"(kill -CONT {stopped[0]}), or end the wait with Ctrl-C."
-        )
-
-
 LOOK_S = 0.1
 """How often a consumer looks for its producer's successor."""
 
@@ -432,12 +402,17 @@ def connect_to_successor(
         The new connection; None if none came in time.
     """
     deadline = time.monotonic() + within_s
+    promised = last = registry.is_promised(gone.entry.name)
     while time.monotonic() < deadline and not given_up():
+        # somebody would start it again, and has given that up: after this look there is nobody to wait for
+        last = promised and not registry.is_promised(gone.entry.name)
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:
                 return Connection(entry, name, options, scratch, back=True, paused=paused)
             except (ProducerGone, NameInUse, RemoteProtocolError):
-                pass  # it has just ended in its turn, or is not up yet: the next look tells
+                last = False  # it has just ended in its turn, or is not up yet: the next look tells
+        if last:
+            break
         time.sleep(LOOK_S)
     return None

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -32,6 +33,7 @@ from tsnb.consumer.options import (
 )
 from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
+from tsnb.consumer.tasks import when_task_ends
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (
     ArenaFull,
@@ -65,6 +67,13 @@ def rest_siblings(producer: str, name: str) -> None:
         same = other.producer == producer and other.name != name and other.thread == threading.get_ident()
         if same and not other.closed and (not other.iterating or other.given_all):
             other.rest()
+
+
+def _rest_those_of(thread: int) -> None:
+    """Stop others waiting for a thread's consumers: the task in which it took them has ended."""
+    for consumer in list(_made):
+        if consumer.thread == thread and not consumer.closed:
+            consumer.rest()
 
 
 def stand_siblings(producer: str, name: str) -> None:
@@ -184,6 +193,7 @@ class Consumer(Bound):
         rest_siblings(self.producer, self.name)
         self._line.tell_part(self.options.part)
         self._line.say(session.enter(loop))
+        when_task_ends(partial(_rest_those_of, self.thread))
         return epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -417,7 +427,12 @@ class Consumer(Bound):
             taken_over: It is this thread's from now on. Else one that lives in another thread is left alone: what
                 comes for it is that thread's to read.
         """
-        if self._session.loop is None and not self._closed and (taken_over or self.in_reach):
+        if self._closed or not (taken_over or self.in_reach):
+            return
+        if self._session.loop is not None:  # what has come is the loop's, should there be more to come for it
+            if taken_over and self._line.connection.has_ended() and not self.expects_successor:
+                self.close()
+        else:
             try:
                 self._line.discard_waiting()
             except ProducerGone:

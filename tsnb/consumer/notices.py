@@ -181,10 +181,17 @@ class Notices:
                 f" Nobody has taken a batch of it for {told.still_s:.0f} s: after {told.patience_s:.0f} s "
                 "(patience_s) they lose their place in it, and the next epoch begins."
             )
+        advice = (
+            "To wait less, end the loops that are not needed, or serve with a larger rubber_band=."
+            if batches is not None
+            else "The loader has no length, and if it never ends no other epoch begins: serve finite epochs, for "
+            "example tsnb.serve(lambda epoch: itertools.islice(loader, 1000)), or keep as much as fits for latecomers "
+            "with rubber_band=1."
+        )
         self._warn(
             f"{self._name!r} waits for an epoch of {stream!r} to begin. It cannot have all of epoch "
-            f"{told.epoch}, which is at batch {told.published}{of} and is being taken by {told.holders}.{still} To "
-            "wait less, end the loops that are not needed, or serve with a larger rubber_band=.",
+            f"{told.epoch}, which is at batch {told.published}{of} and is being taken by {told.holders}.{still} "
+            f"{advice}",
             RuntimeWarning,
         )
 

@@ -47,7 +47,7 @@ def end_reading(
 def stream_for(producer: str | None) -> str:
     """Return the stream that a trial is for: the named one, else the one that is served; empty if there are others."""
     with contextlib.suppress(TsnbError, OSError):
-        return producer or registry.find(None).name
+        return producer or registry.away() or registry.find(None).name
     return ""
 
 
@@ -68,7 +68,9 @@ def tell_end(end: EndReading, streams: str, producer: str | None) -> None:
         producer: The one that it was for; with neither, the one that is served, if it is the only one.
     """
     with contextlib.suppress(TsnbError, OSError):
-        names = [name for name in streams.split(", ") if name] or [producer or registry.find(None).name]
+        names = [name for name in streams.split(", ") if name] or [
+            producer or registry.away() or registry.find(None).name
+        ]
         for name in names:
             here = watched().get(name)
             if here is not None:

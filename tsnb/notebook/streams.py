@@ -99,7 +99,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
 def _served_here(name: str) -> ProducerKernel | None:
     """Return this notebook's kernel that serves a stream now."""
     kernel = producer_kernels.get(name)
-    return kernel if kernel is not None and not kernel.ended and kernel.alive else None
+    return kernel if kernel is not None and not kernel.ended and kernel.settled() else None
 
 
 def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[], None]) -> str:

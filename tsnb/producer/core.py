@@ -6,6 +6,7 @@ follow the instructions at once, so a batch goes out from the thread that loaded
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 import time
@@ -53,6 +54,15 @@ ROOM = 4
 MIN_SLOT_BYTES = 1 << 16
 COOL_BYTES = 1 << 26
 """Memory of cold slots is given back so much at a time, and so much of it stays with free slots, in four at most."""
+
+
+UNKNOWN_BAND = 4096
+"""Batches that it keeps of an epoch whose length is not known, where all of one is asked for."""
+DEFAULT_BAND = 0.02
+NO_SHARE = (
+    "the loader of %r has no length, so rubber_band=%s, which is a share of the epoch, has no effect: the first %d "
+    "batches are kept. Pass rubber_band=1 to keep all that fits, or serve a loader that defines __len__."
+)
 
 
 @dataclass(frozen=True)
@@ -416,6 +426,10 @@ class Core:
         band = max(self.settings.window, self.settings.least_band)
         if batches is not None:
             band = max(band, math.ceil(self.settings.rubber_band * batches))
+        elif self.settings.rubber_band >= 1:
+            band = max(band, UNKNOWN_BAND)  # all of an epoch, whatever that is
+        elif self.settings.rubber_band != DEFAULT_BAND:
+            logging.getLogger("tsnb").warning(NO_SHARE, self.settings.name, self.settings.rubber_band, band)
         band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
         reach = max(self.settings.window, band, reach_of(first_batch_bytes))

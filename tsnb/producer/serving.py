@@ -67,7 +67,8 @@ def serve(
         window: Loader batches that the fastest consumer may be ahead of the slowest. Between machines it is smaller
             where the object stores are.
         rubber_band: Share of an epoch (0 to 1) that may have been given when a latecomer still gets all of it;
-            at least `window` batches, at most 1 GiB. A machine that comes late gets all of it within the window.
+            at least `window` batches, at most 1 GiB. Of a loader without a length, 1 keeps all that fits and any other
+            share has no effect. A machine that comes late gets all of it within the window.
         patience_s: Seconds that the others wait for a consumer which stands still or is between epochs.
         seed: Makes the order of samples, and what a DataLoader's workers draw from torch's, random's and numpy's
             global generators, a function of (seed, epoch, batch number): a batch that is given again is the same

@@ -22,13 +22,14 @@ import time
 from dataclasses import replace
 from typing import Any
 
-from tsnb.errors import ProducerGone, TsnbError
+from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.output.relay import Relay
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
+from tsnb.registry import Promise
 from tsnb.streams.crashes import Crashes, Following
 from tsnb.streams.life import STOP_GRACE_S, ProducerLife
 from tsnb.streams.served import RECONNECT_S, Shipment
@@ -36,6 +37,9 @@ from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["ProducerKernel"]
+
+LOOK_S = 0.05
+"""How often it is looked whether a stream is back."""
 
 INSIDE = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
 """States of a consumer that is in the middle of an epoch."""
@@ -72,6 +76,7 @@ class ProducerKernel(Bound):
         self._crashes = Crashes()
         self._following = Following(name)
         self._guards: set[asyncio.Task[None]] = set()
+        self._promise: Promise | None = None  # that it will be served, should it not be just now
 
     @property
     def alive(self) -> bool:
@@ -114,6 +119,15 @@ class ProducerKernel(Bound):
             raise _gone(self.name)
         return self._shipment
 
+    def settled(self) -> bool:
+        """Wait while it is being started again after a crash; return whether it is served."""
+        self._hub.call(self._settle())
+        return self.alive
+
+    async def _settle(self) -> None:
+        while not (self.ended or self.alive):  # noqa: ASYNC110 (a process may die at any moment)
+            await asyncio.sleep(LOOK_S)
+
     def serves(self, obj: Any) -> bool:
         """Whether it serves a copy of this very object of the notebook, now."""
         return self._shipment is not None and obj is not None and self._shipment.original() is obj
@@ -130,6 +144,7 @@ class ProducerKernel(Bound):
     def restart(self, shipment: Shipment | None = None, options: StreamOptions | None = None) -> None:
         """Stop the stream in good order and serve it again, from the epoch it is in.
 
+        An interrupt before the new loader has been tried changes nothing; after that the change goes on without it.
         Its consumers wait and reconnect automatically. Those in the middle of an epoch go on at their own
         position if the order is the same, else they get `ProducerGone`.
 
@@ -144,13 +159,7 @@ class ProducerKernel(Bound):
             TsnbError: It does not answer; or a consumer is in the middle of an epoch whose order cannot be given
                 again; or it cannot be started again (in the class that a start raises).
         """
-        try:
-            if options is not None:
-                _check_changes(self.name, self.asked, options)
-            self._hub.call(self._again(shipment, options))
-        finally:
-            if shipment is not None and self._shipment is not shipment:
-                shipment.discard()
+        self._hub.call(self._exchange(shipment, options))
 
     async def start(self, shipment: Shipment) -> None:
         """Bring up the kernel and the stream; on failure leave no kernel behind.
@@ -162,6 +171,8 @@ class ProducerKernel(Bound):
         notebooks = shipment.arrival["notebook_seed"]
         self._spare_seed = self._spare_seed if notebooks is None else notebooks
         try:
+            if self.options.restart:
+                self._promise = Promise(self.name)
             await self._begin(await self._prepare(shipment), 0)
         except BaseException:
             self._finish()
@@ -241,10 +252,47 @@ class ProducerKernel(Bound):
         )
         self._finish()
 
+    async def _exchange(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
+        """Do `_again`; once the stream was taken down, it is served again whatever happens to the caller."""
+        try:
+            if options is not None:
+                _check_changes(self.name, self.asked, options)
+        except BaseException:
+            if wanted is not None:
+                wanted.discard()
+            raise
+        task = self._hub.loop.create_task(self._again_or_as_before(wanted, options))
+        self._guards.add(task)
+        task.add_done_callback(self._guards.discard)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if self._restarting and not task.done():
+                task.add_done_callback(self._tell_how)
+            else:
+                task.cancel()
+                await asyncio.wait({task})
+            raise
+
+    def _tell_how(self, task: asyncio.Task[None]) -> None:
+        """Say how a change has ended that nobody waits for any more."""
+        error = None if task.cancelled() else task.exception()
+        if error is None:
+            self._tell(f"producer {self.name!r} is served again (pid {self.pid})")
+        else:
+            self._tell(f"producer {self.name!r} could not be started again: {error}", "stderr")
+
+    async def _again_or_as_before(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
+        try:
+            await self._again(wanted, options)
+        finally:
+            if wanted is not None and self._shipment is not wanted:
+                wanted.discard()
+
     async def _again(self, wanted: Shipment | None, options: StreamOptions | None = None) -> None:
+        reading = await self._reading()
         async with self._one_at_a_time:
             former, former_options = self.shipment, self.options
-            reading = await asyncio.to_thread(observer.status, self.name)
             if wanted is None and not self.order:
                 _spare_those_inside(reading)
             former_options = replace(former_options, mode=reading.mode, weights=reading.weights)
@@ -260,7 +308,9 @@ class ProducerKernel(Bound):
                     await new.kill()
                 raise _gone(self.name)
             self._restarting = True
+            promise = None
             try:
+                promise = Promise(self.name)
                 await self._take_down()
                 await self._begin_one_of(new, former, reading.epoch, former_options)
                 self.restarts += 1
@@ -271,6 +321,27 @@ class ProducerKernel(Bound):
                 raise
             finally:
                 self._restarting = False
+                if promise is not None:
+                    promise.close()
+
+    async def _reading(self) -> StreamReading:
+        """Return how the stream is; one that has crashed is started again first.
+
+        Raises:
+            ProducerGone: It has ended.
+            TsnbError: It does not answer.
+        """
+        while True:
+            await self._settle()
+            life = self._life
+            if self.ended or life is None:
+                raise _gone(self.name)
+            try:
+                return await asyncio.to_thread(observer.status, self.name)
+            except (ProducerGone, ProducerNotFound):
+                ended, _ = await asyncio.wait({life.child.death}, timeout=STOP_GRACE_S)
+                if not ended:
+                    raise
 
     async def _take_down(self) -> None:
         """End the kernel in good order; its consumers are told to wait for another."""
@@ -305,6 +376,9 @@ class ProducerKernel(Bound):
     def _finish(self) -> None:
         """Note that it is over for good, and leave no file."""
         shipment, self._shipment = self._shipment, None
+        promise, self._promise = self._promise, None
+        if promise is not None:
+            promise.close()
         if shipment is not None:
             shipment.discard()
 

@@ -298,6 +298,9 @@ def _check_free(name: str) -> None:
         NameInUse: It is served.
     """
     check_name(name, "producer")
+    former = producer_kernels.get(name)
+    if former is not None and not former.ended:
+        former.settled()
     for entry in registry.entries():
         if entry.name == name:
             raise NameInUse(

@@ -10,6 +10,7 @@ Exit status: that of the serving process if it ended unasked, 128 + N if it was 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from collections.abc import Callable
 
 from tsnb.kernels.processes.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
+from tsnb.registry import Promise
 from tsnb.streams.crashes import Crashes, Following
 
 __all__ = ["supervise"]
@@ -45,7 +47,7 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
         The exit status.
     """
     crashes, following = Crashes(), Following(name)
-    with _Asked() as asked:
+    with contextlib.closing(Promise(name)), _Asked() as asked:
         while True:
             code, served = _one_life(following, lambda: serve(crashes.position.epoch), asked)
             if asked or -code in ASKING:

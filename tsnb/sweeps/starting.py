@@ -391,7 +391,7 @@ def _with_turns(plan: TrialPlan, title: str, rotate: int, at_once: int) -> Trial
     Raises:
         ProducerNotFound: Nothing is served; or several streams are, and none is named.
     """
-    stream = plan.options.producer or registry.find().name
+    stream = plan.options.producer or registry.away() or registry.find().name
     return replace(plan, options=replace(plan.options, producer=stream, rotation=(title, rotate, at_once)))
 
 
