@@ -104,14 +104,12 @@ def test_a_thread_that_has_ended_holds_nobody_up() -> None:
 
 JOBLIB = """
 from joblib import Parallel, delayed
-import tsnb
 from tests.consumer.test_tasks import SOON_S, here, train
 if __name__ == "__main__":
-    with tsnb.serve([[i] for i in range(40)], name="s", patience_s=600.0, rubber_band=0.0, window=4):
-        with Parallel(2, batch_size=1, timeout=2 * SOON_S) as pool:  # of one worker it would make none
-            for name in "ab":
-                assert pool([delayed(train)(name)])[0] < SOON_S
-                assert here() < SOON_S
+    with Parallel(2, batch_size=1, timeout=2 * SOON_S) as pool:  # of one worker it would make none
+        for name in "ab":
+            assert pool([delayed(train)(name)])[0] < SOON_S
+            assert here() < SOON_S
 """
 
 

@@ -50,12 +50,12 @@ def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
         late = tsnb.attach("late", producer="s")
 
         def wait() -> None:
-            with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .* islice"):
-                next(iter(late))
+            next(iter(late))
 
         waiting = threading.Thread(target=wait)
-        waiting.start()
-        waiting.join(6.0)
+        with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .* islice"):
+            waiting.start()
+            waiting.join(6.0)
         del early
         tsnb.attach("early", producer="s").close()
         waiting.join(LONG_S)
