@@ -53,8 +53,8 @@ def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
             next(iter(late))
 
         waiting = threading.Thread(target=wait)
+        waiting.start()
         with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .* islice"):
-            waiting.start()
             waiting.join(6.0)
         del early
         tsnb.attach("early", producer="s").close()
