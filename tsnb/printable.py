@@ -22,7 +22,17 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["LINE", "TEXT", "block", "coloured", "encodable", "one_line", "raised_in", "uncoloured"]
+__all__ = [
+    "LINE",
+    "TEXT",
+    "block",
+    "coloured",
+    "encodable",
+    "harmless",
+    "one_line",
+    "raised_in",
+    "uncoloured",
+]
 
 LINE = 1000
 """Characters of a line, where nothing else is said."""
@@ -89,6 +99,11 @@ def encodable(value: Any) -> Any:
     if isinstance(value, list):
         return [encodable(item) for item in value]
     return value
+
+
+def harmless(text: str) -> str:
+    """Return a text of several lines, printable, whole: what a person prints may have texts from anywhere in it."""
+    return block(text, len(text))
 
 
 def raised_in(error: BaseException) -> str:

@@ -10,6 +10,8 @@ from datetime import datetime
 from html import escape
 from typing import Any
 
+from tsnb.printable import one_line
+
 __all__ = [
     "bytes_of",
     "clock_time",
@@ -78,13 +80,14 @@ def size_text(size: float) -> str:
 
 
 def text_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return rows of equal length as lines with columns, the head among them."""
+    """Return rows of equal length as lines with columns, the head among them; each cell is one printable line."""
+    rows = [[one_line(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def html_table(rows: Sequence[Sequence[str]], style: str = "") -> str:
-    """Return rows as a table for a notebook; the first is its head, and every cell is text.
+    """Return rows as a table for a notebook; the first is its head, and every cell is one printable line of text.
 
     Args:
         rows: Cells, one list a row.
@@ -92,7 +95,7 @@ def html_table(rows: Sequence[Sequence[str]], style: str = "") -> str:
     """
 
     def line(cells: Sequence[str], tag: str) -> str:
-        return "".join(f"<{tag} style='text-align:left'>{escape(cell)}</{tag}>" for cell in cells)
+        return "".join(f"<{tag} style='text-align:left'>{escape(one_line(cell))}</{tag}>" for cell in cells)
 
     head, *others = rows
     body = "".join(f"<tr>{line(row, 'td')}</tr>" for row in others)

@@ -25,6 +25,7 @@ from tsnb.machine.energy import EnergyMeter, words_on_energy
 from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps, under_wsl
 from tsnb.machine.inventory import Cores, Gpu, Inventory, advice_on, notes_on
 from tsnb.machine.owners import alive
+from tsnb.printable import harmless
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
 from tsnb.telemetry.observer import Observer
@@ -163,7 +164,7 @@ def as_text(devices: Inventory) -> str:
     if devices.gpus:
         rows = [_COLUMNS, *map(_cells, devices.gpus)]
         lines += text_table(rows)
-    return "\n".join([*lines, *_rest(devices)])
+    return harmless("\n".join([*lines, *_rest(devices)]))
 
 
 def as_html(devices: Inventory) -> str:

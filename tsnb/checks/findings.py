@@ -7,6 +7,7 @@ from html import escape
 from textwrap import wrap
 from typing import Literal
 
+from tsnb.printable import harmless
 from tsnb.words import marked_html
 
 __all__ = ["WORDS", "Checkup", "Finding", "State"]
@@ -82,7 +83,7 @@ class Checkup:
             head = f"{found.part:<{parts}}  {WORDS[found.state]:<{words}}  "
             lines += wrap(found.says, WIDTH, initial_indent=head, subsequent_indent=indent)
             lines += wrap(found.advice, WIDTH, initial_indent=indent, subsequent_indent=indent)
-        return "\n".join(lines)
+        return harmless("\n".join(lines))
 
     __repr__ = __str__
 

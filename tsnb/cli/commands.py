@@ -22,6 +22,7 @@ from tsnb.config import MODES, way_out
 from tsnb.errors import TsnbError
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
+from tsnb.printable import harmless
 from tsnb.samples.selection import add_rounds
 from tsnb.steering import CommandParser, add_verbs, answer
 
@@ -124,7 +125,7 @@ def _failed(options: argparse.Namespace, said: str) -> int:
     """Say why a command failed; return its exit status."""
     if getattr(options, "json", False):
         print(json.dumps({"error": said}))
-    print(f"tsnb {options.command}: {said}", file=sys.stderr)
+    print(harmless(f"tsnb {options.command}: {said}"), file=sys.stderr)
     return 1
 
 

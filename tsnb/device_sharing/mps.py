@@ -36,7 +36,7 @@ from tsnb.machine.gpus import MPS_DIRECTORY, Gpus, list_gpus, mps_answers
 from tsnb.machine.owners import Owner, alive, has_gone, owner
 from tsnb.machine.placement import VISIBLE, visible_gpus
 from tsnb.machine.processes import is_ours, program_name, started
-from tsnb.printable import one_line
+from tsnb.printable import harmless, one_line
 
 __all__ = ["MpsStatus", "MpsTrial", "find", "start", "status", "stop", "with_mps"]
 
@@ -94,7 +94,9 @@ class MpsStatus:
         for one in self.trials:
             state = "attached" if one.attached else f"not attached: {one.why}"
             lines.append(f"{one.trial} (pid {one.pid}): {state}")
-        return "\n".join([*lines, *(f"another process (pid {pid}): attached" for pid in self.others)])
+        return harmless(
+            "\n".join([*lines, *(f"another process (pid {pid}): attached" for pid in self.others)])
+        )
 
 
 def with_mps(added: Mapping[str, str]) -> dict[str, str]:

@@ -178,7 +178,7 @@ class Live:
         return str(self.value)
 
     def __repr__(self) -> str:
-        return f"<live {self.name}={self.current!r}>"
+        return one_line(f"<live {self.name}={self.current!r}>")
 
 
 def _nowhere() -> Place:

@@ -51,7 +51,7 @@ from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.kernels.output.waiting_line import wait_and_tell
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
-from tsnb.printable import block
+from tsnb.printable import block, one_line
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.standing import awaits_of, eta_of
@@ -572,4 +572,4 @@ class Trial(Bound):
 
     def __repr__(self) -> str:
         numbers = "".join(f", {number}" for number in first_numbers(self.metrics, "="))
-        return f"<Trial {self.name!r} {self.state}, {self.duration_s:.1f} s{numbers}>"
+        return one_line(f"<Trial {self.name!r} {self.state}, {self.duration_s:.1f} s{numbers}>")

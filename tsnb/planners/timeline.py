@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from tsnb.printable import harmless
 from tsnb.words import duration, text_table
 
 __all__ = ["HELD", "PlannedTrial", "Span", "Timeline", "held_up", "newest", "newest_on", "show"]
@@ -113,7 +114,7 @@ class Timeline:
             lines.append(
                 f"What is foretold is within {self.off:.0%} of the time until then, four times in five{basis}."
             )
-        return "\n".join(lines)
+        return harmless("\n".join(lines))
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON has it."""

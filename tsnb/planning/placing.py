@@ -40,6 +40,7 @@ from tsnb.planning.trial_costs import gpu_room_bytes
 from tsnb.planning.waves import Waves
 from tsnb.planning.ways import LISTED, Foretold
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
+from tsnb.printable import harmless
 from tsnb.producer import serve
 from tsnb.stalling import asked
 from tsnb.stalling.measuring import check_length, length_of
@@ -164,7 +165,7 @@ class Fitting:
         return conduct(self.way, fits, self.loader, name, self.jobs, self.memory_bytes, started)
 
     def __repr__(self) -> str:
-        return "\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()])
+        return harmless("\n\n".join([self.text, "\n".join(text_table(self.table)), self._below()]))
 
     def _repr_html_(self) -> str:
         text, below = marked_html(self.text), marked_html(self._below())

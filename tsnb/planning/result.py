@@ -16,6 +16,7 @@ from tsnb.planning.conducting import Started, conduct, end_of
 from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, same_as
 from tsnb.planning.wishes import TrialWish
+from tsnb.printable import harmless
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls
 from tsnb.stalling.sentences import caution
@@ -224,7 +225,7 @@ class Plan:
 
     def __repr__(self) -> str:
         parts = [self.text, "\n".join(text_table(self.table)), "\n".join(text_table(self.profiles))]
-        return "\n\n".join([*parts, self.gantt(), self._below()])
+        return harmless("\n\n".join([*parts, self.gantt(), self._below()]))
 
     def _repr_html_(self) -> str:
         tables = "".join(html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tsnb.printable import block
+from tsnb.printable import harmless
 
 __all__ = ["PrintableFrame", "exact"]
 
@@ -25,11 +25,11 @@ class PrintableFrame(pd.DataFrame):
     def to_string(self, *args: Any, **kwargs: Any) -> Any:
         """Return the table as text, printable."""
         text = super().to_string(*args, **kwargs)
-        return None if text is None else block(text, most=len(text))
+        return None if text is None else harmless(text)
 
     def __repr__(self) -> str:
         text = super().__repr__()
-        return block(text, most=len(text))
+        return harmless(text)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return pd.DataFrame, (pd.DataFrame(self),)

@@ -19,6 +19,8 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from tsnb.printable import one_line
+
 __all__ = ["Notice", "notify", "tell"]
 
 LAST_S = 5.0
@@ -54,7 +56,9 @@ class Notice:
         """Return it in a line: "trial cnn done after 12.3 s: loss 0.031"."""
         numbers = ", ".join(f"{name} {value:.4g}" for name, value in list(self.metrics.items())[:NUMBERS])
         more = self.error or numbers
-        return f"trial {self.name} {self.state} after {self.took_s:.1f} s" + (f": {more}" if more else "")
+        return one_line(
+            f"trial {self.name} {self.state} after {self.took_s:.1f} s" + (f": {more}" if more else "")
+        )
 
 
 _lock = threading.Lock()

@@ -16,6 +16,7 @@ import torch
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
+from tsnb.printable import harmless
 from tsnb.producer.loader.workers import going_through
 from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.changing import changed
@@ -277,7 +278,7 @@ class Stalls:
         )
 
     def __repr__(self) -> str:
-        return sentences.plain_text(self)
+        return harmless(sentences.plain_text(self))
 
     def _repr_html_(self) -> str:
         return sentences.html(self)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from html import escape
 
+from tsnb.printable import harmless
 from tsnb.stalling.figures import Interval, between, percent, rate, times
 from tsnb.words import html_table, text_table
 
@@ -130,7 +131,7 @@ class Sharing:
         return "One trial:" if self.trials == 1 else f"{self.trials} equal trials at once:"
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, [self._head(), *text_table(self._rows()), self.basis]))
+        return harmless("\n".join(filter(None, [self._head(), *text_table(self._rows()), self.basis])))
 
     def _repr_html_(self) -> str:
         return f"<p>{self._head()}</p>{html_table(self._rows())}<p><small>{escape(self.basis)}</small></p>"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+from tsnb.printable import harmless
 from tsnb.stalling.figures import Interval, between, plain, rate
 from tsnb.stalling.sharing import Way
 from tsnb.words import html_table, short_number, text_table
@@ -95,7 +96,7 @@ class Sizing:
         return f"{self.basis} In brackets: four times in five." if known else self.basis
 
     def __repr__(self) -> str:
-        return "\n".join(filter(None, [self._head(), *text_table(self._rows()), self._below()]))
+        return harmless("\n".join(filter(None, [self._head(), *text_table(self._rows()), self._below()])))
 
     def _repr_html_(self) -> str:
         return f"<p>{self._head()}</p>{html_table(self._rows())}<p><small>{escape(self._below())}</small></p>"

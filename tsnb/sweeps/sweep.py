@@ -22,6 +22,7 @@ from tsnb.experiments.trials_table import shown_scores
 from tsnb.masks import Masked
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
+from tsnb.printable import harmless
 from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
@@ -360,7 +361,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         return f"sweep {self.name!r}: {self._counts()}" + (f". Given up: {reason}" if reason else "")
 
     def __repr__(self) -> str:
-        return "\n".join([self._title, *text_table(self._table())])
+        return harmless("\n".join([self._title, *text_table(self._table())]))
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(self._title)}</p>{html_table(self._table())}"
