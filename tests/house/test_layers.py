@@ -38,7 +38,8 @@ LAYERS = [
     {"config", "machine", "native"},
     {"files", "foreign", "masks"},
     {"directories"},
-    {"errors", "printable", "words"},
+    {"errors", "words"},
+    {"printable"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 
