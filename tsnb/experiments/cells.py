@@ -17,6 +17,7 @@ from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, capture
+from tsnb.kernels.cargo.imported import changes_here, packed
 from tsnb.kernels.cargo.obstacles import find_obstacle
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.output.outlets import Outlet
@@ -84,15 +85,16 @@ def plan_cell(
     before = Captured() if setup is None else setup.capture()
     own = capture(transform(written), {**namespace, **given}, also=also, made=before.bound, check=check)
     captured = own.joined(before)
+    changes = packed(changes_here(namespace), f"trial {name!r}")
     try:
-        cargo = ship({**captured.variables, **given}, f"trial {name!r}")
+        cargo = ship({**captured.variables, **given, **changes}, f"trial {name!r}")
     except NotShippable:
         # what stands in a text only may mean something else: the cell does without what cannot travel of it
         dropped = [n for n in captured.mentioned if find_obstacle(captured.variables[n], n) is not None]
         if not dropped:
             raise
         captured = captured.without(dropped)
-        cargo = ship({**captured.variables, **given}, f"trial {name!r}")
+        cargo = ship({**captured.variables, **given, **changes}, f"trial {name!r}")
     arrival = orders.to_arrive(cargo, captured)
     if setup is not None:
         arrival["setup"] = setup.source

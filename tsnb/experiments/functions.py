@@ -33,6 +33,7 @@ from tsnb.experiments.replanning import check_fit
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, UndefinedNames, take_along
+from tsnb.kernels.cargo.imported import changes_here, packed
 from tsnb.kernels.cargo.obstacles import CargoPart, parts_of
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
@@ -179,7 +180,8 @@ def plan_function(
         *parts_of(arguments, "its parameter"),
         *parts_of(captured.variables),
     ]
-    shipped = {**captured.variables, FUNCTION: fn, PARAMETERS: arguments}
+    changes = packed(changes_here(_variables()), f"trial {unprofiled(chosen)!r}")
+    shipped = {**captured.variables, FUNCTION: fn, PARAMETERS: arguments, **changes}
     cargo = ship(shipped, f"trial {unprofiled(chosen)!r}", parts=blamed)
     first = "" if setup is None else setup.source
     return TrialPlan(

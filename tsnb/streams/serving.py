@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
@@ -19,6 +20,7 @@ from tsnb.config import check_name
 from tsnb.errors import LoaderFailed, NameInUse, ProducerNotFound
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, capture
+from tsnb.kernels.cargo.imported import Change, changes_here, packed
 from tsnb.kernels.cargo.pickling import fingerprint
 from tsnb.kernels.cargo.shipping import LARGE_BYTES, ship
 from tsnb.kernels.hub import the_hub
@@ -272,13 +274,19 @@ def _shipment(
     Raises:
         NotShippable: Something cannot travel.
     """
-    cargo = ship(captured.variables, f"the producer kernel of {name!r}")
+    purpose = f"the producer kernel of {name!r}"
+    cargo = ship({**captured.variables, **packed(_changes(), purpose)}, purpose)
     arrival = orders.to_arrive(cargo, captured)
     return Shipment(arrival, variable, source, _weak(loader), _fingerprint(captured))
 
 
+def _changes() -> list[Change]:
+    return changes_here(vars(sys.modules["__main__"]))
+
+
 def _fingerprint(captured: Captured) -> str:
-    return fingerprint(captured.variables, LARGE_BYTES, time.monotonic() + COMPARING_S)
+    made_of = (captured.variables, _changes())
+    return fingerprint(made_of, LARGE_BYTES, time.monotonic() + COMPARING_S)
 
 
 def _check_iterable(loader: Any, variable: str) -> None:

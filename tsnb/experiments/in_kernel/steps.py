@@ -54,6 +54,7 @@ from tsnb.experiments.news import (
     how_it_ended,
 )
 from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
+from tsnb.kernels.cargo.imported import lacking
 from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
@@ -368,7 +369,10 @@ def _after_code(result: Any) -> None:
     outcome = _outcome(result)
     shell: Any = get_ipython()
     shell.InteractiveTB.tb = None  # the debugger would begin there
-    let_go(None if result is None else result.error_before_exec or result.error_in_exec)
+    error = None if result is None else result.error_before_exec or result.error_in_exec
+    if hint := lacking(error):
+        print(hint, file=sys.stderr)  # noqa: T201 (shown under the cell)
+    let_go(error)
     finish(outcome.state, outcome.failure)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 from tsnb import errors
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.cargo.capture import Captured
+from tsnb.kernels.cargo.imported import effects_here
 from tsnb.kernels.cargo.numerics import numerics_here, seed_here
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.printable import block, one_line, uncoloured
@@ -48,6 +49,7 @@ def to_arrive(cargo: Cargo, captured: Captured) -> dict[str, Any]:
         "changed": None,
         "modules": dict(captured.modules),
         "imports": list(captured.imports),
+        "effects": effects_here(vars(sys.modules["__main__"])),
         "sys_path": _sys_path(),
         "numerics": numerics_here(),
         "notebook_seed": seed_here(),

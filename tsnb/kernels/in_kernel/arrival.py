@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from types import MethodType
 from typing import Any
 
+from tsnb.kernels.cargo.imported import CHANGES, import_again, take_changes
 from tsnb.kernels.cargo.lane import take
 from tsnb.kernels.cargo.numerics import take_on
 from tsnb.kernels.cargo.shipping import fetch, title_of
@@ -28,8 +29,8 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     """Take in what was shipped, and return this kernel's variables.
 
     Args:
-        settings: `sys_path`, `imports`, `modules`, `numerics`, `notebook_seed` and `cargo` as `orders.to_arrive` makes
-            them, the last one sent (`lane`): the number under which it was.
+        settings: `sys_path`, `imports`, `effects`, `modules`, `numerics`, `notebook_seed` and `cargo` as
+            `orders.to_arrive` makes them, the last one sent (`lane`): the number under which it was.
         title: What a traceback calls the cell ("Trial", "cnn").
 
     Raises:
@@ -44,7 +45,11 @@ def arrive(settings: Mapping[str, Any], title: tuple[str, str]) -> dict[str, Any
     for name in settings["imports"]:
         importlib.import_module(name)
     variables.update({word: importlib.import_module(name) for word, name in settings["modules"].items()})
-    variables.update(fetch_sent(settings["cargo"]))
+    arrived = fetch_sent(settings["cargo"])
+    changes = arrived.pop(CHANGES, {})
+    variables.update(arrived)
+    import_again(settings["effects"])
+    take_changes(changes)
     take_on(settings["numerics"], trial=title[0] == "Trial", device=settings.get("device"))
     variables.setdefault("tsnb", importlib.import_module("tsnb"))
     let_main_travel()
