@@ -65,6 +65,26 @@ class FakeNvml:
         return found
 
 
+class OlderDriver(FakeNvml):
+    """A driver without the newest functions; the bindings turn that into an error that is no NVMLError."""
+
+    NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
+
+    @pynvml.throwOnVersionMismatch  # type: ignore[untyped-decorator]
+    def _missing(self, *_: Any) -> Any:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+    nvmlDeviceGetComputeRunningProcesses = nvmlDeviceGetUUID = nvmlDeviceGetP2PStatus = _missing  # type: ignore[assignment]
+    nvmlDeviceGetTotalEnergyConsumption = _missing
+
+
+class OldDriver(OlderDriver):
+    """One of some years later."""
+
+    def nvmlDeviceGetComputeRunningProcesses_v2(self, device: dict[str, Any]) -> list[Any]:
+        return FakeNvml.nvmlDeviceGetComputeRunningProcesses(self, device)
+
+
 def _get(device: dict[str, Any], name: str) -> Any:
     if name not in device:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)

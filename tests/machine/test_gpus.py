@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.machine.fake_nvml import GIB, H200, FakeNvml
-from tsnb.machine.gpus import Gpus
+from tests.machine.fake_nvml import GIB, H200, FakeNvml, OldDriver, OlderDriver
+from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.telemetry.readings import GpuReading
 
 
@@ -89,3 +89,24 @@ def test_the_nvml_of_this_machine_answers_or_there_is_nothing() -> None:
     for gpu in Gpus().look():
         assert 0 <= gpu.used_bytes <= gpu.total_bytes
         assert gpu.busy is None or 0 <= gpu.busy <= 1
+
+
+def test_a_driver_that_is_older_than_the_bindings_leaves_out_what_it_does_not_tell() -> None:
+    """It had ended `tsnb top`, `status`, `devices` and cells with a panel."""
+    older = Gpus(OlderDriver(H200, H200), host_pids=True)
+    assert [reading.used_bytes for reading in older.look()] == [20 * GIB, 20 * GIB]
+    assert older.by_process() == {}
+    (first, _) = list_gpus(older, str)
+    assert (first.uuid, first.users, first.peers) == ("", (), ())
+    assert Gpus(OldDriver(H200), host_pids=True).by_process() == {10: 3 * GIB, 11: 2 * GIB}
+
+
+def test_each_thing_that_an_older_driver_does_not_know_is_left_out_alone() -> None:
+    """Whichever of NVML's functions it is."""
+    names = [name for name in dir(FakeNvml) if name.startswith("nvml")]
+    assert len(names) > 10
+    for name in names:
+        older = Gpus(type("Older", (OlderDriver,), {name: OlderDriver._missing})(H200), host_pids=True)
+        older.look()
+        older.by_process_and_gpu()
+        list_gpus(older, str)

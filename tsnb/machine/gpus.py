@@ -91,7 +91,7 @@ class Gpus:
         """Return what one of `opened` does; None where it does not answer."""
         try:
             return self._reading(index, device, whole)
-        except self._nvml.NVMLError as error:
+        except refusals(self._nvml) as error:
             _log.debug("GPU %d does not answer: %s", index, error)
             return None
 
@@ -106,8 +106,8 @@ class Gpus:
             return held
         for index, device, _ in self._found():
             try:
-                running = self._nvml.nvmlDeviceGetComputeRunningProcesses(device)
-            except self._nvml.NVMLError as error:
+                running = _running(self._nvml, device)
+            except refusals(self._nvml) as error:
                 _log.debug("GPU %d does not tell its processes: %s", index, error)
                 continue
             for process in running:
@@ -121,7 +121,7 @@ class Gpus:
         memory = nvml.nvmlDeviceGetMemoryInfo(device)
         try:
             busy = nvml.nvmlDeviceGetUtilizationRates(device).gpu / 100 if whole else None
-        except nvml.NVMLError:  # virtual GPUs do not tell
+        except refusals(nvml):  # virtual GPUs do not tell
             busy = None
         name = nvml.nvmlDeviceGetName(device)
         name = (
@@ -148,7 +148,7 @@ class Gpus:
             return [
                 device for index in range(self._nvml.nvmlDeviceGetCount()) for device in self._parts(index)
             ]
-        except self._nvml.NVMLError as error:  # no driver, or one of another version than its library
+        except refusals(self._nvml) as error:  # no driver, or one of another version than its library
             _log.debug("no GPU to look at: %s", error)
             self.obstacle = f"NVML says: {error}"
             return []
@@ -158,12 +158,12 @@ class Gpus:
         nvml = self._nvml
         try:
             device = nvml.nvmlDeviceGetHandleByIndex(index)
-        except nvml.NVMLError as error:  # lost, or not for this user
+        except refusals(nvml) as error:  # lost, or not for this user
             _log.debug("GPU %d cannot be opened: %s", index, error)
             return
         try:
             cut = nvml.nvmlDeviceGetMigMode(device)[0] == nvml.NVML_DEVICE_MIG_ENABLE
-        except nvml.NVMLError:  # a GPU that cannot be cut
+        except refusals(nvml):  # a GPU that cannot be cut
             cut = False
         if not cut:
             yield index, device, True
@@ -171,8 +171,29 @@ class Gpus:
         for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(device)):
             try:
                 yield index, nvml.nvmlDeviceGetMigDeviceHandleByIndex(device, number), False
-            except nvml.NVMLError:  # a place where no instance is
+            except refusals(nvml):  # a place where no instance is
                 continue
+
+
+def refusals(nvml: Any) -> tuple[type[Exception], ...]:
+    """Return what NVML's functions raise: a driver that is older than the bindings has an error of another kind."""
+    older = getattr(nvml, "NVMLLibraryMismatchError", None)
+    return (nvml.NVMLError,) if older is None else (nvml.NVMLError, older)
+
+
+def _running(nvml: Any, handle: Any) -> Any:
+    """Return the processes that use a GPU, from a driver before 510 as well.
+
+    Raises:
+        Exception: One of `refusals`.
+    """
+    try:
+        return nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    except refusals(nvml) as error:
+        second = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses_v2", None)
+        if isinstance(error, nvml.NVMLError) or second is None:
+            raise
+        return second(handle)
 
 
 def _counts_as_the_host() -> bool:
@@ -219,14 +240,14 @@ def gpu_energy_j(nvml: Any, handle: Any) -> float | None:
     """Return the joules that a GPU has spent since its driver was loaded; None where it does not count them."""
     try:
         return int(nvml.nvmlDeviceGetTotalEnergyConsumption(handle)) / 1000
-    except nvml.NVMLError:
+    except refusals(nvml):
         return None
 
 
 def _uuid(nvml: Any, handle: Any) -> str:
     try:
         uuid = nvml.nvmlDeviceGetUUID(handle)
-    except nvml.NVMLError:
+    except refusals(nvml):
         return ""
     return uuid.decode() if isinstance(uuid, bytes) else str(uuid)
 
@@ -235,8 +256,8 @@ def _users(gpus: Gpus, handle: Any, name_of: NameOf | None) -> tuple[tuple[GpuUs
     if name_of is None:
         return (), False
     try:
-        running = gpus.nvml.nvmlDeviceGetComputeRunningProcesses(handle)
-    except gpus.nvml.NVMLError:
+        running = _running(gpus.nvml, handle)
+    except refusals(gpus.nvml):
         return (), False
     # inside a container the same number is another process's
     name = name_of if gpus.tells_processes else lambda _pid: ""
@@ -250,7 +271,7 @@ def _peers(nvml: Any, handle: Any, index: int, opened: list[tuple[int, Any, bool
             continue
         try:
             status = nvml.nvmlDeviceGetP2PStatus(handle, other_handle, _READS_FROM_PEER)
-        except nvml.NVMLError:
+        except refusals(nvml):
             continue
         if status == nvml.NVML_P2P_STATUS_OK:
             peers.append(other)

@@ -35,8 +35,12 @@ class _Hold:
 
     def __init__(self, small: bytes, file: IO[bytes] | None, size: int) -> None:
         self.small = small
-        self.file = file  # closes its descriptor with the last reference
+        self.file = file
         self.size = size
+
+    def __del__(self) -> None:
+        if self.file is not None:
+            self.file.close()  # Python warns of a file that is only let go of
 
 
 class Cargo:
@@ -61,7 +65,11 @@ class Cargo:
         except OSError:  # a directory, say
             os.close(descriptor)
             raise
-        return cls(_Hold(b"", file, os.fstat(descriptor).st_size))
+        size = os.fstat(descriptor).st_size
+        if size > SMALL_BYTES:
+            return cls(_Hold(b"", file, size))
+        with file:  # as what is sent: a notebook keeps the results of hundreds of trials
+            return cls(_Hold(os.pread(descriptor, size, 0), None, size))
 
     @property
     def size(self) -> int:

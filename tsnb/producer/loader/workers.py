@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from multiprocessing import connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
@@ -52,6 +53,8 @@ class WorkerStart:
         if producer is not None and not producer.is_alive():
             os._exit(1)  # it was killed while this one was being started: the process above is another one
         tie_to_parent(above)
+        if producer is not None and producer.pid != above:  # forked by a server, which this one keeps alive
+            threading.Thread(target=_end_with, args=(producer,), name="tsnb-producer", daemon=True).start()
         signal.signal(
             signal.SIGINT, _pass
         )  # not SIG_IGN: programs that the dataset starts would have it, too
@@ -61,6 +64,15 @@ class WorkerStart:
             object.__setattr__(info, "dataset", _users(info.dataset.dataset))  # it is frozen
         if self._user is not None:
             self._user(worker)
+
+
+def _end_with(producer: Any) -> None:
+    """End this worker with the producer. The fork server ends with its last worker, and all that it uses with it."""
+    ends = [producer.sentinel]  # a pipe, which a process forked from the producer may hold open
+    with contextlib.suppress(AttributeError, OSError):
+        ends.append(os.pidfd_open(producer.pid))
+    connection.wait(ends)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _pass(_number: int, _frame: object) -> None:
