@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsnb.records.scores import UnknownDirection
+from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.rungs import Cut, Halving, Ladder, halving
 
 
@@ -249,3 +250,48 @@ def test_a_rule_shows_what_it_says() -> None:
     """Its repr can be read, and it is the same as another one with the same numbers."""
     assert halving() == Halving("loss", 100, 0.5, "min", 1)
     assert "every=100" in repr(halving())
+
+
+def taken(rungs: Ladder, name: str, step: int, value: float) -> list[Cut]:
+    """Let a trial take a batch of 8 samples and log; return what is cut."""
+    rungs.learn(name, {"samples": 8 * step})
+    return rungs.take(name, LoggedRow(step, 0, step, 8 * step, 0.0, {"loss": value}))
+
+
+def test_a_trial_that_never_logs_the_metric_is_not_waited_for() -> None:
+    """Once it has taken as many samples as the others to a second rung, the first is decided, and it is said once."""
+    rungs = ladder("abcde", every=10)
+    said: list[str] = []
+    cuts: list[Cut] = []
+    for step in range(1, 60):
+        rungs.learn("e", {"samples": 8 * step})
+        for name, value in zip("abcd", (1.0, 2.0, 3.0, 4.0), strict=True):
+            cuts += taken(rungs, name, step, value)
+            said += rungs.remarks()
+            rungs.check()
+    assert [cut.name for cut in cuts] == ["c", "d", "b"]
+    assert len(said) == 1
+    assert said[0].startswith("e has logged no 'loss' yet, so the others are compared without it.")
+
+
+def test_a_trial_that_has_not_come_as_far_is_waited_for() -> None:
+    """It has taken fewer samples than the others: it still may log."""
+    rungs = ladder("ab", every=10)
+    for step in range(1, 60):
+        rungs.learn("b", {"samples": 8 * 15})
+        assert not taken(rungs, "a", step, 1.0)
+    assert not rungs.remarks()
+    assert [cut.name for cut in taken(rungs, "b", 59, 2.0)] == ["b"]
+
+
+def test_a_trial_that_logs_the_metric_late_is_compared_from_then_on() -> None:
+    """At the next rung of those that were with it from the start."""
+    rungs = ladder("abc", every=10)
+    cuts: list[Cut] = []
+    for step in range(1, 100):
+        rungs.learn("c", {"samples": 8 * step})
+        cuts += taken(rungs, "a", step, 1.0) + taken(rungs, "b", step, 2.0)
+        if step >= 25:
+            cuts += taken(rungs, "c", step, 0.5)
+        rungs.check()
+    assert [(cut.name, cut.step) for cut in cuts] == [("b", 10), ("a", 40)]

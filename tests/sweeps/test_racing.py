@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import random
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 import tsnb
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps import race_table
 from tsnb.sweeps.difference import Difference
-from tsnb.sweeps.racing import Racing
+from tsnb.sweeps.racing import Racing, Verdict
 
 EPOCH = 100
 
@@ -309,3 +311,159 @@ def test_bad_numbers_are_told() -> None:
         tsnb.race("churn")
     with pytest.raises(ValueError, match=r"give the sweep a seed \(seed=0\)"):
         tsnb.race("loss").begin({"a": {"lr": 1}}, None)
+
+
+def curves(
+    rng: random.Random, level: Callable[[int], float], wander: float, own: float, shared: Sequence[float]
+) -> Iterator[float]:
+    """Yield a loss that falls as `level` says: batches are hard for all alike, and it wanders slowly by itself."""
+    drift, kept = 0.0, 0.995
+    for batch, hard in enumerate(shared):
+        drift = kept * drift + rng.gauss(0, wander * math.sqrt(1 - kept * kept))
+        yield level(batch) * hard * math.exp(drift + rng.gauss(0, own))
+
+
+def hardness(rng: random.Random, batches: int) -> list[float]:
+    """Return how hard each batch is."""
+    return [math.exp(rng.gauss(0, 0.3)) for _ in range(batches)]
+
+
+def test_who_learns_much_faster_is_ahead_while_both_losses_fall() -> None:
+    """The difference rises and falls again, always with one sign: that trend is what is asked for, and no noise."""
+    rng = random.Random(4)
+    for _ in range(20):
+        shared = hardness(rng, 1000)
+        losses = {
+            "slow": curves(rng, lambda batch: 0.4 + 1.9 * math.exp(-batch / 900), 0.0, 0.1, shared),
+            "fast": curves(rng, lambda batch: 0.1 + 2.2 * math.exp(-batch / 60), 0.0, 0.1, shared),
+        }
+        [verdict] = race_of(losses, 400).verdicts()
+        assert verdict.decided
+        assert verdict.ahead == "fast"
+
+
+def test_equal_trials_that_fall_and_wander_apart_slowly_are_told_apart_as_seldom_as_wanted() -> None:
+    """Each by 5 % of its loss over hundreds of batches, as the same network with other dropout does: 100 races."""
+    rng = random.Random(8)
+    wrong = 0
+    for _ in range(100):
+        shared = hardness(rng, 1000)
+        losses = {
+            name: curves(rng, lambda batch: 0.1 + 2.2 * math.exp(-batch / 150), 0.05, 0.2, shared)
+            for name in ("a", "b")
+        }
+        racing = Racing("loss", "min", 0.05)
+        for name in losses:
+            racing.enter(name, {"lr": name}, seed=0)
+        racing.learn("a", {"weights": "1"})
+        racing.learn("b", {"weights": "1"})
+        for batch in range(900):
+            changed = [racing.watch(name, row(batch, next(loss))) for name, loss in losses.items()]
+            if any(changed) and racing.verdicts()[0].decided:
+                wrong += 1
+                break
+    assert wrong / 100 <= 0.05
+
+
+def test_a_number_on_both_sides_of_0_is_compared_by_the_strict_question_alone() -> None:
+    """A share of what is near 0 says nothing: rewards of two equal trials that wander around it."""
+    rng = random.Random(8)
+    wrong = 0
+    for _ in range(100):
+        difference = Difference(error=0.05)
+        one, other = noise(rng, 0.995), noise(rng, 0.995)
+        for _ in range(800):
+            a, b = next(one), next(other)
+            difference.add(a - b, (abs(a) + abs(b)) / 2 if a * b > 0 else 0.0)
+            if difference.ahead:
+                wrong += 1
+                break
+    assert wrong / 100 <= 0.05
+
+
+@functools.cache
+def digits() -> tuple[torch.Tensor, torch.Tensor]:
+    """Return pictures and what they show."""
+    from sklearn.datasets import load_digits
+
+    found = load_digits()
+    return torch.tensor(found.data, dtype=torch.float32) / 16, torch.tensor(found.target)
+
+
+def trained(
+    lr: float, order: int, init: int, own: int, *, drop: float = 0.0, zero: bool = False
+) -> list[float]:
+    """Train a small network on digits; return its losses, batch by batch."""
+    inputs, labels = digits()
+    torch.manual_seed(init)
+    head = torch.nn.Linear(32, 10)
+    net = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Dropout(drop), head)
+    if zero:
+        torch.nn.init.zeros_(head.weight)
+        torch.nn.init.zeros_(head.bias)
+    optimizer = torch.optim.SGD(net.parameters(), lr=lr)
+    drawn = torch.Generator().manual_seed(order)
+    torch.manual_seed(own)
+    losses = []
+    for _ in range(450):
+        batch = torch.randint(len(inputs), (16,), generator=drawn)
+        loss = torch.nn.functional.cross_entropy(net(inputs[batch]), labels[batch])
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def verdict_of(one: Sequence[float], other: Sequence[float], weights: tuple[str, str]) -> Verdict:
+    """Return the state of two trials of one seed after their losses."""
+    racing = Racing("loss", "min", 0.01)
+    for name, own in zip("ab", weights, strict=True):
+        racing.enter(name, {"lr": name}, seed=0)
+        racing.learn(name, {"stream": "train", "weights": own})
+    for batch, pair in enumerate(zip(one, other, strict=True)):
+        for name, loss in zip("ab", pair, strict=True):
+            racing.watch(name, row(batch, loss))
+    [verdict] = racing.verdicts()
+    return verdict
+
+
+def test_small_networks_with_rates_ten_times_apart_are_told_apart_and_equal_ones_are_not() -> None:
+    """Real ones: 2 seeds with rates 0.1 and 0.01, and the same rate twice, with dropout of their own."""
+    for seed in range(2):
+        same = ("1", "1")
+        fast, slow = trained(0.1, seed, seed, seed), trained(0.01, seed, seed, seed)
+        verdict = verdict_of(slow, fast, same)
+        assert verdict.decided
+        assert verdict.ahead == "b"
+        dropped = [trained(0.1, seed, seed, 100 + seed + 50 * own, drop=0.5) for own in (0, 1)]
+        assert dropped[0][0] != dropped[1][0], "the first losses differ, as dropout does"
+        verdict = verdict_of(*dropped, same)
+        assert not verdict.reason
+        assert not verdict.decided
+
+
+def test_a_head_of_zeros_gives_one_first_loss_and_other_weights_all_the_same() -> None:
+    """Nothing is concluded of two networks of which only the first loss is the same."""
+    one, other = (trained(0.1, 0, init, 0, zero=True) for init in (1, 2))
+    assert one[0] == pytest.approx(other[0])
+    verdict = verdict_of(one, other, ("1", "2"))
+    assert not verdict.decided
+    assert "they begin with different weights" in verdict.reason
+
+
+def test_what_cannot_be_compared_is_said_soon_and_once() -> None:
+    """After 32 batches, for each kind of reason; after 1024 that nobody is ahead."""
+    rng = random.Random(1)
+    racing = Racing("loss", "min", 0.01, lambda name: ({"lr": name}, 0))
+    racing.start(["a", "b", "c", "d"])
+    for name in "abcd":
+        racing.learn(name, {"stream": "train", "weights": "2" if name in "cd" else "1"})
+    said: list[tuple[int, str]] = []
+    for batch in range(1100):
+        for name in "abcd":
+            racing.take(name, row(batch, rng.gauss(1, 0.1)))
+        said += [(batch + 1, line) for line in racing.remarks()]
+    assert [batch for batch, _ in said] == [32, 1024]
+    assert said[0][1].startswith("a and c cannot be compared: they begin with different weights")
+    assert "are close: after 1024 batches" in said[1][1]

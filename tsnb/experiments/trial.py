@@ -144,6 +144,8 @@ class Trial(Bound):
     def report(self) -> dict[str, Any]:
         """What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and waiting.
 
+        From the first step of a torch optimizer on, weights too: a hash of what it begins with.
+
         Once its code has ended, cpu_s too: CPU seconds of its process and all below it, from since_s on (seconds since
         1970), when it attached. Empty if it has no consumers.
         """

@@ -284,8 +284,12 @@ class Conductor:
         pruner, name, cuts = self._pruner, news.trial.name, []
         if pruner is None:
             return []
+        for trial in self.trials.values():  # those that log nothing bring no news
+            pruner.learn(trial.name, trial.report)
         for row in news.rows:
             cuts += pruner.take(name, row)
+        for line in pruner.remarks():
+            self._course.say(line)
         if news.state in ENDED and name not in self._ended:
             cuts += pruner.end(name, withdrawn=news.state != "done")
         return cuts

@@ -33,6 +33,9 @@ LEAST = 8
 CORRELATED = 0.5
 """Blocks whose neighbours are correlated more than this are too short."""
 
+HIGHEST = 0.9
+"""More correlation than this is not believed: of few blocks it is a guess."""
+
 SPREAD = 4.0
 """h, as a multiple of the mean square: evidence grows fastest where the mean is half of the spread."""
 
@@ -84,13 +87,17 @@ class _Level:
         self._before, self._last = self._last, mean
         return None if self.number % 2 else (self._before + mean) / 2
 
+    @property
+    def variance(self) -> float:
+        """How much blocks differ; 0 where they differ by rounding only."""
+        found = self.squares / self.number - (self.total / self.number) ** 2
+        return 0.0 if found <= 1e-12 * self.squares / self.number else found
+
     def correlation(self) -> float:
         """Return how much neighbours are correlated, and half a standard error more."""
-        mean = self.total / self.number
-        variance = self.squares / self.number - mean * mean
-        if variance <= 1e-12 * self.squares / self.number:
+        if not self.variance:
             return 0.0
-        found = (self.products / (self.number - 1) - mean * mean) / variance
+        found = (self.products / (self.number - 1) - (self.total / self.number) ** 2) / self.variance
         return max(0.0, found + 0.5 / math.sqrt(self.number))
 
     def untrended(self) -> float:
@@ -129,23 +136,37 @@ class _Ladder:
         Returns:
             -inf while there are too few blocks.
         """
-        for level in self.levels:
-            if level.number < LEAST or level.squares <= 0.0:
-                return -math.inf
+        there = [level for level in self.levels if level.number >= LEAST and level.squares > 0.0]
+        for at, level in enumerate(there):
             left = level.untrended() if margin else level.correlation()
             if left <= CORRELATED:
-                return _evidence(level.number, abs(level.total), level.squares, left, margin)
+                weight = (1 - left) / (1 + left) if margin else _weight(there[at:])
+                return _evidence(level.number, abs(level.total), level.squares, weight, margin)
         return -math.inf
 
 
-def _evidence(number: int, total: float, squares: float, left: float, margin: float) -> float:
-    """Return the logarithm of the evidence of blocks that are correlated so much."""
+def _weight(levels: Sequence[_Level]) -> float:
+    """Return how many independent blocks each of the shortest stands for, as blocks of all these lengths show.
+
+    A slow drift under much noise is no correlation of short blocks, and most of the spread of long ones.
+    """
+    sure = [level for level in levels if level is levels[0] or level.number >= 2 * LEAST]
+    left = [min(level.correlation(), HIGHEST) for level in sure]
+    spread = [
+        level.variance * 2**at * (1 + own) / (1 - own)
+        for at, (level, own) in enumerate(zip(sure, left, strict=True))
+    ]
+    return levels[0].variance / max(spread) if levels[0].variance else 1.0
+
+
+def _evidence(number: int, total: float, squares: float, weight: float, margin: float) -> float:
+    """Return the logarithm of the evidence of blocks that stand for so many independent ones each."""
     beyond = total - number * margin
     around = squares - 2 * margin * total + number * margin * margin
     if beyond <= 0.0 or around <= 0.0:
         return -math.inf
     h = SPREAD * around / number
-    return beyond**2 * (1 - left) / (1 + left) / (2 * (h + around)) - 0.5 * math.log1p(around / h)
+    return beyond**2 * weight / (2 * (h + around)) - 0.5 * math.log1p(around / h)
 
 
 class _Window:

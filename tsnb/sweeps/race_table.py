@@ -80,13 +80,11 @@ class Race:
         return sorted(self._racing.verdicts(), key=lambda verdict: not verdict.decided)
 
     def _enter(self, trial: Trial, logs: bool) -> None:
-        stream = str(trial.report.get("stream", ""))
         if logs and self._taken.get(trial.name, (0, 0))[0] != trial.number:
-            self._racing.enter(trial.name, trial.params, trial.options.get("seed"), stream)
+            self._racing.enter(trial.name, trial.params, trial.options.get("seed"))
             self._taken[trial.name] = trial.number, 0
-        elif trial.name in self._taken and stream:
-            # a trial's first rows may come before the report that says it
-            self._racing.trains_on(trial.name, stream)
+        if trial.name in self._taken:  # a trial's first rows may come before the report
+            self._racing.learn(trial.name, trial.report)
 
     def _read(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         if trial.name not in self._taken:

@@ -6,10 +6,11 @@ easy. `Racing` holds the differences of all pairs of a sweep; `race_table.Race` 
 `difference` explains how a pair is decided. All pairs together have the error that was asked for: the pairs of the
 k-th that takes part have `error / (k * (k - 1))`.
 
-Nothing is concluded where trials are not paired, and the reason is said: they have no seed, or not the same one; their
-first values differ, so they began with other weights (another architecture); they had no batch in common. With 3 seeds
-or more each, seeds are the blocks: then a configuration is ahead if the mean difference of its seeds is, by the same
-kind of evidence for normally distributed numbers of unknown spread (Wang and Ramdas, "Anytime-valid t-tests", 2023).
+Nothing is concluded where trials are not paired, and the reason is said: they have no seed, or not the same one; they
+began with other weights (another architecture); they had no batch in common. Weights are known by a hash of them, or by
+the first values where no optimizer of torch takes a step. With 3 seeds or more each, seeds are the blocks: then a
+configuration is ahead if the mean difference of its seeds is, by the same kind of evidence for normally distributed
+numbers of unknown spread (Wang and Ramdas, "Anytime-valid t-tests", 2023).
 
 Pure: it is told of trials, and asks none.
 """
@@ -31,7 +32,10 @@ SEEDS = 3
 """So many seeds of each of two configurations are compared where one is not enough."""
 
 SAME = 1e-3
-"""First values that differ by a larger share come from different weights."""
+"""First values that differ by a larger share come from different weights, where a hash of these is not known."""
+
+SOON, LONG = 32, 1024
+"""After so many batches it is said which trials cannot be compared, and of which it is still open who is ahead."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,8 @@ class _Racer:
     seed: Any
     stream: str
     live: bool = True
+    weights: str = ""  # a hash of those it began with; empty: not known
+    seen: int = 0
     first: tuple[_Key, float] | None = None
     last: tuple[int, float] = (0, math.nan)  # step, value
     pending: dict[_Key, float] = field(default_factory=dict)  # those that another one may still come to
@@ -112,6 +118,8 @@ class Racing(Pruner):
         self._runners: dict[str, _Racer] = {}
         self._configurations: list[str] = []
         self._pairs: dict[tuple[str, str], Difference] = {}
+        self._look = False
+        self._said: set[str] = set()
 
     @property
     def wanted(self) -> str:
@@ -144,9 +152,11 @@ class Racing(Pruner):
                 self._pairs[other, name] = Difference(self._error_of(runner.configuration, configuration))
         self._runners[name] = mine
 
-    def trains_on(self, name: str, stream: str) -> None:
-        """Note which stream a trial trains on, where that was not known when it was taken in."""
-        self._runners[name].stream = stream
+    def learn(self, name: str, report: Mapping[str, Any]) -> None:
+        """Note which stream a trial trains on, and with which weights it began, as far as that is known."""
+        mine = self._runners[name]
+        mine.stream = str(report.get("stream", "")) or mine.stream
+        mine.weights = str(report.get("weights", "")) or mine.weights
 
     def _error_of(self, one: str, other: str) -> float:
         later = max(self._configurations.index(one), self._configurations.index(other)) + 1
@@ -170,12 +180,38 @@ class Racing(Pruner):
         key = _Key(row.epoch, row.batch, row.samples)
         mine.last = row.step, value
         mine.first = mine.first or (key, value)
+        mine.seen += 1
+        self._look = self._look or mine.seen in (SOON, LONG)
         if key in mine.pending:
             return []
         mine.pending[key] = value
         changed = [pair for pair in self._pairs if name in pair and self._compare(pair, key)]
         self._forget(key)
         return changed
+
+    def remarks(self) -> list[str]:
+        """Return why trials cannot be compared, once for each kind of reason, and which are open for long."""
+        if not self._look:
+            return []
+        self._look = False
+        found: dict[str, str] = {}
+        for verdict in self.verdicts():
+            names = verdict.ahead_trials + verdict.behind_trials
+            seen = min(self._runners[name].seen for name in names)
+            if verdict.reason and seen >= SOON:
+                kind = verdict.reason.partition(" (")[0]
+                found.setdefault(
+                    kind, f"{verdict.ahead} and {verdict.behind} cannot be compared: {verdict.reason}"
+                )
+            elif not verdict.decided and seen >= LONG:
+                found.setdefault(
+                    "open",
+                    f"{verdict.ahead} and {verdict.behind} are close: after {verdict.batches} batches tsnb cannot "
+                    f"tell which is ahead. To compare them, wait longer or give each {SEEDS} seeds",
+                )
+        fresh = [line for kind, line in found.items() if kind not in self._said]
+        self._said.update(found)
+        return fresh
 
     def _compare(self, pair: tuple[str, str], key: _Key) -> bool:
         one, other = (self._runners[name].pending.get(key) for name in pair)
@@ -290,15 +326,26 @@ class Racing(Pruner):
             return f"they begin with different weights: give both one seed, or {SEEDS} seeds each"
         if a.first is None or b.first is None:
             return ""
-        (key, value), (its_key, its_value) = a.first, b.first
-        if key.batch == its_key.batch == 1 and key == its_key and not _same(value, its_value):
-            return (
-                f"they begin with different weights ({self.metric} {value:.4g} and {its_value:.4g} at the first "
-                f"batch), as different architectures do: give each {SEEDS} seeds"
-            )
-        if key != its_key and not any(held.batches for held in pairs.values()):
+        if why := self._weights_differ(a, b):
+            return why
+        if a.first[0] != b.first[0] and not any(held.batches for held in pairs.values()):
             return "they have no batch in common: they began at different ones, or with different batch sizes"
         return ""
+
+    def _weights_differ(self, a: _Racer, b: _Racer) -> str:
+        """Return why two did not begin with the same weights; empty if they did, as far as is known."""
+        if a.weights and b.weights:
+            told = f"train different ones: give each {SEEDS} seeds, or set the seed right before the network is made"
+            return "" if a.weights == b.weights else f"they begin with different weights, or {told}"
+        if a.first is None or b.first is None:
+            return ""
+        (key, value), (its_key, its_value) = a.first, b.first
+        if key != its_key or key.batch != 1 or _same(value, its_value):
+            return ""
+        return (
+            f"they begin with different weights ({self.metric} {value:.4g} and {its_value:.4g} at the first "
+            f"batch), as different architectures do: give each {SEEDS} seeds"
+        )
 
 
 def _less(a: float, b: float, sign: float) -> float:

@@ -8,6 +8,7 @@ having seen the same batches: the fairest comparison there is.
 | a trial logs the metric at or past a rung's step, for the first time | that is its value at this rung |
 | ... and past further rungs, at which it had logged none | it is its value at the furthest: they count as one |
 | every live trial has come to a rung, with a value since the last one decided | the rung is decided: `judge` |
+| a trial has no value, and took as many samples as the others to a second rung | it is not waited for until it logs |
 | a trial fails, is lost or is stopped by hand | its values no longer count, and no rung waits for it |
 | a trial is done | its values stay, and no rung waits for it |
 
@@ -78,6 +79,9 @@ class _Climber:
     reached: int = 0  # rungs that it has come to
     passed: int = 0  # rungs up to the last that was decided, and it went on
     values: dict[int, float] = field(default_factory=dict)  # by rung, those at which it has one
+    samples: int = 0  # taken until now
+    second: int = 0  # taken when it came to its second rung with a value
+    silent: bool = False  # it has no value though it has taken as many samples: it is not waited for
 
 
 class Pruner(ABC):
@@ -120,6 +124,13 @@ class Pruner(ABC):
             withdrawn: It failed, was lost or was stopped by hand: its values count no more.
         """
 
+    def learn(self, name: str, report: Mapping[str, Any]) -> None:  # noqa: B027 (most rules need none of it)
+        """Take what is known of a trial's consumers, as `Trial.report` has it. Called before its rows are taken."""
+
+    def remarks(self) -> list[str]:
+        """Return what the user is to be told of trials that cannot be compared, each once."""
+        return []
+
 
 class Rungs(Pruner):
     """One sweep's rungs. How a rung is decided is the subclass's.
@@ -135,6 +146,7 @@ class Rungs(Pruner):
         super().__init__(metric)
         self._runners: dict[str, _Climber] = {}
         self._cohorts = 0
+        self._remarks: list[str] = []
 
     @abstractmethod
     def step_of(self, rung: int) -> int:
@@ -174,7 +186,16 @@ class Rungs(Pruner):
 
     def take(self, name: str, row: LoggedRow) -> list[Cut]:
         """Take what a trial logged; return the trials to stop."""
-        return self.log(name, row.step, row.numbers[self.metric]) if self.metric in row.numbers else []
+        if self.metric not in row.numbers:
+            return []
+        cuts, mine = self.log(name, row.step, row.numbers[self.metric]), self._runners[name]
+        if len(mine.values) > 1:
+            mine.second = mine.second or row.samples
+        return cuts
+
+    def learn(self, name: str, report: Mapping[str, Any]) -> None:
+        """Note how many samples a trial has taken."""
+        self._runners[name].samples = int(report.get("samples") or 0)
 
     def log(self, name: str, step: int, value: float) -> list[Cut]:
         """Take one logged value of the metric; return the trials to stop."""
@@ -185,6 +206,9 @@ class Rungs(Pruner):
             while step >= self.step_of(runner.reached):
                 runner.reached += 1
             runner.values[runner.reached - 1] = value
+            if runner.silent:
+                runner.silent = False
+                runner.passed = max(r.passed for r in self._runners.values() if r.cohort == runner.cohort)
         return self._decide(runner.cohort)
 
     def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
@@ -207,10 +231,34 @@ class Rungs(Pruner):
         cuts: list[Cut] = []
         while True:
             live = {n: r for n, r in self._runners.items() if r.cohort == cohort and r.live}
+            self._pass_over(live)
+            live = {n: r for n, r in live.items() if not r.silent}
             rung = _due(list(live.values()))
             if rung is None:
                 return cuts
             cuts += self._cut(rung, live)
+
+    def _pass_over(self, live: Mapping[str, _Climber]) -> None:
+        """Wait no more for trials without a value that have taken as many samples as the others to a second rung."""
+        others = [runner.second for runner in live.values() if runner.values]
+        mute = [
+            name
+            for name, runner in live.items()
+            if not runner.values and not runner.silent and runner.samples >= max(others, default=0)
+        ]
+        if mute and others and all(others):
+            for name in mute:
+                live[name].silent = True
+            have, them = ("has", "it") if len(mute) == 1 else ("have", "them")
+            self._remarks.append(
+                f"{', '.join(mute)} {have} logged no {self.metric!r} yet, so the others are compared without {them}. "
+                f"Log it in all trials: tsnb.log({{{self.metric!r}: value}})"
+            )
+
+    def remarks(self) -> list[str]:
+        """Return which trials are not waited for, each once."""
+        fresh, self._remarks = self._remarks, []
+        return fresh
 
     def _cut(self, rung: int, live: dict[str, _Climber]) -> list[Cut]:
         """Decide one rung for one cohort."""
@@ -232,7 +280,7 @@ class Rungs(Pruner):
             AssertionError: It does not.
         """
         for cohort in range(self._cohorts):
-            live = [r for r in self._runners.values() if r.cohort == cohort and r.live]
+            live = [r for r in self._runners.values() if r.cohort == cohort and r.live and not r.silent]
             assert len({r.passed for r in live}) <= 1, "a cohort goes up together"
             assert _due(live) is None, "a rung waits though all are there"
         assert all(max(r.values, default=-1) < max(r.reached, r.passed) for r in self._runners.values())

@@ -23,6 +23,7 @@ from tsnb.config import attach_defaults, is_profiled
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
+from tsnb.experiments.in_kernel.first_weights import watch_first_step
 from tsnb.experiments.in_kernel.keeping import TORN, arrived, keep, let_go, torn_apart, trim
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
 from tsnb.experiments.in_kernel.peak_memory import PeakMemory
@@ -86,6 +87,7 @@ class _TrialHere:
         self.ended = False
         self._reported: dict[str, Any] = {}
         self._reported_s = 0.0
+        self._weights = ""
         self._standing = 0
         self.memory = DeviceMemory(
             settings["name"], lambda: keeper_here().objects, lambda: bool(self._standing)
@@ -149,7 +151,7 @@ class _TrialHere:
             "rows": self.reporter.count,
             "samples": place.samples,
             "place": tuple(place),
-            "report": report(),
+            "report": self._report(),
             "live": values_here().now,
         }
 
@@ -158,6 +160,7 @@ class _TrialHere:
         samples = progress["samples"]
         self.reporter.go_on(progress["rows"], own_rows)
         go_on_from({"samples": samples, **progress["report"]})
+        self._weights = progress["report"].get("weights", "")
         self.run.go_back(own_rows, samples)
         tell(WentBack(own_rows, samples))
         values_here().go_on_from(progress["live"])
@@ -205,6 +208,24 @@ class _TrialHere:
         elif changed:
             self.memory.take_again()
 
+    def attaching(self) -> None:
+        """Say that it has asked for its first epoch. Called once, before it waits at its gate."""
+        tell(Attaching())
+        watch_first_step(self._begins_with)
+
+    def _begins_with(self, weights: str) -> None:
+        """Tell a hash of the weights before the first step at once: a race may compare the rows that follow."""
+        if not self._weights:  # else it goes on from a state that was kept later
+            self._weights = weights
+            tell(Consumed(self._report()))
+
+    def _report(self) -> dict[str, Any]:
+        """Return what the results show of its consumers, and the hash of the weights that it began with."""
+        return self._weighted(report())
+
+    def _weighted(self, news: dict[str, Any]) -> dict[str, Any]:
+        return {**news, "weights": self._weights} if news and self._weights else news
+
     def report(self, *, last: bool = False) -> None:
         """Tell how far the consumers are, where that is news. On the reporter's thread, and at the end.
 
@@ -219,7 +240,7 @@ class _TrialHere:
             if not last and (self.ended or time.monotonic() - self._reported_s < REPORT_S):
                 return
             self.peak.look()
-            news = last_report() if last else report()
+            news = self._weighted(last_report()) if last else self._report()
             if news and news != self._reported:
                 self._reported, self._reported_s = news, time.monotonic()
                 tell(Consumed(news))
@@ -276,7 +297,6 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     turns = settings["rotation"]
     attach_defaults.rotation = None if turns is None else (turns[0], turns[1], turns[2])
     attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
-    attach_defaults.attached = lambda: tell(Attaching())
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
@@ -287,6 +307,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     course = _TrialHere(settings, run)
     course.begin()
     attach_defaults.stands = course.stands
+    attach_defaults.attached = course.attaching
     _courses.append(course)
     if not settings["setup"]:
         begin()
