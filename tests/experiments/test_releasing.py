@@ -194,7 +194,7 @@ def test_waiting_for_room_holds_nothing_that_was_copied_back(
         alone.move(tensors, to_host=to_host)
 
     monkeypatch.setattr(device_memory, "_move", move)
-    monkeypatch.setattr(device_memory.time, "sleep", lambda _s: held.append(copied[0]() is not None))
+    monkeypatch.setattr("time.sleep", lambda _s: held.append(copied[0]() is not None))
     alone.ask()
     alone.memory.take_again()
     assert held == [False] and alone.on_gpu

@@ -113,7 +113,7 @@ def test_a_scripts_own_loader_workers_import_nothing_from_the_working_directory(
 ) -> None:
     """The script lies elsewhere and has never had that directory on its path; its workers have `-c` in theirs."""
     (tmp_path / "script.py").write_text(SCRIPT)
-    called = [sys.executable, tmp_path / "script.py"]
+    called = [sys.executable, str(tmp_path / "script.py")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TSNB_RUNTIME_DIR": str(tmp_path / "run")}
     done = subprocess.run(
         called, cwd=shared_directory, env=environment, capture_output=True, text=True, check=False

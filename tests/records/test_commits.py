@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,9 +115,9 @@ def test_what_git_says_is_said_in_any_state_of_a_repository(repository: Path) ->
     for step in range(40):
         path = repository / rest.choice(names)
         path.parent.mkdir(parents=True, exist_ok=True)
-        ways = {
+        ways: dict[str, Callable[[], object]] = {
             "write": lambda path=path, step=step: (path.unlink(missing_ok=True), path.write_text(str(step))),
-            "touch": lambda path=path: path.exists() and os.utime(path),
+            "touch": lambda path=path: subprocess.run(["touch", "--no-create", path], check=True),
             "remove": lambda path=path: path.unlink(missing_ok=True),
             "link": lambda path=path: (path.unlink(missing_ok=True), path.symlink_to("nowhere")),
             **{
@@ -207,7 +208,7 @@ def test_files_of_a_repository_that_never_end_stop_nothing(repository: Path, tmp
     within = ["HEAD", "index", "commondir", "packed-refs", "refs/heads/main", f"objects/pack/{pack.name}",
               f"objects/pack/{pack.stem}.pack", f"objects/{head[:2]}/{head[2:]}"]  # fmt: skip
     names = ["train.py", ".git", *(f".git/{name}" for name in within)]
-    places = []
+    places: list[Path] = []
     for name, kind in itertools.product(names, ("pipe", "endless", "folder", "large")):
         place = tmp_path / f"{len(places)}"
         subprocess.run(["cp", "-a", repository, place], check=True)
