@@ -10,7 +10,6 @@ import random
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,20 +114,23 @@ def test_what_git_says_is_said_in_any_state_of_a_repository(repository: Path) ->
     for step in range(40):
         path = repository / rest.choice(names)
         path.parent.mkdir(parents=True, exist_ok=True)
-        ways: dict[str, Callable[[], object]] = {
-            "write": lambda path=path, step=step: (path.unlink(missing_ok=True), path.write_text(str(step))),
-            "touch": lambda path=path: subprocess.run(["touch", "--no-create", path], check=True),
-            "remove": lambda path=path: path.unlink(missing_ok=True),
-            "link": lambda path=path: (path.unlink(missing_ok=True), path.symlink_to("nowhere")),
-            **{
-                words: lambda words=words: tried(*words.split(), at=repository)
-                for words in (
-                    "add -A", "commit -am more", "commit -am more --allow-empty", "gc --prune=now", "reset --hard",
-                    "reset", "reset --soft HEAD~1", "stash", "rm -r --cached dir", "update-index --index-version=4",
-                )
-            },
-        }  # fmt: skip
-        ways[rest.choice(list(ways))]()
+        words = rest.choice(
+            [
+                "write", "touch", "remove", "link", "add -A", "commit -am more", "commit -am more --allow-empty",
+                "gc --prune=now", "reset --hard", "reset", "reset --soft HEAD~1", "stash", "rm -r --cached dir",
+                "update-index --index-version=4",
+            ]
+        )  # fmt: skip
+        if words == "touch":
+            subprocess.run(["touch", "--no-create", path], check=True)
+        elif words in {"write", "remove", "link"}:
+            path.unlink(missing_ok=True)
+            if words == "write":
+                path.write_text(str(step))
+            elif words == "link":
+                path.symlink_to("nowhere")
+        else:
+            tried(*words.split(), at=repository)
         head = git("rev-parse", "HEAD", at=repository)[:10]
         differs = git("status", "--porcelain", "--untracked-files=no", at=repository)
         told.append(commits._status(repository))
