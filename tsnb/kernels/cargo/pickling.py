@@ -4,6 +4,7 @@ Written:
 
 - A function of the notebook takes along what it reads of the notebook's variables.
 - A DataLoader travels without its running iterator (worker processes stay where they are).
+- A module travels by name, also where a library has put an object in its place (`torch.backends`, `torch.classes`).
 - An open file is refused (cloudpickle would read it into memory and pass the copy off as the file).
 - What pickle would look up by its name in the receiver's `__main__`, where it is not (`lru_cache`, `NewType`), goes by
   value, and so does what holds a lock or weak references for its own purposes only (`cached_property`,
@@ -36,6 +37,7 @@ import types
 import typing
 import weakref
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, BinaryIO, NoReturn
 
 import cloudpickle
@@ -181,6 +183,13 @@ def _by_value(obj: Any) -> Any:
     return NotImplemented
 
 
+def _is_special_module(obj: Any) -> bool:
+    """Whether an import gives this object, which a library has put in a module's place (`torch.backends`)."""
+    if not isinstance(obj, types.ModuleType) or type(obj) is types.ModuleType:
+        return False
+    return sys.modules.get(obj.__name__) is obj
+
+
 def _is_of_main(obj: Any) -> bool:
     """Whether no import finds it: it is a notebook's own."""
     return cloudpickle.cloudpickle._lookup_module_and_qualname(obj) is None
@@ -270,6 +279,8 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         self.globals_ref[self._main] = _Main()
 
     def reducer_override(self, obj: Any) -> Any:
+        if _is_special_module(obj):
+            return import_module, (obj.__name__,)
         reduced = _by_value(obj)
         if reduced is not NotImplemented:
             named = _names_of(obj)
