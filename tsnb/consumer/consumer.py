@@ -19,6 +19,7 @@ import torch
 from tsnb import registry
 from tsnb.consumer.counts import Count
 from tsnb.consumer.dataloader import ConsumerDataset, ConsumerLoader
+from tsnb.consumer.dataset import StreamDataset, StreamSampler, told_of
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
 from tsnb.consumer.losses import Given, checked, in_messages, with_rows
@@ -28,8 +29,9 @@ from tsnb.consumer.options import (
     Stats,
     batches_left,
     epoch_length,
+    epoch_samples,
     full_batch_size,
-    require_part,
+    require_fit,
 )
 from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
@@ -110,7 +112,7 @@ class Consumer(Bound):
         self._line.waits = stand_siblings
         self._session = self._line.session
         try:
-            require_part(self._line.connection.welcome, options)
+            require_fit(self._line.connection.welcome, options)
             self._line.tell_part(options.part)
         except BaseException:
             self._line.connection.post(ms.Bye())
@@ -144,7 +146,7 @@ class Consumer(Bound):
 
     @options.setter
     def options(self, options: Options) -> None:
-        require_part(self._line.connection.welcome, options)
+        require_fit(self._line.connection.welcome, options)
         self._session.options = options
 
     @property
@@ -247,6 +249,35 @@ class Consumer(Bound):
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
+
+    @property
+    def dataset(self) -> StreamDataset:
+        """What stands for the loader's dataset: its length, and attributes such as `classes`; the samples stay there.
+
+        With `subset=` or `fold=` its length is that of this consumer's part.
+        """
+        stream, part = self._line.connection.welcome, self.options.part
+        facts = told_of(stream.dataset)
+        samples = stream.epoch_samples if stream.grows else stream.indexed
+        if part is not None and stream.indexed is not None:
+            samples = part.count(stream.indexed)
+        elif samples is None:
+            samples = facts.get("samples") or stream.epoch_samples
+        return StreamDataset(self.producer, samples, facts)
+
+    @property
+    def sampler(self) -> StreamSampler:
+        """What stands for the loader's sampler: `len` is what this consumer gets in an epoch."""
+        return StreamSampler(self)
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples that this consumer gets in an epoch; of a rank, its own.
+
+        Raises:
+            TypeError: The loader does not say how many there are.
+        """
+        return epoch_samples(self._line.connection.welcome, self.options)
 
     def as_dataloader(self) -> ConsumerLoader:
         """Return this consumer as a torch `DataLoader`, for trainers that demand one."""
@@ -671,7 +702,7 @@ class Consumer(Bound):
             JoinRefused, ValueError: The stream was started again, and cannot give them any more.
         """
         part, stream = self.options.part, self._line.connection.welcome
-        require_part(stream, self.options)
+        require_fit(stream, self.options)
         return None if part is None or stream.indexed is None else part.mask(stream.indexed)
 
     def _not_current(self) -> ConsumerReplaced:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import DataLoader, IterableDataset
 
+from tsnb.consumer.dataset import StreamSampler
+
 if TYPE_CHECKING:
     from tsnb.consumer.consumer import Consumer
 
@@ -17,25 +19,34 @@ __all__ = ["ConsumerDataset", "ConsumerLoader"]
 
 
 class ConsumerDataset(IterableDataset[Any]):
-    """A dataset whose samples are a consumer's batches."""
+    """The stream's dataset, with its length and attributes, as torch's loader iterates it: batch by batch."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
 
     def __len__(self) -> int:
-        """Return the batches in an epoch.
+        """Return the samples in the dataset, as `Consumer.dataset` has them.
 
         Raises:
-            TypeError: The stream's loader has no length.
+            TypeError: The stream's loader has no dataset with a length.
         """
-        return len(self.consumer)
+        return len(self.consumer.dataset)
+
+    def __getattr__(self, name: str) -> Any:
+        if name[:1] == "_" or name == "consumer":  # while it is being copied
+            raise AttributeError(name)
+        return getattr(self.consumer.dataset, name)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self.consumer)
 
 
 class ConsumerLoader(DataLoader[Any]):
-    """Made by `Consumer.as_dataloader`: an iterable-style loader without batching or workers of its own."""
+    """Made by `Consumer.as_dataloader`: an iterable-style loader without batching or workers of its own.
+
+    Its `batch_size` is None, as of each loader that batches nothing itself: trainers make loaders again from it. The
+    consumer's `batch_size` is the stream's.
+    """
 
     def __init__(self, dataset: ConsumerDataset, **options: Any) -> None:
         """Make the loader, or make it again, as trainers do with what they read of it (Lightning, to predict).
@@ -60,6 +71,16 @@ class ConsumerLoader(DataLoader[Any]):
         if consumer.options.world_size > 1:
             # accelerate would read an iterable dataset on rank 0 alone, and give its batches out once more
             self._is_accelerate_prepared = True
+        # past torch's guard against another sampler: this one has the length that a training script asks for
+        self.__dict__["sampler"] = StreamSampler(consumer, endless=True)
+
+    def __len__(self) -> int:
+        """Return the batches in an epoch.
+
+        Raises:
+            TypeError: The stream's loader has no length.
+        """
+        return len(self._consumer)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the consumer stands."""

@@ -204,8 +204,7 @@ class EpochIterator(Iterator[Any], Bound):
         return current
 
     def _is_full(self, delivered: Delivered) -> bool:
-        rows = delivered.common_rows()
-        return self._full_rows is None or rows is None or rows >= self._full_rows
+        return self._full_rows is None or not delivered.rows or delivered.rows >= self._full_rows
 
     def _arrive(self) -> None:
         """Wait at the gate, if there is one, for those that begin together.

@@ -23,10 +23,11 @@ __all__ = [
     "Stats",
     "batches_left",
     "epoch_length",
+    "epoch_samples",
     "full_batch_size",
     "incomplete",
     "ranks_hint",
-    "require_part",
+    "require_fit",
 ]
 
 
@@ -197,11 +198,32 @@ def epoch_length(stream: Welcome, options: Options) -> int:
     )
 
 
+def epoch_samples(stream: Welcome, options: Options) -> int:
+    """Return the samples that a consumer gets in an epoch; of a rank, its own.
+
+    Args:
+        stream: What the producer says of it.
+        options: How the consumer wants its batches.
+
+    Raises:
+        TypeError: The loader does not say how many there are.
+    """
+    samples = _epoch_samples(stream, options)
+    if samples is None:
+        raise TypeError(f"the loader behind {stream.name!r} does not say how many samples an epoch has.")
+    return -(-samples // options.world_size) if options.sharded else samples
+
+
+def _epoch_samples(stream: Welcome, options: Options) -> int | None:
+    if options.part is None:
+        return stream.epoch_samples
+    once = stream.each_once and stream.indexed is not None
+    return options.part.count(stream.indexed) if once and stream.indexed is not None else None
+
+
 def _epoch_length(stream: Welcome, options: Options) -> int | None:
-    own, samples = options.stream_batch_size, stream.epoch_samples
+    own, samples = options.stream_batch_size, _epoch_samples(stream, options)
     if options.part is not None:
-        once = stream.each_once and stream.indexed is not None
-        samples = options.part.count(stream.indexed) if once and stream.indexed is not None else None
         own = own or stream.batch_size
     if own is None and not (options.drop_last and samples is not None):
         return stream.epoch_batches
@@ -243,8 +265,8 @@ def full_batch_size(stream: Welcome, options: Options) -> int | None:
     return -(-rows // options.world_size) if rows and options.sharded else rows
 
 
-def require_part(stream: Welcome, options: Options) -> None:
-    """Refuse a part of the samples that this stream cannot give.
+def require_fit(stream: Welcome, options: Options) -> None:
+    """Refuse what this stream cannot give: a part of its samples, or full batches of a size that nobody knows.
 
     Args:
         stream: What the producer says of it.
@@ -254,13 +276,19 @@ def require_part(stream: Welcome, options: Options) -> None:
         JoinRefused: Its batches cannot tell which samples they hold.
         ValueError: The dataset does not have these samples; or nothing says how large batches should be.
     """
+    unsized = options.stream_batch_size is None and stream.batch_size is None
+    if options.drop_last and unsized:
+        raise ValueError(
+            f"drop_last=True needs a batch size, and the loader behind {stream.name!r} has none of its own. Give "
+            "batch_size= with it, or leave drop_last out."
+        )
     if options.part is None:
         return
     if stream.indexed is None:
         why = stream.unindexed or "its producer does not say which samples a batch holds"
         raise JoinRefused(f"subset= and fold= are not for the stream {stream.name!r}: {why}.")
     options.part.mask(stream.indexed)
-    if options.stream_batch_size is None and stream.batch_size is None:
+    if unsized:
         raise ValueError(
             f"the loader behind {stream.name!r} has no batch size of its own, so a part of its samples needs one: give "
             "batch_size= with subset= or fold=."

@@ -23,10 +23,10 @@ from tsnb.consumer.leaves import array, array_on, make
 from tsnb.device_sharing.driver import PinnedSlots
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
 from tsnb.wire import messages as ms
-from tsnb.wire.layout import Layout, decode_values
+from tsnb.wire.layout import COLOURS, Layout, decode_values, image_lists
 from tsnb.wire.tree import leaf_paths, unflatten
 
-__all__ = ["Delivered", "Unpacker"]
+__all__ = ["Delivered", "Unpacker", "delivered_from"]
 
 
 class Delivered:
@@ -80,6 +80,10 @@ class Delivered:
         lengths = {_length(leaf) for leaf in self.leaves}
         return lengths.pop() if len(lengths) == 1 else None
 
+    def _may_be_images(self, rows: int) -> bool:
+        """Return whether the first dimension may as well be the colours of as many images, in a list."""
+        return rows in COLOURS and (rows, rows) in image_lists(self.layout.spec, self.layout.arrays)
+
     def require_rows(self, option: str, instead: str) -> int:
         """Return the samples, for cutting.
 
@@ -91,6 +95,11 @@ class Delivered:
             BatchNotShareable: A leaf has no first dimension of that length; names it.
         """
         rows = self.common_rows()
+        if rows is not None and self.rows and (rows != self.rows or self._may_be_images(rows)):
+            raise BatchNotShareable(
+                f"{option} needs batches with one row for each sample, and a batch has {rows} rows of {self.rows} "
+                f"samples. {instead}, or let the loader's collate_fn stack one row of each sample."
+            )
         if rows is not None:
             return rows
         lengths = [_length(leaf) for leaf in self.leaves]
@@ -108,6 +117,28 @@ class Delivered:
             f"{option} needs batches that can be cut along a first dimension which all their parts share, and {path} "
             f"does not have it. {instead}, or change the loader's collate_fn."
         )
+
+
+def delivered_from(layout: Layout, memory: Any, values_offset: int, values_bytes: int) -> Delivered:
+    """Return a batch that lies in memory of this process's own.
+
+    Args:
+        layout: Its layout.
+        memory: uint8 [bytes]; kept alive by the leaves.
+        values_offset: Where its values lie.
+        values_bytes: How many bytes those take.
+
+    Raises:
+        RemoteProtocolError: They do not fit to each other.
+    """
+    try:
+        text = memory[values_offset : values_offset + values_bytes].tobytes()
+        leaves = _leaves(layout, memory, decode_values(text) if layout.has_values else [])
+    except (ValueError, TypeError, RuntimeError, OverflowError) as error:
+        raise RemoteProtocolError(f"a batch that does not fit its layout: {error}"[:300]) from None
+    delivered = Delivered(layout, leaves, 0, shared=False)
+    delivered.private = True
+    return delivered
 
 
 class Unpacker:

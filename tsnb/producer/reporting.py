@@ -41,6 +41,7 @@ def welcome(core: Core) -> ms.Welcome:
         each_once=indices.each_once,
         unindexed=indices.why_not,
         grows=core.growth is not None,
+        dataset=core.dataset,
     )
 
 

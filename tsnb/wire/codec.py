@@ -315,6 +315,7 @@ _CLEANED: dict[tuple[type[Any], str], Callable[[str], str]] = {
     (Failed, "traceback"): block,
     (Reading, "text"): str,  # JSON, whose texts are cleaned when it is read
     (DeviceTold, "handles"): str,  # the same, never shown
+    (Welcome, "dataset"): str,  # the same
 }
 """What makes a text printable; `one_line` where nothing is said."""
 

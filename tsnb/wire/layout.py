@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -21,14 +22,18 @@ from typing import Any, NamedTuple
 from tsnb.errors import RemoteProtocolError
 from tsnb.wire import scalars
 from tsnb.wire.checks import MAX_BYTES, MAX_DIMENSIONS, item_bytes
+from tsnb.wire.specs import HEADS
 from tsnb.wire.tree import Spec, checked_words, leaf_words
 
-__all__ = ["ArrayLeaf", "Layout", "decode_values", "encode_values"]
+__all__ = ["COLOURS", "ArrayLeaf", "Layout", "decode_values", "encode_values", "image_lists"]
 
 
 SAMPLED_ARRAYS = 8
 """The largest ones of a batch that are looked at for changes; three words of each."""
 SAMPLED_BYTES = 8
+COLOURS = (3, 4)
+"""First dimensions of an image that has colours."""
+IMAGE_DIMENSIONS = 3
 FORMS = 16
 """First lines of layouts that a process remembers as they were read: a packet each at most."""
 
@@ -216,6 +221,37 @@ def _kind(kind: Any, dtype: Any, dimensions: Any, strided: Any) -> _Kind:
     if not width:
         raise ValueError(f"elements of no bytes, of dtype {dtype!r:.80}")
     return _Kind(kind, dtype, width, dimensions, strided)
+
+
+def image_lists(spec: Spec, arrays: tuple[ArrayLeaf, ...]) -> list[tuple[int, int]]:
+    """Return of each list in a batch that may be one of images how many there are, and their common first dimension.
+
+    A list of arrays of three dimensions and one dtype may be: nothing else tells it from a list of fields.
+
+    Args:
+        spec: The batch's tree.
+        arrays: Its arrays, in order.
+    """
+    found: list[tuple[int, int]] = []
+    _look_for_images(spec, iter(arrays), found)
+    return found
+
+
+def _look_for_images(
+    spec: Spec, arrays: Iterator[ArrayLeaf], found: list[tuple[int, int]]
+) -> ArrayLeaf | None:
+    if spec[0] == "a":
+        return next(arrays, None)
+    parts = (
+        [_look_for_images(child, arrays, found) for child in spec[HEADS[spec[0]] :]]
+        if spec[0] in HEADS
+        else []
+    )
+    likes = {(p.dtype, len(p.shape), p.shape[0]) if p is not None and p.shape else None for p in parts}
+    like = likes.pop() if len(likes) == 1 and spec[0] in ("list", "tuple") else None
+    if like is not None and like[1] == IMAGE_DIMENSIONS:
+        found.append((len(parts), like[2]))
+    return None
 
 
 def encode_values(values: list[Any]) -> bytes:

@@ -416,6 +416,8 @@ class Welcome(NamedTuple):
     """Why batches cannot tell; empty where they can."""
     grows: bool = False
     """Whether its data set grows: then a Drawn comes before each Batch, and losses are heard."""
+    dataset: str = ""
+    """What is told of the loader's dataset, as `producer.loader.dataset_facts` has it; empty where it has none."""
     protocol: int = PROTOCOL
 
 
