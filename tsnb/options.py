@@ -21,7 +21,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tsnb.config import MODES, check_balance, read_weight
-from tsnb.option_kinds import FLAG, SIZE, Kind, is_whole, one_of, seconds, share, whole
+from tsnb.option_kinds import FLAG, SIZE, Kind, is_size, is_whole, one_of, seconds, share, whole
+from tsnb.words import bytes_of
 
 __all__ = [
     "AUTO",
@@ -111,7 +112,13 @@ _WORKERS = Kind(
     "N|auto",
     lambda value: value if value == AUTO else int(value),
 )
-_BYTES = whole("a number of bytes, 1 or more", 1)
+_BYTES = Kind(
+    'a number of bytes, 1 or more, or a size with its unit, such as "512MiB"',
+    lambda text: int(bytes_of(text)),
+    lambda value: is_size(value) or (is_whole(value) and value >= 1),
+    "512MiB",
+    lambda value: int(bytes_of(value)),
+)
 _RECONNECT = seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
 _EPOCH = whole("an epoch's number, 0 or more", 0, most=(1 << 31) - 1)
 ENGINE = Kind(
@@ -197,7 +204,9 @@ class StreamOptions:
         SIZE,
         "memory of each machine for prepared samples: those that save the most work (docs/caching.md)",
     )
-    max_batch_bytes: int | None = option(None, _BYTES, "room for one batch", surfaces=())
+    max_batch_bytes: int | str | None = option(
+        None, _BYTES, "the largest batch, in bytes or with a unit; left out: what fits into memory"
+    )
     reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
     first_epoch: int = option(0, _EPOCH, "the number of the first epoch", surfaces=())
     engine: str = option(

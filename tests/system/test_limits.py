@@ -210,7 +210,7 @@ def test_a_batch_larger_than_a_slot_says_both_sizes_and_the_option(run: Run) -> 
     class Growing(Numbers):
         def __getitem__(self, i): return torch.zeros(1000 if i < 8 else 1_000_000), i
     for workers in (0, 1):
-        with tsnb.serve(DataLoader(Growing(16), batch_size=4, num_workers=workers), name="s"):
+        with tsnb.serve(DataLoader(Growing(16), batch_size=4, num_workers=workers), name="s", max_batch_bytes="64KiB"):
             for attempt in range(2): tried("large", lambda: len(list(tsnb.attach("c"))))
     with tsnb.serve(DataLoader(Growing(16), batch_size=4), name="s", max_batch_bytes=20_000_000):
         tried("fits", lambda: len(list(tsnb.attach("c"))))
@@ -218,9 +218,69 @@ def test_a_batch_larger_than_a_slot_says_both_sizes_and_the_option(run: Run) -> 
     )
     for _ in range(4):
         said = script.expect("large LoaderFailed")
-        assert re.search(r"at least 16,000,\d+ bytes, and a slot of the arena has 65,536 ", said), said
-        assert "max_batch_bytes=32000" in said
+        assert re.search(
+            r"at least 16,000,\d+ bytes, and a slot of the stream's memory has 65,536\. ", said
+        ), said
+        assert "max_batch_bytes=32000" in said and "--max-batch-bytes" in said
     assert script.expect("fits") == "went well 4"
+
+
+def test_a_small_first_batch_is_no_measure_of_the_others(run: Run) -> None:
+    """The rest of an epoch, short texts, a folder that has just begun to fill; from workers, without, and a function.
+
+    A process with a limit on its addresses gets fewer, and the room that a first batch asks for.
+    """
+    script = run(
+        """
+    class Growing(Numbers):
+        def __getitem__(self, i): return torch.full((100 if i < 4 else 300_000,), float(i)), i
+    def make(epoch):
+        for k in (1, 1000, 5_000_000): yield torch.full((k,), float(k))
+    def same(batches): return all(torch.equal(x[:, 0].long(), i) for x, i in batches)
+    for workers in (0, 2):
+        with tsnb.serve(DataLoader(Growing(24), batch_size=4, num_workers=workers), name="s"):
+            for epoch in range(2): say("loader", same(tsnb.attach("c")))
+    with tsnb.serve(make, name="s") as producer:
+        say("function", [len(x) for x in tsnb.attach("c")])
+        say("addresses", producer.core.arena.slots * producer.core.arena.slot_bytes)
+    import resource
+    now = int(open("/proc/self/statm").read().split()[0]) * 4096
+    resource.setrlimit(resource.RLIMIT_AS, (now + (8 << 30),) * 2)
+    with tsnb.serve([torch.zeros(1 << 10)] * 3, name="s") as producer:
+        say("fewer", producer.core.arena.slots * producer.core.arena.slot_bytes)
+        say("served", len(list(tsnb.attach("c"))))
+    """
+    )
+    for _ in range(4):
+        assert script.expect("loader") == "True"
+    assert script.expect("function") == "[1, 1000, 5000000]"
+    assert 1 << 41 < int(script.expect("addresses")) < 1 << 43
+    assert int(script.expect("fewer")) < 8 << 30
+    assert script.expect("served") == "3"
+
+
+def test_the_rubber_band_counts_whole_pages_and_the_largest_batch(run: Run) -> None:
+    """1 GiB at most: of tiny batches, each of which takes a page, and of those that grow."""
+    script = run(
+        """
+    class Endless:
+        def __len__(self): return 10**7
+        def __iter__(self):
+            yield torch.zeros(3)
+            while True: yield torch.zeros(1 << 20)
+    with tsnb.serve(Endless(), name="s", rubber_band=1.0) as producer:
+        band = producer.core.dispatch.epochs
+        say("tiny", band.band)
+        batches = iter(tsnb.attach("c"))
+        for _ in range(3): next(batches)
+        say("large", band.band)
+        for _ in range(300): next(batches)
+        say("kept", band.kept)
+    """
+    )
+    assert script.expect("tiny") == str((1 << 30) // 4096)
+    assert script.expect("large") == "256"
+    assert int(script.expect("kept")) < 30, "past the band nothing is kept for latecomers"
 
 
 def test_a_consumer_that_may_not_map_so_much_is_told(run: Run) -> None:

@@ -33,7 +33,7 @@ from tsnb.config import explained
 from tsnb.errors import ArenaFull, RemoteProtocolError
 from tsnb.native.memfd import is_sealed, portable
 
-__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of"]
+__all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of", "written"]
 
 ALIGN_BYTES = 64
 """Arrays start at cache-line (and AVX-512) boundaries."""
@@ -98,17 +98,32 @@ class Arena:
         with explained("make shared memory"):
             return cls(make_nameless())
 
-    def fit(self, slots: int, slot_bytes: int) -> None:
+    def fit(self, slots: int, slot_bytes: int, least: int = 0) -> None:
         """Give the arena its geometry, once; called by the producer when it has seen the first batch.
+
+        Args:
+            slots: How many slots.
+            slot_bytes: Bytes of one.
+            least: Bytes that will do where the system refuses so many; 0: fewer will not.
 
         Raises:
             ArenaFull: The system does not let the file grow that far.
         """
+        try:
+            self._take_geometry(slots, slot_bytes)
+        except ArenaFull:
+            if not least:
+                raise
+            self._take_geometry(slots, least)
+        seal(self.fd)
+        self.attach()
+
+    def _take_geometry(self, slots: int, slot_bytes: int) -> None:
         slot_bytes = -(-slot_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
         try:
             if slots > MAX_SLOTS:
                 raise OverflowError(f"at most {MAX_SLOTS:,} slots")
-            os.ftruncate(self.fd, HEADER_BYTES + slots * slot_bytes)
+            os.ftruncate(self.fd, size := HEADER_BYTES + slots * slot_bytes)
             _take_room(self.fd, HEADER_BYTES)
         except (OSError, OverflowError) as error:
             limit = _WAYS_OUT.get(getattr(error, "errno", None) or 0, "")
@@ -116,10 +131,9 @@ class Arena:
                 f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be allocated ({error}). "
                 f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
             ) from None
-        with contextlib.closing(_mapped(self.fd, HEADER_BYTES)) as header:
-            header[: _HEADER.size] = header_of(slots, slot_bytes)
-        seal(self.fd)
-        self.attach()
+        # all of it is mapped: once sealed, its size is for good
+        with contextlib.closing(_mapped(self.fd, size)) as whole:
+            whole[: _HEADER.size] = header_of(slots, slot_bytes)
 
     def attach(self) -> bool:
         """Map the arena if its geometry is known by now; return whether it is mapped.
@@ -216,10 +230,11 @@ class Arena:
         # first: a process that gets a slot afterwards knows that its memory may be new
         self.buffer[_PUNCHED] = (int.from_bytes(self.punches, "little") + 1).to_bytes(8, "little")
         for first, last in _runs(slots):
-            for start in range(self.offset_of(first), self.offset_of(last + 1), _PUNCH_BYTES):
-                size = min(_PUNCH_BYTES, self.offset_of(last + 1) - start)
-                with contextlib.suppress(OSError):  # locked in memory, or a file system that cannot do it
-                    self.buffer.madvise(_REMOVE, start, size)
+            # a list: what is given back becomes a hole, which the search would find again
+            for low, high in list(written(self.fd, self.offset_of(first), self.offset_of(last + 1))):
+                for start in range(low, high, _PUNCH_BYTES):
+                    with contextlib.suppress(OSError):  # locked in memory, or a file system that cannot do it
+                        self.buffer.madvise(_REMOVE, start, min(_PUNCH_BYTES, high - start))
 
     def copy(self, slot: int, other: int) -> None:
         """Copy everything that was written into one slot to another."""
@@ -245,6 +260,21 @@ class Arena:
 
     def __setstate__(self, fd: Any) -> None:
         self.__init__(fd.detach())  # type: ignore[misc]  # one constructor for both ways in
+
+
+def written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Yield the parts of a file that were written: most of a slot is a hole, and one that is read would be filled."""
+    while start < end:
+        try:
+            first = os.lseek(fd, start, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from here on
+                return
+            raise
+        if first >= end:
+            return
+        start = min(end, os.lseek(fd, first, os.SEEK_HOLE))
+        yield first, start
 
 
 def _runs(slots: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -18,17 +18,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import errno
 import logging
 import mmap
 import os
 import stat
 import sys
 import weakref
-from collections.abc import Iterator
 from typing import Any, Protocol
 
-from tsnb.arena.memory import HEADER_BYTES, Arena
+from tsnb.arena.memory import HEADER_BYTES, Arena, written
 from tsnb.errors import TsnbError
 from tsnb.native.endings import ending
 
@@ -90,14 +88,17 @@ class OwnPages:
         """
         if slot in self.slots or _LIBC is None:
             return
-        size, address = self._arena.slot_bytes, self._arena.address_of(slot)
+        start, address = self._arena.offset_of(slot), self._arena.address_of(slot)
+        parts = list(written(self._arena.fd, start, start + self._arena.slot_bytes))
+        size = parts[-1][1] - start if parts else 0  # the rest of the slot is addresses, which nobody reads
+        if not size:
+            return
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         fresh = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if fresh == _FAILED:
             raise _error()
         try:
-            start = self._arena.offset_of(slot)
-            for first, end in _written(self._arena.fd, start, start + size):
+            for first, end in parts:
                 ctypes.memmove(fresh + first - start, address + first - start, end - first)
             if _LIBC.mremap(fresh, size, size, _MAY_MOVE | _FIXED, address) == _FAILED:
                 raise _error()
@@ -153,21 +154,6 @@ def _close_all(fd: int) -> None:
                 os.dup2(nothing, number, inheritable=False)
     os.dup2(nothing, fd, inheritable=False)
     os.close(nothing)
-
-
-def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the parts of a file that were written: a hole that is read would be filled, for everybody."""
-    while start < end:
-        try:
-            first = os.lseek(fd, start, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole from here on
-                return
-            raise
-        if first >= end:
-            return
-        start = min(end, os.lseek(fd, first, os.SEEK_HOLE))
-        yield first, start
 
 
 def _error() -> OSError:

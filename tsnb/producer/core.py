@@ -28,7 +28,15 @@ from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.producer.decisions.granting import LOOKAHEAD
-from tsnb.producer.limits import no_room_for_turns, reach_of, require_memory, wide_window
+from tsnb.producer.limits import (
+    addresses,
+    least_room,
+    no_room_for_turns,
+    reach_of,
+    require_memory,
+    whole_pages,
+    wide_window,
+)
 from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
@@ -49,9 +57,6 @@ HOLD = 4
 """Batches a consumer may hold before it gets copies: the one in use, the next, and two of slack."""
 BAND_BYTES = 1 << 30
 """The rubber band keeps no more than this, whatever share of the epoch was asked for."""
-ROOM = 4
-"""A slot has room for this many times the first batch: later ones may be larger (padded text, say)."""
-MIN_SLOT_BYTES = 1 << 16
 COOL_BYTES = 1 << 26
 """Memory of cold slots is given back so much at a time, and so much of it stays with free slots, in four at most."""
 
@@ -82,6 +87,7 @@ class Core:
     Attributes:
         lock: Guards everything here; notified when the loader may go on, or should stop.
         unordered: Why an epoch cannot be given again; empty where it can.
+        dataset: What consumers are told of the loader's dataset (`loader.dataset_facts`).
         stopping: Set once, by `stop`.
         stop_asked: Set when the producer should stop: an observer asks, or a thread cannot go on.
         farewell: The last message to consumers.
@@ -113,6 +119,7 @@ class Core:
         self.growth: Growth | None = None
         self._length: tuple[int | None, int | None] = (None, None)  # that consumers know
         self.unordered = ""
+        self.dataset = ""
         self.stopping = False
         self.stop_asked = threading.Event()
         self.farewell = "was stopped"
@@ -121,7 +128,7 @@ class Core:
         self.ends: deque[EndReading] = deque(maxlen=MAX_ENDS)
         self.ended = 0
         self.alarm: Callable[[], None] = lambda: None
-        self._batch_bytes = 0  # what the first batch took
+        self._batch_bytes = 0  # what the largest batch took, in whole pages
         self._reach = 0  # batches that the arena has slots for, beside those that consumers hold
         self._held: set[int] = set()  # slots that consumers hold when it stops
         self._abandoned = False
@@ -210,7 +217,15 @@ class Core:
                 self.slots.in_pipe = max(self.slots.in_pipe, in_pipe)
                 self.slots.delivered(placed.slot)
             self.failure = None
+            self._note_size(whole_pages(placed.values_offset + placed.values_bytes))
             self.step(ev.BatchLoaded(run, placed))
+
+    def _note_size(self, batch_bytes: int) -> None:
+        """Have rubber band and window keep fewer batches where they have become larger."""
+        if batch_bytes > self._batch_bytes:
+            self._batch_bytes = batch_bytes
+            self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
+            self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
 
     def set_rounds(self, trigger: Trigger, select: str) -> str:
         """Give epochs as rounds from the next one on, or no longer; return why that cannot be, else "".
@@ -328,7 +343,7 @@ class Core:
 
     @property
     def batch_bytes(self) -> int:
-        """What the first batch took in its slot; 0 before it came."""
+        """What the largest batch took in its slot so far; 0 before the first came."""
         return self._batch_bytes
 
     def withdraw_if_idle(self) -> None:
@@ -423,6 +438,7 @@ class Core:
         Raises:
             ArenaFull: The system does not give so much, or has not the memory for what will be used of it.
         """
+        size = whole_pages(first_batch_bytes)
         band = max(self.settings.window, self.settings.least_band)
         if batches is not None:
             band = max(band, math.ceil(self.settings.rubber_band * batches))
@@ -430,18 +446,25 @@ class Core:
             band = max(band, UNKNOWN_BAND)  # all of an epoch, whatever that is
         elif self.settings.rubber_band != DEFAULT_BAND:
             logging.getLogger("tsnb").warning(NO_SHARE, self.settings.name, self.settings.rubber_band, band)
-        band = max(1, min(band, BAND_BYTES // max(1, first_batch_bytes)))
+        band = max(1, min(band, BAND_BYTES // size))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
-        reach = max(self.settings.window, band, reach_of(first_batch_bytes))
-        kept = reach + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD)
-        slot_bytes = self.settings.max_batch_bytes or max(MIN_SLOT_BYTES, ROOM * first_batch_bytes)
-        require_memory(self.settings.window, band, batches, ahead, first_batch_bytes, free_memory())
+        reach = max(self.settings.window, band, reach_of(size))
+        slots = reach + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD) + 2 * (ahead + 2)
+        require_memory(self.settings.window, band, batches, ahead, size, free_memory())
         with self.lock:
             self.dispatch.keep_band(band)
-            self.arena.fit(kept + 2 * (ahead + 2), slot_bytes)
+            self._fit_slots(slots, size)
             self.slots.open(self.arena.slots)
-            self._batch_bytes, self._reach = first_batch_bytes, reach
+            self._batch_bytes, self._reach = size, reach
             self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
+
+    def _fit_slots(self, slots: int, batch_bytes: int) -> None:
+        """Give each slot as much room as there are addresses; where the system refuses so many, what a batch needs."""
+        if self.settings.max_batch_bytes:
+            self.arena.fit(slots, int(self.settings.max_batch_bytes))
+        else:
+            least = least_room(batch_bytes)
+            self.arena.fit(slots, max(least, addresses() // slots), least)
 
     def rebalance(self, on: bool) -> None:
         """Move cores from now on, or put them back. Called from any thread that does not hold the lock.

@@ -17,6 +17,9 @@ In the modes `free` and `weights` a wide window takes the place of the stream's 
 
 so that one that falls behind costs at most half of the memory that is free at that moment, and never more than 1 GiB.
 
+The arena's slots are addresses too, 4 TiB of them in all. The first batch may be a small one (the rest of an epoch,
+short texts, a folder that has just begun to fill), and a later one that does not fit would end the epoch for all.
+
 Where consumers take turns (`rotate=`), the window is as wide as a turn, at most `reach` and what is free.
 
 `machine.memory` says how much is free. Memory that gets short later is not watched.
@@ -24,16 +27,54 @@ Where consumers take turns (`rotate=`), the window is as wide as a turn, at most
 
 from __future__ import annotations
 
+import mmap
+import resource
+
 from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Free
 from tsnb.words import size_text
 
-__all__ = ["certain_batches", "no_room_for_turns", "reach_of", "require_memory", "wide_window"]
+__all__ = [
+    "addresses",
+    "certain_batches",
+    "least_room",
+    "no_room_for_turns",
+    "reach_of",
+    "require_memory",
+    "whole_pages",
+    "wide_window",
+]
 
 WIDE_BATCHES = 256
 """A consumer that is further behind than this will not catch up by a wider window."""
 WIDE_BYTES = 1 << 30
 """A wide window keeps no more than this."""
+
+ADDRESSES = 1 << 42
+"""What the arena's slots may reach over in all: a process has 32 times as much, on most systems."""
+ROOM = 4
+"""A slot has room for at least this many times the first batch."""
+MIN_SLOT_BYTES = 1 << 16
+
+
+def whole_pages(size: int) -> int:
+    """Return what bytes take of memory: whole pages, and at least one."""
+    return max(1, -(-size // mmap.PAGESIZE)) * mmap.PAGESIZE
+
+
+def least_room(batch_bytes: int) -> int:
+    """Return the bytes of a slot where addresses are scarce.
+
+    Args:
+        batch_bytes: What the first batch takes.
+    """
+    return max(MIN_SLOT_BYTES, ROOM * batch_bytes)
+
+
+def addresses() -> int:
+    """Return how many bytes the arena may reach over: less where processes or files are kept small (`ulimit`)."""
+    limits = (resource.getrlimit(which)[0] for which in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE))
+    return min(ADDRESSES, *(limit // 8 if limit != resource.RLIM_INFINITY else ADDRESSES for limit in limits))
 
 
 def reach_of(batch_bytes: int) -> int:
@@ -50,7 +91,7 @@ def wide_window(window: int, batch_bytes: int, free: Free | None) -> int:
 
     Args:
         window: The stream's own.
-        batch_bytes: What the first batch takes.
+        batch_bytes: What the largest batch takes so far.
         free: What can be had; None where the system does not tell.
     """
     most = reach_of(batch_bytes)
@@ -66,7 +107,7 @@ def no_room_for_turns(batches: int, window: int, reach: int, batch_bytes: int, f
         batches: A turn's.
         window: The stream's own window: there is room for that.
         reach: Batches that the arena has slots for.
-        batch_bytes: What the first batch takes.
+        batch_bytes: What the largest batch takes so far.
         free: What can be had; None where the system does not tell.
     """
     fits = free is None or batches * batch_bytes <= free.size
@@ -105,7 +146,7 @@ def require_memory(
         band: As `certain_batches`.
         batches: As `certain_batches`.
         ahead: As `certain_batches`.
-        batch_bytes: What the first batch takes.
+        batch_bytes: What the largest batch takes so far.
         free: What can be had; None where the system does not tell.
 
     Raises:

@@ -17,7 +17,8 @@ from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
-from tsnb.producer.loader.dataloader_facts import is_plain, why_not_persistent
+from tsnb.producer.loader.dataloader_facts import is_plain, why_not_persistent, why_reordered
+from tsnb.producer.loader.dataset_facts import dataset_facts
 from tsnb.producer.loader.growth import growth_of, refuse_wrapped
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
@@ -42,7 +43,7 @@ def serve(
     workers: int | str | None = None,
     memory: int | str | None = None,
     cache: int | str | None = None,
-    max_batch_bytes: int | None = None,
+    max_batch_bytes: int | str | None = None,
     reconnect_s: float = 0.0,
     first_epoch: int = 0,
     rebalance: bool = False,
@@ -81,7 +82,8 @@ def serve(
         cache: Memory for prepared samples, "2GiB" or bytes; it keeps those that save the most work
             (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers. With
             `engine="ray"` it is per machine: each other one that has a consumer lends as much.
-        max_batch_bytes: Room for one batch; by default four times what the first one takes.
+        max_batch_bytes: The size of the largest batch, "512MiB" or bytes. By default a batch may be as large as memory
+            allows (4 TiB of addresses are divided between the buffers), and at least four times as large as the first.
         reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
             again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
             the same batches in the same order: a `DataLoader` with the same `seed`. On this machine only.
@@ -134,6 +136,8 @@ def _warn_of(loader: Any, name: str, options: StreamOptions) -> None:
     if why := why_one_epoch(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
     if why := why_not_persistent(loader, seed, workers):
+        warnings.warn(why, RuntimeWarning, stacklevel=3)
+    if why := why_reordered(loader, workers):
         warnings.warn(why, RuntimeWarning, stacklevel=3)
     if seed is not None and is_plain(loader) and (why := why_unordered(loader, seed, workers)):
         warnings.warn(
@@ -239,6 +243,7 @@ def begin(
             keeper=core.keeper,
             growth=growth,
         )
+        core.dataset = dataset_facts(loader)
         core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
         in_rounds = growth is not None and bool(growth.in_words)
         if in_rounds:

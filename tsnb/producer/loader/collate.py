@@ -30,9 +30,9 @@ from tsnb.arena.memory import ALIGN_BYTES, Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.errors import ArenaFull
 from tsnb.producer.decisions.events import Placed
-from tsnb.producer.loader.packing import SlotImage, SlotWriter, batch_bytes
+from tsnb.producer.loader.packing import Collated, SlotImage, SlotWriter, batch_bytes
 
-__all__ = ["SlotCollate", "carried", "outside_shm"]
+__all__ = ["SlotCollate", "carried", "image_of", "outside_shm"]
 
 
 class _Room:
@@ -52,14 +52,8 @@ class _Room:
 class _Carried:
     """A batch on its way from a worker to its own producer, as it would lie in a slot; arrives as `SlotImage`."""
 
-    def __init__(self, batch: Any) -> None:
-        room: Any = _Room(batch_bytes(batch) + ALIGN_BYTES)
-        writer = SlotWriter(room, 0)
-        placed = writer.write(batch)
-        writer.close()
-        image = SlotImage(
-            placed.layout, placed.rows, placed.values_offset, placed.values_bytes, room.buffer[: writer.used]
-        )
+    def __init__(self, batch: Any, samples: int | None) -> None:
+        image = image_of(batch, samples)
         # not as the batch itself: pickles of tensors of some dtypes cannot be read again. Here, not in the queue's
         # thread: an error there is printed, and nothing is sent
         self._bytes = pickle.dumps(image, pickle.HIGHEST_PROTOCOL)
@@ -68,13 +62,35 @@ class _Carried:
         return pickle.loads, (self._bytes,)
 
 
-def carried(batch: Any) -> Any:
-    """Return what stands for a collated batch in the DataLoader's queue, if there is one to cross.
+def image_of(batch: Any, samples: int | None = None) -> SlotImage:
+    """Return a batch as it would lie in a slot.
+
+    Args:
+        batch: The batch.
+        samples: As `carried`.
 
     Raises:
         BatchNotShareable: It holds something that cannot be shared.
     """
-    return batch if get_worker_info() is None else _Carried(batch)
+    room: Any = _Room(batch_bytes(batch) + ALIGN_BYTES)
+    writer = SlotWriter(room, 0)
+    placed = writer.write(batch, samples)
+    writer.close()
+    memory = room.buffer[: writer.used]
+    return SlotImage(placed.layout, placed.rows, placed.values_offset, placed.values_bytes, memory)
+
+
+def carried(batch: Any, samples: int | None = None) -> Any:
+    """Return what stands for a collated batch on its way to the producer: in the DataLoader's queue, or here.
+
+    Args:
+        batch: The batch.
+        samples: How many samples it was made of; None: that is not known.
+
+    Raises:
+        BatchNotShareable: It holds something that cannot be shared.
+    """
+    return Collated(batch, samples) if get_worker_info() is None else _Carried(batch, samples)
 
 
 def outside_shm(stack: Callable[..., Any]) -> Callable[..., Any]:
@@ -109,12 +125,14 @@ class SlotCollate:
         arena: Inherited or carried into the worker; mapped there once it has its geometry.
         pipe: Where free slots come from.
         user: The loader's own `collate_fn`.
+        batched: Whether it makes batches of samples, and does not get ready ones.
     """
 
-    def __init__(self, arena: Arena, pipe: SlotPipe, user: Callable[[Any], Any]) -> None:
+    def __init__(self, arena: Arena, pipe: SlotPipe, user: Callable[[Any], Any], *, batched: bool) -> None:
         self._arena = arena
         self._pipe = pipe
         self._user = user
+        self._batched = batched
         self._stack = True
         self._spare: int | None = None
 
@@ -124,16 +142,18 @@ class SlotCollate:
             return self._collated(samples)
 
     def _collated(self, samples: Any) -> Any:
+        # counted before the user's function gets them, which may change the list
+        count = len(samples) if self._batched and isinstance(samples, (list, tuple)) else None
         if not self._arena.attach():
-            return carried(self._user(samples))
+            return carried(self._user(samples), count)
         slot = self._pipe.take(SLOT_WAIT_S) if self._spare is None else self._spare
         if slot is None:
-            return carried(self._user(samples))
+            return carried(self._user(samples), count)
         self._spare = slot  # for the next batch, if this one comes to nothing
         writer = SlotWriter(self._arena, slot)
         _here.writer = writer if self._stack else None
         try:
-            placed = writer.write(self._user(samples))
+            placed = writer.write(self._user(samples), count)
         finally:
             _here.writer = None
         self._spare = None

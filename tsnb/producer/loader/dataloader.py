@@ -86,7 +86,12 @@ class DataLoaderSource:
         if self._growing is not None:
             self._sampler = self._growing
         self._tickets = None if iterable else Tickets(self._sampler, 1 if mine.num_workers else 0)
-        self._prepare_workers(loader, SlotCollate(arena, pipe, travelling(loader.collate_fn, mine)))
+        self._prepare_workers(
+            loader,
+            SlotCollate(
+                arena, pipe, travelling(loader.collate_fn, mine), batched=loader.batch_sampler is not None
+            ),
+        )
         if self._tickets is not None:
             fields[name] = self._tickets
         self.prefetch: int = mine.prefetch_factor or 0

@@ -8,7 +8,19 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSa
 
 from tsnb.producer.loader.repeating import length
 
-__all__ = ["GROWS", "Indices", "epoch_samples", "indices_of", "is_plain", "why_deaf", "why_not_persistent"]
+__all__ = [
+    "GROWS",
+    "Indices",
+    "epoch_samples",
+    "indices_of",
+    "is_plain",
+    "why_deaf",
+    "why_not_persistent",
+    "why_reordered",
+]
+
+MIN_DISORDER = 2
+"""One worker gives its batches in order anyway."""
 
 
 def is_plain(loader: Any) -> bool:
@@ -48,6 +60,24 @@ def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> st
         f"persistent_workers=True has no effect on this stream: {why}, and only workers that are started for an epoch "
         "hear of it. What their copies of the dataset keep from epoch to epoch (caches, open files) begins anew. "
         f"{way_out}, or keep such things in a file."
+    )
+
+
+def why_reordered(loader: Any, workers: int | None) -> str:
+    """Return why batches come in order though the loader need not give them so; "" if it has no say in that.
+
+    Args:
+        loader: The loader to serve.
+        workers: As `tsnb.serve`.
+    """
+    several = workers if workers is not None else getattr(loader, "num_workers", 0)
+    if not is_plain(loader) or getattr(loader, "in_order", True) or several < MIN_DISORDER:
+        return ""
+    if isinstance(loader.dataset, IterableDataset):
+        return ""
+    return (
+        "in_order=False has no effect on this stream: all trials get the batches in the sampler's order. With seed= "
+        "slow batches are begun earlier, so that others seldom wait for them."
     )
 
 

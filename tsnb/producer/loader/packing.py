@@ -19,13 +19,23 @@ from tsnb.errors import BatchNotShareable, BatchTooLarge
 from tsnb.producer.decisions.events import Placed
 from tsnb.producer.loader.leaves import DTYPE_WORDS, array_placing, classify, dtype_word, tensor_placing
 from tsnb.wire.codec import MAX_MESSAGE_BYTES
-from tsnb.wire.layout import ArrayLeaf, Layout, encode_values
+from tsnb.wire.layout import COLOURS, ArrayLeaf, Layout, encode_values, image_lists
 from tsnb.wire.tree import Spec, checked_words, flatten
 
-__all__ = ["SlotImage", "SlotWriter", "batch_bytes"]
+__all__ = ["Collated", "SlotImage", "SlotWriter", "batch_bytes"]
 
 MAX_LAYOUT_BYTES = MAX_MESSAGE_BYTES - 16
 """A layout travels in one packet, with a few bytes before it."""
+
+
+class Collated:
+    """A batch that a loader made in the producer's own process, and how many samples it made it of."""
+
+    __slots__ = ("batch", "samples")
+
+    def __init__(self, batch: Any, samples: int | None) -> None:
+        self.batch = batch
+        self.samples = samples
 
 
 class SlotImage(NamedTuple):
@@ -73,8 +83,12 @@ class SlotWriter:
             return torch.empty(shape, dtype=dtype)
         return torch.frombuffer(self._over, dtype=dtype, count=count, offset=offset).view(shape)
 
-    def write(self, tree: Any) -> Placed:
+    def write(self, tree: Any, samples: int | None = None) -> Placed:
         """Write a batch; leaves that lie in the slot already stay where they are.
+
+        Args:
+            tree: The batch.
+            samples: How many samples it was made of; None: that is not known.
 
         Raises:
             BatchTooLarge: It does not fit.
@@ -82,17 +96,19 @@ class SlotWriter:
         """
         if isinstance(tree, SlotImage):
             return self._write_image(tree)
+        if isinstance(tree, Collated):
+            tree, samples = tree.batch, tree.samples
         leaves, spec = flatten(tree, classify)
         before = self._used
         try:
-            return self._write(leaves, spec)
+            return self._write(leaves, spec, samples)
         except BatchTooLarge:
             if not before:
                 raise
         # tensors that were stacked here and then made into something smaller fill the slot: begin it afresh
         leaves = [_outside(x) if isinstance(x, torch.Tensor) and self._holds(x) else x for x in leaves]
         self._used = 0
-        return self._write(leaves, spec)
+        return self._write(leaves, spec, samples)
 
     def _write_image(self, image: SlotImage) -> Placed:
         size = len(image.memory)
@@ -120,7 +136,7 @@ class SlotWriter:
     def _holds(self, tensor: torch.Tensor) -> bool:
         return tensor.data_ptr() in self._range and tensor.numel() > 0
 
-    def _write(self, leaves: list[Any], spec: Spec) -> Placed:
+    def _write(self, leaves: list[Any], spec: Spec, samples: int | None) -> Placed:
         values: list[Any] = []
         placed: list[ArrayLeaf] = []
         for leaf in leaves:
@@ -141,7 +157,7 @@ class SlotWriter:
             inside.copy_(torch.frombuffer(bytearray(text), dtype=torch.uint8))
         arrays = tuple(placed)
         layout = _encoded(spec, arrays, bool(values))
-        return Placed(self.slot, layout, _rows(arrays, values), offset, len(text))
+        return Placed(self.slot, layout, _rows(spec, arrays, values, samples), offset, len(text))
 
     def _place_tensor(self, leaf: torch.Tensor) -> ArrayLeaf:
         """Return where a tensor lies, after copying it in if it lies elsewhere."""
@@ -195,8 +211,8 @@ class SlotWriter:
         have = len(self._range)
         need = aligned(self._used) + size
         return BatchTooLarge(
-            f"a batch needs at least {need:,} bytes, and a slot of the arena has {have:,} (four times the stream's "
-            f"first batch, unless you said otherwise). Serve with max_batch_bytes={2 * need}."
+            f"A batch needs at least {need:,} bytes, and a slot of the stream's memory has {have:,}. Serve with "
+            f"max_batch_bytes={2 * need} (--max-batch-bytes on a command line)."
         )
 
 
@@ -212,6 +228,8 @@ def batch_bytes(tree: Any) -> int:
     """Return the bytes a batch needs in a slot."""
     if isinstance(tree, SlotImage):
         return max(len(tree.memory), tree.first_bytes)
+    if isinstance(tree, Collated):
+        tree = tree.batch
     leaves, _ = flatten(tree, classify)
     arrays = [x for x in leaves if isinstance(x, (torch.Tensor, np.ndarray, np.generic))]
     total = len(
@@ -223,11 +241,20 @@ def batch_bytes(tree: Any) -> int:
     return total
 
 
-def _rows(arrays: tuple[ArrayLeaf, ...], values: list[Any]) -> int:
-    """Return the samples in a batch: the first dimension that all its leaves share, else 0."""
+def _rows(spec: Spec, arrays: tuple[ArrayLeaf, ...], values: list[Any], samples: int | None) -> int:
+    """Return the samples in a batch: those that it was made of, else the first dimension that all its leaves share.
+
+    A dataset whose one sample is a ready batch (`collate_fn=lambda batch: batch[0]`) has as many as that has rows.
+    """
     lengths = {leaf.shape[0] if leaf.shape else -1 for leaf in arrays}
     lengths |= {len(v) if isinstance(v, list) else -1 for v in values}
-    return lengths.pop() if len(lengths) == 1 and -1 not in lengths else _first_rows(arrays)
+    common = lengths.pop() if len(lengths) == 1 and -1 not in lengths else 0
+    images = image_lists(spec, arrays)
+    if samples is None:
+        listed = next((count for count, rows in images if count > rows and rows in COLOURS), 0)
+        return listed or common or _first_rows(arrays)
+    ready = samples == 1 and common and all(count > 1 for count, _ in images)
+    return common if ready else samples
 
 
 def _first_rows(arrays: tuple[ArrayLeaf, ...]) -> int:
