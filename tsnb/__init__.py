@@ -72,6 +72,8 @@ _PUBLIC = {
     "notify": "tsnb.records.notices",
 }
 """Public names and the package that each comes from."""
+_PARTS = ("data",)
+"""Public modules."""
 
 if TYPE_CHECKING:
     from tsnb.checks.devices import Devices, devices
@@ -195,6 +197,8 @@ def unload_ipython_extension(ipython: Any) -> None:
 
 def __getattr__(name: str) -> Any:
     """Load a public name at its first use."""
+    if name in _PARTS:
+        return import_module(f"tsnb.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tsnb' has no attribute {name!r}")
 
@@ -205,7 +209,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """Return the public names."""
-    return sorted(__all__)
+    return sorted([*__all__, *_PARTS])
 
 
 class _Package(ModuleType):

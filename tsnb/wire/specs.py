@@ -63,8 +63,9 @@ def _check_head(spec: list[Any], head: int) -> None:
     if not isinstance(names, list) or not least <= children - len(names) <= most:
         raise ValueError(f"{spec!r:.80} has not as many keys as children")
     if word == "dict":
-        if not all(isinstance(key, (str, int, float, type(None))) for key in names):
+        if not all(isinstance(key, (str, int, float, type(None))) or _is_member(key) for key in names):
             raise ValueError(f"{names!r:.80} cannot be keys")
+        names = [tuple(key) if isinstance(key, list) else key for key in names]
     elif word == "made":
         if (
             not isinstance(spec[1], str)
@@ -83,6 +84,11 @@ def _check_head(spec: list[Any], head: int) -> None:
             raise ValueError(f"{spec!r:.80} has no name")
     if len(set(names)) < len(names):
         raise ValueError(f"{names!r:.80} has a key twice")
+
+
+def _is_member(key: Any) -> bool:
+    """Return whether a key is a member of an enumeration: ["enum", module, qualname, name]."""
+    return isinstance(key, list) and len(key) == 4 and key[0] == "enum" and all(type(x) is str for x in key)
 
 
 def _is_attribute(name: Any) -> bool:
@@ -119,7 +125,7 @@ def _steps(spec: Spec) -> list[str]:
     if word in ("list", "tuple"):
         return [f"[{i}]" for i in range(len(spec) - 1)]
     if word == "dict":
-        return [f"[{key!r}]" for key in spec[1]]
+        return [f"[{key[2]}.{key[3]}]" if isinstance(key, list) else f"[{key!r}]" for key in spec[1]]
     if word in ("named", "data"):
         return [f".{field}" for field in spec[3]]
     names = spec[HEADS[word] - 1] if word in ("kin", "made") else []

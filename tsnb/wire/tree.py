@@ -10,9 +10,12 @@ tree is made of JSON lists only, so that it can cross a process border without p
     ["named" | "data", module, qualname, [field, ...], child, ...]     named tuple, dataclass
     ["kin", module, qualname, hint, [attribute, ...], content, child, ...]   other classes (`wire.classes`)
     ["enum", module, qualname, child]               a member of an enumeration; the child is its name
+    ["made", "own", [module, qualname], [], child]  an object of a class that `wire.adapters` knows
     ["made", recipe, form, [attribute, ...], child, ...]   what the caller makes of others: a masked array, say
     ["c", value]                                    an attribute that is None, a bool, a whole number or a short text
     ["same", n]                                     what was the n-th to be complete: the very same object again
+
+A key of a dict is a text, a number, None, or ["enum", module, qualname, name]: a member of an enumeration.
 
 A list or tuple made of scalars alone (the file names of a batch, say) is one leaf: it costs one entry, and
 re-batching may cut it like a tensor's first dimension. Only arrays and containers have a number for "same".
@@ -30,7 +33,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from tsnb.errors import BatchNotShareable, SharedBatchWarning
-from tsnb.wire import classes
+from tsnb.wire import adapters, classes
 from tsnb.wire.checks import MAX_DEPTH, attribute_of, find_class
 from tsnb.wire.scalars import SCALARS, why_not
 from tsnb.wire.specs import HEADS, Spec, checked_words, leaf_paths, leaf_words, place_of
@@ -113,7 +116,8 @@ def _flatten(node: Any, run: _Flattening, path: str) -> Spec:
     if number is not None:
         return ["same", number]
     try:
-        array = run.classify(node)
+        adapter = adapters.adapter_of(kind)
+        array = run.classify(node) if adapter is None else _adapted(node, *adapter)
         if isinstance(array, str):
             run.leaves.append(node)
             run.complete(node)
@@ -132,6 +136,24 @@ def _flatten(node: Any, run: _Flattening, path: str) -> Spec:
     if head[0] not in _NUMBERLESS:
         run.complete(node)
     return spec
+
+
+def _adapted(node: Any, cls: type, adapter: adapters.Adapter) -> Parts:
+    """Return what stands for an object of a class that is known, or was registered.
+
+    Raises:
+        Refusal: Another class would come of it.
+    """
+    try:
+        content = adapters.take_apart(node, adapter)
+    except adapters.AnotherClass as other:
+        raise Refusal(
+            f"is a {type(node).__module__}.{type(node).__qualname__}, and would arrive as a {other}: call "
+            "tsnb.data.register for its own class."
+        ) from None
+    if type(content) is dict:  # what is the same in each batch has no row, and need not be cut
+        content = {k: _Constant(x) if _is_constant(x) else x for k, x in content.items()}
+    return Parts("own", list(_name_of(cls)), [], [content])
 
 
 class _Constant(NamedTuple):
@@ -185,12 +207,25 @@ def _container(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
 def _items(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
     keys = list(node)
     for key in keys:
-        if type(key) not in (str, int, float, bool, type(None)):
+        if type(key) not in (str, int, float, bool, type(None)) and not isinstance(key, enum.Enum):
             raise Refusal(
                 f"has a key of type {type(key).__name__} ({key!r:.80}): "
-                "only strings and numbers can be keys of a shared batch. Change it in your collate_fn."
+                "only strings, numbers and members of an enumeration can be keys of a shared batch. Change it in your "
+                "collate_fn."
             )
-    return ["dict", keys], [(f"{path}[{k!r}]", node[k]) for k in keys]
+    named = [_key(key) if isinstance(key, enum.Enum) else key for key in keys]
+    return ["dict", named], [(f"{path}[{k!r}]", node[k]) for k in keys]
+
+
+def _key(key: enum.Enum) -> list[str]:
+    """Return a member of an enumeration as a spec has it.
+
+    Raises:
+        Refusal: Another process cannot find it by its name.
+    """
+    if type(key).__members__.get(key.name or "") is not key:
+        raise Refusal(f"has the key {key!r:.80}, a combination of flags: give its .value in your collate_fn.")
+    return ["enum", *_name_of(type(key)), key.name or ""]
 
 
 def _kin(node: Any, cls: type, state: dict[str, Any], path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
@@ -296,13 +331,21 @@ def _unflatten(spec: Spec, leaves: Iterator[Any], make: Make, built: list[Any]) 
         elif word == "tuple":
             node = tuple(children)
         elif word == "dict":
-            node = dict(zip(spec[1], children, strict=True))
+            keys = [_member(key, key[3]) if isinstance(key, list) else key for key in spec[1]]
+            node = dict(zip(keys, children, strict=True))
         elif word == "enum":
             return _member(spec, children[0])
         else:
-            node = make(spec[1], spec[2], spec[3], children) if word == "made" else _build(spec, children)
+            node = _made(spec, children, make) if word == "made" else _build(spec, children)
     built.append(node)
     return node
+
+
+def _made(spec: Spec, children: list[Any], make: Make) -> Any:
+    if spec[1] == "own":
+        module, qualname = spec[2]
+        return adapters.made_again(str(module), str(qualname), *children)
+    return make(spec[1], spec[2], spec[3], children)
 
 
 def _member(spec: Spec, name: Any) -> Any:

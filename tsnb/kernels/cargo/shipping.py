@@ -31,6 +31,7 @@ from tsnb.kernels.cargo.obstacles import CargoPart, explain, parts_of
 from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
 from tsnb.machine.memory import Free, free_memory
+from tsnb.wire import adapters
 
 __all__ = ["LARGE_BYTES", "CellLines", "fetch", "lines_of", "remember", "ship", "title_of"]
 
@@ -44,6 +45,9 @@ MEASURING_S = 3.0
 """How long it may take to find out which variable is to blame."""
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+_REGISTERED = "tsnb.data.register"
+"""Among variables: no name of a user's."""
 
 
 def ship(
@@ -73,7 +77,12 @@ def ship(
         room = min(room, Free(most_bytes, "to keep"))
     known, loading = parts_of(variables) if parts is None else parts, CargoWriter()
     try:
-        code_files = pack(dict(variables), Sink(cast("BinaryIO", loading), room.size))
+        given = dict(variables)
+        if (
+            others := adapters.registered()
+        ):  # `tsnb.data.register`: a kernel's batches may hold such objects too
+            given[_REGISTERED] = others
+        code_files = pack(given, Sink(cast("BinaryIO", loading), room.size))
         pickle.dump(lines_of(code_files), cast("BinaryIO", loading))
         cargo = loading.done()
     except BaseException as error:
@@ -170,6 +179,7 @@ def fetch(source: Cargo | int, *, apart: bool = False) -> dict[str, Any]:
     with opened(source) as file:
         arrived: dict[str, Any] = unpack(file, apart=apart)  # a file without a name, of this user's
         remember(pickle.load(file))  # noqa: S301
+        adapters.take_on(arrived.pop(_REGISTERED, []))
         return arrived
 
 

@@ -1,0 +1,7 @@
+"""Batches: what they may hold."""
+
+from __future__ import annotations
+
+from tsnb.wire.adapters import register
+
+__all__ = ["register"]
