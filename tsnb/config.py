@@ -348,8 +348,15 @@ def require_platform() -> None:
     """Check that tsnb can serve and attach on this system.
 
     Raises:
+        TsnbError: This process is one that multiprocessing has just spawned, and the user's script is imported in it.
         UnsupportedPlatform: Anything but Linux (WSL2 is Linux) and macOS; or Linux without /proc.
     """
+    spawned = sys.modules.get("multiprocessing.process")  # imported where a process was spawned
+    if spawned is not None and getattr(spawned.current_process(), "_inheriting", False):
+        raise TsnbError(
+            "a worker process has started, and runs this script from its first line: it would serve, attach or train "
+            "once more. Put what the script does under: if __name__ == '__main__':"
+        )
     if not sys.platform.startswith(("linux", "darwin")):
         raise UnsupportedPlatform(
             f"tsnb serves and attaches on Linux, WSL2 and macOS only (this is {sys.platform}): "

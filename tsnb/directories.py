@@ -171,12 +171,13 @@ class _Trusted:
 
 def _shared_number() -> int:
     """Return the number that all users have who have none in this user namespace; -1: each user has their own."""
+    # not "ascii": a process that has become another user may not be able to load that any more
     try:
-        mapped = Path("/proc/self/uid_map").read_text(encoding="ascii").split()
+        mapped = Path("/proc/self/uid_map").read_text(encoding="utf-8").split()
         return (
             -1
             if mapped == _EVERYBODY
-            else int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="ascii"))
+            else int(Path("/proc/sys/kernel/overflowuid").read_text(encoding="utf-8"))
         )
     except (OSError, ValueError):  # no Linux
         return -1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -280,3 +281,41 @@ def test_what_a_reader_keeps_of_varying_shapes_is_a_few_times_what_was_told() ->
         tracemalloc.stop()
     assert used <= 6 * sum(map(len, packets)), used / sum(map(len, packets))
     assert all(layout.spec is kept[0].spec for layout in kept), "read once"
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(max_size=900),
+            st.binary(max_size=900),
+            st.lists(st.text(st.characters(), max_size=300), max_size=9),
+            st.lists(st.binary(max_size=300), max_size=9),
+            st.lists(st.one_of(st.text(max_size=300), st.none(), st.floats()), max_size=9),
+        ),
+        max_size=6,
+    )
+)
+def test_long_texts_and_bytes_travel_as_they_are(values: list[Any]) -> None:
+    """Beside all else; lone surrogates, and texts of no letters, too."""
+    again = decode_values(encode_values(values))
+    assert repr(again) == repr(values)
+
+
+def test_columns_that_are_none_are_refused() -> None:
+    """Cut short, of other lengths, of another word, without numbers."""
+    whole = encode_values([["a" * 600, "\ud800"], b"b" * 600])
+    assert whole[:1] == b"\x01" and decode_values(whole) == [["a" * 600, "\ud800"], b"b" * 600]
+    for end in range(1, len(whole), 7):
+        with pytest.raises(RemoteProtocolError):
+            decode_values(whole[:end])
+    for head in (
+        '["texts",2,602]',
+        '["texts",-1,603]',
+        '["odd",2,603]',
+        '["texts",true,603]',
+        '["text",2,603]',
+        "3",
+    ):
+        text = f'[{{"column":{head}}}]'.encode()
+        with pytest.raises(RemoteProtocolError):
+            decode_values(b"\x01" + len(text).to_bytes(4, "little") + text + whole[5 + whole[1] :])

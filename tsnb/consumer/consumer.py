@@ -32,6 +32,7 @@ from tsnb.consumer.options import (
     epoch_samples,
     full_batch_size,
     require_fit,
+    require_rank,
 )
 from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
@@ -280,7 +281,12 @@ class Consumer(Bound):
         return epoch_samples(self._line.connection.welcome, self.options)
 
     def as_dataloader(self) -> ConsumerLoader:
-        """Return this consumer as a torch `DataLoader`, for trainers that demand one."""
+        """Return this consumer as a torch `DataLoader`, for trainers that demand one.
+
+        Raises:
+            TsnbError: Accelerate runs several processes, and this consumer does not know which of them it is in.
+        """
+        require_rank(self.options, self.name)
         return ConsumerLoader(ConsumerDataset(self))
 
     def stats(self) -> Stats:

@@ -7,6 +7,7 @@ batches in the same order, and make the same number of steps.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 
 from tsnb.consumer.parts import Part
 from tsnb.consumer.place import Loop
-from tsnb.errors import JoinRefused
+from tsnb.errors import JoinRefused, TsnbError
 from tsnb.wire.messages import Welcome
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "incomplete",
     "ranks_hint",
     "require_fit",
+    "require_rank",
 ]
 
 
@@ -310,6 +312,25 @@ def incomplete(options: Options, group: str, stream: str, waited_s: float) -> st
         f"`tsnb status {stream}` shows what each does. After the rubber band of an epoch that others take, it is the "
         "next one."
     )
+
+
+def require_rank(options: Options, name: str) -> None:
+    """Refuse to give accelerate a loader that it would divide between processes: it has no batch size to do so.
+
+    Args:
+        options: The consumer's.
+        name: Its name.
+
+    Raises:
+        TsnbError: Accelerate runs several processes, and the consumer is no rank.
+    """
+    state = getattr(sys.modules.get("accelerate.state"), "PartialState", None)
+    processes = getattr(state, "_shared_state", {}).get("num_processes") or 1
+    if processes > 1 and options.world_size == 1:
+        raise TsnbError(
+            f"accelerate runs {processes} processes, and cannot divide the batches of {name!r} between them. Attach in "
+            f"each process with rank=accelerator.process_index and world_size={processes}: the stream then divides."
+        )
 
 
 def ranks_hint() -> str:

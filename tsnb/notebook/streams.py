@@ -15,6 +15,7 @@ from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
+from tsnb.producer.loader.dataloader_facts import why_frozen
 from tsnb.registry import own_name
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.streams.producing import ProducerKernel
@@ -88,11 +89,12 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
             return _again(served, same, given, put)
         kernel = serve_from_cell(cell, variables, given.name, options, transform=transform)
     begin(kernel.name)
+    frozen = "" if cell is not None or not (why := why_frozen(loader)) else f"\nnote: {why}"
     end = "goes on without this notebook" if given.detach else "ends with this notebook"
     return (
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
         f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}"
-        f"{_seed_note(kernel)}{_crash_note(kernel)}"
+        f"{_seed_note(kernel)}{_crash_note(kernel)}{frozen}"
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tsnb.printable import encodable
 
-__all__ = ["forget", "kind_of", "message_of", "shortened", "text_of"]
+__all__ = ["forget", "kind_of", "message_of", "shortened", "text_of", "way_out_of"]
 
 TRACEBACK_BYTES = 100_000
 """What a traceback may take, as JSON, in a packet of 128 KiB."""
@@ -43,6 +43,16 @@ def message_of(error: BaseException) -> str:
         said = inside or ""
     lines = encodable(said[-100_000:]).strip().splitlines()
     return lines[-1].strip()[:500] if lines else "(no message)"  # the traceback has it whole
+
+
+def way_out_of(error: BaseException) -> str:
+    """Return what to do about an error that a loader raises because it is served, as a further sentence; else ""."""
+    if "objects created in a thread can only be used in that same thread" not in (_str(error) or ""):
+        return ""
+    return (
+        " tsnb loads in a thread of its own, and its workers are forked there. Open the connection in the dataset when "
+        "__getitem__ first needs it, or with sqlite3.connect(..., check_same_thread=False)."
+    )
 
 
 def kind_of(error: BaseException) -> str:

@@ -17,11 +17,12 @@ from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.printable import block, one_line
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
-from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of
+from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of, way_out_of
 from tsnb.producer.loader.forking import workers_are_forked_here
 from tsnb.producer.loader.packing import SlotWriter, batch_bytes
 from tsnb.producer.loader.repeating import AllGiven, Covering, EpochIs, Skipped
 from tsnb.producer.loader.sources import Source
+from tsnb.producer.loader.workers import mind_own_workers
 
 __all__ = ["Feeder", "slots_for"]
 
@@ -54,6 +55,7 @@ class Feeder(threading.Thread):
     def run(self) -> None:
         """Load while batches are wanted."""
         workers_are_forked_here()
+        mind_own_workers()
         try:
             while (wanted := self._next_wanted()) is not None:
                 self._load(wanted)
@@ -206,7 +208,7 @@ class Feeder(threading.Thread):
         if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
             return LoaderFailed(str(error))
         where = f"at batch {self._count} of epoch {self._epoch}"
-        said = f"the loader raised {kind_of(error)} {where}: {one_line(message_of(error))}"
+        said = f"the loader raised {kind_of(error)} {where}: {one_line(message_of(error))}{way_out_of(error)}"
         return LoaderFailed(said, block(text_of(error)))
 
     def _failed(self, failure: LoaderFailed) -> None:

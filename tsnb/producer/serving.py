@@ -17,7 +17,13 @@ from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
-from tsnb.producer.loader.dataloader_facts import is_plain, why_not_persistent, why_reordered
+from tsnb.producer.loader.dataloader_facts import (
+    as_iterated,
+    is_plain,
+    why_frozen,
+    why_not_persistent,
+    why_reordered,
+)
 from tsnb.producer.loader.dataset_facts import dataset_facts
 from tsnb.producer.loader.growth import growth_of, refuse_wrapped
 from tsnb.producer.loader.repeating import why_unordered
@@ -117,6 +123,7 @@ def serve(
         cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine,
         mode=mode, weights=weights or {}, rebalance=rebalance, guard=guard,
     )  # fmt: skip
+    loader = as_iterated(loader)
     _warn_of(loader, name, options)
     refuse_wrapped(loader)
     cluster = cluster_at(engine)
@@ -136,6 +143,8 @@ def _warn_of(loader: Any, name: str, options: StreamOptions) -> None:
     if why := why_one_epoch(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)  # where `tsnb.serve` was called
     if why := why_not_persistent(loader, seed, workers):
+        warnings.warn(why, RuntimeWarning, stacklevel=3)
+    if why := why_frozen(loader):
         warnings.warn(why, RuntimeWarning, stacklevel=3)
     if why := why_reordered(loader, workers):
         warnings.warn(why, RuntimeWarning, stacklevel=3)
@@ -181,6 +190,7 @@ def serve_here(
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     require_platform()
+    loader = as_iterated(loader)
     check_name(name, "producer")
     options = options or StreamOptions()
     seed, workers = options.seed, first_workers(loader, options.workers)

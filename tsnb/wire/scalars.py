@@ -5,6 +5,13 @@
 | None, True, 3, 2.5, "text" | as they are |
 | everything else of `SCALARS` and `SETTLED` | an object with one key, a word of `_READ` |
 
+Long texts and bytes, alone or in lists of nothing else, follow the JSON as they are (*columns*):
+
+    COLUMNS, bytes of the JSON: u32, the JSON, then of each column the length of each text or bytes: u32 each, and all
+    of them joined
+
+and in the JSON {"column": [word, count, bytes]} stands for one. Quoting and base64 would cost ten times a copy.
+
 A type is taken exactly: a subclass of str or int would come back as another type.
 """
 
@@ -12,11 +19,13 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import itertools
 import json
 import math
 import pathlib
 import struct
 import uuid
+from array import array
 from collections.abc import Callable, Collection
 from decimal import Decimal
 from fractions import Fraction
@@ -26,6 +35,12 @@ __all__ = ["SCALARS", "decode_values", "encode_values", "why_not"]
 
 _DOUBLE = struct.Struct("<d")
 _NAN = _DOUBLE.pack(float("nan"))
+COLUMNS = b"\x01"
+"""What values with columns begin with; JSON never does."""
+LONG = 512
+"""Letters or bytes from which on a value is a column."""
+_WORDS = {str: "text", bytes: "chunk"}
+_TEXTS = ("text", "texts")
 _BIG = 1 << 4096
 """Python does not write or read whole numbers of more than 4,300 digits in decimal."""
 
@@ -114,8 +129,44 @@ def _zone(offset: dt.timedelta | None) -> dt.timezone | None:
     return dt.timezone(offset) if offset else dt.timezone.utc
 
 
+class _Column:
+    """Stands for a long text or bytes, or a list of such, while the rest is written as JSON."""
+
+    def __init__(self, word: str, parts: list[Any]) -> None:
+        self.sizes = array("I", map(len, parts)).tobytes()
+        if word in _TEXTS:
+            self.joined = "".join(parts).encode("utf-8", "surrogatepass")
+        else:
+            self.joined = b"".join(parts)
+        self.head = [word, len(parts), len(self.joined)]
+
+
+def _columns(values: list[Any]) -> tuple[list[Any], list[_Column]]:
+    """Return the values with what is long put apart."""
+    found: list[_Column] = []
+    rest = []
+    for value in values:
+        kinds = {*map(type, value)} if type(value) is list else {type(value)}
+        word = _WORDS.get(kinds.pop(), "") if len(kinds) == 1 else ""
+        parts = value if type(value) is list else [value]
+        if word and sum(map(len, parts)) >= LONG:
+            value = _Column(word + "s" if type(value) is list else word, parts)  # noqa: PLW2901
+            found.append(value)
+        rest.append(value)
+    return rest, found
+
+
 def encode_values(values: list[Any]) -> bytes:
-    """Return the value leaves (scalars and lists of scalars) as JSON text."""
+    """Return the value leaves (scalars and lists of scalars) as JSON text, with what is long behind it."""
+    rest, columns = _columns(values)
+    text = _json_of(rest)
+    if not columns:
+        return text
+    parts = (part for column in columns for part in (column.sizes, column.joined))
+    return b"".join((COLUMNS, len(text).to_bytes(4, "little"), text, *parts))
+
+
+def _json_of(values: list[Any]) -> bytes:
     try:
         text = _write(values)
     except ValueError:  # too many digits
@@ -137,6 +188,8 @@ def _plain(value: Any) -> Any:
 
 
 def _tag(value: Any) -> Any:
+    if type(value) is _Column:
+        return {"column": value.head}
     word, write, _ = _KINDS[type(value)]
     return {word: _plain(write(value))}
 
@@ -152,13 +205,53 @@ def _untag(tagged: dict[str, Any]) -> Any:
 _read = json.JSONDecoder(object_hook=_untag).decode
 
 
+class _Columns:
+    """Reads columns, one after the other."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
+
+    def untag(self, tagged: dict[str, Any]) -> Any:
+        """Return the value that a JSON object stands for."""
+        if "column" not in tagged:
+            return _untag(tagged)
+        word, count, size = tagged["column"]
+        if type(count) is not int or type(size) is not int or min(count, size) < 0:
+            raise ValueError(f"a column of {count!r:.80}")
+        sizes = self._take(4 * count).cast("I").tolist()
+        joined: Any = self._take(size).tobytes()
+        if word in _TEXTS:
+            joined = joined.decode("utf-8", "surrogatepass")
+        if sum(sizes) != len(joined):
+            raise ValueError("a column of other lengths")
+        ends = itertools.accumulate(sizes)
+        parts = [joined[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+        if word in ("texts", "chunks"):
+            return parts
+        (value,) = parts
+        if word not in ("text", "chunk"):
+            raise ValueError(f"a column of {word!r:.80}")
+        return value
+
+    def _take(self, size: int) -> memoryview:
+        taken, self._data = self._data[:size], self._data[size:]
+        if len(taken) < size:
+            raise ValueError("a column that reaches past its values")
+        return taken
+
+
 def decode_values(data: bytes) -> list[Any]:
     """Read what `encode_values` wrote.
 
     Raises:
         ValueError, TypeError, KeyError, ArithmeticError, RecursionError, AttributeError: It is not a values text.
     """
-    values: list[Any] = _read(data.decode())
+    if data[:1] == COLUMNS:
+        end = 5 + int.from_bytes(data[1:5], "little")
+        untag = _Columns(memoryview(data)[end:]).untag
+        values: list[Any] = json.JSONDecoder(object_hook=untag).decode(data[5:end].decode())
+    else:
+        values = _read(data.decode())
     if not isinstance(values, list):
         raise TypeError(f"{type(values).__name__} in place of a list")
     return values

@@ -55,9 +55,15 @@ class Parts(NamedTuple):
 
 Classify = Callable[[Any], "str | Parts | None"]
 Make = Callable[[str, list[Any], list[str], list[Any]], Any]
+MOST_ARRAYS = 8192
+"""Of a batch: a layout takes 18 bytes at least for each, and has 128 KiB."""
 MOST_CONSTANT = 64
 """Letters of a text, and bits of a number, that may stand in a spec, which is sent again whenever it changes."""
 _NUMBERLESS = ("v", "vt", "c", "same", "enum")
+
+
+class _TooMany(Exception):
+    """A batch has so many arrays that no packet can describe it: it is not worth looking further."""
 
 
 class Refusal(Exception):
@@ -73,6 +79,14 @@ class _Flattening:
         self.numbers: dict[int, int] = {}  # of complete parts, by id
         self.kept: list[Any] = []  # keeps those ids from being given away
         self.above: set[int] = set()
+        self.arrays = 0
+
+    def add_array(self, node: Any) -> None:
+        self.arrays += 1
+        if self.arrays > MOST_ARRAYS:
+            raise _TooMany
+        self.leaves.append(node)
+        self.complete(node)
 
     def complete(self, node: Any) -> None:
         self.numbers[id(node)] = len(self.kept)
@@ -96,6 +110,11 @@ def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
     run = _Flattening(classify)
     try:
         return run.leaves, _flatten(tree, run, "batch")
+    except _TooMany:
+        raise BatchNotShareable(
+            f"a batch has more than {MOST_ARRAYS:,} tensors, and a description of so many is too long. Stack or "
+            "concatenate them into fewer in your collate_fn."
+        ) from None
     except RecursionError:
         raise BatchNotShareable(
             f"a batch has more than {MAX_DEPTH} containers in one another. Flatten it in your collate_fn."
@@ -119,8 +138,7 @@ def _flatten(node: Any, run: _Flattening, path: str) -> Spec:
         adapter = adapters.adapter_of(kind)
         array = run.classify(node) if adapter is None else _adapted(node, *adapter)
         if isinstance(array, str):
-            run.leaves.append(node)
-            run.complete(node)
+            run.add_array(node)
             return ["a", array]
         head, children = _parts(array, path) if array is not None else _container(node, path)
     except Refusal as why:

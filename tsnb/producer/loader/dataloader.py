@@ -29,7 +29,7 @@ from tsnb.producer.loader.growth import GrowingBatches, Growth
 from tsnb.producer.loader.repeating import length, loader_order, replayed, sampler_chain
 from tsnb.producer.loader.ticket_line import TicketLine, has_lines
 from tsnb.producer.loader.tickets import TICKET_S, TicketCollate, TicketDataset, Tickets, mix
-from tsnb.producer.loader.workers import WorkerStart, mind_own_workers, starting_workers, travelling
+from tsnb.producer.loader.workers import WorkerStart, starting_workers, travelling
 from tsnb.samples.keeper import Keeper
 
 __all__ = ["DataLoaderSource"]
@@ -222,7 +222,6 @@ class DataLoaderSource:
         """Have the loader's workers start; return its iterator."""
         with starting_workers():
             batches = iter(self._loader)
-        mind_own_workers(batches)
         self._loading.append(weakref.ref(batches))
         return batches
 

@@ -11,14 +11,18 @@ from tsnb.producer.loader.repeating import length
 __all__ = [
     "GROWS",
     "Indices",
+    "as_iterated",
     "epoch_samples",
     "indices_of",
     "is_plain",
     "why_deaf",
+    "why_frozen",
     "why_not_persistent",
     "why_reordered",
 ]
 
+_WRITES = ("add", "append", "extend", "push", "store")
+"""How something is put into a replay buffer, which also has a `sample`."""
 MIN_DISORDER = 2
 """One worker gives its batches in order anyway."""
 
@@ -28,6 +32,43 @@ def is_plain(loader: Any) -> bool:
     kind = type(loader)
     return isinstance(loader, DataLoader) and all(
         getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
+    )
+
+
+class _Iterated:
+    """A loader of a subclass of DataLoader that never called `DataLoader.__init__`: nothing but an iterable."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Any:
+        return iter(self._loader)
+
+    def __len__(self) -> int:
+        if type(self._loader).__len__ is DataLoader.__len__:
+            raise TypeError("it has no length of its own")
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # while it is being copied
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+
+def as_iterated(loader: Any) -> Any:
+    """Return a loader, or what stands for one that is a DataLoader by its class alone.
+
+    Raises:
+        TypeError: Nothing can be iterated there.
+    """
+    if not isinstance(loader, DataLoader) or "dataset" in vars(loader):
+        return loader
+    kind = type(loader)
+    if kind.__iter__ is not DataLoader.__iter__:
+        return _Iterated(loader)
+    raise TypeError(
+        f"{kind.__qualname__} is a DataLoader without a dataset, because its __init__ does not call DataLoader's. Call "
+        "super().__init__(dataset, ...) there, or define its __iter__."
     )
 
 
@@ -79,6 +120,19 @@ def why_reordered(loader: Any, workers: int | None) -> str:
         "in_order=False has no effect on this stream: all trials get the batches in the sampler's order. With seed= "
         "slow batches are begun earlier, so that others seldom wait for them."
     )
+
+
+def why_frozen(loader: Any) -> str:
+    """Return what to know of a loader over a store that its readers write to, as agents do; "" for any other."""
+    for store in (loader, getattr(loader, "dataset", None)):
+        kind = type(store)
+        if hasattr(kind, "sample") and any(hasattr(kind, name) for name in _WRITES):
+            return (
+                f"trials read a {kind.__qualname__} from this stream, and what they add to one of their own does not "
+                "come back: the stream goes on with what its own process has. Let the served loader collect "
+                "new samples itself, or serve again after each collection."
+            )
+    return ""
 
 
 class Indices(NamedTuple):

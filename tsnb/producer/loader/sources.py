@@ -12,11 +12,10 @@ from torch.utils.data import DataLoader
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.dataloader import DataLoaderSource
-from tsnb.producer.loader.dataloader_facts import Indices, epoch_samples, is_plain
+from tsnb.producer.loader.dataloader_facts import Indices, as_iterated, epoch_samples, is_plain
 from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.identity import identity
 from tsnb.producer.loader.repeating import length, loader_order, replayed
-from tsnb.producer.loader.workers import mind_own_workers
 from tsnb.samples.keeper import Keeper
 
 __all__ = ["Source", "as_source", "why_one_epoch"]
@@ -197,9 +196,7 @@ class _IterableSource:
     def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(number)
-        batches = iter(self._loader)
-        mind_own_workers(batches)
-        return replayed(batches, number, start)
+        return replayed(iter(self._loader), number, start)
 
     def worker_pids(self) -> tuple[int, ...]:
         """They are not ours."""
@@ -266,6 +263,7 @@ class _FactorySource:
         return self._inner.epoch(number, start)
 
     def _source_of(self, made: Any) -> Source:
+        made = as_iterated(made)
         if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
             raise TypeError(
                 f"make_epoch(epoch) returned a {type(made).__name__}: let it return an iterable of batches."

@@ -172,19 +172,25 @@ os.register_at_fork(after_in_child=_leave_stdin)
 close_workers()  # in the user's own script too: a `multiprocessing.py` in /tmp would run in its spawned workers
 
 
-def mind_own_workers(batches: Any) -> None:
-    """Let the death of a DataLoader's worker be an error of its own loop alone.
+def mind_own_workers() -> None:
+    """Let the death of a worker that this thread starts be an error of its own loop alone, from now on.
 
     Where the user's main thread has iterated a DataLoader before, torch has a handler of SIGCHLD there, which raises
     for the workers of any loader, in whatever the main thread does at that moment: it would end the script that
-    serves. The loop itself looks for its workers every few seconds.
-
-    Args:
-        batches: The DataLoader's iterator, just made; anything else is left alone.
+    serves. The loop itself looks for its workers every few seconds. Workers of a loader inside the user's own object,
+    which may outlive the stream and so end by a signal, are no others.
     """
-    if getattr(batches, "_worker_pids_set", False):
-        vars(signal_handling)["_remove_worker_pids"](id(batches))
-        batches._worker_pids_set = False  # else it would take them off once more at its end
+    _starting.unwatched = True
+    if vars(signal_handling)["_set_worker_pids"] is not _set_worker_pids:
+        vars(signal_handling)["_set_worker_pids"] = _set_worker_pids
+
+
+_watch = vars(signal_handling)["_set_worker_pids"]
+
+
+def _set_worker_pids(key: int, pids: tuple[int, ...]) -> None:
+    """Stand in for torch's: it watches the workers of all threads but those that serve."""
+    _watch(key, () if getattr(_starting, "unwatched", False) else pids)
 
 
 @contextlib.contextmanager
