@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import sys
 import threading
@@ -113,8 +114,9 @@ if __name__ == "__main__":
 """
 
 
-def test_joblibs_workers_hold_nobody_up() -> None:
+@pytest.mark.slow
+def test_joblibs_workers_hold_nobody_up(tmp_path: Path) -> None:
     """In a process of its own: they stay until that ends."""
-    subprocess.run(
-        [sys.executable, "-c", JOBLIB], check=True, timeout=10 * SOON_S, cwd=Path(__file__).parents[2]
-    )
+    where = {**os.environ, "JOBLIB_TEMP_FOLDER": str(tmp_path)}
+    root = Path(__file__).parents[2]
+    subprocess.run([sys.executable, "-c", JOBLIB], check=True, timeout=10 * SOON_S, cwd=root, env=where)

@@ -54,7 +54,7 @@ def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .* islice"):
+        with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .*islice"):
             waiting.join(6.0)
         del early
         tsnb.attach("early", producer="s").close()
