@@ -68,6 +68,7 @@ _PUBLIC = {
     "replay": "tsnb.notebook.panels",
     "export": "tsnb.records.exporting",
     "tag": "tsnb.records.selection",
+    "folder": "tsnb.records.current",
     "log_artifact": "tsnb.records.current",
     "notify": "tsnb.records.notices",
 }
@@ -87,7 +88,7 @@ if TYPE_CHECKING:
     from tsnb.planning import Fitting, Plan, place, plan
     from tsnb.producer import Producer
     from tsnb.producer.serving import serve
-    from tsnb.records.current import log_artifact
+    from tsnb.records.current import folder, log_artifact
     from tsnb.records.exporting import export
     from tsnb.records.notices import notify
     from tsnb.records.scores import direction
@@ -136,6 +137,7 @@ __all__ = [
     "errors",
     "every",
     "export",
+    "folder",
     "grow",
     "halving",
     "history",

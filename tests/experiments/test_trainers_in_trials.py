@@ -28,6 +28,18 @@ trainer.fit(Lit(), tsnb.attach())
 steps = trainer.global_step
 """
 
+BEST = """
+keep = lightning.pytorch.callbacks.ModelCheckpoint(save_last=True)
+quiet["logger"] = True
+trainer = lightning.Trainer(max_epochs=1, default_root_dir=tsnb.folder(), callbacks=[keep], **quiet)
+model = Lit()
+trainer.fit(model, tsnb.attach())
+trainer.save_checkpoint(tsnb.folder() / "last.ckpt")
+files = keep.last_model_path, trainer.log_dir
+again = torch.load(keep.last_model_path, weights_only=False)["state_dict"]
+same = all(torch.equal(value, again[name]) for name, value in model.state_dict().items())
+"""
+
 HUGGING = """
 import torch, transformers, tsnb
 class Net(torch.nn.Module):
@@ -62,3 +74,30 @@ def test_a_trainer_that_holds_its_consumer_is_fetched(
     loader = trainer.loader if package == "transformers" else trainer.fit_loop._combined_loader.flattened[0]
     with pytest.raises(TsnbError, match="Attach in the process that needs it"):
         iter(loader)
+
+
+HUGGING_BEST = """
+trainer.save_model(tsnb.folder())
+files = [str(path) for path in tsnb.folder().iterdir()]
+loaded = safetensors.torch.load_file(tsnb.folder() / "model.safetensors")
+same = all(torch.equal(value, loaded[name]) for name, value in trainer.model.state_dict().items())
+"""
+
+
+@pytest.mark.parametrize("package", ["lightning", "transformers"])
+def test_trainers_that_run_side_by_side_keep_their_files_apart(package: str, page: Any) -> None:
+    """Each has its checkpoints, its `version_0`, and loads what it has saved, with `tsnb.folder()` as its directory."""
+    pytest.importorskip(package)
+    before, _, _ = LIGHTNING.partition("trainer = ")
+    cell = before + BEST if package == "lightning" else "import safetensors.torch" + HUGGING + HUGGING_BEST
+    cell = cell.replace("OUT", "tsnb.folder()")
+    batches: list[Any] = [torch.ones(2, 1)] * 4 if package == "lightning" else [{"x": torch.ones(2, 1)}] * 4
+    with serve(batches, name="few", rubber_band=1.0):
+        trials = [
+            run_cell(name, cell, {}, outlet=page, producer="few", seed=n) for n, name in enumerate("ab")
+        ]
+        got = [trial.wait(300)["files", "same"] for trial in trials]
+    for trial, (files, same) in zip(trials, got, strict=True):
+        assert same
+        assert all(str(trial.life.artifacts_path) in file for file in files)
+    assert "side by side" not in page.text

@@ -15,6 +15,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tsnb import registry
 from tsnb.errors import NameInUse, TsnbError
@@ -40,6 +41,8 @@ from tsnb.words import did_you_mean, html_table, text_table
 
 __all__ = ["Board", "NoSuchTrial", "launch", "stop_together", "trials"]
 
+
+RUNS = frozenset({"running", "paused"})
 
 KEPT_PROCESSES = 8
 """Trials that have ended keep their processes, until so many have ended after them: the variables stay all the same."""
@@ -127,6 +130,23 @@ class Board(Mapping[str, Trial]):
         if not rows and trial.state in ENDED:
             self.tell(trial)
             the_hub().post(self._release_former())
+
+    def note_shared_files(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
+        """Tell trials that run side by side of a file that both write. A listener, called on the hub's thread."""
+        if rows or not trial.life.written:
+            return
+        for other in self.own:
+            both = trial.life.written & other.life.written
+            if other is not trial and both and other.state in RUNS and trial.state in RUNS:
+                path = os.path.relpath(min(both))
+                told = (
+                    f"note: trials {other.name!r} and {trial.name!r} run side by side and both write {path}, so each "
+                    "may find the other's file there. Write to tsnb.folder(), which is each trial's own: "
+                    f"tsnb.folder() / {Path(path).name!r} (docs/trials.md)\n"
+                )
+                for one in (trial, other):
+                    one.life.written -= both
+                    one.life.say(told, "stderr")
 
     def tell(self, trial: Trial) -> None:
         """Tell the watchers of a trial that has begun or ended."""
@@ -300,6 +320,7 @@ def _begun(life: OwnLife) -> Trial:
     """Enter a trial on the board, and let its life begin."""
     trial = Trial(life)
     trial.listen(trials.tidy)
+    trial.listen(trials.note_shared_files)
     open_door(life.hub, lambda: trials.own)
     former = trials.put(trial)
     life.begin(None if former is None else former.life)

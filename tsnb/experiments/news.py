@@ -13,6 +13,7 @@
 | `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
 | `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `branches` |
 | `KeptForClone` | it could not be forked, and has written its state for the clone | `branches` |
+| `Wrote` | once a second, if its code has written files | `trial_life` |
 | `Artifact` | it has called `tsnb.log_artifact`, on a machine of a cluster | `cluster.remote_attempt` |
 | `Ended` | its code has ended | `attempt` |
 
@@ -52,6 +53,7 @@ __all__ = [
     "Releasable",
     "StandsStill",
     "WentBack",
+    "Wrote",
     "as_message",
     "how_it_ended",
     "news_in",
@@ -94,6 +96,13 @@ class Consumed(NamedTuple):
 
     report: dict[str, Any]
     """As `Trial.report` has it."""
+
+
+class Wrote(NamedTuple):
+    """Its code has opened files to write them."""
+
+    paths: list[str]
+    """Those that are new since the last time."""
 
 
 class Attaching(NamedTuple):
@@ -210,6 +219,7 @@ News = (
     | StandsStill
     | Releasable
     | WentBack
+    | Wrote
     | Branched
     | NotBranched
     | KeptForClone
@@ -230,6 +240,7 @@ _KINDS: dict[str, Any] = {
         StandsStill,
         Releasable,
         WentBack,
+        Wrote,
         Branched,
         NotBranched,
         KeptForClone,

@@ -34,6 +34,7 @@ from tsnb.experiments.news import (
     Releasable,
     StandsStill,
     WentBack,
+    Wrote,
 )
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import Hub
@@ -124,6 +125,7 @@ class TrialLife(ABC):
         self.parent: Parent | None = None
         self.live: dict[str, Any] = {}
         self.changes: list[LiveChange] = []
+        self.written: set[str] = set()
         self.started_s = time.time()
         self.log_path = run.log_path
         self.artifacts_path = run.artifacts_path
@@ -376,11 +378,19 @@ class TrialLife(ABC):
                 self.why_not_released = why
             case WentBack(rows, samples):
                 self._go_back(rows, samples)
-            case Directions(by_metric):
-                direction(by_metric)
+            case Directions() | Wrote():
+                self._hear_aside(news)
             case Attaching():
                 self.attached = True
                 self._tell([])
+
+    def _hear_aside(self, news: Directions | Wrote) -> None:
+        """Take what concerns other trials too."""
+        if isinstance(news, Directions):
+            direction(news.by_metric)
+        else:
+            self.written.update(news.paths)
+            self._tell([])
 
     def _go_back(self, rows: int, samples: int) -> None:
         self.metrics.cut(rows)

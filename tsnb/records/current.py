@@ -1,4 +1,4 @@
-"""The run that this process is, to which a training loop adds files: `tsnb.log_artifact`."""
+"""The run that this process is, to which a training loop adds files: `tsnb.folder`, `tsnb.log_artifact`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tsnb.errors import TsnbError
 from tsnb.records.run import Run
 
-__all__ = ["current_run", "enter_run", "log_artifact"]
+__all__ = ["current_run", "enter_run", "folder", "log_artifact"]
 
 _current: Run | None = None
 
@@ -22,6 +22,27 @@ def enter_run(run: Run | None) -> None:
 def current_run() -> Run | None:
     """Return the run that this process is; None outside trials."""
     return _current
+
+
+def folder() -> Path:
+    """Return a folder of this trial's own, for what its code writes.
+
+    Trials that run side by side share the working directory, so that they can read its data. A file that each of them
+    writes belongs here: `torch.save(net.state_dict(), tsnb.folder() / "best.pt")`, or as a trainer's directory. It is
+    the folder of the run's artifacts, `.tsnb/artifacts/NAME-NUMBER`. Outside a trial it is the working directory, so
+    that the same code runs in a cell of the notebook. In a trial on a cluster it lies on the machine of the trial.
+
+    Returns:
+        The folder, which is there.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+    if _current is None:
+        return Path.cwd()
+    path = _current.artifacts_path
+    path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:

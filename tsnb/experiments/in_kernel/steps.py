@@ -38,6 +38,7 @@ from tsnb.experiments.in_kernel.reporter import (
     tell_metrics,
     tell_rows,
 )
+from tsnb.experiments.in_kernel.written import WrittenFiles
 from tsnb.experiments.live_values import values_here
 from tsnb.experiments.news import (
     RELEASE,
@@ -52,6 +53,7 @@ from tsnb.experiments.news import (
     Releasable,
     StandsStill,
     WentBack,
+    Wrote,
     how_it_ended,
 )
 from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
@@ -93,6 +95,7 @@ class _TrialHere:
             settings["name"], lambda: keeper_here().objects, lambda: bool(self._standing)
         )
         self._releasable: str | None = None
+        self._written = WrittenFiles()
         self._changing = threading.Lock()
         self._reporting = threading.Lock()
 
@@ -181,7 +184,7 @@ class _TrialHere:
         self.settings = {**self.settings, **settings, "name": name, "resume": {}}
         self.run, self.bridges = Run.of(settings["run"]), []
         self._changing, self._reporting = threading.Lock(), threading.Lock()
-        self._reported, self._releasable = {}, None
+        self._reported, self._releasable, self._written = {}, None, WrittenFiles()
         self._enter(self.reporter.count)
         keeper_here().branch(lambda known: name_in_clone(known, name, own))
         tell(Begun(self.versions))
@@ -233,6 +236,8 @@ class _TrialHere:
             last: Whether it is the trial's end, which is told at once, however soon after the last time.
         """
         tell_metrics()
+        if paths := self._written.take():
+            tell(Wrote(paths))
         if (why := self.memory.why_not()) != self._releasable:
             self._releasable = why
             tell(Releasable(why))
