@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -25,6 +26,7 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
 import tsnb
+from tests.second_user import does, reachable, two_users
 from tsnb.cli import main
 from tsnb.errors import JoinRefused, LoaderFailed, ProducerNotFound, TsnbError
 from tsnb.notebook import streams
@@ -33,6 +35,7 @@ from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
 from tsnb.samples.growth_index import GrowthIndex
 from tsnb.samples.growth_log import GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
+from tsnb.samples.growth_sources import ALIKE
 from tsnb.samples.selection import Standing, Trigger, after, every, read_select, worse
 from tsnb.telemetry.diagnosis import diagnose
 from tsnb.telemetry.observer import status
@@ -633,6 +636,118 @@ def test_an_index_that_other_users_could_change_is_refused(tmp_path: Path) -> No
     grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
     assert len(grown) == 3
     assert (tmp_path / "index").stat().st_mode & 0o777 == 0o700
+
+
+# -- a folder that others write to ------------------------------------------------------------------------------
+
+
+@two_users
+@pytest.mark.timeout(120)
+def test_what_another_user_puts_into_a_shared_folder_ends_no_stream(tmp_path: Path, caplog: Any) -> None:
+    """What one may not read, pipes, links that loop, multiply or lead nowhere, and names thousands deep."""
+    folder = reachable(tmp_path) / "incoming"
+    folder.mkdir()
+    folder.chmod(0o777)
+    add(folder, 0, 1)
+    does(THEIRS, folder)
+    (tmp_path / "mine").mkdir(mode=0o700)
+    os.chown(tmp_path / "mine", 4711, 4711)
+    os.setegid(4711)
+    os.seteuid(4711)  # root may read everything
+    try:
+        grown = tsnb.grow(folder, lambda path: Path(path).read_text(), settle_s=0, index=tmp_path / "mine")
+        found = [grown[number] for number in range(len(grown))]
+        assert grown.refresh() == len(found)
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        subprocess.run(["rm", "-rf", folder / "d"], check=True)  # too deep for pytest
+    theirs = found.count("theirs")
+    assert sorted(found) == ["0", "1", *["theirs"] * theirs]
+    assert 2 < theirs <= ALIKE + 2, "itself, own.txt, and through links"
+    for word in ("you may not read it", "it is a link to a folder", "more than 8 links", "name too long"):
+        assert caplog.text.lower().count(word) == 1, caplog.text
+
+
+THEIRS = """
+os.chdir(sys.argv[1])
+os.mkdir("closed", 0o700); open("closed/1.txt", "w").write("closed")
+open("closed.txt", "w").write("closed"); os.chmod("closed.txt", 0o600)
+os.mkfifo("pipe.txt")
+os.symlink("loop", "loop"); os.symlink("/nowhere", "gone"); os.symlink("closed", "into")
+os.symlink("/dev/zero", "endless.txt")
+os.mkdir("around"); os.symlink(".", "around/again")
+os.mkdir("last"); open("last/1.txt", "w").write("theirs")
+for number in range(40):
+    os.mkdir(f"twice{number}")
+    for name in "ab":
+        os.symlink(f"../twice{number + 1}" if number < 39 else "../last", f"twice{number}/{name}")
+os.symlink("last/1.txt", "own.txt")
+for number in range(3000):
+    os.mkdir("d"); os.chdir("d")
+"""
+
+
+@two_users
+def test_a_private_file_becomes_no_sample_by_a_link_of_another_user(tmp_path: Path, caplog: Any) -> None:
+    """Neither at first, nor where a sample's file or folder is exchanged for a link; one's own links count."""
+    folder = folder_of(reachable(tmp_path), 2)
+    folder.chmod(0o777)
+    private = tmp_path / "private"
+    private.mkdir()
+    (private / "7.txt").write_text("7")
+    (folder / "mine").symlink_to(private)
+    does("os.symlink(sys.argv[2], sys.argv[1] + '/file.txt')", folder, private / "7.txt")
+    does("os.symlink(sys.argv[2], sys.argv[1] + '/folder')", folder, private)
+    does("os.mkdir(sys.argv[1]); open(sys.argv[1] + '/7.txt', 'w').write('8')", folder / "theirs")
+    grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+    assert sorted(grown[number] for number in range(len(grown))) == [0, 1, 7, 8]
+    assert caplog.text.count("is a link of another user's") == 1
+    does("os.remove(sys.argv[1] + '/7.txt'); os.rmdir(sys.argv[1]); os.symlink(sys.argv[2], sys.argv[1])",
+         folder / "theirs", private)  # fmt: skip
+    read = []
+    for number in range(4):
+        with contextlib.suppress(TsnbError):
+            read.append(grown[number])
+    assert sorted(read) == [0, 1, 7]
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["samples", "keys", "log", "rounds"])
+@pytest.mark.parametrize("kind", ["link", "hard", "pipe"])
+def test_an_index_out_of_an_archive_leads_to_no_other_file(tmp_path: Path, name: str, kind: str) -> None:
+    """A data set that somebody packed has a `.tsnb-index` with a link, or a pipe, in place of one of its files."""
+    folder = folder_of(tmp_path, 3)
+    victim = tmp_path / "victim"
+
+    def used() -> None:
+        grown = tsnb.grow(folder, number_in, settle_s=0)
+        assert [grown[number] for number in range(3)] == [0, 1, 2]
+        log = GrowthLog(grown.directory, "x", "", 1)
+        try:
+            log.rounds = "a"
+            assert log.rounds == "a"
+        finally:
+            log.close()
+
+    used()
+    index = folder / ".tsnb-index"
+    (path,) = index.glob({"log": "*.log", "rounds": "*.rounds"}.get(name, name))
+    victim.write_bytes(before := path.read_bytes())
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(victim)
+    else:
+        path.hardlink_to(victim)
+    add(folder, 3)
+    if name == "rounds":
+        used()  # it is put in the place of whatever is there
+    else:
+        with pytest.raises(TsnbError, match=re.escape(str(path))):
+            used()
+    assert victim.read_bytes() == before
 
 
 # -- rounds ---------------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from tsnb.config import way_out
 from tsnb.directories import Unsafe, make_private
 from tsnb.errors import TsnbError
+from tsnb.files import open_private
 
 __all__ = ["GrowthIndex", "SampleRecord", "kept_in"]
 
@@ -78,7 +79,7 @@ class GrowthIndex:
         self._keys = Path(directory, "keys")
         self._map: npt.NDArray[np.int64] = np.empty((0, 3), np.int64)
         self._make()
-        with self._samples.open("rb") as file:
+        with os.fdopen(open_private(self._samples, os.O_RDONLY), "rb") as file:
             head = file.read(HEAD_BYTES)
         if head[: len(MAGIC)] != MAGIC or len(head) < HEAD_BYTES:
             raise TsnbError(
@@ -95,12 +96,14 @@ class GrowthIndex:
         try:
             # a link of another user's would have the index written into a file of this user's
             make_private(Path(self.directory), tighten=True)
-            if self._samples.exists() and self._samples.stat().st_size >= HEAD_BYTES:
-                return
-            with self.writing():
-                if self._samples.stat().st_size < HEAD_BYTES:  # else another process was quicker
-                    with self._samples.open("r+b") as file:
+            # an archive may hold an index, too, with a link or a pipe in place of a file
+            with os.fdopen(open_private(self._samples, os.O_RDWR | os.O_CREAT), "r+b") as file:
+                if os.fstat(file.fileno()).st_size >= HEAD_BYTES:
+                    return
+                with self.writing():
+                    if os.fstat(file.fileno()).st_size < HEAD_BYTES:  # else another process was quicker
                         file.write(MAGIC + os.urandom(16) + bytes(8))
+                        file.flush()
         except Unsafe as unsafe:
             raise TsnbError(
                 f"the index of what grows cannot be kept in {self.directory}, where other users could change it: "
@@ -123,7 +126,7 @@ class GrowthIndex:
             TsnbError: The index cannot be written to.
         """
         with kept_in(self._samples):
-            descriptor = os.open(self._samples, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            descriptor = open_private(self._samples, os.O_RDWR | os.O_CREAT)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -203,9 +206,12 @@ class GrowthIndex:
         if first >= stop:
             return []
         begin, end = self.record(first), self.record(stop - 1)
-        with kept_in(self._keys), self._keys.open("rb") as file:
+        with kept_in(self._keys), os.fdopen(open_private(self._keys, os.O_RDONLY), "rb") as file:
+            stop_byte = end.offset + end.length
+            if not 0 <= begin.offset <= stop_byte <= os.fstat(file.fileno()).st_size:
+                raise TsnbError(f"the index {self.directory} is damaged: delete it, and begin anew.")
             file.seek(begin.offset)
-            text = file.read(end.offset + end.length - begin.offset)
+            text = file.read(stop_byte - begin.offset)
         found = self._map[first:stop]
         starts = (found[:, 0] - begin.offset).tolist()
         return [
@@ -215,7 +221,7 @@ class GrowthIndex:
 
 def _write_at(path: Path, offset: int, content: bytes) -> None:
     with kept_in(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = open_private(path, os.O_WRONLY | os.O_CREAT)
         try:
             left = memoryview(content)
             while left:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsnb.errors import TsnbError
+from tsnb.files import open_private, read_private, write_private
 from tsnb.samples.growth_index import kept_in
 from tsnb.samples.growth_order import Arrivals
 from tsnb.samples.inclusion import Selected
@@ -68,7 +69,7 @@ class GrowthLog:
         self._rounds = self._path.with_suffix(".rounds")
         self.identity = digest
         try:
-            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = open_private(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise TsnbError(
                 f"the log of what enters the epochs of {name!r} cannot be kept in {directory} "
@@ -164,11 +165,9 @@ class GrowthLog:
             TsnbError: A full disk.
         """
         path = self._file_of(epoch)
-        beside = path.with_suffix(".tmp")
         text = selected.samples.astype("<i8").tobytes() + selected.weights.astype("<f4").tobytes()
         with kept_in(path):
-            beside.write_bytes(text)
-            beside.replace(path)
+            write_private(path, text)
             self._file_of(epoch - KEPT).unlink(missing_ok=True)
 
     def selected(self, epoch: int) -> Selected | None:
@@ -181,7 +180,7 @@ class GrowthLog:
             return None
         path = self._file_of(epoch)
         try:
-            text = path.read_bytes()
+            text = read_private(path)
         except FileNotFoundError:
             raise TsnbError(
                 f"which samples round {epoch} has is not kept any more ({path}): the last {KEPT} are. Begin with a "
@@ -224,16 +223,14 @@ class GrowthLog:
     def rounds(self) -> str:
         """What the last producer was told about rounds; empty: nothing."""
         try:
-            return self._rounds.read_text(encoding="utf-8")
+            return read_private(self._rounds).decode(errors="replace")
         except FileNotFoundError:
             return ""
 
     @rounds.setter
     def rounds(self, text: str) -> None:
-        beside = self._rounds.with_suffix(".tmp")
         with kept_in(self._rounds):
-            beside.write_text(text, encoding="utf-8")
-            beside.replace(self._rounds)
+            write_private(self._rounds, text)
 
     def samples(self, epoch: int) -> int:
         """Return the samples of the data set when an epoch began."""

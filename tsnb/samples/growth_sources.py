@@ -7,12 +7,20 @@ Each takes nothing that is half written:
   `settle_s=0`
 - a line of a file counts once its end is there
 - what a function lists counts at once
+
+Others may write to the folder, too. A folder or file that this user cannot read is left out, with a word about the
+first one. A link counts if it is this user's or root's, or leads to what its owner has: anybody could put one that
+leads to a private file. Folders that links lead to again and again are listed a few times.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
+import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,9 +28,22 @@ from typing import Any
 import numpy as np
 
 from tsnb.errors import TsnbError
+from tsnb.files import open_foreign
 from tsnb.samples.growth_index import GrowthIndex, SampleRecord
 
 __all__ = ["GrowingFolder", "GrowingLines", "GrowingListing"]
+
+_log = logging.getLogger("tsnb")
+
+_LEFT_OUT = frozenset(
+    {errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR}
+)
+"""Errors of one folder or file that concern no other."""
+_UNREADABLE = "you may not read it"
+_LOOPS = "it is a link to a folder that it lies in"
+_STRANGE_LINK = "is a link of another user's, to a file that is not that user's"
+ALIKE = 8
+"""How often a folder is listed that several links lead to."""
 
 UNFINISHED = (".tmp", ".part")
 """How names of files end that are being written."""
@@ -41,6 +62,7 @@ class GrowingFolder:
         self._seen: dict[
             str, tuple[tuple[int, int, int], float]
         ] = {}  # from a clock ahead of ours: as it was, when
+        self._told: set[str] = set()
         self.words = repr(path)
         self.check()
 
@@ -66,45 +88,128 @@ class GrowingFolder:
     def _settled(self, known: set[bytes], index: str) -> Iterator[tuple[int, bytes, int]]:
         """Give when each was written last, its name below the folder, and its size."""
         now = time.time_ns()
-        for name, entry in self._files(self._path, ""):
+        for name, entry in self._files():
             key = os.fsencode(name)
             if key in known or entry.path.startswith(f"{index}/"):
                 continue
             try:
-                stat = entry.stat()
-            except FileNotFoundError:  # it has been renamed
+                status = self._status(entry)
+            except OSError as error:
+                self._pass_over(entry.path, error)
                 continue
-            if stat.st_size and self._still(name, stat, now):
-                yield stat.st_mtime_ns, key, stat.st_size
+            if not stat.S_ISREG(status.st_mode) or not status.st_size:
+                continue
+            if not os.access(entry.path, os.R_OK, effective_ids=os.access in os.supports_effective_ids):
+                self._leave_out(entry.path, _UNREADABLE)
+            elif self._still(name, status, now):
+                yield status.st_mtime_ns, key, status.st_size
 
-    def _still(self, name: str, stat: os.stat_result, now: int) -> bool:
+    def _pass_over(self, path: str, error: OSError) -> None:
+        """Leave out what cannot be looked at, if that concerns nothing else; else raise the error."""
+        if error.errno not in _LEFT_OUT:
+            raise error
+        if error.errno != errno.ENOENT:  # it has been renamed, and is found elsewhere
+            self._leave_out(
+                path, _UNREADABLE if error.errno == errno.EACCES else error.strerror or str(error)
+            )
+
+    def _leave_out(self, path: str, why: str) -> None:
+        """Say once for each reason that something is left out."""
+        if why not in self._told:
+            self._told.add(why)
+            _log.warning(
+                "%.300s is left out of the data set that grows from %r: %s. No other one is named "
+                "for this reason.",
+                path,
+                self._path,
+                why,
+            )
+
+    def _still(self, name: str, status: os.stat_result, now: int) -> bool:
         """Whether nobody has written to it for a while: ctime, which no copy sets back."""
-        age_s = (now - stat.st_ctime_ns) * 1e-9
+        age_s = (now - status.st_ctime_ns) * 1e-9
         if age_s >= self._settle_s or not self._settle_s:
             self._seen.pop(name, None)
             return True
         if age_s >= 0:
             return False
         # a file server's clock is ahead: two looks of our own
-        state = (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+        state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         before, since = self._seen.get(name, (None, 0.0))
         if before != state:
             self._seen[name] = state, time.monotonic()
             return False
         return time.monotonic() - since >= self._settle_s
 
-    def _files(self, path: str, below: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
-        with os.scandir(path) as entries:
-            for entry in entries:
-                if entry.name.startswith(".") or entry.name.endswith(UNFINISHED):
+    def _files(self) -> Iterator[tuple[str, os.DirEntry[str]]]:
+        """Give what is in the folder and the folders in it, by its name below the folder.
+
+        Raises:
+            OSError: The folder itself cannot be read, or the disk fails.
+        """
+        listed: Counter[tuple[int, int]] = Counter()
+        # each with those that it lies in; a list of its own, since folders may lie thousands deep
+        todo: list[tuple[str, tuple[tuple[int, int], ...], bool]] = [("", (), False)]
+        while todo:
+            below, above, linked = todo.pop()
+            path = f"{self._path}/{below}" if below else self._path
+            try:
+                here = _identity(path)
+                listed[here] += linked
+                if here in above or listed[here] > ALIKE:
+                    self._leave_out(
+                        path, _LOOPS if here in above else f"more than {ALIKE} links lead to one folder"
+                    )
                     continue
-                if entry.is_dir():
-                    try:
-                        yield from self._files(entry.path, f"{below}{entry.name}/")
-                    except FileNotFoundError:  # a folder in it has been renamed
-                        continue
-                elif entry.is_file():
+                with os.scandir(path) as entries:
+                    found = [each for each in entries if not _unfinished(each.name)]
+            except OSError as error:
+                if not below:
+                    raise
+                self._pass_over(path, error)
+                continue
+            for entry in found:
+                if self._is_folder(entry):
+                    todo.append((f"{below}{entry.name}/", (*above, here), linked or entry.is_symlink()))
+                else:
                     yield below + entry.name, entry
+
+    def _is_folder(self, entry: os.DirEntry[str]) -> bool:
+        """Tell whether an entry is a folder, or a link to one that counts."""
+        try:  # what is no link is known without asking the system
+            return stat.S_ISDIR(self._status(entry).st_mode) if entry.is_symlink() else entry.is_dir()
+        except OSError as error:
+            self._pass_over(entry.path, error)
+            return False
+
+    def _status(self, entry: os.DirEntry[str]) -> os.stat_result:
+        """Return what an entry is, or leads to.
+
+        Raises:
+            OSError: It has gone, or may not be looked at; or it is a link that does not count.
+        """
+        status = entry.stat()
+        if entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid not in {
+            0,
+            os.geteuid(),
+            status.st_uid,
+        }:
+            raise PermissionError(errno.EPERM, _STRANGE_LINK, entry.path)
+        return status
+
+    def _check_links(self, name: str) -> None:
+        """Check the way to a sample: what was a file may be a link by now.
+
+        Raises:
+            TsnbError: A link on it does not count.
+            OSError: It has gone.
+        """
+        path = self._path
+        for part in name.split("/"):
+            path = f"{path}/{part}"
+            status = os.lstat(path)  # a Path a sample costs more
+            if stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid(), os.stat(path).st_uid}:  # noqa: PTH116
+                raise TsnbError(f"{path} {_STRANGE_LINK}. Remove it, or make it yourself.")
 
     def fetch(self, index: GrowthIndex, number: int) -> str:
         """Return a sample's path.
@@ -115,8 +220,10 @@ class GrowingFolder:
             TsnbError: It is another file now.
         """
         record = index.record(number)
-        path = f"{self._path}/{os.fsdecode(index.keys(number, number + 1)[0])}"
+        name = os.fsdecode(index.keys(number, number + 1)[0])
+        path = f"{self._path}/{name}"
         try:
+            self._check_links(name)
             size = Path(path).stat().st_size
         except FileNotFoundError:
             raise FileNotFoundError(
@@ -130,6 +237,15 @@ class GrowingFolder:
                 f"the index {index.directory} and begin anew."
             )
         return path
+
+
+def _identity(path: str) -> tuple[int, int]:
+    status = os.stat(path)  # noqa: PTH116 (four times a second)
+    return status.st_dev, status.st_ino
+
+
+def _unfinished(name: str) -> bool:
+    return name.startswith(".") or name.endswith(UNFINISHED)
 
 
 class GrowingLines:
@@ -158,7 +274,7 @@ class GrowingLines:
         count = index.count()
         last = index.record(count - 1) if count else SampleRecord(0, -1, 0)
         begin = last.offset + last.length + 1
-        with Path(self._path).open("rb") as file:
+        with open_foreign(self._path) as file:
             size = os.fstat(file.fileno()).st_size
             if size < begin:
                 raise TsnbError(
@@ -187,7 +303,7 @@ class GrowingLines:
             TsnbError: The file is shorter than it was.
         """
         record = index.record(number)
-        with Path(self._path).open("rb") as file:
+        with open_foreign(self._path) as file:
             file.seek(record.offset)
             line = file.read(record.length)
         if len(line) < record.length:
