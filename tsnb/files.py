@@ -16,7 +16,8 @@ import shlex
 import shutil
 import stat
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -25,14 +26,17 @@ from tsnb.directories import LOOK, Unsafe, alone_in, make_private, user_word
 
 __all__ = [
     "FEW_BYTES",
+    "MANY_BYTES",
     "check_file",
     "copy_whole",
     "make_file",
     "open_foreign",
     "open_private",
     "place_in",
+    "read_below",
     "read_foreign",
     "read_private",
+    "remove_private",
     "replace_file",
     "write_private",
 ]
@@ -42,6 +46,10 @@ _NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NOCTTY | os.O_NONBLOCK
 
 FEW_BYTES = 1 << 20
 """Bytes that a small file may have."""
+ALIKE = 100
+"""How often a folder is copied that several links lead to."""
+MANY_BYTES = 1 << 32
+"""Bytes that a recording, a notebook or a log may have."""
 
 
 def open_private(path: Path | str, flags: int) -> int:
@@ -152,9 +160,13 @@ def open_foreign(path: Path | str, *, follow: bool = True) -> BinaryIO:
         OSError: It cannot be opened, or is a pipe, a device or a folder: some of those never end.
     """
     flags = _NO_LINK & ~os.O_NOFOLLOW if follow else _NO_LINK
-    file = os.fdopen(os.open(path, os.O_RDONLY | flags), "rb")
+    return _ordinary(os.open(path, os.O_RDONLY | flags), path)
+
+
+def _ordinary(descriptor: int, path: Path | str) -> BinaryIO:
+    file = os.fdopen(descriptor, "rb")
     try:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not an ordinary file", str(path))
     except BaseException:
         file.close()
@@ -174,10 +186,49 @@ def read_foreign(path: Path | str, most: int = FEW_BYTES, *, follow: bool = True
         OSError: As `open_foreign`, or it is larger.
     """
     with open_foreign(path, follow=follow) as file:
-        content = file.read(most + 1)
-    if len(content) > most:
+        return _content(file, path, most)
+
+
+def _content(file: BinaryIO, path: Path | str, most: int) -> bytes:
+    size = os.fstat(file.fileno()).st_size
+    content = b"" if size > most else file.read(min(most, max(size, FEW_BYTES)) + 1)
+    if max(size, len(content)) > most:
         raise OSError(errno.EFBIG, f"larger than {most:,} bytes", str(path))
     return content
+
+
+def read_below(directory: Path, *names: str, most: int = MANY_BYTES) -> bytes:
+    """Return what is in a file below a directory; no link below the directory is followed, and the last is none.
+
+    Args:
+        directory: The directory.
+        names: The folders below it, and the file's name.
+        most: Bytes that the file may have.
+
+    Raises:
+        OSError: It cannot be read, a link is on the way, or it is no ordinary file or a larger one.
+    """
+    here = os.open(directory, LOOK & ~os.O_NOFOLLOW)
+    try:
+        for name in names[:-1]:
+            following = os.open(name, LOOK, dir_fd=here)
+            os.close(here)
+            here = following
+        with _ordinary(os.open(names[-1], os.O_RDONLY | _NO_LINK, dir_fd=here), names[-1]) as file:
+            return _content(file, names[-1], most)
+    finally:
+        os.close(here)
+
+
+def remove_private(path: Path) -> None:
+    """Remove a file, if it is there, in a directory of this user's.
+
+    Raises:
+        Unsafe: The directory is a link, or not this user's alone.
+        OSError: It cannot be removed.
+    """
+    with _directory(path.parent) as directory, contextlib.suppress(FileNotFoundError):
+        os.unlink(path.name, dir_fd=directory)
 
 
 def write_private(path: Path, content: str | bytes) -> None:
@@ -258,16 +309,47 @@ def copy_whole(source: Path, target: Path, below: Path) -> None:
     try:
         if source.is_dir():
             # the records themselves may lie in the folder: a copy of them would contain itself
-            left_out = shutil.ignore_patterns(".tsnb")
-            shutil.copytree(source, beside, ignore=left_out, ignore_dangling_symlinks=True)
+            shutil.copytree(
+                source, beside, ignore=_left_out(), copy_function=_copy, ignore_dangling_symlinks=True
+            )
         else:
-            shutil.copy2(source, beside)
+            _copy(source, beside)
         for path in (beside, *beside.rglob("*")):
             path.chmod(path.stat().st_mode & 0o700)
         _remove(target)
         beside.replace(target)
     finally:
         _remove(beside)
+
+
+def _copy(source: Path | str, target: Path | str) -> None:
+    """Copy a file: a pipe or a device is an error, where `shutil` would copy a device without an end."""
+    with open_foreign(source) as file, Path(target).open("wb") as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+    shutil.copystat(source, target)
+
+
+def _left_out() -> Callable[[str, list[str]], set[str]]:
+    """Return what names a folder's copy leaves out: the records. A copy that would not end is an error.
+
+    Raises:
+        OSError: A link leads to a folder that it lies in, or very many lead to one.
+    """
+    times: Counter[str] = Counter()
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        here = os.path.realpath(folder)
+        for path in (os.path.join(folder, name) for name in names):  # noqa: PTH118 (text)
+            if Path(path).is_symlink() and Path(path).is_dir():
+                there = os.path.realpath(path)
+                times[there] += 1
+                if times[there] > ALIKE or os.path.commonpath([here, there]) == there:
+                    raise OSError(
+                        errno.ELOOP, "leads around, or is one of very many links to one folder", path
+                    )
+        return {".tsnb"}
+
+    return left_out
 
 
 def _remove(path: Path) -> None:

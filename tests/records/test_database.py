@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import logging
 import os
 import random
@@ -15,13 +17,14 @@ from pathlib import Path
 
 import pytest
 
+import tsnb
 from tests.records.recorded import begun, forked, killed, row, succeeded
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, has_gone, owner
 from tsnb.records import database
 from tsnb.records import run as run_module
 from tsnb.records.database import FILE, reading
-from tsnb.records.reading import read_runs, rows_since
+from tsnb.records.reading import history_of, read_runs, rows_since
 from tsnb.records.run import Run, RunStart
 from tsnb.records.writes import LoggedRow
 
@@ -207,6 +210,118 @@ def test_a_damaged_file_is_told_and_stops_no_trial(project: Path, caplog: pytest
     (warning,) = caplog.records
     assert "move it away" in warning.message
     assert "space" not in warning.message, "there is enough"
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
+SENT = {
+    "a view in place of a table": (
+        "ALTER TABLE runs RENAME TO r",
+        f"CREATE VIEW runs AS SELECT *, ({ENDLESS}) FROM r",
+    ),
+    "a view of metrics": ("DROP TABLE metrics", f"CREATE VIEW metrics AS {ENDLESS}"),
+    "a trigger": (f"CREATE TRIGGER t BEFORE INSERT ON runs BEGIN SELECT ({ENDLESS}); END",),
+    "a trigger of logged": (f"CREATE TRIGGER t AFTER INSERT ON logged BEGIN SELECT ({ENDLESS}); END",),
+    "a trigger of updates": (f"CREATE TRIGGER t AFTER UPDATE ON RUNS BEGIN SELECT ({ENDLESS}); END",),
+    "an index of what takes memory": ("CREATE INDEX x ON runs (length(hex(zeroblob(400000000))))",),
+    "a condition": ("ALTER TABLE runs ADD COLUMN more CHECK (length(hex(zeroblob(400000000))) > 1)",),
+    "a column that is computed": ("ALTER TABLE runs ADD COLUMN more AS (hex(zeroblob(400000000)))",),
+    "a table too few": ("DROP TABLE numbers",),
+    "a version too low": ("PRAGMA user_version = 2",),
+    "a negative version": ("PRAGMA user_version = -1",),
+    "an index too few": ("DROP INDEX logged_by_run",),
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("what", SENT)
+def test_a_file_that_somebody_sent_runs_nothing_and_is_one_error(
+    project: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """Views, triggers, conditions that never end or take all memory: results say so, and a trial goes on."""
+    begun("cnn")
+    database._close_all()
+    with contextlib.closing(sqlite3.connect(project / FILE)) as connection:
+        for statement in SENT[what]:
+            connection.execute(statement)
+        connection.commit()
+    with pytest.raises(
+        TsnbError, match=r"cannot read the project's records in .*(its tables are not|no version)"
+    ):
+        read_runs(project)
+    run = Run.begin(RunStart("cnn", ""))
+    run.add_rows([row(0, loss=1.0)])
+    run.end("done")
+    assert not run.id and f"{project}: it" in caplog.text and "move it away" in caplog.text
+
+
+def test_rows_that_multiply_are_given_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand metrics of a run with a thousand rows, and no number: a small file would take days to read."""
+    run = begun("cnn")
+    database._close_all()
+    with contextlib.closing(sqlite3.connect(project / FILE)) as connection:
+        rows = [(run.id, number) for number in range(1000)]
+        connection.executemany("INSERT INTO logged (run, step, samples, time_s) VALUES (?, ?, 0, 0)", rows)
+        connection.executemany("INSERT INTO metrics (run, name) VALUES (?, ?)", rows)
+        connection.commit()
+    monkeypatch.setattr(database, "LOOKS", 2)
+    with pytest.raises(TsnbError, match=r"in .*: it takes too many steps"):
+        rows_since(project, run.id, 0)
+
+
+def test_tables_and_views_of_ones_own_beside_the_records_stay(project: Path) -> None:
+    """A file of SQLite is for looking into: what tsnb never uses does no harm."""
+    run = begun("cnn")
+    database._close_all()
+    with contextlib.closing(sqlite3.connect(project / FILE)) as connection:
+        connection.execute("CREATE VIEW best AS SELECT name, highest FROM metrics")
+        connection.execute("CREATE TABLE notes (run, text)")
+        connection.commit()
+    run.add_rows([row(0, loss=1.0)])
+    assert read_runs(project)[0].metrics["loss"].last == 1.0
+
+
+@pytest.mark.timeout(300)
+def test_a_value_of_any_type_in_any_column_is_read_or_is_one_error(project: Path) -> None:
+    """SQLite keeps text in a column of integers. Whatever is read can be shown, printed and reported."""
+    run = begun("cnn", params={"lr": 0.1})
+    run.add_rows([row(0, loss=1.0)])
+    run.end("done")
+    database._close_all()
+    values = (
+        "'text'", "x'00ff'", "9223372036854775807", "-1", "9e999", "-9e999", "''", "'[1]'", "'null'",
+        "'{\"a\": [1]}'", f"'{'[' * 100000}'", "cast(x'ff' as text)", "1.5", "'[[1, 2]]'",
+        "'[[1, 2, 3, 4, 5, 6]]'",
+    )  # fmt: skip
+    whole = (project / FILE).read_bytes()
+    told, read = [], 0
+    with contextlib.closing(sqlite3.connect(":memory:")) as memory:
+        for statement in (each for version in database.MIGRATIONS for each in version):
+            memory.execute(statement)
+        columns = [
+            (table, column[1])
+            for table in ("runs", "logged", "metrics", "numbers")
+            for column in memory.execute(f"PRAGMA table_info({table})")
+        ]
+    for (table, column), value in itertools.product(columns, values):
+        database._close_all()
+        (project / FILE).write_bytes(whole)
+        with contextlib.closing(sqlite3.connect(project / FILE)) as connection:
+            try:
+                connection.execute(f"UPDATE {table} SET {column} = {value}")
+            except sqlite3.Error:  # it has to be an integer, or is wanted elsewhere
+                continue
+            connection.commit()
+        try:
+            table_of_runs = tsnb.results()
+            str(table_of_runs), table_of_runs._repr_html_()
+            for record in read_runs(project):
+                rows_since(project, record.id, 0)
+                history_of(project, record.id)
+            read += 1
+        except TsnbError as error:
+            told.append(str(error))
+    assert all(len(each) < 1000 and each.isprintable() for each in told)
+    assert len(told) > 100 and read > 100
 
 
 @pytest.mark.parametrize("remote", [False, True])

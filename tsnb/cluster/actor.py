@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from tsnb.cluster import lookup
 from tsnb.cluster.backlog import DIED, REPLY, WANTED, Backlog, Message
-from tsnb.files import write_private
+from tsnb.files import open_foreign, write_private
 from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo, CargoWriter
 from tsnb.kernels.hub import Hub, the_hub
@@ -228,7 +228,7 @@ class KernelActor:
 
     def read(self, path: str, offset: int) -> bytes:
         """Return a part of a file, `CHUNK_BYTES` of it at most; nothing behind its end."""
-        with Path(path).open("rb") as file:
+        with open_foreign(path) as file:
             file.seek(offset)
             return file.read(CHUNK_BYTES)
 

@@ -31,7 +31,7 @@ from typing import Any
 from tsnb.config import private_directory, runtime_directory, short_directory
 from tsnb.directories import user_word
 from tsnb.errors import TsnbError
-from tsnb.files import open_private, read_private, write_private
+from tsnb.files import open_private, read_foreign, read_private, write_private
 from tsnb.machine.gpus import MPS_DIRECTORY, Gpus, list_gpus, mps_answers
 from tsnb.machine.owners import Owner, alive, has_gone, owner
 from tsnb.machine.placement import VISIBLE, visible_gpus
@@ -264,7 +264,7 @@ def _recorded(home: Path) -> Owner | None:
 def _unrecorded(home: Path) -> Owner | None:
     """Return a daemon that is starting, or whose start was killed before it was recorded."""
     try:
-        pid = int((home / "pipe" / f"{PROGRAM}.pid").read_text())
+        pid = int(read_foreign(home / "pipe" / f"{PROGRAM}.pid"))
     except (OSError, ValueError):
         return None
     # a process's name in /proc has 15 letters at most

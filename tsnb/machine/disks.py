@@ -76,7 +76,7 @@ def cached_bytes(path: str) -> int | None:
     if not sys.platform.startswith("linux") or not _may_ask(path):
         return None
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -126,7 +126,7 @@ def put_out(paths: Iterable[str]) -> float | None:
     told = True
     for path in paths:
         try:
-            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         except OSError:
             continue
         try:

@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tsnb.files import read_foreign
 from tsnb.machine.inventory import Gpu, GpuReading, GpuUser, Mps
 from tsnb.machine.processes import program_name
 
@@ -294,7 +295,7 @@ def _runs(directory: Path, *, on_purpose: bool) -> bool:
     if not (directory / "control").exists():
         return False
     try:
-        pid = int((directory / f"{_DAEMON}.pid").read_text())
+        pid = int(read_foreign(directory / f"{_DAEMON}.pid"))
         if program_name(pid)[:15] == _SEEN_AS:
             return True
     except (OSError, ValueError):

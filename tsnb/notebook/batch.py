@@ -28,6 +28,7 @@ from IPython.core.getipython import get_ipython
 
 from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import trials
+from tsnb.files import MANY_BYTES, read_foreign
 from tsnb.kernels.output.outlets import SWITCH, flush_collected, is_unattended
 from tsnb.sweeps.sweep import live
 
@@ -139,7 +140,7 @@ def _candidates() -> list[Path]:
 def _code_cells(path: Path) -> list[str]:
     """Return the source of each cell that such a client runs."""
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(read_foreign(path, MANY_BYTES))["cells"]
         sources = [
             "".join(cell["source"])
             for cell in cells

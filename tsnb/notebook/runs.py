@@ -14,6 +14,7 @@ from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.files import read_below
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
 from tsnb.printable import coloured
@@ -268,7 +269,7 @@ def _former_log(name: str, number: int | None) -> str | None:
             named_runs(name, number, all_runs=True)
         return None
     try:
-        text = run.log_path.read_text(encoding="utf-8", errors="replace")
+        text = read_below(run.directory, "logs", f"{run.label}.log").decode(errors="replace")
     except OSError:
         return f"the log of trial {name!r} (run {run.number}) is gone: {run.log_path}"
     return coloured(text[-LOG_END:], LOG_END) or f"trial {name!r} (run {run.number}) has printed nothing"

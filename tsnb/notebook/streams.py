@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
+from tsnb.files import read_private
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
@@ -283,7 +284,7 @@ def logs(name: str) -> str:
     if name in producer_kernels:
         text = producer_kernels[name].logs()
     elif log.exists():
-        text = log.read_text(errors="replace")
+        text = read_private(log).decode(errors="replace")
     else:
         there = ", ".join(producer_kernels) or "none"
         raise UsageError(f"%tensorsocket logs: {name!r} was not started here. Started here: {there}")

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.trial import Trial
+from tsnb.files import read_foreign
 from tsnb.panel.logs import LogPart
+from tsnb.records.project import own_place
 
 if TYPE_CHECKING:
     from tsnb.sweeps.sweep import Sweep
@@ -68,12 +70,13 @@ class TrialLogs:
         if trial is None:
             return None
         where = trial.life.artifacts_path
+        own = _is_own_place(where)
         return {
             "params": _params(trial),
             "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
             "changes": _changes(trial),
-            "artifacts": _files(where),
-            "figures": _pictures(where),
+            "artifacts": _files(where) if own else [],
+            "figures": _pictures(where) if own else [],
             "where": str(where),
             "cannot": {
                 "clone": trial.why_not_cloned,
@@ -232,11 +235,24 @@ def _short(value: Any) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
+def _is_own_place(where: Path) -> bool:
+    """Tell whether a run has a folder of artifacts that no link leads to."""
+    try:
+        own_place(where.parent.parent, where.parent.name, where.name, make=False)
+    except OSError:
+        return False
+    return True
+
+
+def _is_own_file(path: Path) -> bool:
+    return path.is_file() and not path.is_symlink()
+
+
 def _files(where: Path) -> list[list[Any]]:
     """Return name and bytes of what lies there, the first `MOST` by name; of a folder without its bytes."""
     try:
         found = sorted(where.iterdir())[:MOST]
-        return [[one.name, one.stat().st_size if one.is_file() else None] for one in found]
+        return [[one.name, one.stat().st_size if _is_own_file(one) else None] for one in found]
     except OSError:  # none yet, or one was taken away meanwhile
         return []
 
@@ -245,7 +261,9 @@ def _pictures(where: Path) -> list[list[str]]:
     """Return the newest pictures that lie there, oldest first: name, a mark of what is in it, bytes as an address."""
     try:
         files = [
-            (one, one.stat()) for one in where.iterdir() if one.suffix.lower() in _PICTURES and one.is_file()
+            (one, one.stat())
+            for one in where.iterdir()
+            if one.suffix.lower() in _PICTURES and _is_own_file(one)
         ]
     except OSError:
         return []
@@ -256,7 +274,7 @@ def _pictures(where: Path) -> list[list[str]]:
         key = (one, stat.st_size, stat.st_mtime_ns)
         if key not in _figures:
             try:
-                text = base64.b64encode(one.read_bytes()).decode()
+                text = base64.b64encode(read_foreign(one, FIGURE_BYTES, follow=False)).decode()
             except OSError:  # taken away meanwhile
                 continue
             while len(_figures) >= 4 * FIGURES:

@@ -11,7 +11,7 @@
 | `peaks` | how much memory the runs of a trial took |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `selection` | which runs a question is about; `tag`, `delete` |
-| `commits` | the commit that a run started from |
+| `commits`, `work_tree` | the commit that a run started from; whether files differ from it |
 | `tables`, `exporting` | `results`, `history` and `compare`; `export` |
 | `dataframe` | what `results`, `history` and `compare` return where pandas is installed |
 | `detached_entries` | where other notebooks find the trials that outlive theirs |

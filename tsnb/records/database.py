@@ -11,6 +11,9 @@ Every process opens the file for itself and writes in short transactions, a few 
 readers read meanwhile; it needs shared memory, which file systems of several machines do not offer, so there the
 file keeps SQLite's default journal. A process closes its connection before it forks: SQLite does not allow one
 connection in two processes. A writer that is killed leaves nothing to repair: the next one rolls back.
+
+Somebody may have sent the file. So its tables have to be those made here, and nothing that SQLite would run may be
+beside them (a trigger, a view in place of a table, a condition). A statement takes a bounded number of steps.
 """
 
 from __future__ import annotations
@@ -18,8 +21,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import functools
+import itertools
 import os
 import sqlite3
+import stat
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +34,7 @@ from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
 from tsnb.files import check_file, make_file
 from tsnb.machine.disks import file_system
+from tsnb.printable import one_line
 
 __all__ = ["FILE", "RecordsGone", "alone", "reading", "writing"]
 
@@ -35,6 +42,13 @@ FILE = "records.sqlite"
 
 BUSY_S = 5.0
 """How long one waits for another's transaction. Those last milliseconds: only a stopped writer takes longer."""
+
+STEPS = 1_000_000
+"""Of SQLite's machine, between two looks at how many a transaction or a reader has taken."""
+LOOKS = 5000
+"""So many looks are too many: minutes of work, where records of millions of numbers take seconds."""
+MOST_BYTES = 1 << 28
+"""Of one value, where Python can tell SQLite so."""
 
 REMOTE = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "smb3"}
@@ -76,6 +90,11 @@ MIGRATIONS = (
 """What makes the file of one version the next one; `PRAGMA user_version` says how many were applied."""
 
 
+_TABLES = ("runs", "logged", "metrics", "numbers")
+_SCHEMA = f"""SELECT type, name, tbl_name, sql FROM sqlite_master
+    WHERE lower(tbl_name) IN {_TABLES} OR lower(name) IN {_TABLES}"""  # noqa: S608 (ours alone)
+
+
 class RecordsGone(TsnbError):
     """The project's file, or a run in it, has been deleted."""
 
@@ -94,6 +113,7 @@ class _Writer:
         with self.lock:
             connection = self._opened(make)
             try:
+                _bound(connection)
                 # inside: an interrupt right after it would leave the file locked, for all processes
                 connection.execute("BEGIN IMMEDIATE")
                 yield connection
@@ -194,8 +214,9 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
             connection.execute("BEGIN")
             yield connection
     except sqlite3.Error as error:
+        why = "it takes too many steps" if str(error) == "interrupted" else one_line(error)
         raise TsnbError(
-            f"tsnb cannot read the project's records in {path}: {error}. "
+            f"tsnb cannot read the project's records in {path}: {why}. "
             "If it is damaged, move it away: the next trial makes a new one."
         ) from None
 
@@ -210,13 +231,17 @@ def _require_own(path: Path) -> None:
         TsnbError: One of its files is a link, has another name elsewhere or belongs to another user.
     """
     make_file(path)
-    for each in (path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))):
+    for each in _files(path):
         try:
             check_file(each)
         except FileNotFoundError:
             continue
         except Unsafe as error:
             raise TsnbError(f"{error}: `{error.mend}`, and the next trial makes a new one") from None
+
+
+def _files(path: Path) -> list[Path]:
+    return [path, *(path.with_name(path.name + ending) for ending in ("-wal", "-shm", "-journal"))]
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
@@ -228,10 +253,15 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
     if os.access(path.parent, os.W_OK) and path.parent.stat().st_uid == os.geteuid():
         _require_own(path)
         return _connect(path)
+    for each in _files(path):
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(each.stat().st_mode):
+                raise TsnbError(f"{each} is not an ordinary file: move it away.")
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", BUSY_S, isolation_level=None, uri=True)
     try:
-        _version(connection, path)
+        _bound(connection)
+        _check_schema(connection, _version(connection, path))
     except BaseException:
         connection.close()
         raise
@@ -245,6 +275,8 @@ def _connect(path: Path) -> sqlite3.Connection:
     """
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     try:
+        _bound(connection)
+        _check_schema(connection, _version(connection, path))
         if _version(connection, path) < len(MIGRATIONS):
             _bring_up(connection, path)
         # with the write-ahead log only a crash of the whole machine can lose the last moment, never the file
@@ -255,8 +287,40 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def _bound(connection: sqlite3.Connection) -> None:
+    """Have SQLite give up, from now on, what takes more than a bounded number of steps or bytes."""
+    looks = itertools.count()
+    connection.set_progress_handler(lambda: next(looks) > LOOKS, STEPS)
+    if hasattr(connection, "setlimit"):  # Python 3.11 and newer
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_BYTES)
+
+
+@functools.cache
+def _schema(version: int) -> frozenset[tuple[str, ...]]:
+    """Return what SQLite says of the tables of a version."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+        for statement in itertools.chain.from_iterable(MIGRATIONS[:version]):
+            connection.execute(statement)
+        return frozenset(connection.execute(_SCHEMA))
+
+
+def _check_schema(connection: sqlite3.Connection, version: int) -> None:
+    """Check that the tables are those made here: another's own beside them do no harm.
+
+    Raises:
+        sqlite3.DatabaseError: They are not; says where they differ.
+    """
+    connection.execute("PRAGMA trusted_schema = OFF")
+    odd = _schema(version) ^ frozenset(connection.execute(_SCHEMA))
+    if odd:
+        named = ", ".join(sorted({f"{kind} {name}" for kind, name, *_ in odd}))
+        raise sqlite3.DatabaseError(f"its tables are not those that tsnb makes ({one_line(named)})")
+
+
 def _version(connection: sqlite3.Connection, path: Path) -> int:
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found < 0:
+        raise sqlite3.DatabaseError("it has no version")
     if found > len(MIGRATIONS):
         raise TsnbError(
             f"the records in {path} come from a newer tsnb (their version {found}, this one knows "

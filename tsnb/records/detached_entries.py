@@ -19,7 +19,7 @@ from typing import Any
 
 from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
-from tsnb.files import write_private
+from tsnb.files import read_private, write_private
 from tsnb.machine.owners import Owner, alive, has_gone, owner
 from tsnb.records.run import Run
 
@@ -120,7 +120,7 @@ def _old(path: Path) -> bool:
 
 def _read(path: Path) -> DetachedEntry | None:
     try:
-        kept = json.loads(path.read_text(encoding="utf-8"))
+        kept = json.loads(read_private(path))
         return DetachedEntry(**{**kept, "process": Owner(*kept["process"])})
     except (OSError, ValueError, TypeError, KeyError):
         return None

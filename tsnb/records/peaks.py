@@ -38,6 +38,7 @@ def largest_before(run: Run) -> PeakRecord | None:
     """
     query = """SELECT number, state, peak_bytes FROM runs
         WHERE name = :name AND number <= :number AND peak_bytes > 0
+        AND typeof(peak_bytes) = 'integer' AND typeof(number) = 'integer'
         AND origin = (SELECT origin FROM runs WHERE key = :key) ORDER BY number DESC LIMIT :most"""
     given = {"name": run.name, "number": run.number, "key": run.key, "most": LOOKED_AT}
     seen: list[PeakRecord] = []

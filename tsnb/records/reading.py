@@ -11,10 +11,10 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, has_gone
@@ -28,6 +28,11 @@ ENDED = ("done", "failed", "stopped", "interrupted", "pruned", "lost")
 """States that a run does not leave."""
 
 WITHOUT_A_WORD = "its process ended without a word"
+
+LAST_S = 1e11
+"""Seconds since 1970 that no clock tells, by far."""
+
+_Row = TypeVar("_Row")
 
 _NOT_ENDED = f"(state NOT IN {ENDED})"
 _LATEST = "number = (SELECT max(number) FROM runs AS later WHERE later.name = runs.name AND later.origin = runs.origin)"
@@ -125,14 +130,14 @@ def read_runs(
     given = {"name": name, "key": key}
     where += [f"{column} = :{column}" for column, value in given.items() if value is not None]
     query = f"SELECT * FROM runs WHERE {' AND '.join(where)} ORDER BY started_s, id"  # noqa: S608 (ours alone)
-    found = _query(directory, query, given)
+    found = _query(directory, query, given, _run_row)
     gone = [row for row in found if row["state"] not in ENDED and has_gone(_owner(row))]
     if not gone:
         return _records(directory, found)
     _suppose_lost(directory, gone)
     # again: one that ended between the look at the file and that at its process has said how
     lost = {row["key"]: row["pid"] for row in gone}
-    return [_lost(record, lost) for record in _records(directory, _query(directory, query, given))]
+    return [_lost(record, lost) for record in _records(directory, _query(directory, query, given, _run_row))]
 
 
 def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[LoggedRow], int]:
@@ -153,7 +158,8 @@ def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[Logge
     rows: dict[int, LoggedRow] = {}
     with reading(directory) as connection:
         found = connection.execute(query, (run, position)) if connection else ()
-        for id_, step, epoch, batch, samples, time_s, logged, value in found:
+        for id_, *place, logged, value in found:
+            step, epoch, batch, samples, time_s = _place(place)
             metric = None if logged is None else one_line(logged)
             row = rows.setdefault(id_, LoggedRow(step, epoch, batch, samples, time_s, {}))
             if metric is not None:
@@ -178,23 +184,88 @@ def history_of(directory: Path, run: int, metric: str | None = None) -> list[tup
         WHERE m.run = :run {only} ORDER BY l.id, m.id"""  # noqa: S608 (ours alone)
     with reading(directory) as connection:
         found = connection.execute(query, {"run": run, "metric": metric}) if connection else ()
-        return [(*place, one_line(name), _number(value)) for *place, name, value in found]
+        return [(*_place(place), one_line(name), _number(value)) for *place, name, value in found]
 
 
-def _number(value: float | None) -> float:
+def _number(value: Any) -> float:
     """Return a number as it was logged: the file has no nan, and keeps nothing in its place."""
+    _require(value is None or isinstance(value, (int, float)), value)
     return math.nan if value is None else value
 
 
-def _query(directory: Path, query: str, given: Mapping[str, Any]) -> list[sqlite3.Row]:
+def _place(place: Sequence[Any]) -> Sequence[Any]:
+    """Return where in training something was logged: whole numbers, and the time."""
+    *counts, time_s = place
+    _require(all(count is None or isinstance(count, int) for count in counts) and _is_time(time_s), place)
+    return place
+
+
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < LAST_S
+
+
+def _require(fits: bool, value: Any) -> None:
+    """Refuse what tsnb does not write: SQLite keeps a value of any type in any column, and somebody may send a file.
+
+    Raises:
+        sqlite3.DataError: It does not fit. `reading` makes one sentence of that.
+    """
+    if not fits:
+        raise sqlite3.DataError(f"it has a value that tsnb does not write, {value!r:.80}")
+
+
+_WHOLE = ("id", "number", "pid", "pid_started")
+_TEXT = ("key", "name", "state", "failure", "source", "sweep", "origin", "host", "boot", "namespace")
+_LATER = {"tags": "[]", "git": "", "changes": "[]", "parent": "", "peak_bytes": None, "waits_for": ""}
+"""Columns that a file which can only be read may not have yet."""
+
+
+def _run_row(row: sqlite3.Row) -> dict[str, Any]:
+    """Return a row of the runs, every value of the type that tsnb writes; what is JSON is read.
+
+    Raises:
+        sqlite3.DataError: One is not.
+    """
+    found: dict[str, Any] = {**_LATER, **dict(zip(row.keys(), row, strict=True))}
+    for column in (*_WHOLE, *(each for each in ("seed", "peak_bytes") if found[each] is not None)):
+        _require(isinstance(found[column], int), found[column])
+    for column in (*_TEXT, "git", "waits_for"):
+        _require(isinstance(found[column], str), found[column])
+    for column in ("started_s", "heard_s", *(("running_s",) if found["running_s"] is not None else ())):
+        _require(_is_time(found[column]), found[column])
+    took = found["duration_s"]
+    _require(took is None or (isinstance(took, (int, float)) and abs(took) < LAST_S), took)
+    for column in ("params", "options", "versions", "report"):
+        found[column] = _json(found[column], dict)
+    found["tags"] = _json(found["tags"], list)
+    found["changes"] = _json(found["changes"], list)
+    for change in found["changes"]:
+        _require(isinstance(change, list) and len(change) == len(LiveChange._fields), change)
+        _place(change[2:])
+    found["parent"] = _json(found["parent"], list) if found["parent"] else None
+    _require(found["parent"] is None or len(found["parent"]) == len(Parent._fields), found["parent"])
+    return found
+
+
+def _json(text: Any, kind: type) -> Any:
+    value = None
+    with contextlib.suppress(ValueError, RecursionError):
+        value = encodable(json.loads(text)) if isinstance(text, str) else None
+    _require(isinstance(value, kind), text)
+    return value
+
+
+def _query(
+    directory: Path, query: str, given: Mapping[str, Any], checked: Callable[[sqlite3.Row], _Row]
+) -> list[_Row]:
     with reading(directory) as connection:
         if connection is None:
             return []
         connection.row_factory = sqlite3.Row
-        return connection.execute(query, given).fetchall()
+        return [checked(row) for row in connection.execute(query, given)]
 
 
-def _records(directory: Path, rows: list[sqlite3.Row]) -> list[RunRecord]:
+def _records(directory: Path, rows: list[dict[str, Any]]) -> list[RunRecord]:
     metrics = _metrics(directory, [row["id"] for row in rows])
     return [_record(row, metrics.get(row["id"], {})) for row in rows]
 
@@ -204,58 +275,47 @@ def _metrics(directory: Path, runs: list[int]) -> dict[int, dict[str, MetricReco
     wanted = set(runs)
     only = f"WHERE run = {runs[0]:d}" if len(runs) == 1 else ""
     query = f"SELECT run, name, last, lowest, highest, count FROM metrics {only} ORDER BY id"  # noqa: S608
-    for run, name, last, lowest, highest, count in _query(directory, query, {}):
+    for run, name, number in _query(directory, query, {}, _metric_row):
         if run in wanted:
-            found.setdefault(run, {})[one_line(name)] = MetricRecord(
-                _number(last), _number(lowest), _number(highest), count
-            )
+            found.setdefault(run, {})[name] = number
     return found
 
 
-def _record(row: sqlite3.Row, metrics: dict[str, MetricRecord]) -> RunRecord:
+def _metric_row(row: sqlite3.Row) -> tuple[int, str, MetricRecord]:
+    run, name, last, lowest, highest, count = row
+    _require(isinstance(run, int) and isinstance(name, str) and isinstance(count, int), name)
+    return run, one_line(name), MetricRecord(_number(last), _number(lowest), _number(highest), count)
+
+
+def _record(row: dict[str, Any], metrics: dict[str, MetricRecord]) -> RunRecord:
     own: dict[str, Any] = {
         column: row[column]
         for column in (
-            "id", "key", "name", "number", "state", "failure", "source", "sweep", "origin", "seed", "started_s",
-            "running_s",
+            "id", "number", "source", "seed", "started_s", "running_s", "params", "options", "versions", "report",
+            "peak_bytes",
         )
     }  # fmt: skip
-    own |= {column: one_line(own[column] or "") for column in ("key", "name", "state", "sweep", "origin")}
-    own["failure"] = block(own["failure"] or "")
-    read: dict[str, Any] = {
-        column: encodable(json.loads(row[column])) for column in ("params", "options", "versions", "report")
-    }
-    later: dict[str, Any] = {
-        "tags": "[]",
-        "git": "",
-        "changes": "[]",
-        "parent": "",
-        "peak_bytes": None,
-        "waits_for": "",
-    }  # what a file that can only be read may not have yet
-    later |= {column: row[column] for column in later if column in row.keys()}  # noqa: SIM118 (a Row has values)
-    own |= {"tags": tuple(map(one_line, json.loads(later["tags"]))), "git": one_line(later["git"])}
-    own["peak_bytes"] = later["peak_bytes"]
-    own["waits_for"] = one_line(later["waits_for"]) if own["state"] == "queued" else ""
-    parent = json.loads(later["parent"]) if later["parent"] else None
+    own |= {column: one_line(row[column]) for column in ("key", "name", "state", "sweep", "origin", "git")}
+    own["failure"] = block(row["failure"])
+    own["tags"] = tuple(map(one_line, row["tags"]))
+    own["waits_for"] = one_line(row["waits_for"]) if own["state"] == "queued" else ""
+    parent = row["parent"]
     own["parent"] = parent and Parent(one_line(parent[0]), *parent[1:])
-    own["changes"] = [
-        LiveChange(one_line(name), *rest) for name, *rest in encodable(json.loads(later["changes"]))
-    ]
-    return RunRecord(**own, **read, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
+    own["changes"] = [LiveChange(one_line(name), *rest) for name, *rest in row["changes"]]
+    return RunRecord(**own, duration_s=_duration_s(row), owner=_owner(row), metrics=metrics)
 
 
-def _duration_s(row: sqlite3.Row) -> float:
+def _duration_s(row: dict[str, Any]) -> float:
     if row["duration_s"] is not None:
         return float(row["duration_s"])
     return float(max(0.0, (row["heard_s"] if row["state"] in ENDED else time.time()) - row["started_s"]))
 
 
-def _owner(row: sqlite3.Row) -> Owner:
+def _owner(row: dict[str, Any]) -> Owner:
     return Owner(row["host"], row["boot"], row["namespace"], row["pid"], row["pid_started"])
 
 
-def _suppose_lost(directory: Path, gone: list[sqlite3.Row]) -> None:
+def _suppose_lost(directory: Path, gone: list[dict[str, Any]]) -> None:
     """Note that these runs' processes have gone, unless they have said something since."""
     with contextlib.suppress(sqlite3.Error, OSError, TsnbError), writing(directory) as connection:
         connection.executemany(

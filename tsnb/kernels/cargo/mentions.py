@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tsnb.files import MANY_BYTES, read_foreign
+
 __all__ = ["Mentions", "mentions_in", "names_in_texts"]
 
 PYTHON_MAGICS = frozenset({"capture", "lprun", "memit", "mprun", "prun", "time", "timeit"})
@@ -126,7 +128,7 @@ def _run(found: Mentions, words: list[str]) -> None:
     scripts = [word for word in words if word.endswith(".py")]
     if "-i" in words and scripts:
         with contextlib.suppress(OSError, UnicodeDecodeError):
-            found.code.append(Path(scripts[0]).expanduser().read_text(encoding="utf-8"))
+            found.code.append(read_foreign(Path(scripts[0]).expanduser(), MANY_BYTES).decode())
 
 
 def _expanded(text: str) -> list[str]:

@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tsnb.files import open_private
 from tsnb.kernels.in_kernel.arrival import use_threads
 from tsnb.machine.cores import usable_cores
 from tsnb.native.ties import tie_to_parent
@@ -75,7 +76,7 @@ def _limit(limits: Sequence[tuple[int, int, int]]) -> None:
 
 def _log_to(path: str) -> None:
     """Have the standard streams, and all that compiled code writes to them, end up in a file."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    log = open_private(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     for stream in (1, 2):
         os.dup2(log, stream)
     os.close(log)

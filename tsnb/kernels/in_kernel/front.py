@@ -26,6 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from tsnb.files import open_private
 from tsnb.kernels.in_kernel.arrival import name_tracebacks, report_crashes
 
 __all__ = ["open_front", "turn_output"]
@@ -42,7 +43,7 @@ def turn_output(log: str) -> None:
     Raises:
         OSError: The file cannot be opened.
     """
-    own = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    own = open_private(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     copies = [getattr(stream, "_original_stdstream_copy", None) for stream in (sys.stdout, sys.stderr)]
     for number in [1, 2, *(copy for copy in copies if copy is not None)]:
         os.dup2(own, number)

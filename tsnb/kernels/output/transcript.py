@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import os
 import threading
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
+from tsnb.files import open_private
 from tsnb.kernels.output.screen import Screen
 
 __all__ = ["TRANSCRIPT_CHARACTERS", "FollowedLog", "PrintedPart", "Transcript"]
@@ -117,7 +119,11 @@ class FollowedLog:
         return self._transcript.since(position, most)
 
     def _catch_up(self) -> None:
-        with self._reading, contextlib.suppress(OSError), self._path.open("rb") as file:
+        with (
+            self._reading,
+            contextlib.suppress(OSError),
+            os.fdopen(open_private(self._path, os.O_RDONLY), "rb") as file,
+        ):
             size = file.seek(0, 2)
             if size < self._at:  # begun anew
                 self._begin()

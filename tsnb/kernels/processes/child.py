@@ -23,6 +23,7 @@ from typing import Any
 from jupyter_client.connect import write_connection_file
 
 from tsnb.config import private_directory, runtime_directory
+from tsnb.files import read_private, remove_private
 from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
@@ -221,7 +222,7 @@ class Child:
             prefix, passed = directory / "connection", [lock_directory(directory)]
             self._sweeper = Sweeper(directory)
             passed += [self._sweeper.descriptor] if self._sweeper.descriptor >= 0 else []
-            self._log.unlink(missing_ok=True)  # the one before may still write to it
+            remove_private(self._log)  # the one before may still write to it
         else:
             prefix = self._hub.new_path("k")
         self.connection_file = self._write_connection(prefix)
@@ -354,7 +355,7 @@ class Child:
     def _tail(self, lines: int = 15) -> str:
         """Return the last lines of what the process itself wrote to its standard streams."""
         with contextlib.suppress(OSError):
-            written = self._log.read_bytes()[-20_000:].decode(errors="replace")
+            written = read_private(self._log)[-20_000:].decode(errors="replace")
             _, crash, frames = written.rpartition("Fatal Python error")
             if crash:  # innermost frame first; the last ones are ipykernel's own
                 return "\n".join((crash + frames).splitlines()[:lines])
