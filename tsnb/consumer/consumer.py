@@ -272,6 +272,11 @@ class Consumer(Bound):
         return StreamSampler(self)
 
     @property
+    def batch_sampler(self) -> None:
+        """None, as of a `DataLoader(batch_size=None)`. Lightning reads it of every loader that has a `sampler`."""
+        return None
+
+    @property
     def epoch_samples(self) -> int:
         """Samples that this consumer gets in an epoch; of a rank, its own.
 
