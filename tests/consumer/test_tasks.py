@@ -79,11 +79,8 @@ def test_a_worker_whose_task_has_ended_holds_nobody_up(pool: Any) -> None:
     with workers:
         assert do(train, "one") < SOON_S
         assert here() < SOON_S
-        if (
-            pool is not by_thread_pool
-        ):  # that keeps the traceback, and the loop in it, until the collector comes by
-            with pytest.raises(ValueError, match="bad"):
-                do(fail, "bad")
+        with pytest.raises(ValueError, match="bad"):
+            do(fail, "bad")  # a pool of threads keeps the traceback, and the loop in it
         assert here() < SOON_S
         assert do(train, "one") < SOON_S
         assert here() < SOON_S

@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from itertools import islice
 from typing import Any
 
 import pytest
 
+import tsnb
 from tests.producer.sources import Stand
+from tsnb.errors import ProducerGone
 from tsnb.producer.loader.identity import identity
+from tsnb.telemetry import observer
 
 BEGIN = """
 import functools, threading, re, random, pathlib, collections
@@ -215,3 +219,25 @@ def test_values_that_hold_each_other_and_large_tables() -> None:
     assert identity(circle) == identity(circle)
     large = np.arange(1 << 26, dtype=np.int64)  # 512 MiB
     assert identity(large) == identity(large.copy()) != identity(large[::-1])
+
+
+@pytest.mark.parametrize("edited", [False, True])
+def test_one_in_mid_epoch_goes_on_with_the_same_function_and_not_with_an_edited_one(edited: bool) -> None:
+    """The stream is stopped to be served again: the rest of the epoch, or `ProducerGone` and then a whole one."""
+    code = "def make(epoch): return [[i] for i in range(12)]"
+    again = code.replace("range(12)", "reversed(range(12))") if edited else code
+    names: dict[str, Any] = {}
+    exec(code, names)
+    tsnb.serve(names["make"], name="s", reconnect_s=60.0)
+    consumer = tsnb.attach("c", producer="s")
+    loop = iter(consumer)
+    first = [row for (row,) in islice(loop, 5)]
+    observer.stop("s", 30.0, reconnect_s=60.0)
+    exec(again, names)
+    with tsnb.serve(names["make"], name="s", reconnect_s=60.0), consumer:
+        if edited:
+            with pytest.raises(ProducerGone, match="cannot give the rest of epoch 0"):
+                list(loop)  # what had been granted comes first
+            assert [row for (row,) in consumer] == [*range(11, -1, -1)]
+        else:
+            assert first + [row for (row,) in loop] == [*range(12)]

@@ -36,7 +36,7 @@ from tsnb.consumer.options import (
 )
 from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
-from tsnb.consumer.tasks import when_task_ends
+from tsnb.consumer.tasks import task_of, when_task_ends
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (
     ArenaFull,
@@ -80,16 +80,19 @@ def _rest_those_of(thread: int) -> None:
 
 
 def stand_siblings(producer: str, name: str) -> None:
-    """Tell the stream which consumers of this thread cannot go on while it waits for another one's batch.
+    """Tell the stream which consumers cannot go on while this thread waits for another one's batch, or never will.
 
     Args:
         producer: The stream's name.
         name: The consumer for whose batch it waits.
     """
     for other in list(_made):
-        mine = other.thread == threading.get_ident() and other.name != name and other.producer == producer
-        if mine and not other.closed:
+        if other.producer != producer or other.name == name or other.closed:
+            continue
+        if other.thread == threading.get_ident():
             other.stand()
+        elif other.task not in (None, task_of(other.thread)):
+            other.abandon()
 
 
 class Consumer(Bound):
@@ -111,6 +114,7 @@ class Consumer(Bound):
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
         self._line.waits = stand_siblings
+        self.task: int | None = None  # in which its last loop began
         self._session = self._line.session
         try:
             require_fit(self._line.connection.welcome, options)
@@ -197,6 +201,7 @@ class Consumer(Bound):
         self._line.tell_part(self.options.part)
         self._line.say(session.enter(loop))
         when_task_ends(partial(_rest_those_of, self.thread))
+        self.task = task_of(self.thread)
         return epoch
 
     def state_dict(self) -> dict[str, Any]:
@@ -495,6 +500,13 @@ class Consumer(Bound):
             self.leave(loop)
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
+
+    def abandon(self) -> None:
+        """Leave a loop whose task has failed: its traceback keeps it, and nobody goes on with it."""
+        self.task, loop = None, self._session.loop
+        if loop is not None:
+            self.leave(loop)
+        self.rest()
 
     def stand(self) -> None:
         """Tell the producer that its loop takes nothing for now: this thread waits for another consumer."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-__all__ = ["when_task_ends"]
+__all__ = ["task_of", "when_task_ends"]
 
 _RUN_BY = frozenset({
     ("threading", "_bootstrap_inner"),
@@ -44,14 +44,22 @@ def when_task_ends(act: Callable[[], None]) -> None:
     Args:
         act: Called in the thread of the task, once, however it ends.
     """
-    task = _task()
+    task = _task(sys._getframe(1))
     if task is not None and task.f_trace is None and sys.gettrace() is None:
         task.f_trace = _End(act)
 
 
-def _task() -> FrameType | None:
-    """Return the frame of the task that this thread does."""
-    frame: FrameType | None = sys._getframe(1)
+def task_of(thread: int) -> int | None:
+    """Return what tells the task that a thread does from its earlier ones; None: it does none.
+
+    One that has failed lives on in its traceback, and its frame with all that it holds, until the collector comes by.
+    """
+    task = _task(sys._current_frames().get(thread))
+    return None if task is None else id(task)
+
+
+def _task(frame: FrameType | None) -> FrameType | None:
+    """Return the frame of the task that a thread does, by its innermost frame."""
     inner = None
     while frame is not None:
         if (frame.f_globals.get("__name__"), frame.f_code.co_name) in _RUN_BY:

@@ -258,7 +258,7 @@ class _Described:
                     state[name] = getattr(value, name)
         if hasattr(value, "set_epoch"):
             state.pop("epoch", None)  # it is told that for each epoch
-        kind = type(value)
+        kind: Any = type(value)
         if not state or kind.__reduce__ is not object.__reduce__ or kind in copyreg.dispatch_table:
             self._reduced(value)  # a random.Random's attributes are not all it has
         for name in sorted(state, key=str):
