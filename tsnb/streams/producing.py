@@ -159,7 +159,11 @@ class ProducerKernel(Bound):
             TsnbError: It does not answer; or a consumer is in the middle of an epoch whose order cannot be given
                 again; or it cannot be started again (in the class that a start raises).
         """
-        self._hub.call(self._exchange(shipment, options))
+        try:
+            self._hub.call(self._exchange(shipment, options))
+        finally:
+            if shipment is not None and self._shipment is not shipment and not self._restarting:
+                shipment.discard()
 
     async def start(self, shipment: Shipment) -> None:
         """Bring up the kernel and the stream; on failure leave no kernel behind.
@@ -254,13 +258,8 @@ class ProducerKernel(Bound):
 
     async def _exchange(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
         """Do `_again`; once the stream was taken down, it is served again whatever happens to the caller."""
-        try:
-            if options is not None:
-                _check_changes(self.name, self.asked, options)
-        except BaseException:
-            if wanted is not None:
-                wanted.discard()
-            raise
+        if options is not None:
+            _check_changes(self.name, self.asked, options)
         task = self._hub.loop.create_task(self._again_or_as_before(wanted, options))
         self._guards.add(task)
         task.add_done_callback(self._guards.discard)
