@@ -30,7 +30,7 @@ LAYERS = [
     {"producer", "consumer"},
     {"balancing", "device_sharing", "samples", "spilling"},
     {"planners", "telemetry"},
-    {"records", "registry"},
+    {"data", "records", "registry"},
     {"entries", "transport"},
     {"arena", "engines", "wire"},
     {"options"},
