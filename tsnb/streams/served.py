@@ -31,7 +31,7 @@ class KeptSamples:
             OSError: The system gives no shared memory.
         """
         if self._cargo is None:
-            self._cargo = Cargo.received(make_nameless())
+            self._cargo = Cargo.received(make_nameless(), shared=True)
         return self._cargo
 
     def close(self) -> None:

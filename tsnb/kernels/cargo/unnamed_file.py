@@ -54,8 +54,12 @@ class Cargo:
         self._hold: _Hold | None = hold
 
     @classmethod
-    def received(cls, descriptor: int) -> Cargo:
+    def received(cls, descriptor: int, *, shared: bool = False) -> Cargo:
         """Return what another process of ours has sent; takes the descriptor over.
+
+        Args:
+            descriptor: The file's.
+            shared: Whether it is the file that counts, however small it is now: it is memory that several write into.
 
         Raises:
             OSError: It is not of a file.
@@ -66,7 +70,7 @@ class Cargo:
             os.close(descriptor)
             raise
         size = os.fstat(descriptor).st_size
-        if size > SMALL_BYTES:
+        if shared or size > SMALL_BYTES:
             return cls(_Hold(b"", file, size))
         with file:  # as what is sent: a notebook keeps the results of hundreds of trials
             return cls(_Hold(os.pread(descriptor, size, 0), None, size))
