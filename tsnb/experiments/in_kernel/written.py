@@ -58,15 +58,12 @@ class WrittenFiles:
 
 def _have_torch_tell() -> None:
     serialization: Any = sys.modules.get("torch.serialization")
-    writer = getattr(serialization, "_open_zipfile_writer_file", None)
-    if not isinstance(writer, type) or hasattr(writer, "_tsnb_tells"):
+    writer: Any = getattr(serialization, "_open_zipfile_writer_file", None)
+    if not isinstance(writer, type):  # another torch, or done already, in the process that this is a clone of
         return
 
-    class Telling(writer):
-        _tsnb_tells = True
+    def telling(name: Any) -> Any:
+        sys.audit("open", name, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        return writer(name)
 
-        def __init__(self, name: Any) -> None:
-            sys.audit("open", name, "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            super().__init__(name)
-
-    serialization._open_zipfile_writer_file = Telling
+    serialization._open_zipfile_writer_file = telling
