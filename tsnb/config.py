@@ -19,6 +19,7 @@ from typing import Any
 
 from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
+from tsnb.printable import encodable
 from tsnb.words import did_you_mean, size_text
 
 __all__ = [
@@ -74,7 +75,8 @@ _PROCESS_LIMITS = {
     errno.ENFILE: "The whole system has reached its limit of open files: raise fs.file-max, or end some programs.",
     errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
 }
-_OF_FILES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, *_PROCESS_LIMITS})
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+_OF_FILES = _NO_LOCKS | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, *_PROCESS_LIMITS}
 """What `way_out` has words of its own for."""
 
 
@@ -270,6 +272,9 @@ def private_directory(path: Path) -> Path:
     Raises:
         TsnbError: It cannot be made or written, or others can enter or exchange it; says what mends that.
     """
+    shown = encodable(str(path))
+    if shown != str(path):
+        raise TsnbError(f"tsnb cannot use {shown}: its name is not UTF-8, which sockets need. {_ELSEWHERE}")
     try:
         made = make_private(path)
     except Unsafe as error:
@@ -313,6 +318,8 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
     other = f", or {elsewhere}" if elsewhere else ""
     if number in _PROCESS_LIMITS:
         return _PROCESS_LIMITS[number]
+    if number in _NO_LOCKS:
+        return f"The file system there has no file locks: mount it with locks{other}."
     if number == errno.EFBIG and limit_bytes is None:
         return f"The file system there takes no file as large: make it smaller{other}."
     if number == errno.EFBIG:

@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import BinaryIO
 
 from tsnb.directories import LOOK, Unsafe, alone_in, make_private, user_word
+from tsnb.errors import TsnbError
 
 __all__ = [
     "FEW_BYTES",
     "MANY_BYTES",
     "check_file",
     "copy_whole",
+    "expanded",
     "make_file",
     "open_foreign",
     "open_private",
@@ -357,3 +359,33 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
     else:
         path.unlink(missing_ok=True)
+
+
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """Return a path with `~` as the home directory that it stands for.
+
+    Raises:
+        TsnbError: This user has no home directory.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        raise TsnbError(
+            f"{os.fspath(path)!r} begins with '~', and this user has no home directory. "
+            "Set HOME, or write the path in full."
+        ) from None
+
+
+def working_directory() -> Path:
+    """Return the working directory.
+
+    Raises:
+        TsnbError: It has been removed.
+    """
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise TsnbError(
+            "The working directory of this process has been removed. Change to one that exists (`cd ~`), "
+            "and start again."
+        ) from None

@@ -144,7 +144,9 @@ def describe_origin() -> str:
     if notebook:
         return f"notebook {Path(notebook).name}"
     if "ipykernel" in sys.modules:
-        return f"a notebook in {Path.cwd()}"
+        with contextlib.suppress(FileNotFoundError):  # its directory has been removed
+            return f"a notebook in {Path.cwd()}"
+        return "a notebook"
     script = sys.argv[0] if sys.argv else ""
     return f"script {Path(script).name}" if script not in ("", "-c", "-m") else "an interactive Python"
 

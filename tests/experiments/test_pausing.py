@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb import cli
 from tsnb.errors import TsnbError
-from tsnb.experiments import Trial, run_cell
+from tsnb.experiments import Trial, pausing, run_cell
 from tsnb.experiments.in_kernel import device_memory
 from tsnb.experiments.pausing import pause_trials
 from tsnb.records.run import Run
@@ -209,3 +209,34 @@ STEP = """        loss = large(torch.ones(1, 2**14, device="cuda") * rows.sum().
         optimizer.step()
         totals.append(loss.item())
 """
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["pause", "resume"])
+def test_all_pause_and_go_on_though_one_ends_at_that_moment(
+    page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool
+) -> None:
+    """It is killed after it was looked at, and before the stream is asked."""
+    asked = pausing.pause
+
+    def killed_before(stream: str, *consumers: str, on: bool = True) -> None:
+        if one.life.state == "running" and one.pid is not None:
+            os.kill(one.pid, signal.SIGKILL)
+            until(lambda: one.life.state == "lost" and "one" not in states(), 60)
+        asked(stream, *consumers, on=on)
+
+    with serve():
+        one, two = (start(page, name, tmp_path / "go", 20) for name in ("one", "two"))
+        until(lambda: all(sum(t.metrics.by_step("rows").values()) == 20 for t in (one, two)), 120)
+        if not on:
+            pause_trials([one.life, two.life], on=True)
+        monkeypatch.setattr(pausing, "pause", killed_before)
+        pause_trials([one.life, two.life], on=on)
+        (tmp_path / "go").touch()
+        if on:
+            until(lambda: two.state == "paused", 60)
+            two.resume()
+        two.wait(60)
+        assert one.state == "lost"
+        assert [sorted(epoch) for epoch in two["taken"]] == [list(range(ROWS))] * 2
+        with pytest.raises(TsnbError, match="'one' is lost"):
+            pause_trials([one.life], on=on)

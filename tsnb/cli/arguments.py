@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import TsnbError
+from tsnb.files import working_directory
 from tsnb.printable import raised_in
 
 __all__ = ["aside", "load", "named", "numbers"]
@@ -72,7 +73,9 @@ def named(target: str) -> Any:
     from tsnb.native.start_line import close_workers
 
     close_workers()
-    sys.path.append(str(Path.cwd()))  # last: nothing of Python's or of a library can be shadowed from there
+    sys.path.append(
+        str(working_directory())
+    )  # last: nothing of Python's or of a library can be shadowed from there
     try:
         module = importlib.import_module(module_name)
     except TsnbError:
@@ -80,7 +83,7 @@ def named(target: str) -> Any:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in {module_name, module_name.split(".")[0]}:
             raise ValueError(
-                f"no module {module_name!r} was found, neither here ({Path.cwd()}) nor installed."
+                f"no module {module_name!r} was found, neither here ({working_directory()}) nor installed."
             ) from None
         raise _raised(module_name, error, f"import {module_name}") from error
     if not hasattr(module, attribute):

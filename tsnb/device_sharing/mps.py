@@ -28,7 +28,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from tsnb.config import private_directory, runtime_directory, short_directory
+from tsnb.config import explained, private_directory, runtime_directory, short_directory
 from tsnb.directories import user_word
 from tsnb.errors import TsnbError
 from tsnb.files import open_private, read_foreign, read_private, write_private
@@ -245,7 +245,8 @@ def _alone() -> Iterator[None]:
     descriptor = os.open(runtime_directory(), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with explained("lock its runtime directory"):
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise TsnbError("another `tsnb mps` is starting or stopping the daemon: try again") from None
         yield

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.news import raised
+from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import consumers_of, pause
 
 if TYPE_CHECKING:
@@ -35,29 +36,52 @@ def pause_trials(lives: Iterable[TrialLife], *, on: bool, release: bool = False)
         TsnbError: One of them does not run, takes batches of no stream on this machine, or is to give back GPU memory
             and has none; the others pause, or go on.
     """
-    taking: dict[str, list[str]] = {}
+    lives = list(lives)
+    ran = [life for life in lives if life.state == "running"]
+    taking: dict[str, list[tuple[TrialLife, str]]] = {}
     errors, reached = [], []
     for life in lives:
         own = consumers_in(life)
         why = (_why_no_memory(life) if release else "") if own else _why_not(life)
         if why:
-            errors.append(why)
+            # one that has ended since it was looked holds up no other
+            errors += [] if len(lives) > 1 and life in ran and life.state in ENDED else [why]
             continue
         reached.append(life)
         for stream, consumer in own:
-            taking.setdefault(stream, []).append(consumer)
+            taking.setdefault(stream, []).append((life, consumer))
     try:
-        for stream, consumers in taking.items():
-            pause(stream, *consumers, on=on)
+        for stream, those in taking.items():
+            _pause_all(stream, those, on=on)
     except BaseException:
         for life in reached if release else ():
             with contextlib.suppress(TsnbError, TimeoutError):
                 life.hub.call(life.release_memory(wanted=False), ANSWER_S)
         raise
     for life in reached:
-        life.paused = on  # its kernel says so, too, when it has come to its next batch
+        if life.state == "running":
+            life.paused = on  # its kernel says so, too, when it has come to its next batch
     if errors:
         raise TsnbError("\n".join(errors))
+
+
+def _pause_all(stream: str, those: list[tuple[TrialLife, str]], *, on: bool) -> None:
+    """Have consumers of one stream pause, or go on. One that has left it since it was looked holds up no other.
+
+    Raises:
+        TsnbError: The stream refuses, although all of them are there; or the only one of them has left.
+    """
+    while True:
+        try:
+            pause(stream, *(consumer for _, consumer in those), on=on)
+        except TsnbError:
+            there = [(life, consumer) for life, consumer in those if (stream, consumer) in consumers_in(life)]
+            if len(there) == len(those) or len(those) == 1:
+                raise
+            those = there
+            if those:
+                continue
+        return
 
 
 def _why_no_memory(life: TrialLife) -> str:

@@ -6,6 +6,7 @@ affair of other packages: trials (`tsnb.experiments`), loaders that are served (
 | room | what it owns |
 |---|---|
 | `hub` | the one thread, its loop, its private directory |
+| `terminal` | what trials print in a script, on its way to stdout and stderr |
 | `door` | where other processes of this user ask something of this one |
 | `gate` | where trials that start together wait for each other |
 | `processes` | kernel processes: how they are started, what they execute, how their end is noticed |

@@ -40,7 +40,12 @@ class Gate:
         self._first_s: float | None = None
         self._said = False
         self._lock: int | None = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError:  # a file system without locks cannot hold trials back
+            os.close(self._lock)
+            self._lock = None
+            path.unlink()
 
     @property
     def shut(self) -> bool:

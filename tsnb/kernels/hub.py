@@ -183,7 +183,8 @@ def _make_directory() -> tuple[Path, int]:
 def lock_directory(path: Path) -> int:
     """Mark a `hub-*` directory as in use, for as long as the descriptor returned is open in any process."""
     lock = os.open(path / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(OSError):  # a file system without locks: no other takes it for left behind there
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     return lock
 
 

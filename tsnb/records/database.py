@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
 import fcntl
 import functools
 import itertools
@@ -36,7 +37,7 @@ from tsnb.files import check_file, make_file
 from tsnb.machine.disks import file_system
 from tsnb.printable import one_line
 
-__all__ = ["FILE", "RecordsGone", "alone", "reading", "writing"]
+__all__ = ["FILE", "NoLocks", "RecordsGone", "alone", "reading", "writing"]
 
 FILE = "records.sqlite"
 
@@ -99,6 +100,10 @@ class RecordsGone(TsnbError):
     """The project's file, or a run in it, has been deleted."""
 
 
+class NoLocks(TsnbError):
+    """The project's records lie on a file system without file locks."""
+
+
 class _Writer:
     """This process's connection for writing to one file. One thread at a time uses it."""
 
@@ -131,6 +136,7 @@ class _Writer:
         _require_own(self._path)
         if self._connection is None or inode != self._inode:
             self.close()
+            require_locks(self._path.parent)
             self._connection = _connect(self._path)
             self._inode = self._path.stat().st_ino
         return self._connection
@@ -208,6 +214,7 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
     if not path.exists():
         yield None
         return
+    require_locks(directory)
     try:
         with _reading, contextlib.closing(_opened_to_read(path)) as connection:
             connection.execute("PRAGMA query_only = ON")
@@ -215,10 +222,39 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
             yield connection
     except sqlite3.Error as error:
         why = "it takes too many steps" if str(error) == "interrupted" else one_line(error)
-        raise TsnbError(
-            f"tsnb cannot read the project's records in {path}: {why}. "
-            "If it is damaged, move it away: the next trial makes a new one."
-        ) from None
+        raise TsnbError(f"tsnb cannot read the project's records in {path}: {why}. {mend(error)}") from None
+
+
+def mend(error: sqlite3.Error) -> str:
+    """Return what to do about a file that SQLite does not open: it is held by another program, or damaged."""
+    if "locked" in str(error):
+        return f"Another program holds {FILE}: find it (`fuser {FILE}`) and end it, or try again."
+    return "If it is damaged, move it away: the next trial makes a new one."
+
+
+def require_locks(directory: Path) -> None:
+    """Refuse a directory where files cannot be locked: SQLite waits five seconds there, and says that it is held.
+
+    Raises:
+        NoLocks: The file system has no locks.
+    """
+    try:
+        # never a file that SQLite has open: to close it would take its locks away
+        descriptor = os.open(
+            directory / ".gitignore", os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        )
+    except OSError:
+        return
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}:
+            raise NoLocks(
+                f"the file system of {directory} has no file locks, which the project's records need. "
+                "Set TSNB_PROJECT_DIR to a directory on another file system, before you start trials."
+            ) from None
+    finally:
+        os.close(descriptor)
 
 
 def _require_own(path: Path) -> None:

@@ -24,7 +24,7 @@ from pathlib import Path
 from tsnb.config import private_directory, runtime_directory
 from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
-from tsnb.files import open_private, write_private
+from tsnb.files import expanded, open_private, working_directory, write_private
 
 __all__ = ["DIRECTORY", "looked_at", "own_place", "project_directory", "project_name", "stay_in"]
 
@@ -64,8 +64,8 @@ def project_directory(*, make: bool = True) -> Path:
     """
     chosen = os.environ.get("TSNB_PROJECT_DIR")
     if chosen:
-        return _chosen(Path(chosen).expanduser().absolute() / DIRECTORY, make)
-    here = _home_of_notebook or Path.cwd()
+        return _chosen(expanded(chosen).absolute() / DIRECTORY, make)
+    here = _home_of_notebook or working_directory()
     place = _nearest(here) or here / DIRECTORY
     refusal = _refusal(place, None, make)
     return _instead_of(place, make, refusal) if refusal else place
@@ -75,9 +75,9 @@ def looked_at() -> tuple[Path, Unsafe | None]:
     """Return where the records of the current directory belong, and what is wrong with that place; change nothing."""
     chosen = os.environ.get("TSNB_PROJECT_DIR")
     if chosen:
-        place = Path(chosen).expanduser().absolute() / DIRECTORY
+        place = expanded(chosen).absolute() / DIRECTORY
     else:
-        here = Path.cwd()
+        here = working_directory()
         place = _nearest(here) or here / DIRECTORY
     try:
         if place.is_symlink() or place.exists():
@@ -126,8 +126,9 @@ def _nearest(here: Path) -> Path | None:
 
     Another user's is left alone, and so is a link: in a shared directory such as /tmp anybody could put one.
     """
+    home = _home()
     for parent in (here, *here.parents):
-        if parent == Path.home() != here:
+        if parent == home != here:
             return (
                 None  # one that a notebook in the home directory has made is not that of every project below
             )
@@ -136,6 +137,14 @@ def _nearest(here: Path) -> Path | None:
             if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid():
                 return parent / DIRECTORY
     return None
+
+
+def _home() -> Path | None:
+    """Return the home directory; None where this user has none: a container's number without a name, without $HOME."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return None
 
 
 def _refusal(place: Path, trusted: Path | None, make: bool) -> str:

@@ -34,7 +34,7 @@ from tsnb.files import copy_whole, place_in
 from tsnb.machine.owners import owner
 from tsnb.masks import masked, masked_text
 from tsnb.printable import encodable
-from tsnb.records.database import FILE, RecordsGone, writing
+from tsnb.records.database import FILE, NoLocks, RecordsGone, writing
 from tsnb.records.kept import KeptFiles
 from tsnb.records.project import own_place, project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs, rows_since
@@ -410,12 +410,9 @@ class Run:
         if self._warned:
             return
         self._warned = True
+        why = str(error) if isinstance(error, NoLocks) else f"{error}. {_way_out(error)}"
         _log.warning(
-            "trial %r goes on, but not all of it can be kept in %s: %s. %s",
-            self.name,
-            self.directory,
-            error,
-            _way_out(error),
+            "trial %r goes on, but not all of it can be kept in %s: %s", self.name, self.directory, why
         )
 
 

@@ -133,6 +133,9 @@ class GrowthIndex:
             except BlockingIOError:
                 yield False
                 return
+            except OSError:  # a file system without locks
+                with kept_in(self._samples):
+                    raise
             try:
                 yield True
             finally:

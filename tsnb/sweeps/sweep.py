@@ -261,7 +261,11 @@ class Sweep(Bound, Mapping[str, Trial]):
         if not running:
             raise TsnbError(f"no trial of {self.name!r} runs: live values are set while they do")
         for trial in running:
-            trial.set(**values)
+            try:
+                trial.set(**values)
+            except TsnbError:
+                if trial.life.state == "running":
+                    raise  # else it has ended since it was looked, and holds up no other
 
     def _pause(self, *, on: bool, release: bool = False) -> None:
         running = [trial.life for trial in self.values() if trial.life.state == "running"]

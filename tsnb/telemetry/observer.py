@@ -376,7 +376,11 @@ def consumers_of(fits: Callable[[int], bool]) -> list[tuple[str, str]]:
     found = []
     for entry in registry.entries():
         with contextlib.suppress(TsnbError):  # it has just ended, or does not answer
-            found += [(entry.name, c.name) for c in status(entry.name).consumers if fits(c.pid)]
+            found += [
+                (entry.name, c.name)
+                for c in status(entry.name).consumers
+                if c.state != "gone" and fits(c.pid)
+            ]
     return found
 
 
@@ -401,9 +405,9 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
             reading = observer.read(left)
             if reading is None:
                 continue
-            states = {c.name: c.state for c in reading.consumers}
-            if all((states.get(consumer, "gone") == "paused") == on for consumer in consumers):
-                return
+            states = {c.name: c.state for c in reading.consumers if c.state != "gone"}
+            if all((states[consumer] == "paused") == on for consumer in consumers if consumer in states):
+                return  # one that has left meanwhile is not waited for
     finally:
         observer.close()
     raise observer.silence()

@@ -23,7 +23,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
-from tsnb.files import MANY_BYTES, read_foreign
+from tsnb.files import MANY_BYTES, expanded, read_foreign
 from tsnb.printable import one_line
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import without_profiled
@@ -177,7 +177,7 @@ def record(name: str | None, path: str | Path) -> Recorder:
         ProducerNotFound: That stream is not served.
         TsnbError: The file exists, or cannot be written.
     """
-    return Recorder(registry.find(name).name, Path(path).expanduser())
+    return Recorder(registry.find(name).name, expanded(path))
 
 
 def read_recording(path: str | Path) -> list[StreamReading]:
@@ -194,7 +194,7 @@ def read_recording(path: str | Path) -> list[StreamReading]:
         ValueError: It is not a recording, is one of a newer format, or is damaged.
     """
     try:
-        lines = read_foreign(Path(path).expanduser(), MANY_BYTES).split(b"\n")
+        lines = read_foreign(expanded(path), MANY_BYTES).split(b"\n")
     except OSError as error:
         raise TsnbError(f"{path} cannot be read: {error.strerror}.") from None
     whole, torn = lines[1:-1], lines[-1]

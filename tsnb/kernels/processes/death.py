@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tsnb.config import way_out
 from tsnb.errors import TsnbError
 from tsnb.machine.memory import oom_kills
 from tsnb.machine.processes import has_gone, watch
@@ -20,6 +22,18 @@ __all__ = ["Death", "KernelDied", "OutOfMemory", "cause_of_death", "when_gone"]
 
 LOOK_S = 0.1
 """How often to look for a process that is not ours, where the system has no `pidfd`."""
+
+
+_PROCESSES = (
+    ". This user or container has reached its limit of processes and threads: raise it (`ulimit -u`, a container's "
+    "`--pids-limit`), or end some programs."
+)
+_LIMITS = (
+    ("Too many open files", f". {way_out(OSError(errno.EMFILE, ''))}"),
+    ("can't start new thread", _PROCESSES),
+    ("Resource temporarily unavailable", _PROCESSES),
+)
+"""Last words of a process that has met a limit, and what to do."""
 
 
 class KernelDied(TsnbError):
@@ -39,7 +53,8 @@ class Death:
 
     def __str__(self) -> str:
         cause = "its kernel has ended" if self.code is None else cause_of_death(self.code, "its kernel")
-        return f"{self.reason or cause}\n{self.tail}".rstrip()
+        met = next((way for words, way in _LIMITS if words in self.tail), "")
+        return f"{self.reason or cause}{met}\n{self.tail}".rstrip()
 
 
 def cause_of_death(code: int, whose: str) -> str:

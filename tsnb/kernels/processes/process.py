@@ -48,11 +48,18 @@ __all__ = [
 
 
 def require_directory() -> None:
-    """Check that the working directory exists: Python's own messages when it does not vary, and never help.
+    """Check that there is a working directory and a home: Python's own messages without one vary, and never help.
 
     Raises:
-        KernelDied: The working directory has been removed.
+        KernelDied: The working directory has been removed, or this user has no home.
     """
+    try:
+        Path.home()
+    except RuntimeError:
+        raise KernelDied(
+            "this user has no home directory, which Jupyter's kernels need. Set HOME to a directory of yours, and "
+            "start again."
+        ) from None
     try:
         os.getcwd()  # noqa: PTH109 (the path itself is not needed)
     except FileNotFoundError:
