@@ -3,6 +3,8 @@
 | module | what it owns |
 |---|---|
 | `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
+| `finding`, `standstill` | which stream is meant, also while it is away for a moment; a producer that stands still |
+| `tasks` | the end of a task of a pool or a thread |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
 | `counts` | rows of one consumer, and the totals of a process |
 | `session`, `place` | a consumer's side of the protocol, without I/O; where it stands, and saved places |

@@ -10,5 +10,6 @@
 | `crew`, `ticket_line` | the order in which batches are begun, and given; one line of tickets for all workers |
 | `packing`, `leaves` | a batch in a slot; each tensor, array and object of it |
 | `repeating` | whether an epoch can be given again in the same order, and beginning in the middle of one |
+| `identity` | by what code and values an order is known |
 | `growth` | a data set that grows: new samples are looked for, and let into the epochs |
 """
