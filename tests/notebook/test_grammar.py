@@ -28,11 +28,12 @@ def start(line: str) -> Any:
 def test_every_option_of_start_is_read_in_its_unit() -> None:
     """Shares as 2% or 0.02, seconds with or without the letter, whole numbers."""
     given = start(
-        "train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --cache 2GiB --detach"
+        "train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --cache 2GiB --detach "
+        "--max-batch-bytes 512MiB"
     )
     assert vars(given) == {
         "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience_s": 5.0, "seed": 0,
-        "workers": 2, "memory": None, "cache": 2 << 30,
+        "workers": 2, "memory": None, "cache": 2 << 30, "max_batch_bytes": 512 << 20,
         "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
         "weights": [], "replace": False, "guard": False,
     }  # fmt: skip

@@ -16,6 +16,7 @@
 | `losses` | what a trial reports of the samples of a batch |
 | `notices`, `allotment` | what a user is told once; cores and threads that the balancer gave |
 | `dataloader` | a consumer as a torch `DataLoader` |
+| `dataset` | what stands for the loader's dataset and sampler: lengths, small attributes |
 """
 
 from tsnb.consumer.attaching import attach, consumers, cpu_time, detach_all, log_losses, rest_all, totals

@@ -4,6 +4,7 @@
 |---|---|
 | `sources` | where batches come from: a DataLoader, any other iterable, a function that makes one |
 | `dataloader` | a DataLoader whose workers write into the arena |
+| `dataset_facts` | what consumers are told of its dataset |
 | `dataloader_facts` | what can be told of one without iterating it |
 | `tickets`, `collate`, `workers` | what its workers are told and answer; collating into a slot; what they need beside |
 | `forking` | workers are forked while other threads go on: what does not come along, and with whom they end |
