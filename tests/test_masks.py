@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import argparse
+import collections
+import dataclasses
+import enum
+import functools
 import secrets
-from typing import Any
+import time
+import types
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import torch
 
+from tsnb.kernels.output.screen import Screen, plain
 from tsnb.masks import MASK, is_masked, is_plain_word, masked, masked_text
+from tsnb.printable import block, coloured, one_line
+from tsnb.records.writes import as_json
+from tsnb.words import marked_html
 
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P"
 
@@ -127,3 +142,181 @@ def test_plain_words_may_stand_in_names(text: str) -> None:
 def test_what_is_no_plain_word_stands_in_no_name(text: str) -> None:
     """Paths, long text, random text."""
     assert not is_plain_word(text)
+
+
+SECRET = "sk-test-4f9aK2mXq7Lz81"
+WORD = "tr0ub4dor&3x"
+
+
+@dataclasses.dataclass
+class Login:
+    user: str
+    password: str
+
+
+class Slotted:
+    __slots__ = ("api_key",)
+
+    def __init__(self) -> None:
+        self.api_key = SECRET
+
+
+class Keys(enum.Enum):
+    MINE = SECRET
+
+
+class TextKeys(str, enum.Enum):
+    MINE = SECRET
+
+
+class Row(NamedTuple):
+    user: str
+    password: str
+
+
+def connect(*_: Any, **__: Any) -> None:
+    """Stand for what a partial calls."""
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Login("me", WORD), argparse.Namespace(user="me", password=WORD), functools.partial(connect, password=WORD),
+        functools.partial(connect, SECRET), Keys.MINE, TextKeys.MINE, Row("me", WORD),
+        types.SimpleNamespace(token=WORD),
+        Slotted(), {"login": Login("me", WORD)}, [Row("me", WORD)], collections.OrderedDict(password=WORD),
+        collections.UserDict(password=WORD), Path(f"/data/{SECRET}/x"), deque([SECRET]),
+        functools.partial(functools.partial(connect, Login("me", WORD)), 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_objects_are_searched_and_shown_without_their_secrets(value: Any) -> None:
+    """By the names of their fields, attributes and arguments; what else is in them stays to be read."""
+    shown = masked({"given": value})["given"]
+    for text in (repr(shown), str(shown), as_json({"given": shown})):
+        assert SECRET not in text and WORD not in text and MASK in text, text
+
+
+def test_objects_without_secrets_stay_what_they_are() -> None:
+    """The value itself, for tables and sorting; a model or lists of lists of lists take no time."""
+    nested: Any = 1
+    for _ in range(8):
+        nested = [nested] * 1000
+    for value in (
+        Login("me", ""),
+        Row("me", ""),
+        functools.partial(connect, 1),
+        torch.nn.Linear(2, 2),
+        nested,
+        Path("/a"),
+    ):
+        assert masked(value) is value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GET /x failed, headers: Authorization: Bearer {}", "{{'Authorization': 'Bearer {}'}}", "bearer {}",
+        "Authorization: Basic {}", "X-Api-Key: {}", "could not connect: host=db user=me password={} dbname=x",
+        "Server=db;Uid=me;Pwd={};", "https://host/get?user=me&token={}&x=1", "mysql --password={} -u me",
+        "export HF_TOKEN={}", "postgresql+psycopg://me:{}@db:5432/x", "redis://:{}@cache/0", "PGPASSWORD={} psql",
+        "password='{}'", 'api_key: "{}"', "fatal: 'https://me:{}@host/repo.git/' not found",
+        "Login(user='me', password='{}')",
+    ],
+)  # fmt: skip
+def test_secrets_are_found_in_text_of_any_usual_form(text: str) -> None:
+    """Headers, connection strings, addresses, command lines."""
+    for word in ("pa55w0rd.Xy-9", "4f9aK2mXq7Lz81TT"):
+        assert word not in masked_text(text.format(word))
+        assert MASK in masked_text(text.format(word))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sorted(rows, key=str.lower)", "net(x, password=password)", "fit(token=token, key=key)", "loss=0.31 token=512",
+        "the bearer of this", "authorization: str", "x=1 y=2", "tokens_per_s=3.5 lr=0.1", "https://host/a?x=1&page=2",
+        "    api_key=api_key\n)", "headers = authorization(make)", "password=None", "max-tokens=512 --pad-token=x1",
+    ],
+)  # fmt: skip
+def test_text_without_secrets_stays(text: str) -> None:
+    """Code and numbers are read as they are."""
+    assert masked_text(text) == text
+
+
+PUMPS = (
+    *(
+        "sk-",
+        "pk_",
+        "eyJ",
+        "-eyJ",
+        "eyJa.",
+        "a.eyJaaaaaaaaa.",
+        "ghp_",
+        "-ghp_",
+        "xoxb-",
+        "://",
+        "://a:",
+        "a:b@",
+    ),
+    *(
+        "://a:b@c",
+        "-----BEGIN ",
+        "-----BEGIN PRIVATE KEY-----",
+        "password=",
+        'password="',
+        "x-",
+        "x-key",
+        "x-a-",
+    ),
+    *(
+        "authorization: ",
+        "bearer ",
+        "a=",
+        "a=b;",
+        "a= ",
+        "a" * 50 + "=",
+        "-a",
+        "_",
+        "'",
+        '"',
+        "' \"",
+        "\x1b[",
+        "\r",
+    ),
+    *(
+        "\x1b[1",
+        "\x08",
+        "{",
+        "`",
+        " ",
+        "\n",
+        "key ",
+        "key  =",
+        "a.",
+        "A1",
+        "0",
+        "\u2028",
+        "token:",
+        "=",
+        "?a=b&",
+    ),
+)
+"""What a pattern that looks at one letter many times would choke on."""
+
+
+@pytest.mark.parametrize("end", ["", "x"])
+def test_no_text_takes_long_to_look_at(end: str) -> None:
+    """Of 60,000 letters of anything; where each is looked at for each other, one takes minutes."""
+    looks: dict[str, Callable[[str], object]] = {
+        "text": masked_text, "value": masked, "line": lambda text: one_line(text, len(text)), "colours": coloured,
+        "block": block, "code": marked_html, "screen": lambda text: Screen().feed(text), "log": plain,
+        "plain": is_plain_word,
+        "short value": lambda text: masked(text[:16_000], "token"), "name": lambda text: masked("x1", text),
+    }  # fmt: skip
+    for pump in PUMPS:
+        text = (pump * (60_000 // len(pump)))[:60_000] + end
+        for name, look in looks.items():
+            began_s = time.process_time()
+            look(text)
+            assert time.process_time() - began_s < 20, (name, pump)

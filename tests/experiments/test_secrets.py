@@ -6,11 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import tsnb
-from tsnb.errors import TrialFailed
+from tests.kernels.conftest import wait_until
+from tsnb.errors import LoaderFailed, TrialFailed
 from tsnb.experiments.board import launch, trials
 from tsnb.experiments.functions import plan_function
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.records.run import Run
 
 pytestmark = pytest.mark.system
@@ -87,3 +90,84 @@ def test_a_secret_reaches_the_trial_and_nothing_that_is_kept_or_shown(
         assert not [text for text in shown if secret in text]
         assert not [path for path, content in kept.items() if secret.encode() in content or secret in path]
     assert any(path.endswith("records.sqlite") for path in kept)
+
+
+ADDRESS = "postgresql://me:pa55w0rd.Xy@db.host/x"
+HEADER = "Authorization: Bearer 4f9aK2mXq7Lz81TT"
+SAYS_TOO_MUCH = f"""
+import dataclasses, enum, functools, logging, argparse
+@dataclasses.dataclass
+class Login:
+    user: str
+    password: str
+class Keys(enum.Enum):
+    MINE = "{KEY}"
+def train(login, namespace, key, call):
+    print("connecting to {ADDRESS}")
+    try:
+        raise ConnectionError("{HEADER}")
+    except ConnectionError:
+        logging.exception("first")
+    raise ConnectionError("cannot reach {ADDRESS} with {HEADER}")
+given = dict(
+    login=Login("me", "{WORD}"), namespace=argparse.Namespace(password="{WORD}"), key=Keys.MINE,
+    call=functools.partial(print, password="{WORD}"),
+)
+"""
+
+
+def test_a_secret_in_an_error_leaves_by_no_way(
+    notebook: Any, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address and a header in what is printed, logged and raised; objects that hold a password as parameters."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    notebook.variables["tsnb"] = tsnb
+    variables = notebook.run(SAYS_TOO_MUCH)
+    trial = launch(plan_function(variables["train"], variables["given"]), page)
+    with pytest.raises(TrialFailed, match="cannot reach") as raised:
+        trial.wait(120)
+    source = TrialLogs()
+    shown = [
+        page.text,
+        repr(trial),
+        trial.logs(),
+        str(trial.params),
+        str(raised.value),
+        repr(trials),
+        str(tsnb.results()),
+    ]
+    shown += [str(source.facts(trial.name)), str(source.params()), str(tsnb.results())]
+    kept = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    for secret in (KEY, WORD, "pa55w0rd.Xy", "4f9aK2mXq7Lz81TT"):
+        assert not [text for text in shown if secret in text]
+        assert not [path for path, content in kept.items() if secret.encode() in content]
+    assert "[masked]" in str(source.facts(trial.name))
+
+
+def test_a_secret_in_a_loaders_error_leaves_by_no_way(tmp_path: Path) -> None:
+    """Neither by the consumer's error nor by a reading, a recording, or the line of the status."""
+
+    def make(epoch: int) -> Any:
+        yield torch.zeros(2)
+        raise ConnectionError(f"cannot reach {ADDRESS} with {HEADER}")
+
+    with tsnb.serve(make, name="leaks") as producer:
+        recorder = tsnb.record("leaks", tmp_path / "leaks.jsonl")
+        with (
+            tsnb.attach("a", producer="leaks") as batches,
+            pytest.raises(LoaderFailed, match="cannot reach") as raised,
+        ):
+            list(batches)
+        reading = producer.status()
+        wait_until(lambda: recorder.readings > 3 and "cannot reach" in (tmp_path / "leaks.jsonl").read_text())
+        recorder.stop()
+    shown = [
+        str(raised.value),
+        raised.value.summary,
+        raised.value.loader_traceback,
+        reading.to_json(),
+        str(reading),
+    ]
+    shown += [(tmp_path / "leaks.jsonl").read_text()]
+    for secret in ("pa55w0rd.Xy", "4f9aK2mXq7Lz81TT"):
+        assert not [text for text in shown if secret in text]

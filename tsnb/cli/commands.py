@@ -20,6 +20,7 @@ from tsnb.cli.measuring import add_place, add_plan, add_stalls
 from tsnb.cli.trials import add_results, add_sweep_command
 from tsnb.config import MODES, way_out
 from tsnb.errors import TsnbError
+from tsnb.masks import masked_text
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
 from tsnb.printable import harmless
@@ -123,6 +124,7 @@ def _guarded(options: argparse.Namespace, run: Callable[[argparse.Namespace], in
 
 def _failed(options: argparse.Namespace, said: str) -> int:
     """Say why a command failed; return its exit status."""
+    said = masked_text(said)
     if getattr(options, "json", False):
         print(json.dumps({"error": said}))
     print(harmless(f"tsnb {options.command}: {said}"), file=sys.stderr)

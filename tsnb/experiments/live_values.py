@@ -27,6 +27,7 @@ from typing import Any
 
 from tsnb.config import LIVE_LETTERS, MOST_LIVE, attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.masks import masked
 from tsnb.printable import one_line
 from tsnb.records.writes import LiveChange, own_number
 from tsnb.words import did_you_mean
@@ -334,7 +335,10 @@ class LiveValues:
         first = itertools.islice(self._values.items(), MOST_LIVE)
         self.shown(
             json.dumps(
-                {one_line(n, LIVE_LETTERS): one_line(value.current, LIVE_LETTERS) for n, value in first}
+                {
+                    one_line(n, LIVE_LETTERS): one_line(masked(value.current, n), LIVE_LETTERS)
+                    for n, value in first
+                }
             )
         )
 

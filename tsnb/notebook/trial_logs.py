@@ -13,6 +13,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.trial import Trial
 from tsnb.files import read_foreign
+from tsnb.masks import masked_text
 from tsnb.panel.logs import LogPart
 from tsnb.records.project import own_place
 
@@ -231,7 +232,7 @@ def _parent(trial: Trial, here: dict[str, Trial]) -> Trial | None:
 
 
 def _short(value: Any) -> str:
-    text = value if isinstance(value, str) else repr(value)
+    text = masked_text(value if isinstance(value, str) else repr(value))
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 

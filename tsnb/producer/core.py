@@ -24,6 +24,7 @@ from tsnb.balancing.controller import Controller
 from tsnb.config import MAX_CONSUMERS
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.machine.memory import free_memory
+from tsnb.masks import masked_text
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
@@ -572,6 +573,7 @@ class Core:
 
     def crashed(self, text: str) -> None:
         """Stop, in as good an order as possible, because one of the producer's own threads cannot go on; and say so."""
+        text = masked_text(text)
         with self.lock:
             self.farewell = f"failed inside tsnb (please report this): {text.strip().splitlines()[-1][:500]}"
             self.failure = (self.farewell, text)

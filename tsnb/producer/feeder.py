@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from tsnb.errors import ArenaFull, LoaderFailed
+from tsnb.masks import masked_text
 from tsnb.printable import block, one_line
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
@@ -204,12 +205,12 @@ class Feeder(threading.Thread):
     def _describe(self, error: BaseException) -> LoaderFailed:
         if issubclass(type(error), LoaderFailed):  # isinstance would ask the error itself, too
             known = cast("LoaderFailed", error)
-            return LoaderFailed(block(known.summary), block(known.loader_traceback))
+            return LoaderFailed(masked_text(block(known.summary)), masked_text(block(known.loader_traceback)))
         if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
-            return LoaderFailed(str(error))
+            return LoaderFailed(masked_text(str(error)))
         where = f"at batch {self._count} of epoch {self._epoch}"
         said = f"the loader raised {kind_of(error)} {where}: {one_line(message_of(error))}{way_out_of(error)}"
-        return LoaderFailed(said, block(text_of(error)))
+        return LoaderFailed(masked_text(said), masked_text(block(text_of(error))))
 
     def _failed(self, failure: LoaderFailed) -> None:
         message, text = failure.summary, failure.loader_traceback

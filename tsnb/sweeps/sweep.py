@@ -19,7 +19,7 @@ from tsnb.experiments.ends import follow_stream_for, stream_for
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import Trial
 from tsnb.experiments.trials_table import shown_scores
-from tsnb.masks import Masked
+from tsnb.masks import Masked, masked_text
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
 from tsnb.printable import harmless
@@ -373,7 +373,7 @@ class Sweep(Bound, Mapping[str, Trial]):
 
 def _short(value: Any) -> str:
     """Return a parameter as a table shows it."""
-    text = f"{value:.4g}" if isinstance(value, float) else str(value)
+    text = f"{value:.4g}" if isinstance(value, float) else masked_text(str(value))
     return text if len(text) <= 24 else text[:23] + "…"
 
 

@@ -109,7 +109,7 @@ def _magic(found: Mentions, texts: list[str], *, cell: bool) -> None:
     if magic in PYTHON_MAGICS:
         code = rest if magic == "timeit" or not cell else rest[1:]
         # without the magic's own options
-        found.code += [re.sub(r"^\s*(-\w+\s*\d*\s+)*", "", text) for text in code]
+        found.code += [re.sub(r"^\s*(-\w+(?:\s+\d+)?\s+)*", "", text) for text in code]
     else:
         found.names += _expanded(line)
     if magic == "capture":

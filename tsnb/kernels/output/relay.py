@@ -23,7 +23,7 @@ from tsnb.kernels.output.capping import Cap
 from tsnb.kernels.output.logfile import LogFile
 from tsnb.kernels.output.outlets import WIDGET, Outlet
 from tsnb.kernels.output.transcript import Transcript
-from tsnb.masks import hidden
+from tsnb.masks import masked_text
 
 __all__ = ["Relay"]
 
@@ -84,13 +84,14 @@ class Relay:
     def feed(self, kind: str, content: dict[str, Any]) -> None:
         """Take one message of the kernel's; those that show nothing are ignored."""
         if kind == "stream":
-            content = {**content, "text": hidden(content["text"])}
+            content = {**content, "text": masked_text(content["text"])}
             self._keep(content["text"])
             self._join(content["text"], content["name"])
         elif kind in _SHOWN:
             self.flush()
             if kind == "error":
-                content = {**content, "traceback": [hidden(line) for line in content["traceback"]]}
+                lines = [masked_text(line) for line in content["traceback"]]
+                content = {**content, "evalue": masked_text(content.get("evalue", "")), "traceback": lines}
                 self._keep(self._on_a_new_line("\n".join(content["traceback"]) + "\n"))
                 self._write()
             shown = _shown_as(kind, content)
@@ -149,6 +150,10 @@ def _shown_as(kind: str, content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the message as the launching cell shows it: a result is a display there, a widget its text."""
     if "data" not in content:
         return kind, content
-    data = {mime: value for mime, value in content["data"].items() if mime != WIDGET}
+    data = {
+        mime: masked_text(value) if isinstance(value, str) and mime.startswith("text/") else value
+        for mime, value in content["data"].items()
+        if mime != WIDGET
+    }
     kind = "display_data" if kind == "execute_result" else kind
     return kind, {"data": data, "metadata": content["metadata"], "transient": content.get("transient", {})}

@@ -21,6 +21,7 @@ import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tsnb.errors import TsnbError
+from tsnb.masks import masked_text
 from tsnb.producer.failures import message_of
 from tsnb.samples.grown import Grown, grown_inside
 from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
@@ -199,7 +200,7 @@ class Growth:
     @property
     def look_failure(self) -> str:
         """Why the last look for new samples failed, in one line; empty where it did not."""
-        return "" if self._error is None else message_of(self._error)
+        return "" if self._error is None else masked_text(message_of(self._error))
 
     @property
     def found(self) -> int:
