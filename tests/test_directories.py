@@ -58,6 +58,38 @@ def test_a_runtime_directory_below_somebody_elses_is_left_alone(
     assert runtime_directory() == found == place / f"tsnb-{os.getuid()}"
 
 
+@two_users
+@pytest.mark.parametrize("made", ["os.mkdir(at, 0o755)", "os.symlink('/tmp', at)", "open(at, 'w')"])
+def test_a_name_that_another_user_took_first_keeps_nobody_out(
+    place: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    """Whoever makes `tsnb-UID` in /tmp first: all processes go to one place beside it, and stay there."""
+    place.chmod(0o1777)
+    monkeypatch.delenv("TSNB_RUNTIME_DIR")
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    does(f"at = sys.argv[1]; {made}", place / f"tsnb-{os.getuid()}")
+    ask, tell = os.pipe()
+    children = []
+    for _ in range(6):
+        if not (child := os.fork()):
+            os.write(tell, f"{runtime_directory()}\n".encode())
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    os.close(tell)
+    said = {*os.read(ask, 10_000).decode().split()}
+    os.close(ask)
+    found = runtime_directory()
+    assert said == {str(found)} and found.parent == place and found.stat().st_mode & 0o777 == 0o700
+    does(
+        "at = sys.argv[1]\n(os.rmdir if os.path.isdir(at) and not os.path.islink(at) else os.unlink)(at)",
+        place / f"tsnb-{os.getuid()}",
+    )
+    assert runtime_directory() == found
+
+
 def test_a_process_without_descriptors_looks_nowhere_else(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

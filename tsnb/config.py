@@ -5,12 +5,16 @@ Owns no state but `attach_defaults`; imports nothing heavy, so that every layer 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import resource
+import secrets
+import stat
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -59,6 +63,9 @@ PROFILED = "tsnb-plan-"
 
 _PUT_BEFORE = re.compile(rf"^{PROFILED}\d+-\d+-")
 """All that is put before the name of a trial meanwhile (`planning.profiling.profile_name`)."""
+
+_TOGETHER_S = 0.1
+"""Processes that make such a directory in the same moment have made theirs after so long, and take the same one."""
 
 LONGEST_SOCKET = 103
 """Bytes that the path of a unix socket may have: macOS has room for fewer than Linux."""
@@ -233,8 +240,40 @@ def runtime_directory() -> Path:
     elif xdg and os.access(xdg, os.W_OK) and nobody_elses(Path(xdg)):
         path = Path(xdg) / "tsnb"
     else:
-        path = Path(tempfile.gettempdir()) / f"tsnb-{os.geteuid()}"
+        path = _own_in(Path(tempfile.gettempdir()))
     return private_directory(path)
+
+
+def _own_in(shared: Path) -> Path:
+    """Return the directory of this user's in one that everybody may write to: `tsnb-UID`, or one beside it.
+
+    Anybody can make `tsnb-UID` first, and nobody else can remove it. So where that name is another user's, the place is
+    one of this user's with a name that could not be known before it was there; all processes take the oldest of those.
+    """
+    plain = shared / f"tsnb-{os.geteuid()}"
+    if _is_mine(plain):
+        return plain
+    found = _beside(plain)
+    if not found and os.path.lexists(plain):
+        with contextlib.suppress(OSError):
+            (plain.with_name(f"{plain.name}-{time.time_ns():x}-{secrets.token_hex(8)}")).mkdir(mode=0o700)
+            time.sleep(_TOGETHER_S)
+            found = _beside(plain)
+    return found[0] if found else plain
+
+
+def _beside(plain: Path) -> list[Path]:
+    """Return directories of this user's whose names begin with that one, the oldest first."""
+    with contextlib.suppress(OSError):
+        return sorted(path for path in plain.parent.glob(f"{plain.name}-*-*") if _is_mine(path))
+    return []
+
+
+def _is_mine(path: Path) -> bool:
+    with contextlib.suppress(OSError):
+        status = path.lstat()
+        return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
+    return False
 
 
 def nobody_elses(path: Path) -> bool:
@@ -263,11 +302,17 @@ def short_directory(room_bytes: int) -> Path:
     chosen = runtime_directory()
     if len(os.fsencode(chosen)) + room_bytes <= LONGEST_SOCKET:
         return chosen
-    return private_directory(Path("/tmp") / f"tsnb-{os.geteuid()}")  # noqa: S108 (short, and checked to be ours)
+    most = LONGEST_SOCKET - room_bytes
+    shorter = f"Set TSNB_RUNTIME_DIR to a directory of yours with a path of {most} bytes at most."
+    return private_directory(_own_in(Path("/tmp")), shorter)  # noqa: S108 (short, and checked to be ours)
 
 
-def private_directory(path: Path) -> Path:
+def private_directory(path: Path, elsewhere: str = "") -> Path:
     """Make `path` with mode 0700, or check that only this user can enter it and no other can replace it.
+
+    Args:
+        path: The directory.
+        elsewhere: What else helps, a sentence; left out: to set TSNB_RUNTIME_DIR.
 
     Raises:
         TsnbError: It cannot be made or written, or others can enter or exchange it; says what mends that.
@@ -280,7 +325,7 @@ def private_directory(path: Path) -> Path:
     except Unsafe as error:
         mend = f" Run `{error.mend}` to go on using it, or choose another place." if error.mend else ""
         within = "" if error.path == str(path) else f"tsnb cannot use {path}: "
-        raise TsnbError(f"{within}{error}.{mend} {_ELSEWHERE}") from None
+        raise TsnbError(f"{within}{error}.{mend} {elsewhere or _ELSEWHERE}") from None
     except OSError as error:
         mend = way_out(error, _ON_ANOTHER) if error.errno in _OF_FILES else _ELSEWHERE
         raise TsnbError(f"tsnb cannot use its runtime directory {path}: {error.strerror}. {mend}") from None
