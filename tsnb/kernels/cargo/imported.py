@@ -33,9 +33,9 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from tsnb.files import MANY_BYTES, read_foreign
 from tsnb.kernels.cargo.pickling import pack, unpack_bytes
 from tsnb.kernels.cargo.shipping import CellLines, lines_of, remember
 
@@ -181,7 +181,9 @@ def _sources(variables: Mapping[str, Any]) -> list[str]:
     file = variables.get("__file__")
     with contextlib.suppress(OSError, ValueError):
         return (
-            [Path(file).read_text(encoding="utf-8")] if isinstance(file, str) and file.endswith(".py") else []
+            [read_foreign(file, MANY_BYTES).decode()]
+            if isinstance(file, str) and file.endswith(".py")
+            else []
         )
     return []
 
