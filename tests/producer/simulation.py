@@ -316,6 +316,8 @@ class SimConsumer:
         elif rng.random() < 0.01:
             self.interrupt(rng.randrange(3))
         else:
+            if self.steps % 97 == 41:
+                self.say(ms.Rest(stands=True))  # sooner or later it goes on all the same
             self.step(breaks=rng.random() < 0.01)
 
     def run_steadily(self) -> None:
