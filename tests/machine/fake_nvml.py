@@ -74,7 +74,7 @@ class OlderDriver(FakeNvml):
     def _missing(self, *_: Any) -> Any:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
-    nvmlDeviceGetComputeRunningProcesses = nvmlDeviceGetUUID = nvmlDeviceGetP2PStatus = _missing  # type: ignore[assignment]
+    nvmlDeviceGetComputeRunningProcesses = nvmlDeviceGetUUID = nvmlDeviceGetP2PStatus = _missing
     nvmlDeviceGetTotalEnergyConsumption = _missing
 
 
