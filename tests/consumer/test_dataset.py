@@ -78,7 +78,7 @@ def test_small_attributes_come_with_their_types() -> None:
         tsnb.attach("one", "s") as one,
     ):
         for whole in (one.dataset, one.as_dataloader().dataset):
-            assert len(whole) == 10 and list(whole.indices) == list(range(10))  # type: ignore[arg-type]
+            assert len(whole) == 10 and list(whole.indices) == list(range(10))  # type: ignore[arg-type, attr-defined]
             dataset: Any = whole.dataset  # type: ignore[attr-defined]
             assert len(dataset) == 50 and dataset.classes == ("zero", "one") and dataset.num_classes == 2
             assert dataset.class_to_idx == {"zero": 0, "one": 1}
@@ -108,7 +108,8 @@ def test_many_labels_travel_and_what_is_too_much_does_not() -> None:
 def test_samples_are_refused_with_what_to_do() -> None:
     """By index and in a loop; the sampler's indices likewise."""
     with tsnb.serve(DataLoader(Digits(), batch_size=8), name="s"), tsnb.attach("one", "s") as one:
-        for act in (lambda: one.dataset[3], lambda: next(iter(one.dataset)), lambda: next(iter(one.sampler))):
+        dataset: Any = one.dataset
+        for act in (lambda: dataset[3], lambda: next(iter(dataset)), lambda: next(iter(one.sampler))):
             with pytest.raises(TypeError, match="here: "):
                 act()
 

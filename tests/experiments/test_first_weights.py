@@ -34,15 +34,13 @@ def test_trials_that_begin_with_the_same_weights_tell_the_same_hash(notebook: An
     """Whatever their rate is; another seed or shape tells another hash, though all have the same first loss."""
     train = notebook.run(TRAIN)["train"]
     with tsnb.serve(DataLoader(TensorDataset(torch.randn(32, 4)), 4), name="weights"):
-        trials = [
-            tsnb.run(train, name=name, producer="weights", **given)
-            for name, given in {
-                "one": {"init": 1},
-                "same": {"init": 1, "lr": 0.01},
-                "other": {"init": 2},
-                "wide": {"init": 1, "width": 16},
-            }.items()
-        ]
+        settings: dict[str, dict[str, Any]] = {
+            "one": {"init": 1},
+            "same": {"init": 1, "lr": 0.01},
+            "other": {"init": 2},
+            "wide": {"init": 1, "width": 16},
+        }
+        trials = [tsnb.run(train, name=name, producer="weights", **given) for name, given in settings.items()]
         for trial in trials:
             trial.wait(240)
         one, same, other, wide = (trial.report["weights"] for trial in trials)

@@ -201,7 +201,7 @@ def test_a_stream_that_was_stopped_and_is_served_again_is_another_one() -> None:
     """An iterator over the former one that is still there does not stand in for it."""
     loops: list[Any] = []
     for _ in range(3):
-        with tsnb.serve(DataLoader(range(8), 2), name="s"):
+        with tsnb.serve(DataLoader(range(8), 2), name="s"):  # type: ignore[arg-type]
             loops.append(iter(tsnb.attach("c", producer="s")))
             assert next(loops[-1]).tolist() == [0, 1]
             for former in loops[:-1]:

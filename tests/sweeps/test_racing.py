@@ -410,7 +410,7 @@ def trained(
         batch = torch.randint(len(inputs), (16,), generator=drawn)
         loss = torch.nn.functional.cross_entropy(net(inputs[batch]), labels[batch])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         losses.append(loss.item())
     return losses
@@ -440,7 +440,7 @@ def test_small_networks_with_rates_ten_times_apart_are_told_apart_and_equal_ones
         assert verdict.ahead == "b"
         dropped = [trained(0.1, seed, seed, 100 + seed + 50 * own, drop=0.5) for own in (0, 1)]
         assert dropped[0][0] != dropped[1][0], "the first losses differ, as dropout does"
-        verdict = verdict_of(*dropped, same)
+        verdict = verdict_of(dropped[0], dropped[1], same)
         assert not verdict.reason
         assert not verdict.decided
 

@@ -158,7 +158,7 @@ def test_a_consumer_that_knows_nothing_of_it_is_told(scenes: Any) -> None:
             list(one)
     for wrong in (("Scene", len, len), (Scene, 3, len), (Scene, len, None)):
         with pytest.raises(TypeError, match="give a class"):
-            tsnb.data.register(*wrong)  # type: ignore[arg-type]
+            tsnb.data.register(*wrong)
     with pytest.raises(LoaderFailed, match="cannot be shared between processes"):
         tsnb.serve([Scene(torch.zeros(2), "x")], name="s")
 

@@ -305,7 +305,7 @@ SAYS: dict[str, list[type[Any]]] = {
 @pytest.mark.parametrize("role", SAYS)
 def test_a_packet_with_a_value_of_any_kind_ends_its_own_connection_at_most(role: str) -> None:
     """Numbers that are no floats, objects in objects, texts for numbers: in every field of what it may say."""
-    loader = DataLoader(torch.arange(64.0), batch_size=4, num_workers=1)
+    loader: Any = DataLoader(torch.arange(64.0), batch_size=4, num_workers=1)  # type: ignore[arg-type]
     with (
         tsnb.serve(loader, name="s", patience_s=1) as producer,
         tsnb.attach("steady", producer="s") as steady,

@@ -161,7 +161,7 @@ def _tokens_parts(batch: Any) -> dict[str, Any]:
 
 
 def _tokens(parts: dict[str, Any]) -> Any:
-    batch = object.__new__(classes.named(*_TOKENS))
+    batch: Any = object.__new__(classes.named(*_TOKENS))
     state = dict(parts)
     if state.get("_encodings") is not None:
         state["_encodings"] = [_encoding(one) for one in state["_encodings"]]

@@ -39,7 +39,7 @@ COLUMNS = b"\x01"
 """What values with columns begin with; JSON never does."""
 LONG = 512
 """Letters or bytes from which on a value is a column."""
-_WORDS = {str: "text", bytes: "chunk"}
+_WORDS: dict[type, str] = {str: "text", bytes: "chunk"}
 _TEXTS = ("text", "texts")
 _BIG = 1 << 4096
 """Python does not write or read whole numbers of more than 4,300 digits in decimal."""

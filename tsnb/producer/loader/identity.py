@@ -251,8 +251,8 @@ class _Described:
             self._unlike(value)
             return
         state = dict(getattr(value, "__dict__", {}))
-        for kind in type(value).__mro__:
-            slots = vars(kind).get("__slots__", ())
+        for base in type(value).__mro__:
+            slots = vars(base).get("__slots__", ())
             for name in (slots,) if isinstance(slots, str) else slots:
                 if name not in ("__dict__", "__weakref__") and hasattr(value, name):
                     state[name] = getattr(value, name)
