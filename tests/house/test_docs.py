@@ -164,6 +164,7 @@ MOST_LINES = 450
 LONG_MODULES = {
     "consumer/consumer.py": "one public class, with what its users read of each method",
     "experiments/in_kernel/kept_state.py": "one class, and the two verbs by which a training loop calls it",
+    "experiments/trial_life.py": "one class: the life of a trial whatever has started it, and who is told of it",
     "experiments/trial.py": "one public class, with what its users read of each method",
     "producer/core.py": "what the producer's threads share under one lock: a part elsewhere would hide who holds it",
     "producer/decisions/dispatch.py": "one state machine: the table of events, and what follows from each",

@@ -9,6 +9,8 @@
 | `kept_state` | `tsnb.keep`, `tsnb.epochs`: what it keeps of its training, and how it goes on from there |
 | `states` | one such state: what it holds, how it is written, read and put back |
 | `cloning` | a trial becomes two at a batch |
+| `first_weights` | a hash of the weights before the first step, by which trials are paired |
+| `written` | which files its code writes, to tell two trials that write the same one |
 | `device_memory` | GPU memory that is given back while it is paused |
 | `peak_memory` | the largest memory of its process, for its record |
 | `detaching` | a kernel that outlives its notebook: be found, and end |

@@ -25,7 +25,7 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -35,8 +35,9 @@ from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.obstacles import find_obstacle
 from tsnb.kernels.cargo.pickling import trained_parts
 from tsnb.kernels.cargo.shipping import ship
+from tsnb.words import did_you_mean
 
-__all__ = ["KEPT_BYTES", "LEFT_OUT", "TORN", "arrived", "keep", "let_go", "torn_apart", "trim"]
+__all__ = ["KEPT_BYTES", "LEFT_OUT", "TORN", "arrived", "deliver", "keep", "let_go", "torn_apart", "trim"]
 
 KEPT_BYTES = 256 * 2**20
 """What fifty trials leave on the disk shall not fill it."""
@@ -170,3 +171,26 @@ def trim() -> None:
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:
         give_back(0)
+
+
+def deliver(names: Sequence[str], before: Sequence[str], number: int) -> None:
+    """Send some of the trial's variables to the notebook, together: what they share they share there.
+
+    Args:
+        names: The variables.
+        before: Those that it has fetched before.
+        number: Under which number it is expected.
+
+    Raises:
+        KeyError: The trial has no variable of that name; suggests one.
+        NotShippable: It cannot travel.
+    """
+    variables = vars(sys.modules["__main__"])
+    for name in names:
+        if name not in variables:
+            own = [n for n in variables if not n.startswith("_")]
+            hint = did_you_mean(name, own)
+            raise KeyError(f"the trial has no variable {name!r}.{hint}")
+    wanted = {name: variables[name] for name in names}
+    torn = torn_apart(wanted, variables, before)
+    give(number, ship({**wanted, TORN: torn}, f"pulling {', '.join(map(repr, names))} out of the trial"))

@@ -9,11 +9,14 @@ any thread; none of this may raise into training.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import platform
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from importlib import metadata
 from typing import Any, NamedTuple
 
 from tsnb.experiments.news import Logged, News, as_message
@@ -30,6 +33,7 @@ __all__ = [
     "tell",
     "tell_metrics",
     "tell_rows",
+    "versions",
 ]
 
 EVERY_S = 0.25
@@ -198,3 +202,15 @@ def report() -> dict[str, Any]:
         "computing_s": round(max(0.0, inside_s - waiting_s), 3),
         "waiting_s": round(waiting_s, 3),
     }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions that a result may depend on."""
+    found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
+    for package in ("torch", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            # imported modules know their version: reading it off torch's metadata takes some 10 ms of each start
+            found[package] = str(getattr(sys.modules.get(package), "__version__", "")) or metadata.version(
+                package
+            )
+    return found

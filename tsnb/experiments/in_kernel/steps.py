@@ -6,15 +6,12 @@ of the notebook: for a detached trial the notebook may be gone by then, and what
 
 from __future__ import annotations
 
-import contextlib
 import os
-import platform
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -24,7 +21,7 @@ from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
 from tsnb.experiments.in_kernel.first_weights import watch_first_step
-from tsnb.experiments.in_kernel.keeping import TORN, arrived, keep, let_go, torn_apart, trim
+from tsnb.experiments.in_kernel.keeping import arrived, deliver, keep, let_go, trim
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, keeper_here
 from tsnb.experiments.in_kernel.peak_memory import PeakMemory
 from tsnb.experiments.in_kernel.pictures import Pictures
@@ -37,6 +34,7 @@ from tsnb.experiments.in_kernel.reporter import (
     tell,
     tell_metrics,
     tell_rows,
+    versions,
 )
 from tsnb.experiments.in_kernel.written import WrittenFiles
 from tsnb.experiments.live_values import values_here
@@ -58,8 +56,6 @@ from tsnb.experiments.news import (
 )
 from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
 from tsnb.kernels.cargo.imported import lacking
-from tsnb.kernels.cargo.lane import give
-from tsnb.kernels.cargo.shipping import ship
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
 from tsnb.masks import remember
 from tsnb.native.endings import raise_again
@@ -69,7 +65,6 @@ from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 from tsnb.records.scores import told
 from tsnb.records.writes import LiveChange
-from tsnb.words import did_you_mean
 
 __all__ = ["begin", "deliver", "enter", "finish", "keep"]
 
@@ -84,7 +79,7 @@ class _TrialHere:
     def __init__(self, settings: dict[str, Any], run: Run | None) -> None:
         self.settings = settings
         self.run = run or Run.of(settings["run"])
-        self.versions = _versions()
+        self.versions = versions()
         self.bridges: list[Any] = []
         self.ended = False
         self._reported: dict[str, Any] = {}
@@ -269,18 +264,6 @@ class _TrialHere:
         tell(Ended(state, failure, took_s if self.run.id else None))
 
 
-def _versions() -> dict[str, str]:
-    """Return the versions that a result may depend on."""
-    found = {"python": platform.python_version(), "tsnb": sys.modules["tsnb"].__version__}
-    for package in ("torch", "numpy"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            # imported modules know their version: reading it off torch's metadata takes some 10 ms of each start
-            found[package] = str(getattr(sys.modules.get(package), "__version__", "")) or metadata.version(
-                package
-            )
-    return found
-
-
 _courses: list[_TrialHere] = []
 
 _MAY_BE_SECRET = (str, bytes, dict, list)
@@ -458,26 +441,3 @@ class _without_interrupts:  # noqa: N801 (read as a word: `with _without_interru
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, self._former)
-
-
-def deliver(names: Sequence[str], before: Sequence[str], number: int) -> None:
-    """Send some of the trial's variables to the notebook, together: what they share they share there.
-
-    Args:
-        names: The variables.
-        before: Those that it has fetched before.
-        number: Under which number it is expected.
-
-    Raises:
-        KeyError: The trial has no variable of that name; suggests one.
-        NotShippable: It cannot travel.
-    """
-    variables = vars(sys.modules["__main__"])
-    for name in names:
-        if name not in variables:
-            own = [n for n in variables if not n.startswith("_")]
-            hint = did_you_mean(name, own)
-            raise KeyError(f"the trial has no variable {name!r}.{hint}")
-    wanted = {name: variables[name] for name in names}
-    torn = torn_apart(wanted, variables, before)
-    give(number, ship({**wanted, TORN: torn}, f"pulling {', '.join(map(repr, names))} out of the trial"))

@@ -4,7 +4,8 @@
 |---|---|
 | `capture`, `mentions` | which variables a cell reads, before anything is started; those that it names in text |
 | `shipping` | objects written to a file without a name, and read from it; the lines of their cells for tracebacks |
-| `pickling`, `obstacles` | how objects are written, and why one cannot travel |
+| `pickling`, `unpickling`, `obstacles` | how objects are written and read, and why one cannot travel |
+| `imported`, `edits` | what the notebook has changed in what it imported; what its code says of that |
 | `unnamed_file`, `lane` | the file in which they travel; the line on which it does |
 | `numerics` | torch's and numpy's settings, as the notebook has them |
 | `orders` | orders to a kernel, as code, and an answer that is an error |

@@ -21,9 +21,7 @@ What belongs to a process (`sys`, `os`) is left alone, and so is what is carried
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import functools
 import importlib
 import io
 import sys
@@ -36,8 +34,10 @@ from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple
 
 from tsnb.files import MANY_BYTES, read_foreign
-from tsnb.kernels.cargo.pickling import pack, unpack_bytes
+from tsnb.kernels.cargo import edits
+from tsnb.kernels.cargo.pickling import pack
 from tsnb.kernels.cargo.shipping import CellLines, lines_of, remember
+from tsnb.kernels.cargo.unpickling import unpack_bytes
 
 __all__ = [
     "CHANGES",
@@ -59,24 +59,6 @@ _OF_A_PROCESS = frozenset(
 _OURS = frozenset({"tsnb", "IPython", "ipykernel", "pytest", "_pytest"})
 _WITHOUT_EFFECTS = _OF_A_PROCESS | _OURS | sys.stdlib_module_names | {"torch", "numpy"}
 """Packages whose parts add nothing to other parts by being imported."""
-
-_MUTATORS = frozenset(
-    (
-        "update",
-        "setdefault",
-        "append",
-        "add",
-        "extend",
-        "insert",
-        "pop",
-        "popitem",
-        "clear",
-        "remove",
-        "discard",
-    )
-)
-_RUN_HERE = frozenset({"time", "timeit", "capture", "prun"})
-"""Cell magics whose text runs in the notebook."""
 
 MOST_ENTRIES = 10_000
 """Entries of one table that are looked at."""
@@ -159,7 +141,7 @@ def packed(changes: Iterable[Change], purpose: str) -> dict[str, Any]:
 
 def effects_here(variables: Mapping[str, Any]) -> list[tuple[str, bool]]:
     """Return the modules that the cells import, in order, and whether each is the user's own."""
-    names = dict.fromkeys(name for source in _sources(variables) for name in _read(source).modules)
+    names = dict.fromkeys(name for source in _sources(variables) for name in edits.read(source).modules)
     return [
         (name, _is_own(sys.modules[name]))
         for name in names
@@ -188,136 +170,9 @@ def _sources(variables: Mapping[str, Any]) -> list[str]:
     return []
 
 
-class _Target(NamedTuple):
-    """Something that code changes: `lib.TABLE["a"] = 1` changes the item "a" of `TABLE` of `lib`."""
-
-    root: str
-    path: tuple[str, ...]
-    kind: str
-    key: Any
-
-
-class _Read(ast.NodeVisitor):
-    """Reads what stands in some code.
-
-    Attributes:
-        imports: What each name was imported as: a module, and an attribute of it or nothing.
-        modules: All modules that it imports.
-        targets: What it changes.
-        decorators: Names in decorators, and in the annotations of what they decorate.
-        calls: The name in front of each call that is given names, and those.
-    """
-
-    def __init__(self) -> None:
-        self.imports: dict[str, tuple[str, str]] = {}
-        self.modules: list[str] = []
-        self.targets: list[_Target] = []
-        self.decorators: list[str] = []
-        self.calls: list[tuple[str, ...]] = []
-
-    def visit_Import(self, node: ast.Import) -> None:
-        for alias in node.names:
-            top = alias.name.partition(".")[0]
-            self.imports[alias.asname or top] = (alias.name if alias.asname else top, "")
-            self.modules.append(alias.name)
-
-    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
-        if node.module and not node.level:
-            self.modules.append(node.module)
-            for alias in node.names:
-                self.imports[alias.asname or alias.name] = (node.module, alias.name)
-                self.modules.append(f"{node.module}.{alias.name}")
-
-    def visit_Attribute(self, node: ast.Attribute | ast.Subscript) -> None:
-        if isinstance(node.ctx, ast.Store):
-            self.targets += _target(node)
-        self.generic_visit(node)
-
-    visit_Subscript = visit_Attribute  # noqa: N815 (the name ast looks for)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        self.targets += _called(node)
-        given = [arg.id for arg in node.args if isinstance(arg, ast.Name)]
-        if given and (front := _names_in(node.func)):
-            self.calls.append((front[0], *given))
-        if (inner := _cell_in(node)) is not None:
-            with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-                self.visit(ast.parse(inner))
-        self.generic_visit(node)
-
-    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        if node.decorator_list:
-            self.decorators += _names_in(*node.decorator_list, node.args)
-        self.generic_visit(node)
-
-    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 (as above)
-
-    def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self.decorators += _names_in(*node.decorator_list)
-        self.generic_visit(node)
-
-
-@functools.lru_cache(4096)
-def _read(source: str) -> _Read:
-    read = _Read()
-    with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-        read.visit(ast.parse(source))
-    return read
-
-
-def _names_in(*nodes: ast.AST) -> list[str]:
-    return [part.id for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name)]
-
-
-def _target(node: ast.expr) -> list[_Target]:
-    """Return what an assignment to an attribute or item changes: of nested items the outermost."""
-    steps: list[ast.Attribute | ast.Subscript] = []
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        steps.insert(0, node)
-        node = node.value
-    if not isinstance(node, ast.Name) or not steps:
-        return []
-    path: list[str] = []
-    for step in steps:
-        if isinstance(step, ast.Subscript):
-            constant = isinstance(step.slice, ast.Constant)
-            kind, key = (
-                ("item", step.slice.value) if isinstance(step.slice, ast.Constant) else ("content", None)
-            )
-            return [_Target(node.id, tuple(path), kind if constant else "content", key)]
-        path.append(step.attr)
-    return [_Target(node.id, tuple(path[:-1]), "attribute", path[-1])]
-
-
-def _called(node: ast.Call) -> list[_Target]:
-    """Return what a call of `setattr`, or of a method that changes a list or dictionary, changes."""
-    if isinstance(node.func, ast.Name) and node.func.id == "setattr" and len(node.args) == 3:
-        name = node.args[1]
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            return _target(ast.Attribute(node.args[0], name.value, ast.Store()))
-    if isinstance(node.func, ast.Attribute) and node.func.attr in _MUTATORS:
-        return [
-            _Target(found.root, (*found.path, found.key), "content", None)
-            for found in _target(node.func.value)
-            if found.kind == "attribute"
-        ] or (
-            [_Target(node.func.value.id, (), "content", None)]
-            if isinstance(node.func.value, ast.Name)
-            else []
-        )
-    return []
-
-
-def _cell_in(node: ast.Call) -> str | None:
-    """Return the text of a cell magic that runs it here: `%%time`."""
-    words = [arg.value for arg in node.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
-    is_magic = isinstance(node.func, ast.Attribute) and node.func.attr == "run_cell_magic" and len(words) == 3
-    return words[2] if is_magic and words[0] in _RUN_HERE else None
-
-
 def _written(variables: Mapping[str, Any]) -> Iterator[Change]:
     """Give the changes that stand in the code."""
-    reads = [_read(source) for source in _sources(variables)]
+    reads = [edits.read(source) for source in _sources(variables)]
     imports = {name: where for read in reads for name, where in read.imports.items()}
     for target in dict.fromkeys(target for read in reads for target in read.targets if _is_hashable(target)):
         if target.root in imports:
@@ -325,13 +180,13 @@ def _written(variables: Mapping[str, Any]) -> Iterator[Change]:
                 yield from _now(target, *imports[target.root], variables)
 
 
-def _is_hashable(target: _Target) -> bool:
+def _is_hashable(target: edits.Target) -> bool:
     with contextlib.suppress(TypeError):
         return bool(hash(target)) or True
     return False
 
 
-def _now(target: _Target, module: str, attribute: str, variables: Mapping[str, Any]) -> Iterator[Change]:
+def _now(target: edits.Target, module: str, attribute: str, variables: Mapping[str, Any]) -> Iterator[Change]:
     """Give a change with the value that holds now, where its name still means what was imported."""
     owner: Any = sys.modules[module]
     path: tuple[str, ...] = ()
@@ -363,7 +218,7 @@ def _is_carried(module: str) -> bool:
 def _held(variables: Mapping[str, Any]) -> Iterator[Change]:
     """Give the functions and classes of the notebook that imported modules and classes hold."""
     named: dict[str, None] = {}
-    reads = [_read(source) for source in _sources(variables)]
+    reads = [edits.read(source) for source in _sources(variables)]
     imports = {name: where for read in reads for name, where in read.imports.items()}
     for name in dict.fromkeys(name for read in reads for name in _placing(read, variables)):
         value = variables.get(name)
@@ -379,7 +234,7 @@ def _held(variables: Mapping[str, Any]) -> Iterator[Change]:
             yield from _held_by(name, vars(module))
 
 
-def _placing(read: _Read, variables: Mapping[str, Any]) -> Iterator[str]:
+def _placing(read: edits.Code, variables: Mapping[str, Any]) -> Iterator[str]:
     """Give the names that may have put something of the notebook elsewhere: decorators, calls that are given it."""
     yield from read.decorators
     for called, *given in read.calls:

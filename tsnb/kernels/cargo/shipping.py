@@ -28,8 +28,9 @@ from typing import Any, BinaryIO, NamedTuple, cast
 from tsnb.config import way_out
 from tsnb.errors import NotShippable
 from tsnb.kernels.cargo.obstacles import CargoPart, explain, parts_of
-from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack, unpack
+from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
+from tsnb.kernels.cargo.unpickling import unpack
 from tsnb.machine.memory import Free, free_memory
 from tsnb.wire import adapters
 

@@ -29,7 +29,8 @@ from multiprocessing.reduction import ForkingPickler
 from types import ModuleType
 from typing import Any
 
-from tsnb.kernels.cargo.pickling import Sink, pack, unpack_bytes
+from tsnb.kernels.cargo.pickling import Sink, pack
+from tsnb.kernels.cargo.unpickling import unpack_bytes
 from tsnb.native.start_line import closed
 
 __all__ = ["keep_tracker_apart", "let_main_travel", "text_bars"]
