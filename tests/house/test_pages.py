@@ -16,6 +16,7 @@ NOT_RUN = {
     ("docs/devices.md", "2 of 2 cores"): "output",
     ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
     ("docs/devices.md", "tsnb mps start"): "needs a GPU",
+    ("docs/from-a-dataloader.md", '%%trial "regression-lr'): "needs the program; tests/tutorials runs it",
     (
         "docs/macos.md",
         "TSNB_PORTABLE=1 tsnb doctor",
