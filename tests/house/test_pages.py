@@ -17,6 +17,7 @@ NOT_RUN = {
     ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
     ("docs/devices.md", "tsnb mps start"): "needs a GPU",
     ("docs/from-a-dataloader.md", '%%trial "regression-lr'): "needs the program; tests/tutorials runs it",
+    ("docs/loaders.md", "for images, labels in tsnb.attach"): "needs a GPU",
     (
         "docs/macos.md",
         "TSNB_PORTABLE=1 tsnb doctor",
