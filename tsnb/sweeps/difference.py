@@ -12,7 +12,10 @@
 4. Two questions are asked so, each with half of the error. The strict one: is the mean not 0? A trend over the whole
    window counts as correlation there: nobody can tell it from two equal trials that drift apart and together again.
    The plain one: is the mean more than `MARGIN` of what the two lose? Equal trials do not drift so far apart (up to
-   0.1 on average over a window, measured), so a trend in one direction is no correlation here.
+   0.1 on average over a window, in a few runs), so a trend in one direction is no correlation here.
+
+Limit: equal trials whose losses wander slowly and each by its own are told apart too often. Of 150 simulated races at
+an error of 0.01 none was wrong where they wander by 3 % of their level, 3.3 % at 5 %, and 12 % at 10 %.
 
 Pure.
 """
