@@ -217,6 +217,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
 
     class Member:
         live: ClassVar[dict[str, float]] = {"lr": 0.1}
+        report: ClassVar[dict[str, Any]] = {}
 
         def __init__(self, name: str) -> None:
             self.name, self.state, self.life = name, "running", SimpleNamespace(plan=None)
@@ -249,7 +250,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
     monkeypatch.setattr(sweeps_population, "launch", refuse)
 
     def log(name: str, step: int, loss: float) -> list[Any]:
-        row = SimpleNamespace(step=step, numbers={"loss": loss})
+        row = SimpleNamespace(step=step, samples=step, numbers={"loss": loss})
         return breeder._judged(News(members[name], [row]))
 
     assert log("p-1", 10, 1.0) + log("p-2", 10, 2.0) == []

@@ -16,7 +16,6 @@ from tsnb.files import read_private
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
-from tsnb.producer.loader.dataloader_facts import why_frozen
 from tsnb.registry import own_name
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.streams.producing import ProducerKernel
@@ -90,13 +89,19 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
             return _again(served, same, given, put)
         kernel = serve_from_cell(cell, variables, given.name, options, transform=transform)
     begin(kernel.name)
-    frozen = "" if cell is not None or not (why := why_frozen(loader)) else f"\nnote: {why}"
+    frozen = "" if cell is not None or not (why := _why_frozen(loader)) else f"\nnote: {why}"
     end = "goes on without this notebook" if given.detach else "ends with this notebook"
     return (
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
         f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}"
         f"{_seed_note(kernel)}{_crash_note(kernel)}{frozen}"
     )
+
+
+def _why_frozen(loader: Any) -> str:
+    from tsnb.producer.loader.dataloader_facts import why_frozen  # needs torch, which its loader has brought
+
+    return why_frozen(loader)
 
 
 def _served_here(name: str) -> ProducerKernel | None:
