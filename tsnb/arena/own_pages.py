@@ -73,11 +73,11 @@ class OwnPages:
         holder: Asked before each fork to keep what it holds.
 
     Attributes:
-        slots: Which slots.
+        slots: Which slots, each with how many bytes of it lie in such pages; the rest was never written.
     """
 
     def __init__(self, arena: Arena, holder: Holder) -> None:
-        self.slots: set[int] = set()
+        self.slots: dict[int, int] = {}
         self._arena = arena
         _holders.add(holder)
 
@@ -91,7 +91,9 @@ class OwnPages:
         start, address = self._arena.offset_of(slot), self._arena.address_of(slot)
         parts = list(written(self._arena.fd, start, start + self._arena.slot_bytes))
         size = parts[-1][1] - start if parts else 0  # the rest of the slot is addresses, which nobody reads
+        size += -size % mmap.PAGESIZE
         if not size:
+            self.slots[slot] = 0
             return
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         fresh = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
@@ -105,7 +107,7 @@ class OwnPages:
         except OSError:
             _LIBC.munmap(ctypes.c_void_p(fresh), ctypes.c_size_t(size))
             raise
-        self.slots.add(slot)
+        self.slots[slot] = size
 
     def share(self, slot: int) -> None:
         """Put the arena's pages back under a slot: what lay there is held no more, or the same batch is given again.
@@ -119,7 +121,7 @@ class OwnPages:
         if _LIBC.mmap(address, self._arena.slot_bytes, protection, flags, self._arena.fd, offset) == _FAILED:
             raise _error()
         self._arena.leave_out_of_dumps(offset, self._arena.slot_bytes)
-        self.slots.discard(slot)
+        self.slots.pop(slot, None)
 
     def leave(self, others: set[int]) -> None:
         """Let go of the arena except for some slots. Called in a forked child.
@@ -129,11 +131,12 @@ class OwnPages:
         """
         if _LIBC is None:
             return
-        kept = sorted(self.slots | others)
-        start, size = self._arena.address_of(0) - HEADER_BYTES, self._arena.slot_bytes
-        ends = [HEADER_BYTES + slot * size for slot in kept] + [self._arena.offset_of(self._arena.slots)]
+        kept = sorted(self.slots.keys() | others)
+        start, offset_of = self._arena.address_of(0) - HEADER_BYTES, self._arena.offset_of
+        firsts = [0, *[offset_of(slot) + self.slots.get(slot, self._arena.slot_bytes) for slot in kept]]
+        ends = [*map(offset_of, kept), offset_of(self._arena.slots)]
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
-        for first, end in zip([0, *[HEADER_BYTES + (slot + 1) * size for slot in kept]], ends, strict=True):
+        for first, end in zip(firsts, ends, strict=True):
             if end > first:  # what cannot be replaced stays
                 _LIBC.mmap(start + first, end - first, mmap.PROT_READ, flags, -1, 0)
         _close_all(self._arena.fd)

@@ -260,7 +260,7 @@ class Unpacker:
         held, slots = self._held_slots()
         if not slots and self._arena.fd < 0:
             return  # nothing can be given again, so nothing has to be put back under what was held
-        for slot in self._own.slots - slots:
+        for slot in self._own.slots.keys() - slots:
             self._own.share(slot)
         for slot in slots:
             if slot not in self.pinned:
