@@ -15,7 +15,7 @@ from tsnb.arena.scratch import ScratchPool
 from tsnb.arena.slots import FreeSlots
 from tsnb.consumer.unpacking import Unpacker
 from tsnb.producer.decisions.events import Placed
-from tsnb.producer.loader.packing import SlotImage, SlotWriter
+from tsnb.producer.loader.packing import Collated, SlotImage, SlotWriter
 from tsnb.producer.loader.repeating import AllGiven, Skipped
 from tsnb.producer.loader.sources import as_source
 from tsnb.samples.keeper import Keeper
@@ -131,6 +131,8 @@ class Stand:
                 tensors = self._copied(batch)
             else:
                 tensors = self._read(batch, self.arena) if isinstance(batch, Placed) else batch
+            if isinstance(tensors, Collated):  # the producer's writer opens it
+                tensors = tensors.batch
             if isinstance(batch, Placed):
                 self.in_place += 1
                 self.slots.delivered(batch.slot)
