@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb.consumer.losses import MOST, checked, in_messages
-from tsnb.errors import LoaderFailed, TsnbError
+from tsnb.errors import BatchNotShareable, LoaderFailed, TsnbError
 from tsnb.producer.loader.growth import GrowingBatches, growth_of
 from tsnb.samples.inclusion import EVEN, balanced, hard, probabilities
 from tsnb.samples.losses import SampleLosses
@@ -185,10 +185,36 @@ def test_losses_are_refused_where_they_are_of_no_batch(tmp_path: Path) -> None:
                 with pytest.raises(TsnbError, match=r"consumer\.report"):
                     tsnb.log_losses(batch * 1.0)
                 break
+            with pytest.raises(TsnbError, match="reported before"):
+                consumer.report(batch * 1.0)
             batches += 1
         assert batches == 2
         with pytest.raises(TsnbError, match="is not in a loop"):
             consumer.report([1.0])
+        wait_until(lambda: losses_of(producer).tolist() == list(range(16)))
+
+
+@pytest.mark.system
+def test_losses_of_a_last_batch_may_come_after_another_loop(tmp_path: Path) -> None:
+    """A loop that was given all of its epoch is in its last batch until it ends, whatever else its thread takes."""
+    loader = DataLoader(numbers(tmp_path, 16), 8, shuffle=True)
+    with (
+        tsnb.serve(loader, name="g", rubber_band=1.0, window=4) as producer,
+        tsnb.attach("a", "g") as consumer,
+        tsnb.attach("b", "g") as other,
+    ):
+        for _ in range(2):
+            loop = iter(consumer)
+            for _ in range(2):
+                batch = next(loop)
+                for _ in other:
+                    with pytest.raises(TsnbError, match=r"consumer\.report"):
+                        tsnb.log_losses(batch * 1.0)
+                    break
+                tsnb.log_losses(batch * 1.0)
+            del loop  # as trainers do that know the length: they never ask past the last batch
+            with pytest.raises(TsnbError, match="is not in a loop"):
+                consumer.report([1.0])
         wait_until(lambda: losses_of(producer).tolist() == list(range(16)))
 
 
@@ -206,12 +232,18 @@ def test_losses_of_a_stream_that_does_not_grow_are_refused() -> None:
 
 @pytest.mark.system
 def test_batches_whose_rows_are_not_samples_say_so(tmp_path: Path) -> None:
-    """Two rows of each sample, say: which is whose is not known."""
+    """Two rows of each sample, say: which is whose is not known, so they are not cut either."""
     loader = DataLoader(numbers(tmp_path, 16), 8, collate_fn=lambda found: torch.tensor([*found, *found]))
-    with tsnb.serve(loader, name="g"), tsnb.attach("a", "g", batch_size=4) as consumer:
-        for batch in consumer:
-            with pytest.raises(TsnbError, match="one row of each sample"):
-                consumer.report(batch * 1.0)
+    with tsnb.serve(loader, name="g"):
+        with (
+            tsnb.attach("b", "g", batch_size=4) as cutting,
+            pytest.raises(BatchNotShareable, match="one row of each"),
+        ):
+            next(iter(cutting))
+        with tsnb.attach("a", "g") as consumer:
+            for batch in consumer:
+                with pytest.raises(TsnbError, match="one row of each sample"):
+                    consumer.report(batch * 1.0)
 
 
 # -- rounds that have rather those with a high loss -------------------------------------------------------------------

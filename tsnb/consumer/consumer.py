@@ -134,6 +134,7 @@ class Consumer(Bound):
         self._entered_s: float | None = None  # while inside an epoch
         self._batches_at_rest = 0
         self.given: Given | None = None
+        self._at_last: Loop | None = None  # its epoch was left, and it is still busy with the last batch
         self._reported: Given | None = None
         _made.add(self)
 
@@ -194,7 +195,7 @@ class Consumer(Bound):
             raise self._in_use()
         self.thread = threading.get_ident()
         self._leave_clock()
-        self.given = None
+        self.given = self._at_last = None
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
         rest_siblings(self.producer, self.name)
@@ -497,7 +498,10 @@ class Consumer(Bound):
         took = self._line.batches > self._batches_at_rest
         loop = self._session.loop
         if ((failed and took) or self.given_all) and loop and self.in_reach and not self.busy_elsewhere:
+            last = self.given
             self.leave(loop)
+            if not failed:
+                self.given, self._at_last = last, loop
         self._batches_at_rest = self._line.batches
         self._line.connection.post(ms.Rest())
 
@@ -652,6 +656,8 @@ class Consumer(Bound):
 
     def leave(self, loop: Loop) -> None:
         """Leave the epoch: the loop was left by `break`, an exception, or deleted."""
+        if self._at_last is loop:
+            self.given = self._at_last = None
         if self._session.loop is loop:
             self.given = None
             self._note_end()
