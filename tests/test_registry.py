@@ -41,6 +41,21 @@ def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
     assert registry.entries() == []
 
 
+def test_a_promise_of_a_killed_process_is_swept_by_who_looks_next(own_directory: Path) -> None:
+    """Looking up any stream is enough; one that is held stays."""
+    code = (
+        "import sys; from tsnb.registry import Promise; p = Promise('s'); print(flush=True); sys.stdin.read()"
+    )
+    script = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with script:
+        assert script.stdout is not None and script.stdout.readline()
+        assert registry.entries() == [] and registry.is_promised("s")
+        assert len(list((own_directory / "producers").iterdir())) == 1
+        script.kill()
+    assert registry.entries() == []
+    assert list((own_directory / "producers").iterdir()) == []
+
+
 def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Left out, a name means the stream of this notebook; what a former kernel of it has left is its own, too."""
     me, living = registry.this_owner(), f"{os.getppid()}-{started(os.getppid())}"

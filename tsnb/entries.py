@@ -161,7 +161,7 @@ def _can_be_address(address: str) -> bool:
 
 
 def promise_at(path: Path) -> tuple[str, str] | None:
-    """Return a promised stream, and the notebook or script that promised it; None where that has gone."""
+    """Return a promised stream, and the notebook or script that promised it; None, and swept, where that has gone."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # taken back just now; or a link, which is nothing of ours
@@ -171,8 +171,10 @@ def promise_at(path: Path) -> tuple[str, str] | None:
             path.unlink(missing_ok=True)
             return None
         name, of, *process = json.loads(os.read(fd, MOST_BYTES))
-        there = isinstance(name, str) and isinstance(of, str) and alive(Owner(*process)) is not False
-        return (name, of) if there else None
+        if alive(Owner(*process)) is False:  # a file system without locks
+            path.unlink(missing_ok=True)
+            return None
+        return (name, of) if isinstance(name, str) and isinstance(of, str) else None
     except (OSError, ValueError, TypeError):
         return None
     finally:

@@ -18,7 +18,8 @@ The entry carries a random *token*, which the first message of every connection 
 socket (a container that shares the network, say) and cannot read this directory is turned away.
 
 A *promise* is a file of its own beside the entries: while the process that starts a stream again holds it, a stream
-that is not served now will be. Who attaches meanwhile waits; when the promise goes, nobody waits any longer.
+that is not served now will be. Who attaches meanwhile waits; when the promise goes, nobody waits any longer. One that
+is not locked any more is swept as entries are.
 
 The socket it points to dies with its process: an abstract address; or, on systems without those, a file in a
 directory beside the entries. Its name says which process it belongs to, and it is swept when that no longer listens.
@@ -213,13 +214,14 @@ def line(entry: Entry) -> str:
 
 
 def entries() -> list[Entry]:
-    """Return the producers that are served now, by name; stale entries are swept on the way.
+    """Return the producers that are served now, by name; stale entries and promises are swept on the way.
 
     Raises:
         TsnbError: The runtime directory cannot be used.
     """
     with explained("look up producers"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]
+        _promises()
         sweep_sockets()
     return [entry for entry in found if entry is not None]
 
@@ -365,10 +367,17 @@ class Promise:
         self._key = (name, f"promise {secrets.token_hex(8)}")
         with explained(f"promise the stream {name!r}"):
             self._path = _directory() / f"{secrets.token_hex(8)}.back"
-            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            draft = self._path.with_suffix(".new")
+            fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             _held[self._key] = fd  # a forked child lets go of it
             lock(fd, fcntl.LOCK_EX)
-            os.write(fd, json.dumps([name, this_owner(), *owner(os.getpid())]).encode())
+            try:
+                os.write(fd, json.dumps([name, this_owner(), *owner(os.getpid())]).encode())
+                draft.rename(self._path)  # locked by now: whoever looks sweeps what is not
+            except BaseException:
+                draft.unlink(missing_ok=True)
+                self.close()
+                raise
 
     def close(self) -> None:
         """Take it back: the stream is served again, or will not be."""
@@ -379,7 +388,7 @@ class Promise:
 
 
 def _promises() -> list[tuple[str, str]]:
-    """Return the streams that processes have promised, each with its notebook or script."""
+    """Return the streams that processes have promised, each with its notebook or script; stale ones are swept."""
     with explained("look up producers"):
         found = [promise_at(path) for path in sorted(_directory().glob("*.back"))]
     return [one for one in found if one is not None]
