@@ -242,7 +242,7 @@ def test_batches_whose_rows_are_not_samples_say_so(tmp_path: Path) -> None:
             next(iter(cutting))
         with tsnb.attach("a", "g") as consumer:
             for batch in consumer:
-                with pytest.raises(TsnbError, match="one row of each sample"):
+                with pytest.raises(ValueError, match="a batch of 8 samples: report one loss for each"):
                     consumer.report(batch * 1.0)
 
 
