@@ -81,7 +81,9 @@ TABLE = {
 }
 
 
-KNOWN: dict[str, str] = {}
+KNOWN: dict[str, str] = {
+    "accelerated": "accelerate makes the loader again from as_dataloader().dataset, and its len() counts samples then",
+}
 """Programs that do not work yet, each with the reason. One that works again fails here."""
 
 
@@ -133,6 +135,9 @@ def test_it_computes_the_same_on_a_served_loader(name: str, tmp_path: Path) -> N
         assert (row["epochs"], row["samples"]) == (program.epochs, program.samples)
 
 
+@pytest.mark.xfail(
+    reason="serving in one's own process draws from torch's global generator before the net is made"
+)
 @pytest.mark.slow
 @pytest.mark.system
 def test_a_script_without_a_main_guard_serves_its_own_loader(tmp_path: Path) -> None:
