@@ -108,7 +108,7 @@ class _Held(_Span):
         owner: Kept until the kernels that read the memory are over; its end tells the producer.
         over: Recorded behind those kernels.
         stream: Theirs.
-        ending: Where both are put then.
+        ending_here: Where both are put then.
     """
 
     __slots__ = ("__del__",)
