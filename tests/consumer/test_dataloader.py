@@ -20,10 +20,10 @@ BATCHES: list[dict[str, Any]] = [
 
 
 def test_it_is_a_dataloader_whose_batches_are_the_consumers_own() -> None:
-    """Of an iterable dataset, without batching or workers; arrays and strings stay what they are."""
+    """Without workers; arrays and strings stay what they are, and an epoch has its length in batches."""
     with tsnb.serve(BATCHES, name="dicts"), tsnb.attach("one", "dicts") as consumer:
         loader = consumer.as_dataloader()
-        assert isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset)
+        assert isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
         assert (loader.batch_size, loader.num_workers, len(loader)) == (None, 0, len(BATCHES))
         for _ in range(2):
             for ours, theirs in zip(loader, BATCHES, strict=True):

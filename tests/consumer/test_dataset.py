@@ -57,10 +57,9 @@ def test_its_length_is_the_samples_and_not_the_batches() -> None:
         with tsnb.attach("one", "s") as one:
             for loader in (one, one.as_dataloader()):
                 assert (len(loader.dataset), len(loader.sampler), len(loader)) == (50, 50, 7)  # type: ignore[arg-type]
-                assert (
-                    loader.batch_sampler is None
-                )  # what has a sampler is asked for it: Lightning, of loaders for validation
                 assert isinstance(loader.dataset, Dataset)
+            # what has a sampler is asked for it: Lightning, of loaders for validation
+            assert one.batch_sampler is None
             assert sum(len(y) for _, y in one.as_dataloader()) == 50
             assert (one.batch_size, one.as_dataloader().batch_size) == (8, None)
             one.sampler.set_epoch(3)

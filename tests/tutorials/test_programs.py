@@ -81,12 +81,6 @@ TABLE = {
 }
 
 
-KNOWN: dict[str, str] = {
-    "accelerated": "accelerate makes the loader again from as_dataloader().dataset, and its len() counts samples then",
-}
-"""Programs that do not work yet, each with the reason. One that works again fails here."""
-
-
 def source(name: str) -> list[str]:
     """Return a program's lines."""
     return (PROGRAMS / f"{name}.py").read_text(encoding="utf-8").splitlines()
@@ -109,15 +103,7 @@ def test_at_most_three_lines_of_it_change(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(3 * TIMEOUT_S)
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(
-            name, marks=[pytest.mark.xfail(reason=KNOWN[name], strict=True)] if name in KNOWN else []
-        )
-        for name in TABLE
-    ],
-)
+@pytest.mark.parametrize("name", TABLE)
 def test_it_computes_the_same_on_a_served_loader(name: str, tmp_path: Path) -> None:
     """The same batches bit for bit, the same numbers, epochs and metrics in the results, and no idle wait."""
     program = TABLE[name]

@@ -6,9 +6,9 @@ Nothing is loaded again: its dataset is the consumer, in this process, and its b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from tsnb.consumer.dataset import StreamSampler
 
@@ -17,9 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ConsumerDataset", "ConsumerLoader"]
 
+_NOTHING = object()
+_BESIDE_A_BATCH_SAMPLER: dict[str, Any] = {
+    "batch_size": 1,
+    "shuffle": False,
+    "sampler": None,
+    "drop_last": False,
+}
+"""What torch's `DataLoader` takes for these where there is a batch sampler."""
 
-class ConsumerDataset(IterableDataset[Any]):
-    """The stream's dataset, with its length and attributes, as torch's loader iterates it: batch by batch."""
+
+class ConsumerDataset(Dataset[Any]):
+    """The stream's dataset, with its length and attributes. Torch's loader fetches from it what a `Turn` holds."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -37,15 +46,79 @@ class ConsumerDataset(IterableDataset[Any]):
             raise AttributeError(name)
         return getattr(self.consumer.dataset, name)
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self.consumer)
+    def __getitem__(self, index: Any) -> NoReturn:
+        self.consumer.dataset[index]
+
+    def __getitems__(self, turn: Any) -> Any:
+        if not isinstance(turn, Turn):  # of a Subset, say
+            self.consumer.dataset[turn]
+        return turn.take()
+
+    def __iter__(self) -> NoReturn:
+        iter(self.consumer.dataset)
+        raise AssertionError
+
+
+class Turn(list[int]):
+    """What a batch sampler gives for a batch: the indices of its samples, of which this process knows none.
+
+    It holds the batch until torch's loader fetches it. So whoever keeps the indices (Lightning, to predict) or skips
+    some (accelerate, to resume) keeps no batch.
+    """
+
+    def __init__(self, batch: Any) -> None:
+        super().__init__()
+        self._batch = [batch]
+
+    def take(self) -> Any:
+        """Return the batch, once."""
+        return self._batch.pop()
+
+
+class StreamBatchSampler(Sampler[Turn]):
+    """Asks the stream for the batches of an epoch, one after the other.
+
+    Trainers make it again from these three, as torch's own `BatchSampler`.
+
+    Args:
+        sampler: The stream's.
+        batch_size: Samples in a full batch, where they are known.
+        drop_last: Whether the last batch of an epoch is left out if it is not full.
+
+    Raises:
+        ValueError: The sampler is one that splits the data among processes.
+    """
+
+    def __init__(self, sampler: StreamSampler, batch_size: int | None, drop_last: bool = False) -> None:
+        if not isinstance(sampler, StreamSampler):
+            raise ValueError(
+                f"a {type(sampler).__name__} cannot choose the samples of a stream: its loader has chosen them. Each "
+                "process gets its own part with tsnb.attach(rank=..., world_size=...)."
+            )
+        self.sampler = sampler
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __len__(self) -> int:
+        """Return the batches in an epoch.
+
+        Raises:
+            TypeError: The stream's loader has no length.
+        """
+        return len(self.sampler.consumer)
+
+    def __iter__(self) -> Iterator[Turn]:
+        return map(Turn, self.sampler.consumer)
+
+
+class RankSampler(StreamSampler, DistributedSampler[Any]):
+    """The sampler of one rank: Lightning puts a `DistributedSampler` of its own wherever there is none."""
 
 
 class ConsumerLoader(DataLoader[Any]):
-    """Made by `Consumer.as_dataloader`: an iterable-style loader without batching or workers of its own.
+    """Made by `Consumer.as_dataloader`. Its batch sampler is the stream, and it has no workers of its own.
 
-    Its `batch_size` is None, as of each loader that batches nothing itself: trainers make loaders again from it. The
-    consumer's `batch_size` is the stream's.
+    Its `batch_size` is None, as of each loader with a batch sampler. The consumer's `batch_size` is the stream's.
     """
 
     def __init__(self, dataset: ConsumerDataset, **options: Any) -> None:
@@ -58,21 +131,25 @@ class ConsumerLoader(DataLoader[Any]):
         Raises:
             ValueError: One of them is another.
         """
-        fixed: dict[str, Any] = {"batch_size": None, "num_workers": 0, "collate_fn": _as_it_is}
-        # collate_fn: torch's own for batch_size=None would turn arrays into tensors
-        super().__init__(dataset, **fixed)
+        consumer = self._consumer = dataset.consumer
+        split = consumer.options.world_size > 1
+        sampler = (RankSampler if split else StreamSampler)(consumer)
+        size = consumer.batch_size
+        batches = options.pop("batch_sampler", None) or StreamBatchSampler(
+            sampler, size, _drops_last(consumer)
+        )
+        # collate_fn: torch's own would turn arrays into tensors
+        super().__init__(dataset, batch_sampler=batches, num_workers=0, collate_fn=_as_it_is)
+        # past torch's guard: scripts ask it for its length, and trainers for the kind of the one that they replace
+        self.__dict__.update(sampler=sampler, drop_last=_drops_last(consumer))
         for name, value in options.items():
-            if value != getattr(self, name, None) and not (name == "sampler" and value is None):
+            if value not in (getattr(self, name, None), _BESIDE_A_BATCH_SAMPLER.get(name, _NOTHING)):
                 raise ValueError(
                     f"the DataLoader of a consumer gives the stream's batches as they come: {name}={value!r} has "
                     "no place here. Set it on the served loader, or give it to tsnb.attach (batch_size, drop_last)."
                 )
-        consumer = self._consumer = dataset.consumer
-        if consumer.options.world_size > 1:
-            # accelerate would read an iterable dataset on rank 0 alone, and give its batches out once more
+        if split:  # accelerate would give these batches out to its processes once more
             self._is_accelerate_prepared = True
-        # past torch's guard against another sampler: this one has the length that a training script asks for
-        self.__dict__["sampler"] = StreamSampler(consumer, endless=True)
 
     def __len__(self) -> int:
         """Return the batches in an epoch.
@@ -97,6 +174,14 @@ class ConsumerLoader(DataLoader[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself."""
+
+
+def _drops_last(consumer: Consumer) -> bool:
+    """Return whether an epoch has fewer samples than the dataset: accelerate counts the rest of its length."""
+    try:
+        return consumer.options.world_size == 1 and consumer.epoch_samples < len(consumer.dataset)
+    except TypeError:
+        return False
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, SequentialSampler
 
 from tsnb.consumer.unpacking import delivered_from
 from tsnb.wire.layout import Layout
@@ -101,17 +100,17 @@ def _read(text: str) -> Any:
     return delivered_from(Layout.decode(rest[:size]), memory, offset, values).tree()
 
 
-class StreamSampler(Sampler[Any]):
+class StreamSampler(SequentialSampler):
     """Stands for the loader's sampler.
+
+    It is a `SequentialSampler`, so that trainers leave it: batches come as they come, and this process shuffles none.
 
     Args:
         consumer: Whose.
-        endless: Whether torch may iterate it, for a dataset that is iterated itself: it gives nothing then, for ever.
     """
 
-    def __init__(self, consumer: Consumer, *, endless: bool = False) -> None:
-        self._consumer = consumer
-        self._endless = endless
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
 
     def __len__(self) -> int:
         """Return the samples that this consumer gets in an epoch, those of its rank alone.
@@ -119,15 +118,12 @@ class StreamSampler(Sampler[Any]):
         Raises:
             TypeError: The loader does not say how many there are.
         """
-        return self._consumer.epoch_samples
+        return self.consumer.epoch_samples
 
-    def __iter__(self) -> Iterator[None]:
-        if not self._endless:
-            raise TypeError(
-                f"the sampler behind {self._consumer.producer!r} cannot be iterated here: it stays with its loader."
-            )
-        while True:
-            yield None
+    def __iter__(self) -> NoReturn:
+        raise TypeError(
+            f"the sampler behind {self.consumer.producer!r} cannot be iterated here: it stays with its loader."
+        )
 
     def set_epoch(self, epoch: int) -> None:
         """Do nothing: the stream counts its epochs itself."""
