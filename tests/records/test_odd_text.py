@@ -7,13 +7,13 @@ import os
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import tsnb
 from tests.records.recorded import trained
 from tsnb.records.database import FILE
-from tsnb.records.project import project_directory
 from tsnb.records.run import Run
 
 ODD = "caf\udce9/\ud800.png"
@@ -21,7 +21,7 @@ SHOWN = "caf\\udce9/\\ud800.png"
 
 
 @pytest.fixture(autouse=True)
-def odd_run() -> Run:
+def odd_run(project: Path) -> Run:
     """Record a run with such a text wherever its user's texts go, and one before this version's."""
     run = trained(
         "odd",
@@ -32,7 +32,7 @@ def odd_run() -> Run:
     failed = trained("failed", [1.0], state="running", params={"path": "a"})
     failed.end("failed", f"ValueError: {ODD}")
     old = trained("old", [2.0], params={"path": "b"})
-    with sqlite3.connect(project_directory() / FILE) as connection:
+    with sqlite3.connect(project / FILE) as connection:
         connection.execute("UPDATE runs SET params = ? WHERE key = ?", (json.dumps({"path": ODD}), old.key))
     return run
 
