@@ -39,6 +39,7 @@ __all__ = [
     "check_name",
     "explained",
     "is_profiled",
+    "limit_met",
     "nobody_elses",
     "private_directory",
     "read_weight",
@@ -81,7 +82,14 @@ _PROCESS_LIMITS = {
     "or run fewer streams or workers in it, or close files.",
     errno.ENFILE: "The whole system has reached its limit of open files: raise fs.file-max, or end some programs.",
     errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
+    errno.EAGAIN: "Where a process or thread was to start, this user or container has reached its limit of them: raise "
+    "it (`ulimit -u`, a container's `--pids-limit`), or end some programs.",
 }
+_LAST_WORDS = {
+    os.strerror(errno.EMFILE): errno.EMFILE,
+    os.strerror(errno.EAGAIN): errno.EAGAIN,
+    "can't start new thread": errno.EAGAIN,
+}  # what programs say when they meet a limit
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _OF_FILES = _NO_LOCKS | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, *_PROCESS_LIMITS}
 """What `way_out` has words of its own for."""
@@ -382,6 +390,17 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
             f"program starts if it is that; else free some space there{other}."
         )
     return f"Free some space there{other}."
+
+
+def limit_met(said: str) -> str:
+    """Return what to do about a limit that another program says it has met, as a further sentence; else "".
+
+    Args:
+        said: An error's text, or a process's last words.
+    """
+    return next(
+        (f". {_PROCESS_LIMITS[number]}" for words, number in _LAST_WORDS.items() if words in said), ""
+    )
 
 
 def _file_limit_bytes() -> int | None:

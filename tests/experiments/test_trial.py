@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import random
@@ -262,6 +263,14 @@ def test_a_failed_cell_shows_its_own_lines_and_fails_its_wait(page: Any) -> None
     assert trial["x"] == 1
     with pytest.raises(TrialFailed):
         trials.wait(120)
+
+
+@pytest.mark.parametrize(("number", "advice"), [(errno.EMFILE, "ulimit -n"), (errno.EAGAIN, "ulimit -u")])
+def test_a_limit_that_a_cell_meets_comes_with_what_to_do(page: Any, number: int, advice: str) -> None:
+    """The system's own words name the limit only to those who know them."""
+    trial = start("met", f"import os; raise OSError({number}, os.strerror({number}))", page)
+    with pytest.raises(TsnbError, match=f"(?s){re.escape(os.strerror(number))}.*{advice}"):
+        trial.wait()
 
 
 @pytest.mark.parametrize(

@@ -406,7 +406,7 @@ def test_without_the_option_a_crash_is_the_end(box: Any, page: Any, until: Calla
     kill(kernel)
     until(lambda: kernel.ended)
     assert "producer 'once' is gone: its kernel was killed by SIGKILL" in page.text
-    assert shipped() == []
+    until(lambda: shipped() == [])
 
 
 def test_a_loader_that_kills_its_kernel_each_time_is_given_up(
@@ -421,7 +421,7 @@ def test_a_loader_that_kills_its_kernel_each_time_is_given_up(
     until(lambda: kernel.ended, 3 * SETTLED_S)
     assert page.text.count("has crashed") == 2
     assert "It is not started again: it crashed 3 times within 60 s. %tensorsocket logs deadly" in page.text
-    assert shipped() == []
+    until(lambda: shipped() == [])
     assert tsnb.producers() == []
 
 
@@ -440,7 +440,7 @@ def test_a_loader_that_raises_at_its_new_start_is_given_up_at_once(
     assert (
         "could not be started again: the cell that builds the loader raised: FileNotFoundError" in page.text
     )
-    assert shipped() == []
+    until(lambda: shipped() == [])
 
 
 def test_a_stop_while_it_comes_back_is_a_stop(
@@ -458,7 +458,7 @@ def test_a_stop_while_it_comes_back_is_a_stop(
     assert not kernel.alive
     assert "is back" not in page.text
     assert "is gone" not in page.text
-    assert shipped() == []
+    until(lambda: shipped() == [])
 
 
 def test_a_restart_waits_for_a_crash_that_is_being_mended(

@@ -26,6 +26,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tsnb.config import limit_met
 from tsnb.errors import TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.printable import block, uncoloured
@@ -295,7 +296,7 @@ def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) ->
         return Ended("done")
     if raised in STOPPED:
         return Ended("stopped")
-    return Ended("failed", block(f"{first}\n\n{uncoloured(traceback)}".rstrip()))
+    return Ended("failed", block(f"{first}{limit_met(first)}\n\n{uncoloured(traceback)}".rstrip()))
 
 
 def raised(reply: Mapping[str, Any], name: str) -> Exception:

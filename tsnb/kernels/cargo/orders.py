@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tsnb import errors
+from tsnb.config import limit_met
 from tsnb.errors import LoaderFailed
 from tsnb.kernels.cargo.capture import Captured
 from tsnb.kernels.cargo.imported import effects_here
@@ -119,7 +120,7 @@ def require(reply: Mapping[str, Any], what: str = "", ours: tuple[type[Exception
     if isinstance(kind, type) and issubclass(kind, Exception) and not what:
         raise kind(message)
     traceback = uncoloured(reply.get("traceback", ()))
-    said = f"{what or 'the loader could not be served'}: {name}: {message}"
+    said = f"{what or 'the loader could not be served'}: {name}: {message}{limit_met(message)}"
     raise LoaderFailed(
         said, "" if what else block(traceback)
     )  # the cell's own traceback stands under it already

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import os
 import signal
 import subprocess
@@ -13,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tsnb.config import way_out
+from tsnb.config import limit_met
 from tsnb.errors import TsnbError
 from tsnb.machine.memory import oom_kills
 from tsnb.machine.processes import has_gone, watch
@@ -22,18 +21,6 @@ __all__ = ["Death", "KernelDied", "OutOfMemory", "cause_of_death", "when_gone"]
 
 LOOK_S = 0.1
 """How often to look for a process that is not ours, where the system has no `pidfd`."""
-
-
-_PROCESSES = (
-    ". This user or container has reached its limit of processes and threads: raise it (`ulimit -u`, a container's "
-    "`--pids-limit`), or end some programs."
-)
-_LIMITS = (
-    ("Too many open files", f". {way_out(OSError(errno.EMFILE, ''))}"),
-    ("can't start new thread", _PROCESSES),
-    ("Resource temporarily unavailable", _PROCESSES),
-)
-"""Last words of a process that has met a limit, and what to do."""
 
 
 class KernelDied(TsnbError):
@@ -53,8 +40,7 @@ class Death:
 
     def __str__(self) -> str:
         cause = "its kernel has ended" if self.code is None else cause_of_death(self.code, "its kernel")
-        met = next((way for words, way in _LIMITS if words in self.tail), "")
-        return f"{self.reason or cause}{met}\n{self.tail}".rstrip()
+        return f"{self.reason or cause}{limit_met(self.tail)}\n{self.tail}".rstrip()
 
 
 def cause_of_death(code: int, whose: str) -> str:
