@@ -121,9 +121,6 @@ def test_it_computes_the_same_on_a_served_loader(name: str, tmp_path: Path) -> N
         assert (row["epochs"], row["samples"]) == (program.epochs, program.samples)
 
 
-@pytest.mark.xfail(
-    reason="serving in one's own process draws from torch's global generator before the net is made"
-)
 @pytest.mark.slow
 @pytest.mark.system
 def test_a_script_without_a_main_guard_serves_its_own_loader(tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ from tsnb.errors import (
     TsnbError,
 )
 from tsnb.native.endings import Bound
+from tsnb.samples.draws import draw_seed
 from tsnb.wire import messages as ms
 
 __all__ = ["Consumer", "rest_siblings"]
@@ -119,6 +120,8 @@ class Consumer(Bound):
         try:
             require_fit(self._line.connection.welcome, options)
             self._line.tell_part(options.part)
+            if self._line.connection.welcome.draws and self._line.connection.welcome.pid == os.getpid():
+                self.notices.drawn_beside(self.producer)
         except BaseException:
             self._line.connection.post(ms.Bye())
             self._line.connection.retire()
@@ -128,6 +131,7 @@ class Consumer(Bound):
         self._closed = False
         self._lock = threading.Lock()  # closing only
         self._inside: int | None = None  # the thread that takes a batch now
+        self._looped = False
         self._epochs = 0
         self._before = (0, 0)
         self._inside_s = 0.0
@@ -181,6 +185,9 @@ class Consumer(Bound):
     def __iter__(self) -> EpochIterator:
         """Ask for this consumer's next epoch, or for the rest of the one that `load_state_dict` named.
 
+        It draws from torch's global generator what `iter` of the served DataLoader would draw: a seed for its workers,
+        and one for its order if it shuffles. So what a training draws is what it draws with the plain loader.
+
         Raises:
             ConsumerReplaced: It was detached.
             NameInUse: A loop over it waits for a batch in another thread.
@@ -203,7 +210,14 @@ class Consumer(Bound):
         self._line.say(session.enter(loop))
         when_task_ends(partial(_rest_those_of, self.thread))
         self.task = task_of(self.thread)
+        self._draw_seeds()
         return epoch
+
+    def _draw_seeds(self) -> None:
+        welcome = self._line.connection.welcome
+        for _ in range(welcome.later_seeds if self._looped else welcome.first_seeds):
+            draw_seed()
+        self._looped = True
 
     def state_dict(self) -> dict[str, Any]:
         """Return where this consumer stands, as plain values: after the batch that it gave last.

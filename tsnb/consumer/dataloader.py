@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from tsnb.consumer.dataset import StreamSampler
@@ -139,11 +140,15 @@ class ConsumerLoader(DataLoader[Any]):
             sampler, size, _drops_last(consumer)
         )
         # collate_fn: torch's own would turn arrays into tensors
-        super().__init__(dataset, batch_sampler=batches, num_workers=0, collate_fn=_as_it_is)
+        # its iter draws a seed for workers from this generator; the consumer's own draws what the plain loader's would
+        super().__init__(
+            dataset, batch_sampler=batches, num_workers=0, collate_fn=_as_it_is, generator=torch.Generator()
+        )
         # past torch's guard: scripts ask it for its length, and trainers for the kind of the one that they replace
         self.__dict__.update(sampler=sampler, drop_last=_drops_last(consumer))
         for name, value in options.items():
-            if value not in (getattr(self, name, None), _BESIDE_A_BATCH_SAMPLER.get(name, _NOTHING)):
+            same = (getattr(self, name, None), _BESIDE_A_BATCH_SAMPLER.get(name, _NOTHING))
+            if name != "generator" and value not in same:
                 raise ValueError(
                     f"the DataLoader of a consumer gives the stream's batches as they come: {name}={value!r} has "
                     "no place here. Set it on the served loader, or give it to tsnb.attach (batch_size, drop_last)."

@@ -166,6 +166,15 @@ class Notices:
                 "said once."
             )
 
+    def drawn_beside(self, stream: str) -> None:
+        """Warn that the loader draws from the same generators as the training: both are in this process."""
+        self._warn(
+            f"the loader of {stream!r} draws random numbers in this process, from the same generators as your "
+            "training, and at other moments than a plain loop does: equal seeds do not give equal numbers. Give the "
+            "DataLoader num_workers=1 or more, or serve it from another process with `tsnb serve`.",
+            RuntimeWarning,
+        )
+
     def held_up(self, told: HeldUp, stream: str, batches: int | None) -> None:
         """Warn that this consumer waits for others to end their epoch. Said at most twice for each wait.
 

@@ -38,6 +38,7 @@ from tsnb.producer.limits import (
     whole_pages,
     wide_window,
 )
+from tsnb.producer.loader.generators import Seeds
 from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
@@ -89,6 +90,8 @@ class Core:
         lock: Guards everything here; notified when the loader may go on, or should stop.
         unordered: Why an epoch cannot be given again; empty where it can.
         dataset: What consumers are told of the loader's dataset (`loader.dataset_facts`).
+        seeds: What loops over the plain loader draw.
+        draws: Whether the loader's own code draws from this process's global generators.
         stopping: Set once, by `stop`.
         stop_asked: Set when the producer should stop: an observer asks, or a thread cannot go on.
         farewell: The last message to consumers.
@@ -121,6 +124,8 @@ class Core:
         self._length: tuple[int | None, int | None] = (None, None)  # that consumers know
         self.unordered = ""
         self.dataset = ""
+        self.seeds = Seeds()
+        self.draws = False
         self.stopping = False
         self.stop_asked = threading.Event()
         self.farewell = "was stopped"

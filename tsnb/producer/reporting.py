@@ -42,6 +42,9 @@ def welcome(core: Core) -> ms.Welcome:
         unindexed=indices.why_not,
         grows=core.growth is not None,
         dataset=core.dataset,
+        first_seeds=core.seeds.first,
+        later_seeds=core.seeds.later,
+        draws=core.draws,
     )
 
 

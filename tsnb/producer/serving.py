@@ -25,12 +25,14 @@ from tsnb.producer.loader.dataloader_facts import (
     why_reordered,
 )
 from tsnb.producer.loader.dataset_facts import dataset_facts
+from tsnb.producer.loader.generators import seeds_drawn
 from tsnb.producer.loader.growth import growth_of, refuse_wrapped
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
 from tsnb.producer.stream import Producer
+from tsnb.samples.draws import Draws
 from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
 
@@ -195,11 +197,13 @@ def serve_here(
     options = options or StreamOptions()
     seed, workers = options.seed, first_workers(loader, options.workers)
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
+    before = Draws.now()
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     try:
         growth = producer.core.growth
         if growth is None or not growth.in_words:  # else its first batch comes with a round
             producer.prove()
+            producer.core.draws = not Draws.now().same(before)
         if options.rebalance:
             producer.rebalance()
         if options.workers == AUTO:
@@ -253,7 +257,7 @@ def begin(
             keeper=core.keeper,
             growth=growth,
         )
-        core.dataset = dataset_facts(loader)
+        core.dataset, core.seeds = dataset_facts(loader), seeds_drawn(loader)
         core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
         in_rounds = growth is not None and bool(growth.in_words)
         if in_rounds:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-__all__ = ["Draws", "another_seed"]
+__all__ = ["Draws", "another_seed", "draw_seed"]
 
 
 class Draws(NamedTuple):
@@ -39,6 +39,11 @@ class Draws(NamedTuple):
             and self.numpy[2:] == other.numpy[2:]
             and bool(np.array_equal(self.numpy[1], other.numpy[1]))
         )
+
+
+def draw_seed(generator: torch.Generator | None = None) -> int:
+    """Draw a seed as torch's DataLoader does; from the global generator by default."""
+    return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
 
 
 @contextlib.contextmanager

@@ -75,7 +75,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 27
+PROTOCOL = 28
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -418,6 +418,12 @@ class Welcome(NamedTuple):
     """Whether its data set grows: then a Drawn comes before each Batch, and losses are heard."""
     dataset: str = ""
     """What is told of the loader's dataset, as `producer.loader.dataset_facts` has it; empty where it has none."""
+    first_seeds: int = 0
+    """How many seeds the plain loader's first `iter` draws from torch's global generator."""
+    later_seeds: int = 0
+    """How many each `iter` after it draws."""
+    draws: bool = False
+    """Whether what the producer's process runs of the loader draws from that process's global generators."""
     protocol: int = PROTOCOL
 
 

@@ -25,6 +25,7 @@ from tsnb.planners.slow_samples import SampleCosts
 from tsnb.producer.loader.collate import SlotCollate
 from tsnb.producer.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
 from tsnb.producer.loader.dataloader_facts import GROWS, epoch_samples, indices_of, why_deaf
+from tsnb.producer.loader.generators import draw_apart, stream_generator
 from tsnb.producer.loader.growth import GrowingBatches, Growth
 from tsnb.producer.loader.repeating import length, loader_order, replayed, sampler_chain
 from tsnb.producer.loader.ticket_line import TicketLine, has_lines
@@ -59,6 +60,7 @@ class DataLoaderSource:
         workers: int | None,
         keeper: Keeper | None = None,
         growth: Growth | None = None,
+        generator: torch.Generator | None = None,
     ) -> None:
         self._keeper = keeper
         seed = seed if growth is None else growth.log.seed
@@ -80,6 +82,8 @@ class DataLoaderSource:
         )
         if seed is not None:
             fields["generator"] = self._generators[1]
+        else:
+            draw_apart(mine, generator or stream_generator())
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
         self._growing = None if growth is None else GrowingBatches(growth)
         self._sampler = fields[name] if seed is None else _own(fields[name], self._generators[0])

@@ -7,12 +7,14 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.dataloader import DataLoaderSource
 from tsnb.producer.loader.dataloader_facts import Indices, as_iterated, epoch_samples, is_plain
+from tsnb.producer.loader.generators import draw_apart, stream_generator
 from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.identity import identity
 from tsnb.producer.loader.repeating import length, loader_order, replayed
@@ -171,7 +173,7 @@ class _IterableSource:
     cover: int | None = None
     drawn: Sequence[Any] | None = None
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, generator: torch.Generator | None = None) -> None:
         size = getattr(loader, "batch_size", None)
         self.batch_size: int | None = size if isinstance(size, int) else None
         self.batches = length(loader)
@@ -187,6 +189,7 @@ class _IterableSource:
             self.persistent = loader.persistent_workers
             loader = copy.copy(loader)  # its workers belong to the loading thread, and end with it
             loader._iterator = None
+            draw_apart(loader, generator or stream_generator())
         self._loader = loader
 
     def most_ahead(self, batch_bytes: int) -> int:
@@ -238,6 +241,7 @@ class _FactorySource:
         self._pipe = pipe
         self._inner: Source | None = None
         self._room: tuple[int, int] | None = None
+        self._generator = stream_generator()  # one for all: each epoch's loader draws on
         kind = make_epoch if hasattr(make_epoch, "__qualname__") else type(make_epoch)
         self.order = f"{kind.__qualname__}(epoch) {identity(make_epoch)}"
 
@@ -269,10 +273,10 @@ class _FactorySource:
                 f"make_epoch(epoch) returned a {type(made).__name__}: let it return an iterable of batches."
             )
         if is_plain(made):
-            source = DataLoaderSource(made, self._arena, self._pipe, None, None)
+            source = DataLoaderSource(made, self._arena, self._pipe, None, None, generator=self._generator)
             if self._room is None or source.most_ahead(self._room[0]) <= self._room[1]:
                 return source
-        return _IterableSource(made)
+        return _IterableSource(made, self._generator)
 
     def worker_pids(self) -> tuple[int, ...]:
         """Return those of the loader that was made."""
