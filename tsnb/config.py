@@ -122,9 +122,9 @@ class AttachDefaults:
     epochs: int = 0
     """Epochs that loops of this process take in all, for estimates of what is left; 0: not known. May be changed while
     they run: the streams are told at the next step."""
-    gate: Path | None = None
-    """A file whose lock this process waits for before its first batch, so that trials that start together begin with
-    the same one. None: it does not wait."""
+    gate: Callable[[float], None] | None = None
+    """Waits, before this process takes its first batch, for the trials that start together with it, so that all begin
+    with the same one. It is given the stream's patience, in seconds. None: this process does not wait."""
     attached: Callable[[], None] | None = None
     """Called once, when this process has asked for its first epoch and before it waits at the gate."""
     stands: Callable[[bool], None] | None = None

@@ -96,6 +96,22 @@ def test_a_function_of_the_notebook_prints_below_the_cell_that_runs_it(kernel: K
     assert kernel.shown(records).strip() in {"2", "2.0"}
 
 
+def test_cells_that_run_in_a_row_begin_with_the_same_batch(kernel: Kernel) -> None:
+    """As by "Run all": each `%%trial` returns at once, and an epoch is over before the next trial is there."""
+    kernel.run(
+        "import torch\nloader = torch.utils.data.DataLoader(torch.arange(400.0), batch_size=4, shuffle=True)\n"
+        "served = tsnb.serve(loader, name='numbers')"
+    )
+    code = "for x in (batches := tsnb.attach()):\n    pass\nprint('took', batches.epoch, x.tolist())"
+    cells = [str(kernel.client.execute(f"%%trial t{number}\n{code}")) for number in range(3)]
+    kernel.until(lambda: all("done after" in kernel.text.get(cell, "") for cell in cells))
+    took = {
+        line for cell in cells for line in kernel.text[cell].splitlines() if line.startswith(("took", "note"))
+    }
+    assert len(took) == 1 and min(took).startswith("took 0 "), took
+    kernel.run("served.stop()")
+
+
 @pytest.mark.slow
 def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel) -> None:
     """Ordinary trials end with it; the detached one goes on, is in the table, and can be stopped."""

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from tsnb.config import attach_defaults
 from tsnb.consumer.loop import pass_gate
 from tsnb.kernels import gate as gate_module
-from tsnb.kernels.gate import Gate
+from tsnb.kernels.gate import Gate, pass_lock
 
 
 def held(path: Path) -> bool:
@@ -90,7 +91,7 @@ def test_the_gate_of_a_notebook_that_was_killed_is_open(tmp_path: Path) -> None:
     path = tmp_path / "gate"
     code = f"""
 import pathlib, time
-from tsnb.kernels.gate import Gate
+from tsnb.kernels.gate import Gate, pass_lock
 gate = Gate(pathlib.Path({str(path)!r}), "ab")
 print(1, flush=True)
 time.sleep(60)
@@ -104,10 +105,10 @@ time.sleep(60)
         told.append(1)
         holder.kill()
 
-    attach_defaults.gate, attach_defaults.attached = path, tell
-    pass_gate()  # waits until the holder is dead
+    attach_defaults.gate, attach_defaults.attached = partial(pass_lock, path), tell
+    pass_gate(30.0)  # waits until the holder is dead
     assert told == [1] and attach_defaults.gate is None and attach_defaults.attached is None
-    pass_gate()
+    pass_gate(30.0)
     assert told == [1]
     holder.wait()
     holder.stdout.close()

@@ -165,6 +165,11 @@ class Consumer(Bound):
         return self._line.connection.welcome.guard
 
     @property
+    def stream_patience_s(self) -> float:
+        """How long the stream waits for a consumer that stands still."""
+        return self._line.connection.welcome.patience_s
+
+    @property
     def notices(self) -> Notices:
         """What its user is told once."""
         return self._line.notices

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import fcntl
-import os
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
@@ -40,11 +38,14 @@ LET_IN_S = 10.0
 """So long at most the producer's word is waited for before a gate: a rank's comes once all of its group have asked."""
 
 
-def pass_gate() -> None:
-    """Tell that this process is about to take its first batch, and wait until the holder of the gate opens it.
+def pass_gate(patience_s: float) -> None:
+    """Tell that this process is about to take its first batch, and wait at its gate, if it has one.
 
-    Called before a batch is taken, in the thread that takes it; does nothing after the first time. The gate is a
-    lock on a file, which goes with its holder: a gate whose notebook was killed is open. An interrupt ends the waiting.
+    Called before a batch is taken, in the thread that takes it; does nothing after the first time. An interrupt ends
+    the waiting.
+
+    Args:
+        patience_s: For how long the stream waits for one that stands still.
     """
     if attach_defaults.attached is None and attach_defaults.gate is None:
         return
@@ -52,14 +53,8 @@ def pass_gate() -> None:
     gate, attach_defaults.gate = attach_defaults.gate, None
     if told is not None:
         told()
-    if gate is None:
-        return
-    with contextlib.suppress(FileNotFoundError):
-        descriptor = os.open(gate, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-        finally:
-            os.close(descriptor)
+    if gate is not None:
+        gate(patience_s)
 
 
 class EpochIterator(Iterator[Any], Bound):
@@ -214,7 +209,7 @@ class EpochIterator(Iterator[Any], Bound):
         if attach_defaults.gate is not None:
             with contextlib.suppress(TimeoutError):
                 self._consumer.await_epoch(self._loop, LET_IN_S)
-        pass_gate()
+        pass_gate(self._consumer.stream_patience_s)
 
     def _next_delivered(self) -> Delivered:
         while True:

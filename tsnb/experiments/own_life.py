@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tsnb import registry
@@ -25,12 +26,14 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.branches import Branch, KeptStart
+from tsnb.experiments.ends import stream_for
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.expected_memory import ExpectedMemory, expected_memory
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.memory_queue import MemoryQueue, too_large
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.trial_life import ENDED, NOT_BEGUN, Launch, TrialLife
+from tsnb.kernels.beside import starting
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.death import KernelDied
@@ -244,11 +247,32 @@ class OwnLife(TrialLife):
 
     async def _once(self) -> Outcome:
         """Run through the code once, in a new kernel."""
+        with starting(self.hub.directory, await self._beside(), self.name) as mark:
+            return await self._in_kernel(mark)
+
+    async def _beside(self) -> str:
+        """Return the stream whose other starting trials it waits for before its first batch; empty: for none.
+
+        A sweep and a plan see to that themselves, and a trial that goes on has a place of its own in the stream.
+        """
+        options = self.plan.options
+        if options.sweep or options.in_turn or options.gate is not None or self._resume:
+            return ""
+        return await asyncio.to_thread(stream_for, options.producer) if runs_here(options.engine) else ""
+
+    async def _in_kernel(self, mark: Path | None) -> Outcome:
+        """Run through the code once.
+
+        Args:
+            mark: Says to those that start together with it that it has not asked for a batch yet.
+        """
         self.waits_for = ""
         self.become("starting")
         await written(self._run.state, "starting")
         self.live, self.paused, self.why_not_released = {}, False, NOT_BEGUN
         settings: dict[str, Any] = {"run": self._run.as_settings(), "started_s": self.started_s}
+        if mark is not None:
+            settings["starting"] = str(mark)
         self._to_come = self._planned
         settings["planned"] = [tuple(change) for change in self._to_come]
         if self._resume:

@@ -8,7 +8,8 @@ affair of other packages: trials (`tsnb.experiments`), loaders that are served (
 | `hub` | the one thread, its loop, its private directory |
 | `terminal` | what trials print in a script, on its way to stdout and stderr |
 | `door` | where other processes of this user ask something of this one |
-| `gate` | where trials that start together wait for each other |
+| `gate` | where trials of a sweep or a plan that start together wait for each other |
+| `beside` | single trials that are started one right after the other wait for each other |
 | `processes` | kernel processes: how they are started, what they execute, how their end is noticed |
 | `cargo` | all that a kernel gets and gives back: variables, settings, orders |
 | `output` | a kernel's output, live, to where it belongs |

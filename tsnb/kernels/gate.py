@@ -10,13 +10,14 @@ is open.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["WAITING_S", "Gate"]
+__all__ = ["WAITING_S", "Gate", "pass_lock"]
 
 WAITING_S = 600.0
 """How long the first to have attached waits for the last, as long as that one lives: code that prepares its own things
@@ -90,3 +91,19 @@ class Gate:
             fcntl.flock(self._lock, fcntl.LOCK_UN)  # a process forked meanwhile has the descriptor too
             os.close(self._lock)
             self._lock = None
+
+
+def pass_lock(path: Path, _patience_s: float) -> None:
+    """Wait, in a trial, until its gate is open.
+
+    The gate is a lock on a file, which goes with its holder: a gate whose notebook was killed is open.
+
+    Args:
+        path: The gate's file.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)

@@ -45,6 +45,7 @@ def welcome(core: Core) -> ms.Welcome:
         first_seeds=core.seeds.first,
         later_seeds=core.seeds.later,
         draws=core.draws,
+        patience_s=core.settings.patience_s,
     )
 
 

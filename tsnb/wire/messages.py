@@ -75,7 +75,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 28
+PROTOCOL = 29
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -424,6 +424,8 @@ class Welcome(NamedTuple):
     """How many each `iter` after it draws."""
     draws: bool = False
     """Whether what the producer's process runs of the loader draws from that process's global generators."""
+    patience_s: float = 30.0
+    """How long a consumer that stands still is waited for."""
     protocol: int = PROTOCOL
 
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -55,7 +56,9 @@ from tsnb.experiments.news import (
     how_it_ended,
 )
 from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
+from tsnb.kernels.beside import begin_with_others
 from tsnb.kernels.cargo.imported import lacking
+from tsnb.kernels.gate import pass_lock
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
 from tsnb.masks import remember
 from tsnb.native.endings import raise_again
@@ -284,7 +287,10 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
     attach_defaults.threads_fixed = settings["threads"] is not None
     turns = settings["rotation"]
     attach_defaults.rotation = None if turns is None else (turns[0], turns[1], turns[2])
-    attach_defaults.gate = Path(settings["gate"]) if settings["gate"] else None
+    if settings["gate"]:
+        attach_defaults.gate = partial(pass_lock, Path(settings["gate"]))
+    elif settings.get("starting"):
+        attach_defaults.gate = partial(begin_with_others, Path(settings["starting"]))
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
