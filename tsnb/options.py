@@ -17,7 +17,7 @@ import contextlib
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from tsnb.config import MODES, check_balance, read_weight
@@ -101,7 +101,12 @@ def settings_together(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
 _BATCHES = whole("a number of batches, 1 or more", 1)
 _BAND = share("a share of an epoch, 0 to 1 (0.02 is 2 %)")
-_PATIENCE = seconds("a number of seconds, more than 0", lambda value: value > 0)
+_LONGEST_S = 1e8
+"""Three years are for ever: consumers are told of it, and a message holds no infinity."""
+_PATIENCE = replace(
+    seconds("a number of seconds, more than 0", lambda value: value > 0),
+    plain=lambda value: min(float(value), _LONGEST_S),
+)
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 MOST_WORKERS = 1024
 """A typing error, or a packet of another process, starts no more than these."""
