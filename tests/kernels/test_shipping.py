@@ -594,3 +594,28 @@ def test_a_setting_that_cannot_be_carried_is_named_and_keeps_none_of_the_others(
         in done.stderr
     )
     assert "the default dtype (module 'torch' has no attribute 'no_such')" in done.stderr
+
+
+FEW_DESCRIPTORS = """
+import resource, sys
+from tsnb.kernels.cargo.shipping import fetch, ship
+from tsnb.kernels.cargo.unnamed_file import MOST_OPEN, Cargo
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_OPEN + 40,) * 2)
+size = 1 << 19
+cargoes = [ship({"x": bytes([number % 256]) * size}, "many") for number in range(3 * MOST_OPEN)]
+for number, cargo in enumerate(cargoes):
+    assert fetch(cargo) == {"x": bytes([number % 256]) * size}
+    if number % 16 == 0:
+        with cargo.descriptor() as sent, cargo.descriptor() as again:
+            assert sent == again
+            assert fetch(sent) == fetch(cargo)
+"""
+
+
+def test_the_bytes_of_many_trials_take_few_descriptors() -> None:
+    """They are read and sent again although far fewer files may be open."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr

@@ -3,6 +3,9 @@
 A little stays in this process's memory until it is sent; more goes to an unnamed file, in a directory on a disk where
 there is one (a runtime directory is memory, and small, on most systems). A descriptor is sent (`lane`). The last one
 that is closed, at either end, frees the bytes: no clean-up is needed, or can be missed.
+
+A notebook keeps what hundreds of its trials were given and have made. So only the files that were used last stay open.
+The bytes of the others stay mapped, which takes no descriptor. When they are sent again they get a new file.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import io
 import os
 import stat
 import tempfile
+import threading
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -21,26 +26,109 @@ from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.native import memfd
+from tsnb.native.mapped import Mapped
 
 __all__ = ["SMALL_BYTES", "Cargo", "CargoWriter", "opened", "spill_directory"]
 
 SMALL_BYTES = 256 * 2**10
 """Up to this it is kept in memory: hundreds of trials take no descriptor each, and a full disk stops none."""
 
-"""Kinds of file systems that are memory."""
+MOST_OPEN = 64
+"""Files that stay open."""
 
 
 class _Hold:
-    """The bytes, which all that share them keep alive."""
+    """The bytes, which all that share them keep alive.
 
-    def __init__(self, small: bytes, file: IO[bytes] | None, size: int) -> None:
+    Args:
+        small: They, if they are few.
+        file: Where they are, else.
+        size: How many.
+        stays: Whether the file is never put by: it is the file that counts.
+    """
+
+    def __init__(self, small: bytes, file: IO[bytes] | None, size: int, *, stays: bool = False) -> None:
         self.small = small
         self.file = file
         self.size = size
+        self._pages: Mapped | None = None
+        self._used = 0
+        self._stays = stays
+        if file is not None:
+            with self.in_use():
+                pass
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Let a file that is open stay open inside the block."""
+        with _changing:
+            self._used += 1
+        try:
+            yield
+        finally:
+            with _changing:
+                self._used -= 1
+                if self.file is not None and not self._stays:
+                    _open.pop(id(self), None)
+                    _open[id(self)] = self  # the last one is the one that was used last
+                for hold in [*_open.values()][:-MOST_OPEN]:
+                    hold._put_by()
+
+    def _put_by(self) -> None:
+        """Keep the bytes without a descriptor. A file that cannot be mapped, or is not one of ours, stays open."""
+        if self._used or self.file is None:
+            return
+        with contextlib.suppress(OSError):
+            if _nameless_and_mine(self.file.fileno()):
+                self._pages = Mapped(self.file.fileno(), self.size)
+                self.file.close()
+                self.file = None
+        _open.pop(id(self), None)
+
+    def descriptor(self) -> int:
+        """Return a descriptor of the file, for as long as it is in use.
+
+        Raises:
+            OSError: The disk is full.
+        """
+        if self.file is None:
+            assert self._pages is not None
+            file = _large_file()
+            try:
+                self._pages.write_to(file)  # type: ignore[arg-type]
+            except OSError:
+                file.close()
+                raise
+            with _changing:
+                if self.file is None:
+                    self.file, self._pages = file, None
+            if self.file is not file:  # another thread was faster
+                file.close()
+        return self.file.fileno()
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Return a part of it; nothing behind its end."""
+        with self.in_use():
+            file, pages = self.file, self._pages
+            if file is not None:
+                return os.pread(file.fileno(), size, offset)
+            return self.small[offset : offset + size] if pages is None else pages.read(offset, size)
 
     def __del__(self) -> None:
         if self.file is not None:
             self.file.close()  # Python warns of a file that is only let go of
+
+
+_changing = threading.RLock()
+_open: weakref.WeakValueDictionary[int, _Hold] = weakref.WeakValueDictionary()
+
+
+def _in_child() -> None:
+    global _changing  # noqa: PLW0603 (another thread may have held it as this process was forked)
+    _changing = threading.RLock()
+
+
+os.register_at_fork(after_in_child=_in_child)
 
 
 class Cargo:
@@ -71,7 +159,7 @@ class Cargo:
             raise
         size = os.fstat(descriptor).st_size
         if shared or size > SMALL_BYTES:
-            return cls(_Hold(b"", file, size))
+            return cls(_Hold(b"", file, size, stays=shared))
         with file:  # as what is sent: a notebook keeps the results of hundreds of trials
             return cls(_Hold(os.pread(descriptor, size, 0), None, size))
 
@@ -94,10 +182,7 @@ class Cargo:
 
     def read(self, offset: int, size: int) -> bytes:
         """Return a part of it; nothing behind its end."""
-        hold = self._held()
-        if hold.file is None:
-            return hold.small[offset : offset + size]
-        return os.pread(hold.file.fileno(), size, offset)
+        return self._held().read(offset, size)
 
     @contextlib.contextmanager
     def descriptor(self) -> Iterator[int]:
@@ -105,11 +190,12 @@ class Cargo:
 
         Raises:
             TsnbError: It is closed.
-            OSError: The system has no memory for it.
+            OSError: The system has no memory for it, or the disk is full.
         """
         hold = self._held()
-        if hold.file is not None:
-            yield hold.file.fileno()
+        if hold.size > SMALL_BYTES or hold.file is not None:
+            with hold.in_use():
+                yield hold.descriptor()
             return
         with _small_file() as file:
             file.write(hold.small)
@@ -174,21 +260,28 @@ class CargoWriter:
 class _Reader(io.RawIOBase):
     """Reads by places of its own: the one in the file is shared with all that have the descriptor."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, source: _Hold | int) -> None:
+        self._source = source
         self._place = 0
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if hasattr(os, "preadv"):
-            size = os.preadv(self._descriptor, [buffer], self._place)
+        if isinstance(self._source, _Hold):
+            data = self._source.read(self._place, len(buffer))
+            buffer[: (size := len(data))] = data
+        elif hasattr(os, "preadv"):
+            size = os.preadv(self._source, [buffer], self._place)
         else:
-            data = os.pread(self._descriptor, len(buffer), self._place)
+            data = os.pread(self._source, len(buffer), self._place)
             buffer[: (size := len(data))] = data
         self._place += size
         return size
+
+    def close(self) -> None:
+        self._source = -1
+        super().close()
 
 
 def opened(source: Cargo | int) -> BinaryIO:
@@ -202,12 +295,14 @@ def opened(source: Cargo | int) -> BinaryIO:
     """
     if isinstance(source, Cargo):
         hold = source._held()
-        if hold.file is None:
-            return io.BytesIO(hold.small)
-        source = hold.file.fileno()
-    if not _nameless_and_mine(source):
+        with hold.in_use():
+            mine = hold.file is None or _nameless_and_mine(hold.file.fileno())
+        reader = _Reader(hold)
+    else:
+        mine, reader = _nameless_and_mine(source), _Reader(source)
+    if not mine:
         raise TsnbError("what arrived is not an unnamed file of this user's own: it is not read")
-    return io.BufferedReader(_Reader(source), SMALL_BYTES)
+    return io.BufferedReader(reader, SMALL_BYTES)
 
 
 def _nameless_and_mine(descriptor: int) -> bool:
