@@ -108,7 +108,8 @@ def test_samples_are_refused_with_what_to_do() -> None:
     """By index and in a loop; the sampler's indices likewise."""
     with tsnb.serve(DataLoader(Digits(), batch_size=8), name="s"), tsnb.attach("one", "s") as one:
         dataset: Any = one.dataset
-        for act in (lambda: dataset[3], lambda: next(iter(dataset)), lambda: next(iter(one.sampler))):
+        sampler: Any = one.sampler
+        for act in (lambda: dataset[3], lambda: next(iter(dataset)), lambda: next(iter(sampler))):
             with pytest.raises(TypeError, match="here: "):
                 act()
 

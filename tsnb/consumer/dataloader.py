@@ -6,7 +6,7 @@ Nothing is loaded again: its dataset is the consumer, in this process, and its b
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
@@ -47,17 +47,16 @@ class ConsumerDataset(Dataset[Any]):
             raise AttributeError(name)
         return getattr(self.consumer.dataset, name)
 
-    def __getitem__(self, index: Any) -> NoReturn:
-        self.consumer.dataset[index]
+    def __getitem__(self, index: Any) -> Any:
+        return self.consumer.dataset[index]
 
     def __getitems__(self, turn: Any) -> Any:
         if not isinstance(turn, Turn):  # of a Subset, say
-            self.consumer.dataset[turn]
+            return self.consumer.dataset[turn]
         return turn.take()
 
-    def __iter__(self) -> NoReturn:
-        iter(self.consumer.dataset)
-        raise AssertionError
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.consumer.dataset)
 
 
 class Turn(list[int]):
