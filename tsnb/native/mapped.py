@@ -11,12 +11,12 @@ import os
 import weakref
 from typing import BinaryIO
 
-__all__ = ["Mapped"]
+__all__ = ["MappedFile"]
 
 PIECE_BYTES = 1 << 24
 
 
-class Mapped:
+class MappedFile:
     """A file's bytes, without a descriptor.
 
     Args:
@@ -49,6 +49,7 @@ class Mapped:
         Raises:
             OSError: The disk is full.
         """
-        for start in range(0, len(self._view), PIECE_BYTES):
-            file.write(self._view[start : start + PIECE_BYTES])
+        file.writelines(
+            self._view[start : start + PIECE_BYTES] for start in range(0, len(self._view), PIECE_BYTES)
+        )
         file.flush()

@@ -26,7 +26,7 @@ from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.native import memfd
-from tsnb.native.mapped import Mapped
+from tsnb.native.mapped import MappedFile
 
 __all__ = ["SMALL_BYTES", "Cargo", "CargoWriter", "opened", "spill_directory"]
 
@@ -51,7 +51,7 @@ class _Hold:
         self.small = small
         self.file = file
         self.size = size
-        self._pages: Mapped | None = None
+        self._pages: MappedFile | None = None
         self._used = 0
         self._stays = stays
         if file is not None:
@@ -80,7 +80,7 @@ class _Hold:
             return
         with contextlib.suppress(OSError):
             if _nameless_and_mine(self.file.fileno()):
-                self._pages = Mapped(self.file.fileno(), self.size)
+                self._pages = MappedFile(self.file.fileno(), self.size)
                 self.file.close()
                 self.file = None
         _open.pop(id(self), None)
@@ -124,7 +124,7 @@ _open: weakref.WeakValueDictionary[int, _Hold] = weakref.WeakValueDictionary()
 
 
 def _in_child() -> None:
-    global _changing  # noqa: PLW0603 (another thread may have held it as this process was forked)
+    global _changing
     _changing = threading.RLock()
 
 
