@@ -882,9 +882,10 @@ def asked(
     exact: bool = False,
     now: bool = False,
     held: tuple[int, ...] = (),
+    here: bool = False,
 ) -> ev.Heard:
     """A consumer says where it stands."""
-    return ev.Heard(key, ms.Ask(number, epoch, seq, exact, now, held))
+    return ev.Heard(key, ms.Ask(number, epoch, seq, exact, now, held, here=here))
 
 
 def took(key: int) -> ev.Heard:

@@ -766,6 +766,39 @@ def test_one_that_would_rather_not_wait_is_told_how_far_the_epoch_is() -> None:
     assert ev.Tell(3, ms.NotJoined(1, 0, 3, 2)) in dispatch.step(asked(3, 1, now=True), 0.0)
 
 
+@pytest.mark.parametrize("endless", [False, True])
+def test_who_waits_for_no_epoch_begins_with_the_batch_that_the_slowest_takes(endless: bool) -> None:
+    """With `join="here"`, or where no epoch may come; two at a time with the same one. Who has left it waits longer."""
+    dispatch = stream(window=4, band=1, patience_s=10.0)
+    dispatch.note_dataset(5 * placed(0).rows if endless else None)
+    for member in (1, 2, 3, 4):
+        dispatch.step(joined(member, str(member)), 0.0)
+    dispatch.step(asked(1, 1), 0.0)
+    for slot in range(5):
+        dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
+        dispatch.step(took(1), 0.0)
+    out = dispatch.step(asked(2, 1, here=not endless), 0.0)
+    if endless:  # so far, it may end with its fifth
+        assert not tells(out, ms.EpochStarted)
+        out = dispatch.step(ev.BatchLoaded(0, placed(5)), 0.0)
+    else:
+        dispatch.step(ev.BatchLoaded(0, placed(5)), 0.0)
+    assert tells(out, ms.EpochStarted) == [(2, ms.EpochStarted(1, 0, 5))]
+    dispatch.step(took(1), 0.0)
+    dispatch.check()
+    assert tells(dispatch.step(asked(3, 1, here=not endless), 0.0), ms.EpochStarted) == [
+        (3, ms.EpochStarted(1, 0, 5))
+    ]
+    dispatch.check()
+    assert not tells(dispatch.step(asked(4, 1, now=True), 0.0), ms.EpochStarted)
+    dispatch.step(left_epoch(2), 1.0)
+    out = dispatch.step(asked(2, 2, epoch=1, here=not endless), 1.0)
+    out += [*dispatch.step(took(3), 9.0), *dispatch.step(ev.Tick(), 10.0)]
+    assert not tells(out, ms.EpochStarted)
+    assert tells(dispatch.step(ev.Tick(), 11.0), ms.EpochStarted) == [(2, ms.EpochStarted(2, 0, 6))]
+    dispatch.check()
+
+
 def test_a_batch_that_got_lost_on_its_way_is_given_again() -> None:
     """Interrupted between receiving a batch and taking it: the consumer says where it is and what it holds."""
     dispatch = stream(window=2, band=1, batches=1)

@@ -24,6 +24,7 @@ EXAMPLES: list[ms.Message] = [
     ms.Ask(7),
     ms.Ask(8, 3, 120, exact=True, now=False, held=(1, 2**32 - 1)),
     ms.Ask(9, 3, 120, exact=True, held=(1,), patient=True),
+    ms.Ask(10, here=True),
     ms.Take(),
     ms.Take(12),
     ms.Got(1 << 40),

@@ -92,7 +92,8 @@ def attach(
             was started with `--device`: that device, which is called cuda:0 there.
         transform: Applied to each batch, in this process, for this consumer only.
         join: Which epoch to begin with: "epoch", the one being given if all of it can still be had, else the
-            next; "now", that one or `JoinRefused`, with the numbers.
+            next; "now", that one or `JoinRefused`, with the numbers; "here", that one or the rest of it, from the batch
+            that the slowest other consumer takes now: for a loader that never ends. Defaults to "epoch".
         on_lag: What happens when this consumer is slower than the others: "wait", they wait for it; "skip",
             it gives up the batches that it misses (`stats().skipped` counts them; the logger "tsnb" tells them by
             epoch, at level INFO).

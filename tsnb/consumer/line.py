@@ -383,6 +383,8 @@ class Line:
             self.notices.held_up(news, stream.name, stream.epoch_batches)
             return
         self.notices.begins(news.epoch, stream.name, anywhere=news.anywhere)
+        if news.batch:
+            self.notices.begins_within(news.epoch, news.batch, stream.name, here=news.here)
         if news.saved is not None:
             self.notices.given_another(news.saved, news.epoch, stream.name)
 

@@ -193,9 +193,9 @@ class Notices:
         advice = (
             "To wait less, end the loops that are not needed, or serve with a larger rubber_band=."
             if batches is not None
-            else "The loader has no length, and if it never ends no other epoch begins: serve finite epochs, for "
-            "example tsnb.serve(lambda epoch: itertools.islice(loader, 1000)), or keep as much as fits for latecomers "
-            "with rubber_band=1."
+            else "The loader has no length, and if it never ends no other epoch begins: attach with join='here' to "
+            "begin with the batch that the others take now. Or serve finite epochs, for example "
+            "tsnb.serve(lambda epoch: itertools.islice(loader, 1000))."
         )
         self._warn(
             f"{self._name!r} waits for an epoch of {stream!r} to begin. It cannot have all of epoch "
@@ -223,6 +223,25 @@ class Notices:
                 "earlier epoch had been taken than the rubber band keeps for latecomers",
                 flush=True,
             )
+
+    def begins_within(self, epoch: int, batch: int, stream: str, *, here: bool) -> None:
+        """Warn that the epoch that begins is not given from its start.
+
+        Args:
+            epoch: Its number.
+            batch: The first that is given.
+            stream: The stream's name.
+            here: Whether this consumer has asked for that.
+        """
+        why = (
+            "as it has asked for with join='here'"
+            if here
+            else "because the loader has no length and has given more samples than its dataset has: it may never end. "
+            "Attach earlier, or serve with rubber_band=1, to begin with the first batch"
+        )
+        self._warn(
+            f"{self._name!r} begins with batch {batch} of epoch {epoch} of {stream!r}, {why}.", RuntimeWarning
+        )
 
     def given_another(self, saved: int, given: int, stream: str) -> None:
         """Warn if the epoch that begins is not the one at whose start a saved state stands."""

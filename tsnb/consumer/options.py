@@ -83,7 +83,7 @@ class Options:
                 "Leave it out."
             )
         for option, word, words in (
-            ("join", self.join, ("epoch", "now")),
+            ("join", self.join, ("epoch", "now", "here")),
             ("on_lag", self.on_lag, ("wait", "skip")),
         ):
             if word not in words:

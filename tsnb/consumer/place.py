@@ -79,6 +79,8 @@ class Loop:
         It may say so again: before the first batch, with the number of a later epoch; or after a restart, when the
         loop has rows that it has not given yet, and its own place is the one that counts.
         """
+        if not self.place.begun:
+            self.whole = not batch
         if not self.place.begun or not (batch or self.place.batch or self.place.offset):
             self.place = Place(epoch, batch, 0, begun=True)
 

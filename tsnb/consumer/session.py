@@ -44,6 +44,10 @@ class Begins(NamedTuple):
     epoch: int
     anywhere: bool
     """Whether any epoch was wanted, not one that this consumer has left before."""
+    batch: int
+    """The first batch of it that this consumer gets where it gets no whole one; else 0."""
+    here: bool
+    """Whether it has said that it would begin anywhere in an epoch."""
     saved: int | None
     """The epoch at whose start a loaded state stands."""
 
@@ -176,9 +180,9 @@ class ConsumerSession:
         self._taking = self._parked_as = self._left = None
         self._was_paused = False
         self.place = place = self.place if place is None else place
-        now = self.options.join == "now" and not place.begun
+        now, here = (self.options.join == word and not place.begun for word in ("now", "here"))
         patient = self._patient and place.begun
-        return ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, self._held(), patient)
+        return ms.Ask(self._asks, place.epoch, place.batch, place.begun, now, self._held(), patient, here)
 
     def enter(self, loop: Loop) -> ms.Ask:
         """Return what a loop asks for that has just begun."""
@@ -298,7 +302,8 @@ class ConsumerSession:
         if started.ask != self._asks:
             return _NOTHING
         anywhere = self.place == Place() and self._saved_epoch is None
-        news = Begins(started.epoch, anywhere, self._saved_epoch)
+        batch = 0 if self.place.begun else started.seq
+        news = Begins(started.epoch, anywhere, batch, self.options.join == "here", self._saved_epoch)
         self._taking = self.epoch = started.epoch
         self.place = Place(started.epoch, started.seq, 0, begun=True)
         if self.loop is not None:

@@ -186,6 +186,7 @@ class Core:
         self._length = source.batches, source.samples
         self.slots.in_pipe = in_pipe
         self.dispatch.note_repeatable(bool(source.order))
+        self.dispatch.note_dataset(source.indices.samples if source.batches is None else None)
 
     def begin_unprimed(self) -> None:
         """Load nothing before a consumer asks."""

@@ -115,7 +115,7 @@ _DRAWN_HEAD = struct.Struct("<BI")
 _WANTS_KIND = 35
 _LOSSES_KIND = 36
 _WEIGHTED_KIND = 37
-_ASK_HEAD = struct.Struct("<BIII???")
+_ASK_HEAD = struct.Struct("<BIII????")
 _OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND, _WEIGHTED_KIND)
 """Kinds whose last fields are bytes, of any number."""
 _HEADED: dict[type[Any], int] = {Wants: _WANTS_KIND, Drawn: _DRAWN_KIND, Weighted: _WEIGHTED_KIND}
@@ -166,7 +166,7 @@ def encode(message: Message) -> bytes:
         if fixed is not None:
             return fixed[1].pack(fixed[0], *message)
         if isinstance(message, Ask):
-            packet = _ASK_HEAD.pack(_ASK_KIND, *message[:5], message.patient)
+            packet = _ASK_HEAD.pack(_ASK_KIND, *message[:5], message.patient, message.here)
             packet += struct.pack(f"<{len(message.held)}I", *message.held)
         elif isinstance(message, LayoutTold):
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
@@ -259,9 +259,9 @@ def _decode_ask(packet: bytes) -> Ask:
     leases, odd = divmod(len(packet) - _ASK_HEAD.size, _LEASE_BYTES)
     if leases < 0 or odd:
         raise RemoteProtocolError(f"Ask of {len(packet)} bytes")
-    *head, patient = _ASK_HEAD.unpack_from(packet)[1:]
+    *head, patient, here = _ASK_HEAD.unpack_from(packet)[1:]
     held = struct.unpack_from(f"<{leases}I", packet, _ASK_HEAD.size)
-    return Ask._make((*head, held, patient))
+    return Ask._make((*head, held, patient, here))
 
 
 def _decode_json(cls: type[Any], text: bytes) -> Message:

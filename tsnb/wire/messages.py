@@ -75,7 +75,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 29
+PROTOCOL = 30
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -142,6 +142,8 @@ class Ask(NamedTuple):
     """Leases it still has. What else was sent to it before has got lost on its way, and is free."""
     patient: bool = False
     """It waits for its place as long as it takes: the stream gives it again once the others have ended their epoch."""
+    here: bool = False
+    """It would rather begin in the middle of an epoch than wait for another one to end."""
 
 
 class Wants(NamedTuple):

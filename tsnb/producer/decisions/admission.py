@@ -3,6 +3,8 @@
 Pure, a part of `dispatch`.
 
 - A consumer that wants a whole epoch is let into one that is still kept from its start, else waits for the next.
+- Where there may be no next one, or a consumer would not wait for it, it begins at the batch that the slowest other one
+  takes now. There may be none where an epoch of unknown length has more samples than the dataset, and none has ended.
 - One that comes back to the middle of an epoch (after a restart of the producer, with a saved position, or after it
   was parked) is let in wherever the batches it lacks are still kept or yet to come. Where they are not, and the
   loader can give an epoch again, the pass is begun anew at its position: if no other consumer takes one, or while the
@@ -39,6 +41,7 @@ class Admission:
 
     Attributes:
         repeatable: Whether the loader can give an epoch again.
+        samples: Of the dataset, where epochs have no length and could be endless; None: they are not.
         rounds: Rounds that may begin, where epochs are rounds; None: any number. One that has begun before always may.
         window: As given; may get smaller. 0 over a cluster: if a pass began before the place that a consumer came
             back to, the next machine would only know that it is any epoch from that number on.
@@ -54,6 +57,7 @@ class Admission:
         first_epoch: int,
     ) -> None:
         self.repeatable = False
+        self.samples: int | None = None
         self._epochs = epochs
         self._members = members
         self._drift = drift
@@ -149,6 +153,8 @@ class Admission:
         else:
             epoch = self._epochs.joinable_from(ask.epoch, member.part)
             seq = 0
+            if epoch is None and (place := self._midway(member)) is not None:
+                epoch, seq = place
         if epoch is None:
             return False
         epoch.taken = True
@@ -171,6 +177,26 @@ class Admission:
         if not member.granted:
             member.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
         return True
+
+    def _midway(self, member: Member) -> tuple[Epoch, int] | None:
+        """Return the pass, and the batch of it, with which one begins that waits for no whole epoch; None: it waits.
+
+        One that has left this very pass waits for the patience: the others may do so, too.
+        """
+        ask, epoch = member.asked, self._epochs.loading
+        if epoch is None or ask.now or not (ask.here or self._may_be_endless(epoch)):
+            return None
+        there, since_s = self._streaming_in(epoch), member.wants_since_s
+        if not there or not epoch.covers(member.part):
+            return None
+        if epoch.number < ask.epoch and (since_s is None or self._now - since_s < self._patience_s):
+            return None
+        at = max(epoch.start, min(m.taken for m in there))
+        kept = all(map(self._epochs.has, range(at, epoch.end)))
+        return epoch, epoch.seq(at if kept else epoch.end)
+
+    def _may_be_endless(self, epoch: Epoch) -> bool:
+        return self.samples is not None and epoch.rows > self.samples and not self._epochs.finite
 
     def _giving(self, member: Member) -> Epoch | None:
         """Return a pass that reaches a member's place, unless it would load many batches in vain on the way."""

@@ -394,6 +394,10 @@ class Dispatch:
         """Whether the loader can give an epoch again in the same order."""
         self.admission.repeatable = repeatable
 
+    def note_dataset(self, samples: int | None) -> None:
+        """Note the samples of a dataset whose epochs have no length; None: they have one, or there is no dataset."""
+        self.admission.samples = samples
+
     def never_load_in_vain(self) -> None:
         """Begin a pass exactly at the place that a consumer came back to, as over a cluster: see `Admission.window`."""
         self.admission.window = 0

@@ -32,6 +32,8 @@ class Epoch:
     """Whether anybody was let in."""
     count: int = 0
     """Batches published so far."""
+    rows: int = 0
+    """Samples in them, where they are known."""
     finished: bool = False
     """Whether no more of its batches will come."""
     complete: bool = False
@@ -80,6 +82,8 @@ class Epochs:
         """It keeps at least so many now: the loader goes on so far before the first to ask has taken anything."""
         self.end = 0
         """Index of the next batch to be published."""
+        self.finite = False
+        """Whether the loader has ever come to an end of its own."""
         self.loading: Epoch | None = None
         """The epoch that the loader works on."""
         self._runs = 0
@@ -131,6 +135,7 @@ class Epochs:
         self._kept[self.end] = _Kept(batch)
         self.end += 1
         self.loading.count += 1
+        self.loading.rows += batch.rows
         return True
 
     def finish(self, run: int, failure: tuple[str, str] | None) -> None:
@@ -139,6 +144,7 @@ class Epochs:
             self.loading.finished = True
             self.loading.failure = failure
             self.loading.complete = failure is None
+            self.finite = self.finite or failure is None
             # joining this epoch would only mean hearing that it failed: the next one is a new attempt
             self.loading.joinable = self.loading.joinable and failure is None
             self.loading = None
