@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from tests.hostile import changed_somewhere
 from tsnb import registry
 from tsnb.config import LONGEST_SOCKET, check_name, private_directory
+from tsnb.entries import OWNER, this_owner
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.processes import is_ending, started
 from tsnb.native.memfd import SWITCH
+from tsnb.promises import is_promised
 from tsnb.telemetry.observer import Observer
 
 
@@ -44,12 +46,12 @@ def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
 def test_a_promise_of_a_killed_process_is_swept_by_who_looks_next(own_directory: Path) -> None:
     """Looking up any stream is enough; one that is held stays."""
     code = (
-        "import sys; from tsnb.registry import Promise; p = Promise('s'); print(flush=True); sys.stdin.read()"
+        "import sys; from tsnb.promises import Promise; p = Promise('s'); print(flush=True); sys.stdin.read()"
     )
     script = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with script:
         assert script.stdout is not None and script.stdout.readline()
-        assert registry.entries() == [] and registry.is_promised("s")
+        assert registry.entries() == [] and is_promised("s")
         assert len(list((own_directory / "producers").iterdir())) == 1
         script.kill()
     assert registry.entries() == []
@@ -58,12 +60,12 @@ def test_a_promise_of_a_killed_process_is_swept_by_who_looks_next(own_directory:
 
 def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Left out, a name means the stream of this notebook; what a former kernel of it has left is its own, too."""
-    me, living = registry.this_owner(), f"{os.getppid()}-{started(os.getppid())}"
-    monkeypatch.setenv(registry.OWNER, living)
+    me, living = this_owner(), f"{os.getppid()}-{started(os.getppid())}"
+    monkeypatch.setenv(OWNER, living)
     registry.register("theirs", "address", "notebook other.ipynb")
-    monkeypatch.setenv(registry.OWNER, "1-1")  # a kernel that has gone
+    monkeypatch.setenv(OWNER, "1-1")  # a kernel that has gone
     left = registry.register("left", "address", "notebook gone.ipynb")
-    monkeypatch.setenv(registry.OWNER, me)  # as in a trial's kernel
+    monkeypatch.setenv(OWNER, me)  # as in a trial's kernel
     with pytest.raises(ProducerNotFound, match=r"several streams are running: left .*theirs "):
         registry.find()
     with pytest.raises(ProducerNotFound, match=r"serves no stream.* Running: left .*theirs .* Name one"):
@@ -86,7 +88,7 @@ def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_owner_in_another_container_may_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its number means somebody else here, or nobody: its stream is not ended unasked."""
-    monkeypatch.setenv(registry.OWNER, "1-1")
+    monkeypatch.setenv(OWNER, "1-1")
     entry = registry.register("mnist", "address", registry.describe_origin())
     assert not registry.has_owner(entry) and registry.is_mine(entry)
     for there in (replace(entry, namespace="pid:[1]"), replace(entry, host="other", boot="other")):

@@ -15,15 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.machine.owners import Owner, alive, same_boot, where
+from tsnb.machine.processes import started
 from tsnb.printable import one_line
 
-__all__ = ["MOST_BYTES", "Entry", "age", "is_at", "lock", "may_live", "parsed", "promise_at"]
+__all__ = ["MOST_BYTES", "OWNER", "Entry", "age", "is_at", "lock", "may_live", "parsed", "this_owner"]
 
 MOST_BYTES = 1 << 16
 """Of an entry: a hundred times what one has."""
 _MOST_NUMBER = 1 << 62
 _ADDRESS_BYTES = 107
 """What an address of Linux has room for."""
+
+
+OWNER = "TSNB_OWNER"
+"""The environment variable that tells background kernels, and all that they start, which notebook is theirs."""
+
+
+def this_owner() -> str:
+    """Return the notebook or script that this process belongs to: its pid and start."""
+    return os.environ.get(OWNER) or f"{os.getpid()}-{started(os.getpid())}"
 
 
 @dataclass(frozen=True)
@@ -158,24 +168,3 @@ def parsed(text: bytes, name: str) -> Entry | None:
 
 def _can_be_address(address: str) -> bool:
     return address.isascii() and address.isprintable() and 0 < len(address) <= _ADDRESS_BYTES
-
-
-def promise_at(path: Path) -> tuple[str, str] | None:
-    """Return a promised stream, and the notebook or script that promised it; None, and swept, where that has gone."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:  # taken back just now; or a link, which is nothing of ours
-        return None
-    try:
-        if lock(fd, fcntl.LOCK_SH):  # its process has gone
-            path.unlink(missing_ok=True)
-            return None
-        name, of, *process = json.loads(os.read(fd, MOST_BYTES))
-        if alive(Owner(*process)) is False:  # a file system without locks
-            path.unlink(missing_ok=True)
-            return None
-        return (name, of) if isinstance(name, str) and isinstance(of, str) else None
-    except (OSError, ValueError, TypeError):
-        return None
-    finally:
-        os.close(fd)

@@ -17,9 +17,7 @@ producer whose entry is missing (a cleaner of temporary files, a logout) puts it
 The entry carries a random *token*, which the first message of every connection repeats: a process that sees the
 socket (a container that shares the network, say) and cannot read this directory is turned away.
 
-A *promise* is a file of its own beside the entries: while the process that starts a stream again holds it, a stream
-that is not served now will be. Who attaches meanwhile waits; when the promise goes, nobody waits any longer. One that
-is not locked any more is swept as entries are.
+A stream that is not served now, and will be in a moment, has a *promise* beside the entries (`tsnb.promises`).
 
 The socket it points to dies with its process: an abstract address; or, on systems without those, a file in a
 directory beside the entries. Its name says which process it belongs to, and it is swept when that no longer listens.
@@ -41,16 +39,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from tsnb.config import check_name, explained, private_directory, runtime_directory
-from tsnb.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, promise_at
+from tsnb.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, this_owner
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
-from tsnb.machine.processes import is_stopped, started
+from tsnb.machine.processes import is_stopped
+from tsnb.promises import promises, require_unpromised
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.words import did_you_mean
 
 __all__ = [
     "Entry",
-    "Promise",
     "address_prefix",
     "age",
     "away",
@@ -59,7 +57,6 @@ __all__ = [
     "find",
     "has_owner",
     "is_mine",
-    "is_promised",
     "leaving",
     "line",
     "new_address",
@@ -69,7 +66,6 @@ __all__ = [
     "reached",
     "register",
     "socket_directory",
-    "this_owner",
     "unregister",
     "why_silent",
 ]
@@ -98,15 +94,6 @@ def _let_go_of_parents() -> None:
 os.register_at_fork(after_in_child=_let_go_of_parents)
 
 
-OWNER = "TSNB_OWNER"
-"""The environment variable that tells background kernels, and all that they start, which notebook is theirs."""
-
-
-def this_owner() -> str:
-    """Return the notebook or script that this process belongs to: its pid and start."""
-    return os.environ.get(OWNER) or f"{os.getpid()}-{started(os.getpid())}"
-
-
 def is_mine(entry: Entry) -> bool:
     """Return whether this notebook or script had a stream served, in a former kernel of the same notebook too."""
     if entry.elsewhere:
@@ -130,7 +117,7 @@ def own_name() -> str:
     """
     served = entries()
     own = [entry.name for entry in served if is_mine(entry)]
-    own += {name for name, of in _promises() if of == this_owner()} - {entry.name for entry in served}
+    own += {one.name for one in promises() if one.owner == this_owner()} - {entry.name for entry in served}
     if len(own) == 1:
         return own[0]
     if own:
@@ -221,7 +208,7 @@ def entries() -> list[Entry]:
     """
     with explained("look up producers"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]
-        _promises()
+        promises()
         sweep_sockets()
     return [entry for entry in found if entry is not None]
 
@@ -241,8 +228,9 @@ def find(name: str | None = None) -> Entry:
     for entry in served:
         if entry.name == name:
             return entry
-    if name is not None and is_promised(name):
-        raise ProducerNotFound(f"{name!r} is being started again. Try again in a moment.")
+    if promised := [one for one in promises() if one.name == name]:
+        again = "" if all(one.first for one in promised) else " again"
+        raise ProducerNotFound(f"{name!r} is being started{again}. Try again in a moment.")
     if not served:
         missing = (
             "no producer is running"
@@ -273,10 +261,11 @@ def register(name: str, address: str, origin: str, token: str = "") -> Entry:
 
     Raises:
         ValueError: The name has characters that a name may not have.
-        NameInUse: A live producer has that name.
+        NameInUse: A live producer has that name, or it is kept for one that comes back.
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
     check_name(name, "producer")
+    require_unpromised(name)
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
         mine = owner(os.getpid())
@@ -353,66 +342,20 @@ def unregister(entry: Entry) -> None:
     os.close(held)
 
 
-class Promise:
-    """A process's word that a stream is served again; it goes with `close`, or with the process.
-
-    Args:
-        name: The stream's.
-
-    Raises:
-        TsnbError: The runtime directory cannot be used, or its disk is full.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._key = (name, f"promise {secrets.token_hex(8)}")
-        with explained(f"promise the stream {name!r}"):
-            self._path = _directory() / f"{secrets.token_hex(8)}.back"
-            draft = self._path.with_suffix(".new")
-            fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            _held[self._key] = fd  # a forked child lets go of it
-            lock(fd, fcntl.LOCK_EX)
-            try:
-                os.write(fd, json.dumps([name, this_owner(), *owner(os.getpid())]).encode())
-                draft.rename(self._path)  # locked by now: whoever looks sweeps what is not
-            except BaseException:
-                draft.unlink(missing_ok=True)
-                self.close()
-                raise
-
-    def close(self) -> None:
-        """Take it back: the stream is served again, or will not be."""
-        fd = _held.pop(self._key, -1)
-        if fd >= 0:
-            self._path.unlink(missing_ok=True)
-            os.close(fd)
-
-
-def _promises() -> list[tuple[str, str]]:
-    """Return the streams that processes have promised, each with its notebook or script; stale ones are swept."""
-    with explained("look up producers"):
-        found = [promise_at(path) for path in sorted(_directory().glob("*.back"))]
-    return [one for one in found if one is not None]
-
-
-def is_promised(name: str) -> bool:
-    """Return whether a process starts the stream again, should it not be served now."""
-    return name in {promised for promised, _ in _promises()}
-
-
 def away(name: str | None = None) -> str | None:
-    """Return the stream that is not served just now, and will be again; None: there is none, or several.
+    """Return the stream that is not served just now, and will be; None: there is none, or several.
 
     Args:
         name: The stream's; left out: the only one of this notebook or script, else the only one of all.
     """
     served = entries()
-    gone = [(one, of) for one, of in _promises() if one not in {entry.name for entry in served}]
+    gone = [one for one in promises() if one.name not in {entry.name for entry in served}]
     if name is not None:
-        return name if name in {one for one, _ in gone} else None
-    mine = [one for one, of in gone if of == this_owner()]
+        return name if name in {one.name for one in gone} else None
+    mine = [one.name for one in gone if one.owner == this_owner()]
     if any(map(is_mine, served)) or (served and not mine):
         return None
-    there = mine or [one for one, _ in gone]
+    there = mine or [one.name for one in gone]
     return there[0] if len(set(there)) == 1 else None
 
 

@@ -31,6 +31,7 @@ LAYERS = [
     {"balancing", "device_sharing", "samples", "spilling"},
     {"planners", "telemetry"},
     {"data", "records", "registry"},
+    {"promises"},
     {"entries", "transport"},
     {"arena", "engines", "wire"},
     {"options"},

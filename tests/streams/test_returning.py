@@ -22,6 +22,7 @@ from tsnb.config import runtime_directory
 from tsnb.consumer.attaching import detach_all
 from tsnb.errors import ConsumerReplaced, NameInUse, ProducerGone, ProducerNotFound
 from tsnb.options import StreamOptions
+from tsnb.promises import is_promised
 from tsnb.streams import serve_loader
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.serving import reload_loader, restart_kernel
@@ -49,7 +50,7 @@ def kill(kernel: ProducerKernel) -> None:
 
 
 def promised() -> bool:
-    return registry.is_promised("s")
+    return is_promised("s")
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from tsnb.consumer.finding import LOOK_S, RETURN_S, find
 from tsnb.consumer.options import Options, ranks_hint
 from tsnb.consumer.parts import Part
 from tsnb.errors import NameInUse, ProducerGone, TsnbError
+from tsnb.promises import is_promised
 
 __all__ = [
     "attach",
@@ -273,7 +274,7 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consume
         try:
             return Consumer(entry, name, options)
         except ProducerGone:  # it is ending: its entry goes in a moment
-            if not registry.is_promised(entry.name) or time.monotonic() > until_s:
+            if not is_promised(entry.name) or time.monotonic() > until_s:
                 raise
             time.sleep(LOOK_S)
             entry = next((one for one in registry.entries() if one.name == entry.name), entry)

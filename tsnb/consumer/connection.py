@@ -36,6 +36,7 @@ from tsnb.errors import (
     StopRequested,
 )
 from tsnb.machine.processes import has_gone, is_ending, is_stopped, watch
+from tsnb.promises import is_promised
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
@@ -402,10 +403,10 @@ def connect_to_successor(
         The new connection; None if none came in time.
     """
     deadline = time.monotonic() + within_s
-    promised = last = registry.is_promised(gone.entry.name)
+    promised = last = is_promised(gone.entry.name)
     while time.monotonic() < deadline and not given_up():
         # somebody would start it again, and has given that up: after this look there is nobody to wait for
-        last = promised and not registry.is_promised(gone.entry.name)
+        last = promised and not is_promised(gone.entry.name)
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:

@@ -18,7 +18,7 @@ from tsnb.kernels.cargo.lane import take
 from tsnb.kernels.in_kernel.arrival import arrive
 from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.native.ties import untie
-from tsnb.streams.served import SERVED_MESSAGE, seed_of
+from tsnb.streams.served import LEAVING_MESSAGE, SERVED_MESSAGE, seed_of
 
 __all__ = ["enter", "prove", "serve_variable"]
 
@@ -86,6 +86,9 @@ def serve_variable(
     loader = variables[variable]
     seed = seed_of(loader, options["seed"], spare_seed, restarts=options["reconnect_s"] > 0)
     producer = serve(loader, **{**options, "seed": seed})
+    producer.endings.append(lambda: publish(LEAVING_MESSAGE, {}))
+    if producer.core.stop_asked.is_set():  # before its first batch
+        publish(LEAVING_MESSAGE, {})
     signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=producer.stop).start())
     threading.Thread(target=_end_with, args=(producer,), name="tsnb-end", daemon=True).start()
     publish(SERVED_MESSAGE, {"seed": seed, "order": producer.order})

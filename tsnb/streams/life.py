@@ -14,7 +14,7 @@ from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child, log_path
 from tsnb.options import StreamOptions
-from tsnb.streams.served import RECONNECT_S, SERVED_MESSAGE, Shipment
+from tsnb.streams.served import LEAVING_MESSAGE, RECONNECT_S, SERVED_MESSAGE, Shipment
 
 __all__ = ["STOP_GRACE_S", "ProducerLife"]
 
@@ -32,6 +32,7 @@ class ProducerLife:
         child: Its process.
         seed: What its order is drawn from, once it serves: the option, or one that was chosen for it.
         order: Identity of that order; empty where it cannot be given again.
+        leaving: Whether its stream is being stopped, by whomever.
 
     Args:
         hub: The hub on whose thread it lives.
@@ -51,6 +52,7 @@ class ProducerLife:
     ) -> None:
         self.seed = options.seed
         self.order = ""
+        self.leaving = False
         self.shipment = shipment
         self._name = name
         self._options = options
@@ -118,5 +120,7 @@ class ProducerLife:
     def _take(self, kind: str, content: dict[str, Any]) -> None:
         if kind == SERVED_MESSAGE:
             self.seed, self.order = content["seed"], content["order"]
+        elif kind == LEAVING_MESSAGE:
+            self.leaving = True
         else:
             self._output(kind, content)

@@ -2,13 +2,16 @@
 
 | what happens | what follows |
 |---|---|
-| `stop`, or `tsnb stop` in a terminal | it has ended |
+| `stop`, or `tsnb stop` in a terminal | it has ended, also in the middle of a start or a change |
 | `restart` | the goodbye tells consumers to wait; a new kernel serves the same loader, or a new one |
 | its process dies, with `restart="on-crash"` | a new kernel serves the same loader; see `crashes` |
 | its process dies otherwise | it has ended |
 
 The variables that a kernel was started from are kept in the hub's directory until the stream has ended: a new kernel
 must begin with those of the first one, not with what the notebook's variables have become since.
+
+A start, a change and a return after a crash come one at a time. A stop waits for none of them: it ends the kernels, and
+what was under way clears away.
 
 Everything here except `stop`, `restart` and the properties runs on the hub's thread.
 """
@@ -19,6 +22,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -29,9 +33,10 @@ from tsnb.kernels.output.relay import Relay
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
-from tsnb.registry import Promise
+from tsnb.promises import Promise
 from tsnb.streams.crashes import Crashes, Following
 from tsnb.streams.life import STOP_GRACE_S, ProducerLife
+from tsnb.streams.refusals import check_changes, gone, spare_those_inside
 from tsnb.streams.served import RECONNECT_S, Shipment
 from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
@@ -41,8 +46,9 @@ __all__ = ["ProducerKernel"]
 LOOK_S = 0.05
 """How often it is looked whether a stream is back."""
 
-INSIDE = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
-"""States of a consumer that is in the middle of an epoch."""
+
+class _JustDied(Exception):
+    """The process has died meanwhile: its guard knows what follows."""
 
 
 class ProducerKernel(Bound):
@@ -71,7 +77,7 @@ class ProducerKernel(Bound):
         self._life: ProducerLife | None = None
         self._next_life: ProducerLife | None = None
         self._stopping = False
-        self._restarting = False
+        self._restarting: asyncio.Task[Any] | None = None  # the change that has begun to take the stream down
         self._one_at_a_time = asyncio.Lock()
         self._crashes = Crashes()
         self._following = Following(name)
@@ -116,17 +122,22 @@ class ProducerKernel(Bound):
             ProducerGone: It has ended.
         """
         if self._shipment is None:
-            raise _gone(self.name)
+            raise gone(self.name)
         return self._shipment
 
     def settled(self) -> bool:
-        """Wait while it is being started again after a crash; return whether it is served."""
+        """Wait while it is being started, changed or stopped; return whether it is served."""
         self._hub.call(self._settle())
         return self.alive
 
     async def _settle(self) -> None:
-        while not (self.ended or self.alive):  # noqa: ASYNC110 (a process may die at any moment)
-            await asyncio.sleep(LOOK_S)
+        while not self.ended and (self._leaving or not self.alive or self._one_at_a_time.locked()):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)  # a process may die at any moment
+
+    @property
+    def _leaving(self) -> bool:
+        """Whether its end has begun, by whomever it was asked for."""
+        return self._stopping or (self._life is not None and self._life.leaving and self._restarting is None)
 
     def serves(self, obj: Any) -> bool:
         """Whether it serves a copy of this very object of the notebook, now."""
@@ -137,9 +148,8 @@ class ProducerKernel(Bound):
         return self._relay.record
 
     def stop(self) -> None:
-        """Stop the stream and end its kernel; its consumers get `ProducerGone`."""
-        self._stopping = True
-        self._hub.call(self._end())
+        """Stop the stream and end its kernel; its consumers get `ProducerGone`. An interrupt lets it go on."""
+        self._hub.call(self._to_its_end(self._end()))
 
     def restart(self, shipment: Shipment | None = None, options: StreamOptions | None = None) -> None:
         """Stop the stream in good order and serve it again, from the epoch it is in.
@@ -159,28 +169,46 @@ class ProducerKernel(Bound):
             TsnbError: It does not answer; or a consumer is in the middle of an epoch whose order cannot be given
                 again; or it cannot be started again (in the class that a start raises).
         """
-        try:
-            self._hub.call(self._exchange(shipment, options))
-        finally:
-            if shipment is not None and self._shipment is not shipment and not self._restarting:
-                shipment.discard()
+        self._hub.call(self._exchange(shipment, options))
 
     async def start(self, shipment: Shipment) -> None:
         """Bring up the kernel and the stream; on failure leave no kernel behind.
 
         Raises:
+            ProducerGone: It was stopped meanwhile.
             TsnbError: Whatever went wrong, in the class it has in the kernel where it is one of ours.
         """
         self._shipment = shipment
         notebooks = shipment.arrival["notebook_seed"]
         self._spare_seed = self._spare_seed if notebooks is None else notebooks
+        async with self._one_at_a_time:
+            try:
+                with self._unless_stopped("started"):
+                    self._promise = Promise(self.name, first=True)
+                    await self._begin(await self._prepare(shipment), 0)
+                self._withdraw(Promise(self.name) if self.options.restart else None)
+            except BaseException:
+                self._finish()
+                raise
+
+    @contextlib.contextmanager
+    def _unless_stopped(self, doing: str) -> Iterator[None]:
+        """Say of whatever fails because the stream was stopped meanwhile that it was."""
         try:
-            if self.options.restart:
-                self._promise = Promise(self.name)
-            await self._begin(await self._prepare(shipment), 0)
-        except BaseException:
-            self._finish()
-            raise
+            yield
+        except TsnbError as error:
+            if not self._stopping or isinstance(error, ProducerGone):
+                raise
+            raise ProducerGone(
+                f"{self.name!r} was stopped while it was being {doing}, and is not served. Start it again: "
+                f"%tensorsocket start LOADER --name {self.name}"
+            ) from None
+
+    def _withdraw(self, by: Promise | None = None) -> None:
+        """Take back the word that it will be served, or put another one in its place."""
+        former, self._promise = self._promise, by
+        if former is not None:
+            former.close()
 
     async def _prepare(self, shipment: Shipment, *, prove: bool = False) -> ProducerLife:
         if self._stopping or self._hub.closing:
@@ -197,6 +225,11 @@ class ProducerKernel(Bound):
             await life.serve(first_epoch, self._spare_seed)
         finally:
             self._relay.flush()
+        if life.leaving:  # another process has stopped it before its first batch
+            self._stopping = True
+            await asyncio.wait({life.child.death}, timeout=STOP_GRACE_S)
+            await life.kill()
+            raise KernelDied("it was stopped")
         self._life, self._next_life = life, None
         if self.options.restart and self._following.open(life.child.pid):
             self._hub.loop.add_reader(self._following.fileno(), self._look)
@@ -214,7 +247,7 @@ class ProducerKernel(Bound):
         """See one life to its end, and to what follows."""
         death = await life.child.death
         self._look()
-        if self._restarting or self._stopping or self._hub.closing:
+        if self._restarting is not None or self._stopping or self._hub.closing:
             return
         if not death.code:
             self._tell(f"producer {self.name!r} was stopped")
@@ -239,6 +272,7 @@ class ProducerKernel(Bound):
                 await self._begin(await self._prepare(shipment), epoch)
             except KernelDied as error:
                 if self._stopping or self._hub.closing:
+                    self._finish()
                     return
                 cause = str(error)
             except (TsnbError, TypeError, ValueError) as error:
@@ -258,15 +292,13 @@ class ProducerKernel(Bound):
 
     async def _exchange(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
         """Do `_again`; once the stream was taken down, it is served again whatever happens to the caller."""
-        if options is not None:
-            _check_changes(self.name, self.asked, options)
         task = self._hub.loop.create_task(self._again_or_as_before(wanted, options))
         self._guards.add(task)
         task.add_done_callback(self._guards.discard)
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if self._restarting and not task.done():
+            if self._restarting is task:
                 task.add_done_callback(self._tell_how)
             else:
                 task.cancel()
@@ -278,69 +310,80 @@ class ProducerKernel(Bound):
         error = None if task.cancelled() else task.exception()
         if error is None:
             self._tell(f"producer {self.name!r} is served again (pid {self.pid})")
-        else:
-            self._tell(f"producer {self.name!r} could not be started again: {error}", "stderr")
+        elif not self._stopping:
+            what = "served as before" if self.alive else "could not be started again"
+            self._tell(f"producer {self.name!r} {what}: {error}", "stderr")
 
     async def _again_or_as_before(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
         try:
-            await self._again(wanted, options)
+            if options is not None:
+                check_changes(self.name, self.asked, options)
+            with self._unless_stopped("changed"):
+                await self._again(wanted, options)
         finally:
             if wanted is not None and self._shipment is not wanted:
                 wanted.discard()
 
-    async def _again(self, wanted: Shipment | None, options: StreamOptions | None = None) -> None:
-        reading = await self._reading()
-        async with self._one_at_a_time:
-            former, former_options = self.shipment, self.options
-            if wanted is None and not self.order:
-                _spare_those_inside(reading)
-            former_options = replace(former_options, mode=reading.mode, weights=reading.weights)
-            self.options = options or former_options
-            # a new loader is tried first; the same one is not, since two copies may be more than memory has
-            try:
-                new = None if wanted is None else await self._prepare(wanted, prove=True)
-            except BaseException:
-                self.options = former_options
-                raise
-            if self.ended:
-                if new is not None:
-                    await new.kill()
-                raise _gone(self.name)
-            self._restarting = True
-            promise = None
-            try:
-                promise = Promise(self.name)
-                await self._take_down()
-                await self._begin_one_of(new, former, reading.epoch, former_options)
-                self.restarts += 1
-                self.asked = options or self.asked
-            except BaseException:
-                if not self.alive:
-                    self._finish()
-                raise
-            finally:
-                self._restarting = False
-                if promise is not None:
-                    promise.close()
+    async def _again(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
+        """Wait until the stream is served and nobody else changes it; then change it."""
+        while True:
+            await self._settle()
+            async with self._one_at_a_time:
+                with contextlib.suppress(_JustDied):
+                    return await self._change(wanted, options)
+
+    async def _change(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
+        reading, new = await self._reading(), None
+        former, former_options = self.shipment, self.options
+        if wanted is None and not self.order:
+            spare_those_inside(reading)
+        former_options = replace(former_options, mode=reading.mode, weights=reading.weights)
+        self.options = options or former_options
+        # a new loader is tried first; the same one is not, since two copies may be more than memory has
+        try:
+            if wanted is not None:
+                new = await self._prepare(wanted, prove=True)
+                reading = await self._reading()  # it went on meanwhile, or was stopped
+        except BaseException:
+            self.options = former_options
+            if new is not None:
+                await new.kill()
+            raise
+        self._restarting = asyncio.current_task()
+        promise = None
+        try:
+            promise = Promise(self.name)
+            await self._take_down()
+            await self._begin_one_of(new, former, reading.epoch, former_options)
+            self.restarts += 1
+            self.asked = options or self.asked
+        except BaseException:
+            if not self.alive:
+                self._finish()
+            raise
+        finally:
+            self._restarting = None
+            if promise is not None:
+                promise.close()
 
     async def _reading(self) -> StreamReading:
-        """Return how the stream is; one that has crashed is started again first.
+        """Return how the stream is.
 
         Raises:
             ProducerGone: It has ended.
+            _JustDied: Its process has died.
             TsnbError: It does not answer.
         """
-        while True:
-            await self._settle()
-            life = self._life
-            if self.ended or life is None:
-                raise _gone(self.name)
-            try:
-                return await asyncio.to_thread(observer.status, self.name)
-            except (ProducerGone, ProducerNotFound):
-                ended, _ = await asyncio.wait({life.child.death}, timeout=STOP_GRACE_S)
-                if not ended:
-                    raise
+        life = self._life
+        if self.ended or self._leaving or life is None:
+            raise gone(self.name)
+        try:
+            return await asyncio.to_thread(observer.status, self.name)
+        except (ProducerGone, ProducerNotFound):
+            ended, _ = await asyncio.wait({life.child.death}, timeout=STOP_GRACE_S)
+            if not ended:
+                raise
+            raise _JustDied from None
 
     async def _take_down(self) -> None:
         """End the kernel in good order; its consumers are told to wait for another."""
@@ -366,18 +409,29 @@ class ProducerKernel(Bound):
         self._shipment = new.shipment
         former.discard()
 
+    async def _to_its_end(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what goes on though nobody waits for it any more."""
+        task = self._hub.loop.create_task(work)
+        self._guards.add(task)
+        task.add_done_callback(self._guards.discard)
+        await asyncio.shield(task)
+
     async def _end(self) -> None:
-        for life in (self._life, self._next_life):
-            if life is not None:
-                await life.child.kill()
-        self._finish()
+        self._stopping = True
+        self._withdraw()  # who waits for it is told now
+        await self._kill()
+        async with self._one_at_a_time:  # what was under way has failed by then
+            await self._kill()
+            self._finish()
+
+    async def _kill(self) -> None:
+        lives = [life for life in (self._life, self._next_life) if life is not None]
+        await asyncio.gather(*(life.child.kill() for life in lives))
 
     def _finish(self) -> None:
         """Note that it is over for good, and leave no file."""
         shipment, self._shipment = self._shipment, None
-        promise, self._promise = self._promise, None
-        if promise is not None:
-            promise.close()
+        self._withdraw()
         if shipment is not None:
             shipment.discard()
 
@@ -388,38 +442,3 @@ class ProducerKernel(Bound):
 
     def __repr__(self) -> str:
         return f"<ProducerKernel {self.name!r} {f'pid {self.pid}' if self.alive else 'ended'}>"
-
-
-def _check_changes(name: str, now: StreamOptions, wanted: StreamOptions) -> None:
-    """Refuse to change options that need a new start.
-
-    Raises:
-        ValueError: Such an option differs from the current one.
-    """
-    for option in ("engine", "detach", "restart"):
-        if getattr(now, option) != getattr(wanted, option):
-            raise ValueError(
-                f"{name!r} was started with {option}={getattr(now, option)!r}, which cannot be changed while it is "
-                f"served: %tensorsocket stop {name}, and start it again."
-            )
-
-
-def _gone(name: str) -> ProducerGone:
-    return ProducerGone(
-        f"{name!r} has ended; serve its loader again: %tensorsocket start LOADER --name {name}"
-    )
-
-
-def _spare_those_inside(reading: StreamReading) -> None:
-    """Refuse a restart that would end trials which may have run all day.
-
-    Raises:
-        TsnbError: Consumers are in the middle of an epoch; says which.
-    """
-    inside = [c.name for c in reading.consumers if c.state in INSIDE]
-    if inside:
-        raise TsnbError(
-            f"{', '.join(inside)} would end: the order of {reading.name!r} cannot be given again, so nobody could go "
-            "on in the middle of an epoch (--seed S at its start makes sure that it can). Stop them, or wait for the "
-            f"end of their epoch; or end the stream with %tensorsocket stop {reading.name}."
-        )

@@ -9,9 +9,12 @@ from typing import Any
 from tsnb.arena.nameless import make_nameless
 from tsnb.kernels.cargo.unnamed_file import Cargo
 
-__all__ = ["RECONNECT_S", "SERVED_MESSAGE", "KeptSamples", "Shipment", "seed_of"]
+__all__ = ["LEAVING_MESSAGE", "RECONNECT_S", "SERVED_MESSAGE", "KeptSamples", "Shipment", "seed_of"]
 SERVED_MESSAGE = "tsnb_served"
 """Content: the seed of a producer kernel's order (a number or None), and the order's identity."""
+
+LEAVING_MESSAGE = "tsnb_leaving"
+"""Without content: the stream of a producer kernel begins to stop."""
 
 RECONNECT_S = 60.0
 """How long consumers wait for a producer that is being started again: a kernel with torch needs seconds on an idle

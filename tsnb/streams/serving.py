@@ -27,6 +27,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import StreamOptions
+from tsnb.promises import require_unpromised
 from tsnb.streams.producing import ProducerKernel
 from tsnb.streams.served import Shipment
 
@@ -251,9 +252,20 @@ def _new_kernel(name: str, options: StreamOptions | None, outlet: Outlet | None)
 
 
 def _bring_up(kernel: ProducerKernel, shipment: Shipment) -> ProducerKernel:
-    with _started():
-        the_hub().call(kernel.start(shipment))
-    producer_kernels[kernel.name] = kernel
+    name, former = kernel.name, producer_kernels.get(kernel.name)
+    producer_kernels[name] = kernel  # it can be stopped, and waited for, from now on
+    try:
+        with _started():
+            the_hub().call(kernel.start(shipment))
+    except BaseException:
+        try:
+            kernel.stop()  # after an interrupt too: the cell may be run again at once
+        finally:
+            if producer_kernels.get(name) is kernel:
+                del producer_kernels[name]
+                if former is not None:
+                    producer_kernels[name] = former
+        raise
     return kernel
 
 
@@ -315,6 +327,7 @@ def _check_free(name: str) -> None:
                 f"{name!r} is served already, for {registry.age(entry.since_s)}, by {entry.origin} "
                 f"({entry.whose_pid}). Stop it by %tensorsocket stop {name}, or choose another name."
             )
+    require_unpromised(name)
 
 
 def _weak(obj: Any) -> Callable[[], Any]:

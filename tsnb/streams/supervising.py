@@ -17,9 +17,10 @@ import sys
 import time
 from collections.abc import Callable
 
+from tsnb.entries import OWNER, this_owner
 from tsnb.kernels.processes.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
-from tsnb.registry import Promise
+from tsnb.promises import Promise
 from tsnb.streams.crashes import Crashes, Following
 
 __all__ = ["supervise"]
@@ -102,11 +103,12 @@ def _one_life(following: Following, serve: Callable[[], int], asked: _Asked) -> 
 def _fork(serve: Callable[[], int], asked: _Asked) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
-    parent = os.getpid()
+    parent, whose = os.getpid(), this_owner()
     pid = os.fork()
     if pid:
         return pid
     tie_to_parent(parent)
+    os.environ[OWNER] = whose  # the name is kept for it
     asked.__exit__()
     sys.exit(serve())
 
