@@ -26,6 +26,15 @@ from tsnb.streams.served import seed_of
 pytestmark = pytest.mark.slow
 
 PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
+
+
+class Bare(DataLoader[Any]):
+    """A loader that forgot to begin as one."""
+
+    def __init__(self) -> None:
+        self.images = Images()
+
+
 REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
     "a class, or a function without a parameter for the epoch": [
         (Again, {}, "give a torch DataLoader"),
@@ -41,6 +50,12 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
     ],
     "`workers=` with anything but torch's own `DataLoader`": [
         (in_turn(), {"workers": 1}, "where it is made"),
+    ],
+    "a `DataLoader` subclass without `DataLoader.__init__` and without `__iter__`": [
+        (Bare(), {}, r"Call super\(\).__init__"),
+    ],
+    "more than 8,192 tensors in a batch": [
+        ([[torch.zeros(1) for _ in range(8193)]], {}, "(?i)stack"),
     ],
     "no batch at all": [
         (DataLoader(Subset(Images(), [0]), 2, drop_last=True), {}, "fewer than one batch"),
@@ -128,7 +143,11 @@ def test_the_page_has_these_loaders_and_says_what_they_do() -> None:
 
 def test_the_pages_example_gives_every_epoch() -> None:
     """The code block of docs/loaders.md, as it stands there."""
-    (block,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (block,) = re.findall(
+        r"<!-- run by tests/ecosystem/test_loaders.py -->\n```python\n(.*?)```",
+        PAGE.read_text(encoding="utf-8"),
+        re.DOTALL,
+    )
     names: dict[str, Any] = {"tsnb": tsnb, "table": table()}
     exec(block, names)
     with names["producer"], tsnb.attach("one") as consumer:
