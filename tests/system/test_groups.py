@@ -203,6 +203,34 @@ def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_pa
     require_same(ranks, alone)
 
 
+NOT_A_RANK = """
+loader = tsnb.attach(producer="numbers").as_dataloader()
+accelerator = accelerate.Accelerator(cpu=True, **MORE)
+try:
+    accelerator.prepare(network, loader)
+except tsnb.errors.TsnbError as error:
+    report(accelerator.process_index, network, error=str(error))
+accelerator.end_training()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more", ["{}", "{'dataloader_config': accelerate.DataLoaderConfiguration(split_batches=True)}"]
+)
+def test_accelerate_is_not_let_divide_the_loader_of_a_process_that_is_no_rank(
+    more: str, tmp_path: Path
+) -> None:
+    """Also where that was made before accelerate knew of several processes: both trained on nothing, without a word."""
+    pytest.importorskip("accelerate")
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1",
+                "--mixed_precision=no", "--dynamo_backend=no", "--main_process_port=0"]  # fmt: skip
+    with serve():
+        ranks = launched(tmp_path, launcher, "import accelerate", f"MORE = {more}", NOT_A_RANK)
+    assert len(ranks) == 2
+    assert all("with rank=accelerator.process_index and world_size=2" in rank["error"] for rank in ranks)
+
+
 @pytest.mark.slow
 def test_lightning_attaches_where_it_knows_its_rank(alone: dict[str, Any], tmp_path: Path) -> None:
     """`strategy="ddp"` starts the second rank itself; both attach in `train_dataloader`."""

@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, Sampler
 
 from tsnb.consumer.dataset import StreamSampler
+from tsnb.consumer.options import require_rank
 
 if TYPE_CHECKING:
     from tsnb.consumer.consumer import Consumer
@@ -96,8 +97,22 @@ class StreamBatchSampler(Sampler[Turn]):
                 "process gets its own part with tsnb.attach(rank=..., world_size=...)."
             )
         self.sampler = sampler
-        self.batch_size = batch_size
+        self._batch_size = batch_size
         self.drop_last = drop_last
+
+    @property
+    def batch_size(self) -> int | None:
+        """Return the samples in a full batch. Accelerate reads it to divide the batches between its processes.
+
+        Raises:
+            TsnbError: It would: the loader was made before it had several processes, and is no rank's.
+        """
+        self._require_rank()
+        return self._batch_size
+
+    def _require_rank(self) -> None:
+        consumer = self.sampler.consumer
+        require_rank(consumer.options, consumer.name)
 
     def __len__(self) -> int:
         """Return the batches in an epoch.
@@ -108,6 +123,7 @@ class StreamBatchSampler(Sampler[Turn]):
         return len(self.sampler.consumer)
 
     def __iter__(self) -> Iterator[Turn]:
+        self._require_rank()
         return map(Turn, self.sampler.consumer)
 
 
