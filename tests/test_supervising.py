@@ -241,3 +241,27 @@ def test_what_cannot_be_served_is_no_crash(serve: Callable[..., Serving], tmp_pa
     assert serving.process.wait(BACK_S) == 1
     assert serving.text.count("Starting it again") == 1
     assert "ValueError: broken" in serving.text
+
+
+ASKED_AT_THE_FORK = """
+import os, signal, sys, time
+from tsnb.streams.supervising import supervise
+
+def serve(epoch):
+    print("went on", flush=True)
+    time.sleep(60)
+    return 0
+
+os.register_at_fork(before=lambda: os.kill(os.getpid(), getattr(signal, sys.argv[1])))
+os.register_at_fork(after_in_child=lambda: time.sleep(0.5))
+sys.exit(supervise("toy", serve))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_is_asked_to_end_in_the_moment_of_a_start_ends(number: signal.Signals) -> None:
+    """The process that is just being forked does not take the request for its parent's, and serve for 15 s."""
+    ended = subprocess.run(
+        [sys.executable, "-c", ASKED_AT_THE_FORK, number.name], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (128 + number, "", "")

@@ -38,6 +38,7 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import runs_here
+from tsnb.promises import promises
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean, size_text
@@ -174,7 +175,7 @@ class OwnLife(TrialLife):
                 "counts its epochs itself, so it cannot be told of more: write `for epoch in tsnb.epochs(10):`, and "
                 "run it again"
             )
-        served = {entry.name for entry in registry.entries()}
+        served = {entry.name for entry in registry.entries()} | {one.name for one in promises()}
         gone = [name for name in self.report.get("stream", "").split(", ") if name and name not in served]
         if gone:
             return (

@@ -104,12 +104,17 @@ def _fork(serve: Callable[[], int], asked: _Asked) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     parent, whose = os.getpid(), this_owner()
+    mask = signal.pthread_sigmask(
+        signal.SIG_BLOCK, ASKING
+    )  # the child would note what is meant for it, and go on
     pid = os.fork()
     if pid:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         return pid
     tie_to_parent(parent)
     os.environ[OWNER] = whose  # the name is kept for it
     asked.__exit__()
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     sys.exit(serve())
 
 
