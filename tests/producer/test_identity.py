@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 import pytest
+import torch
 
 import tsnb
 from tests.producer.sources import Stand
@@ -208,6 +209,37 @@ def test_another_augmentation_is_no_other_order(before: str, after: str) -> None
         "make = DataLoader(Own(), 4, shuffle=True)\nseed = 1"
     )
     assert here(code) == here(code.replace(before, after)) != ""
+
+
+ODD_TENSORS = [
+    torch.ones(3, 4)[:, ::2][:, :1],
+    torch.ones(4)[::2],
+    torch.ones(4)[::2][:1],
+    torch.ones(()),
+    torch.ones(2, 0)[:, ::2],
+    torch.arange(4.0).expand(3, 4),
+    torch.complex(torch.zeros(3), torch.ones(3)).conj(),
+    torch.ones(4, dtype=torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize("tensor", ODD_TENSORS, ids=lambda tensor: f"{tuple(tensor.shape)}, {tensor.dtype}")
+def test_a_tensor_counts_by_its_values_however_it_lies_in_memory(tensor: torch.Tensor) -> None:
+    """A column of a batch is no contiguous memory; its copy is, and stands for the same order."""
+    assert identity([tensor]) == identity([tensor.clone(memory_format=torch.contiguous_format)])
+    assert not tensor.numel() or identity([tensor]) != identity([tensor + 1])
+
+
+def test_what_raises_while_it_is_described_is_served_and_is_like_nothing() -> None:
+    """It is the user's own class: no reason to serve nothing."""
+
+    class Closed:
+        @property
+        def __dict__(self) -> Any:  # type: ignore[override]
+            raise OSError("it is closed")
+
+    closed = Closed()
+    assert identity(closed) != identity(closed)
 
 
 def test_values_that_hold_each_other_and_large_tables() -> None:

@@ -122,7 +122,14 @@ class _Described:
             self._unlike(value)
         else:
             self._say(type(value).__qualname__)
-            self._described(value)(value)
+            deep = self._deep
+            try:
+                self._described(value)(value)
+            except (
+                Exception
+            ):  # its class's own code, or a kind that nobody has thought of: it is served all the same
+                self._deep = deep
+                self._unlike(value)
         self._deep -= 1
 
     def _described(self, value: Any) -> Callable[[Any], None]:
@@ -194,11 +201,13 @@ class _Described:
         if plain.layout is not torch.strided or plain.device.type not in ("cpu", "cuda", "mps"):
             self._unlike(values)
             return
-        plain = plain.resolve_conj().resolve_neg().cpu().contiguous()
-        self._say(str(plain.dtype))
-        self._array(
-            plain.view(torch.uint8).numpy() if plain.dim() else plain.reshape(1).view(torch.uint8).numpy()
-        )
+        plain = plain.resolve_conj().resolve_neg().cpu().reshape(-1)
+        if (
+            plain.stride(0) != 1
+        ):  # one element alone counts as contiguous whatever its stride, and has no bytes to view
+            plain = plain.clone(memory_format=torch.contiguous_format).as_strided(plain.shape, (1,))
+        self._say(str(plain.dtype), tuple(values.shape))
+        self._array(plain.view(torch.uint8).numpy())
 
     def _builtin(self, function: Any) -> None:
         self._say(function.__module__, function.__qualname__)
