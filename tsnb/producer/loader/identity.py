@@ -125,9 +125,8 @@ class _Described:
             deep = self._deep
             try:
                 self._described(value)(value)
-            except (
-                Exception
-            ):  # its class's own code, or a kind that nobody has thought of: it is served all the same
+            # its class's own code, or a kind that nobody has thought of: it is served all the same
+            except Exception:  # noqa: BLE001
                 self._deep = deep
                 self._unlike(value)
         self._deep -= 1
