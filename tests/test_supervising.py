@@ -18,6 +18,7 @@ import tsnb
 from tests.promises import promptly
 from tests.system.scripts import ROOT
 from tsnb import registry
+from tsnb.errors import ProducerNotFound
 from tsnb.telemetry import observer
 
 pytestmark = pytest.mark.system
@@ -187,6 +188,8 @@ def test_a_termination_ends_both(serve: Callable[..., Serving]) -> None:
     """As a batch system or systemd asks for it, before and after the stream is there."""
     serving = serve("mydata:slow")
     wait_for((serving.said.parent / "starting").exists)
+    with pytest.raises(ProducerNotFound, match=r"'toy' is being started\. Try again in a moment"):
+        registry.find("toy")
     serving.process.terminate()
     assert serving.process.wait(120) == 128 + signal.SIGTERM
     serving = serve()

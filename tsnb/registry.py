@@ -265,9 +265,10 @@ def register(name: str, address: str, origin: str, token: str = "") -> Entry:
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
     check_name(name, "producer")
-    require_unpromised(name)
     path = _path(name)
     with explained(f"enter the producer {name!r} in {path.parent}"):
+        if _read(path) is None:  # else it is served: `_enter` says by whom
+            require_unpromised(name)
         mine = owner(os.getpid())
         entry = Entry(
             name, mine.pid, address, time.time(), origin, mine.started, this_owner(), token, *mine[:3]

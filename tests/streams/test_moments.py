@@ -355,7 +355,9 @@ def test_an_interrupt_of_a_reload_that_has_taken_the_former_down_ends_with_the_n
 
 def test_a_name_is_kept_for_a_stream_that_comes_back(held: Held) -> None:
     """Another notebook cannot take it in the seconds of a restart: the stream could not return."""
-    kernel = held.start("second making")
+    kernel = held.start("second making", restart="on-crash")
+    with pytest.raises(NameInUse, match="is being served already, for"):
+        tsnb.serve([[1]], name="s")
     with threads(held) as call:
         restarted = call(lambda: restart_kernel(kernel))
         held.reached()

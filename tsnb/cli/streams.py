@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
+from typing import TYPE_CHECKING
 
 from tsnb import registry
 from tsnb.arena.nameless import make_nameless
 from tsnb.cli.arguments import load
 from tsnb.config import read_weight
 from tsnb.options import StreamOptions, options_from
+from tsnb.promises import Promise
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.steering import answer, stop_trial
 from tsnb.streams.served import RECONNECT_S, seed_of
@@ -22,6 +25,9 @@ from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
+
+if TYPE_CHECKING:
+    from tsnb.producer.stream import Producer
 
 __all__ = [
     "give_rounds",
@@ -79,6 +85,21 @@ def _serve_here(
         spare_seed: The seed of a DataLoader that was given none, where this process may be started again.
         first_epoch: The epoch to begin with.
     """
+    with contextlib.closing(Promise(options.name, first=True)):  # who attaches meanwhile waits
+        producer = _begin(options, given, spare_seed, first_epoch)
+    with producer:
+        print(
+            f"serving {producer.name!r} (pid {os.getpid()}); attach with "
+            f'tsnb.attach("my-model", producer="{producer.name}"); stop with Ctrl-C or `tsnb stop {producer.name}`',
+            flush=True,
+        )
+        producer.wait()
+
+
+def _begin(
+    options: argparse.Namespace, given: StreamOptions, spare_seed: int | None, first_epoch: int
+) -> Producer:
+    """Load what is to be served, and serve it; as `_serve_here`."""
     from tsnb.producer.serving import serve  # needs torch: the other commands answer without it
 
     loader = load(options.loader)
@@ -87,18 +108,12 @@ def _serve_here(
         print(f"order drawn from seed {seed}, to be the same again after a crash", flush=True)
     waits_s = 0.0 if spare_seed is None else RECONNECT_S
     chosen = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in ("detach", "restart")}
-    with serve(
+    return serve(
         loader,
         name=options.name,
         origin=f"tsnb serve {options.loader}",
         **{**chosen, "seed": seed, "first_epoch": first_epoch, "reconnect_s": waits_s},
-    ) as producer:
-        print(
-            f"serving {producer.name!r} (pid {os.getpid()}); attach with "
-            f'tsnb.attach("my-model", producer="{producer.name}"); stop with Ctrl-C or `tsnb stop {producer.name}`',
-            flush=True,
-        )
-        producer.wait()
+    )
 
 
 def list_streams(options: argparse.Namespace) -> None:

@@ -48,7 +48,8 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
         The exit status.
     """
     crashes, following = Crashes(), Following(name)
-    with contextlib.closing(Promise(name)), _Asked() as asked:
+    with contextlib.ExitStack() as promised, _Asked() as asked:
+        promised.callback(Promise(name, first=True).close)
         while True:
             code, served = _one_life(following, lambda: serve(crashes.position.epoch), asked)
             if asked or -code in ASKING:
@@ -59,6 +60,8 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
             if not crashes.allow_another(time.monotonic(), following.position):
                 _say(f"{cause}. It is not started again: {crashes.reason}.")
                 return 1
+            if crashes.total == 1:
+                promised.callback(Promise(name).close)  # the name is kept for it from now on
             _say(f"{cause}. Starting it again, in epoch {crashes.position.epoch}.")
 
 
