@@ -82,13 +82,15 @@ _PROCESS_LIMITS = {
     "or run fewer streams or workers in it, or close files.",
     errno.ENFILE: "The whole system has reached its limit of open files: raise fs.file-max, or end some programs.",
     errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
-    errno.EAGAIN: "Where a process or thread was to start, this user or container has reached its limit of them: raise "
-    "it (`ulimit -u`, a container's `--pids-limit`), or end some programs.",
 }
+_NO_PROCESS = (
+    "Where a process or thread was to start, this user or container has reached its limit of them: raise it "
+    "(`ulimit -u`, a container's `--pids-limit`), or end some programs."
+)
 _LAST_WORDS = {
-    os.strerror(errno.EMFILE): errno.EMFILE,
-    os.strerror(errno.EAGAIN): errno.EAGAIN,
-    "can't start new thread": errno.EAGAIN,
+    os.strerror(errno.EMFILE): _PROCESS_LIMITS[errno.EMFILE],
+    os.strerror(errno.EAGAIN): _NO_PROCESS,
+    "can't start new thread": _NO_PROCESS,
 }  # what programs say when they meet a limit
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _OF_FILES = _NO_LOCKS | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, *_PROCESS_LIMITS}
@@ -393,14 +395,8 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
 
 
 def limit_met(said: str) -> str:
-    """Return what to do about a limit that another program says it has met, as a further sentence; else "".
-
-    Args:
-        said: An error's text, or a process's last words.
-    """
-    return next(
-        (f". {_PROCESS_LIMITS[number]}" for words, number in _LAST_WORDS.items() if words in said), ""
-    )
+    """Return what to do about a limit that a program says it has met (an error's text), as a further sentence; or ""."""
+    return next((f". {way}" for words, way in _LAST_WORDS.items() if words in said), "")
 
 
 def _file_limit_bytes() -> int | None:
