@@ -395,7 +395,7 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
 
 
 def limit_met(said: str) -> str:
-    """Return what to do about a limit that a program says it has met (an error's text), as a further sentence; or ""."""
+    """Return what to do about a limit that a program says it has met, as a further sentence; or ""."""
     return next((f". {way}" for words, way in _LAST_WORDS.items() if words in said), "")
 
 
