@@ -311,8 +311,7 @@ def test_collate_functions_with_ways_of_their_own_give_what_they_give_without_us
 def test_serving_and_attaching_leave_the_process_as_they_found_it(run: Run) -> None:
     """One process serves, attaches, closes: torch's and Python's own settings are then what they were.
 
-    With workers and without. Random numbers too, with a seed; without one a loader draws from this process's generator,
-    as it does when it is iterated here.
+    With workers and without. Random numbers too, but for what a loop draws: as much as one over the loader itself.
     """
     script = run(
         """
@@ -358,7 +357,9 @@ def test_serving_and_attaching_leave_the_process_as_they_found_it(run: Run) -> N
         def use(**options):
             loader = DataLoader(Numbers(48), batch_size=8, shuffle=True, **options)
             with tsnb.serve(loader, name="s", seed=1):
-                for batch in tsnb.attach("c"): break
+                consumer = tsnb.attach("c")
+                with torch.random.fork_rng(devices=[]):
+                    for batch in consumer: break
                 tsnb.consumer.detach_all()
 
         first = state()
