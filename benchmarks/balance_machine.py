@@ -92,7 +92,7 @@ class Machine:
         loader: What feeds them.
         noise: Relative standard deviation of what is counted in two seconds.
         seed: Of the noise.
-        mode: As `tsnb.planners.parties.MODES`.
+        pacing: As `tsnb.planners.parties.PACINGS`.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class Machine:
         *,
         noise: float = 0.0,
         seed: int = 0,
-        mode: str = "pace",
+        pacing: str = "together",
     ) -> None:
         self.cores = tuple(range(cores))
-        self.mode = mode
+        self.pacing = pacing
         self.time_s = 0.0
         self._loader = _Runner(
             LOADER, loader.work_s, 1.0, 0.0, loader.workers, loader.workers, True, 1.0, self.cores
@@ -176,7 +176,7 @@ class Machine:
     def observe(self) -> Observed:
         """Return what a balancer is told."""
         trials = tuple(self._party(runner) for runner in self._trials)
-        return Observed(self.time_s, self.cores, self._party(self._loader), trials, self.mode)
+        return Observed(self.time_s, self.cores, self._party(self._loader), trials, self.pacing)
 
     def _party(self, runner: _Runner) -> Party:
         count = {**runner.counters, "batches": int(runner.counters["batches"])}

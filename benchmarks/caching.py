@@ -253,7 +253,7 @@ def ours(photos: Photos, limit: int, epochs: int) -> tuple[np.ndarray[Any, Any],
     """Serve a stream with a cache; return which are decoded from the third epoch on, and which are kept packed."""
     loader = DataLoader(photos, BATCH, shuffle=True, num_workers=2, collate_fn=together)
     with tsnb.serve(loader, name="benchmark-caching", seed=1, cache=limit) as producer:
-        with tsnb.attach("reader", producer=producer.name) as consumer:
+        with tsnb.attach("reader", stream=producer.name) as consumer:
             for epoch in range(epochs):
                 if epoch == 2:
                     before = photos.calls.clone()

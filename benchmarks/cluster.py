@@ -68,7 +68,7 @@ def take(name: str, start: CommonStart | None = None) -> tuple[int, float]:
     """Take an epoch; return its batches after the first, and the seconds they took."""
     torch.set_num_threads(1)
     attach = tsnb.attach if start is None else start.attach
-    with attach(name, producer="cluster-bench") as consumer:
+    with attach(name, stream="cluster-bench") as consumer:
         batches = iter(consumer)
         next(batches)
         began, count = time.monotonic(), 0

@@ -169,8 +169,8 @@ def one_seed(task: Task, seed: int, rates: Sequence[float]) -> dict[str, Any]:
     with tsnb.serve(task.loader(seed), name="raced", seed=seed):
         began = time.time()
         sweep = tsnb.sweep(
-            digits, grid={"lr": list(rates)}, epochs=task.epochs, seed=seed, at_once=len(rates), producer="raced",
-            prune=tsnb.race("loss", error=ERROR), name="raced",
+            digits, grid={"lr": list(rates)}, epochs=task.epochs, seed=seed, at_once=len(rates), stream="raced",
+            prune=tsnb.search.race("loss", error=ERROR), name="raced",
         )  # fmt: skip
         sweep.wait()
     trials = {float(trial.params["lr"]): trial for trial in sweep.values()}

@@ -119,7 +119,7 @@ def batches_of(setting: Setting, number: int, ports: Sequence[int]) -> Iterator[
         from tsnb.consumer import attach
 
         ahead = {"share_on_device": True} if setting.system == "tsnb-shared" else {"prefetch_to_device": 2}
-        yield from attach(f"trial-{number}", producer="gpu", device=setting.device, **ahead)
+        yield from attach(f"trial-{number}", stream="gpu", device=setting.device, **ahead)
 
 
 def train(setting: Setting, number: int, ports: Sequence[int], done: Any, go: Any, over: Any) -> None:

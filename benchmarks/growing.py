@@ -138,13 +138,13 @@ def photos_in(folder: Path, count: int) -> Any:
     jpeg = photo()
     for number in range(count):
         (folder / f"{number:06}.jpg").write_bytes(jpeg)
-    return tsnb.grow(folder, decoded, settle_s=0)
+    return tsnb.data.grow(folder, decoded, settle_s=0)
 
 
 def rows_in(folder: Path, count: int) -> Any:
     """Return a data set of so many lines of one file."""
     (folder / "rows.txt").write_text("".join(f"{i} 1.5 {i / 7:.3f} 2\n" for i in range(count)))
-    return tsnb.grow(folder / "rows.txt", row_of)
+    return tsnb.data.grow(folder / "rows.txt", row_of)
 
 
 def pace(consumer: Any, *, reports: bool = False) -> float:
@@ -188,10 +188,10 @@ def rates(grown: Any, repeats: int, batch_size: int) -> dict[str, list[float]]:
             found["in sequence"].append(pace(first))
             found["shuffled"].append(pace(second))
             for way, select in (("a round, recent", f"recent:{part}"), ("a round, hard:0.3", "hard:0.3")):
-                tsnb.rounds("rate-shuffled", tsnb.after("0.1s"), select=select)
+                tsnb.data.rounds("rate-shuffled", tsnb.data.after("0.1s"), select=select)
                 pace(second)  # the epoch whose first batches had been prepared before
                 found[way].append(pace(second))
-            tsnb.rounds("rate-shuffled", None)
+            tsnb.data.rounds("rate-shuffled", None)
             pace(second)  # the same
         first.close()
         second.close()
@@ -211,18 +211,18 @@ def delays(files: int, rounds: int) -> list[float]:
         folder.mkdir()
         for number in range(files):
             (folder / f"{number:06}").write_text(str(number))
-        loader = DataLoader(tsnb.grow(folder, _number, settle_s=0), 64, num_workers=0)
+        loader = DataLoader(tsnb.data.grow(folder, _number, settle_s=0), 64, num_workers=0)
         with tsnb.serve(loader, name="trigger", window=WINDOW), tsnb.attach("one", "trigger") as consumer:
             for _ in consumer:
                 pass
-            tsnb.rounds("trigger", tsnb.every(1), select="new")
+            tsnb.data.rounds("trigger", tsnb.data.every(1), select="new")
             draws = random.Random(0)
             for number in range(files, files + rounds):
                 written = _write_later(folder, number, 0.5 + draws.random())
                 for batch in consumer:
                     found.append(time.monotonic() - written[0])
                     assert batch.tolist() == [number]
-            tsnb.rounds("trigger", None)
+            tsnb.data.rounds("trigger", None)
     return found
 
 

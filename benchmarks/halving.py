@@ -131,7 +131,7 @@ def measure(rule: Any, grid: dict[str, Any], seed: int, train_on: int, epochs: i
     with tsnb.serve(loader, name=f"digits-{name}", seed=seed):
         asked = time.time()
         sweep = tsnb.sweep(
-            train, grid=grid, prune=rule, name=name, seed=seed, at_once=12, producer=f"digits-{name}",
+            train, grid=grid, prune=rule, name=name, seed=seed, at_once=12, stream=f"digits-{name}",
             deciding=deciding, testing=testing, epochs=epochs,
         )  # fmt: skip
         sweep.wait()
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="two tiny trials: only to see that it works")
     given = parser.parse_args(arguments)
     grid, train_on, epochs = (QUICK_GRID, 640, 2) if given.quick else (GRID, TRAIN, EPOCHS)
-    rule = tsnb.halving("accuracy", every=1, keep=0.5, mode="max")
+    rule = tsnb.search.halving("accuracy", every=1, keep=0.5, mode="max")
     runs: dict[str, list[Row]] = {}
     for repeat in range(1 if given.quick else given.repeats):
         for chosen in (None, rule):

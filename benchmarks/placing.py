@@ -116,9 +116,7 @@ def at_once(trials: Wishes) -> Ran:
     """Start all of them together."""
     with tsnb.serve(loader(), name="all"):
         began_s = time.monotonic()
-        started = [
-            tsnb.run(train, name=name, producer="all", needs=0, **each) for name, each in trials.items()
-        ]
+        started = [tsnb.run(train, name=name, stream="all", needs=0, **each) for name, each in trials.items()]
         states = ended(started)
     return ran("at_once=8", states, time.monotonic() - began_s)
 
@@ -146,16 +144,16 @@ def by_itself(trials: Wishes) -> Ran:
     alone_s, before_s = {}, time.monotonic()
     with tsnb.serve(loader(), name="all"):
         ended(
-            [tsnb.run(train, name="warm", producer="all", mib=1, epochs=1)]
+            [tsnb.run(train, name="warm", stream="all", mib=1, epochs=1)]
         )  # the fork server is there from now on
         for name, each in trials.items():
             began_s = time.monotonic()
-            ended([tsnb.run(train, name=name, producer="all", **each)])
+            ended([tsnb.run(train, name=name, stream="all", **each)])
             alone_s[name] = time.monotonic() - began_s
         before_s = time.monotonic() - before_s
         began_s = time.monotonic()
         waited: set[str] = set()
-        started = [tsnb.run(train, name=name, producer="all", **each) for name, each in trials.items()]
+        started = [tsnb.run(train, name=name, stream="all", **each) for name, each in trials.items()]
         states = ended(started, lambda: waited.update(each.name for each in started if each.waits_for))
         took_s = time.monotonic() - began_s
     table = tsnb.results().to_dict("records")

@@ -287,11 +287,11 @@ def twelve(
     def in_turn() -> None:
         for name, params in trials.items():
             with tsnb.serve(mix.loader(gate, scale), name=f"own{next(_numbers)}") as own:
-                tsnb.run(train, name=name, producer=own.name, threads=cores, **params).wait()
+                tsnb.run(train, name=name, stream=own.name, threads=cores, **params).wait()
 
     def swept(**how: Any) -> None:
         with tsnb.serve(mix.loader(gate, scale), name=f"swept{next(_numbers)}") as stream:
-            sweep = tsnb.sweep(train, grid=grid, producer=stream.name, at_once=at_once, **how)
+            sweep = tsnb.sweep(train, grid=grid, stream=stream.name, at_once=at_once, **how)
             sweep.wait()
             assert all(trial.state == "done" for trial in sweep.values()), sweep
 

@@ -79,7 +79,7 @@ def train(way: str, layers: int, width: int, steps: int, limit: int, directory: 
     if way in ("cached", "limited"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tsnb.spill(
+            tsnb.offload(
                 model,
                 optimizer,
                 1 << 40 if way == "cached" else int(SHARE / 2 * need_bytes(layers, width)),
@@ -123,7 +123,7 @@ def trial(way: str, layers: int, width: int, steps: int, batch: int, device: tor
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if way != "plain" and device.type == "cuda":
-            tsnb.spill(model, optimizer, limit, device=device)
+            tsnb.offload(model, optimizer, limit, device=device)
         elif way != "plain":
             Spilled(model, optimizer, limit, Offloaded(limit, Transfers(device)))
     draws = torch.Generator(device).manual_seed(0)

@@ -131,7 +131,7 @@ def foretell(case: Workload, seconds: float) -> tsnb.Stalls:
 
     def work() -> None:
         assert case.train is not None
-        theirs.send(tsnb.stalls(make_loader(case, WORKERS), step=case.train(), seconds=seconds))
+        theirs.send(tsnb.stalls(make_loader(case, WORKERS), train_step=case.train(), seconds=seconds))
 
     process = _fork.Process(target=work)
     process.start()

@@ -100,7 +100,7 @@ def steps(state_mib: int, step_s: float, thread: bool) -> None:
     lr = tsnb.live("lr", 0.01)
     optimizer = torch.optim.SGD(net.parameters(), lr=float(lr))
     if thread:
-        tsnb.keep(net=net, large=large, optimizer=optimizer, every_s=1e6)
+        tsnb.checkpoint(net=net, large=large, optimizer=optimizer, every_s=1e6)
     for _ in tsnb.epochs(1_000_000):
         for (x,) in tsnb.attach():
             loss = net(x).square().mean()
@@ -196,7 +196,7 @@ def latency(given: Given) -> Iterator[Row]:
             for thread in (False, True):
                 way = "by kept state" if thread else "by fork"
                 trial = tsnb.run(
-                    steps, name="timed", producer="steering", state_mib=state, step_s=STEP_S, thread=thread
+                    steps, name="timed", stream="steering", state_mib=state, step_s=STEP_S, thread=thread
                 )
                 goes_on(trial)
                 if not thread:
@@ -281,7 +281,7 @@ def makespan(trials: int, epochs: int, train_on: int, rotate: int | None) -> tup
     with tsnb.serve(loader, name="turned", seed=0) as producer:
         began = time.monotonic()
         sweep = tsnb.sweep(
-            digits, grid={"lr": rates}, epochs=epochs, seed=0, at_once=2, rotate=rotate, producer="turned",
+            digits, grid={"lr": rates}, epochs=epochs, seed=0, at_once=2, rotate=rotate, stream="turned",
             name="turned",
         )  # fmt: skip
         sweep.wait()

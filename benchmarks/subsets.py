@@ -187,10 +187,10 @@ def private(photos: Photos, trial: Trial, _number: int, epochs: int, start: Any)
 def shared(_photos: Photos, trial: Trial, number: int, epochs: int, start: Any) -> int:
     """Run one trial on the common stream; its calls are the producer's."""
     start.wait()
-    train = tsnb.attach(f"train-{number}", producer=NAME, **trial.options)
+    train = tsnb.attach(f"train-{number}", stream=NAME, **trial.options)
     held = None
     if trial.held_out:
-        held = tsnb.attach(f"held-{number}", producer=NAME, **trial.options, held_out=True)
+        held = tsnb.attach(f"held-{number}", stream=NAME, **trial.options, held_out=True)
     start.wait()  # all are there
     take(train, epochs)
     train.close()
@@ -263,7 +263,7 @@ def overlap(photos: Photos, epochs: int) -> tuple[int, int, int]:
     parts = [order[:half], order[half // 2 : half + half // 2], order[half : half + half // 2]]
     photos.calls.zero_()
     with tsnb.serve(loader_of(photos), name=NAME, seed=1, window=64):
-        consumers = [tsnb.attach(f"c{k}", producer=NAME, subset=part) for k, part in enumerate(parts)]
+        consumers = [tsnb.attach(f"c{k}", stream=NAME, subset=part) for k, part in enumerate(parts)]
         calls = []
         for _ in range(epochs):
             before = int(photos.calls.sum())
@@ -305,7 +305,7 @@ def ours(samples: int, epochs: int) -> list[Order]:
     orders: dict[str, list[list[int]]] = {name: [] for name in parts}
     loader = DataLoader(Numbers(samples), 64, shuffle=True)
     with tsnb.serve(loader, name=NAME, seed=1, window=64):
-        consumers = [tsnb.attach(f"c{k}", producer=NAME, **part) for k, part in enumerate(parts.values())]
+        consumers = [tsnb.attach(f"c{k}", stream=NAME, **part) for k, part in enumerate(parts.values())]
         for _ in range(epochs):
             loops = [iter(consumer) for consumer in consumers]
             for name, loop in zip(parts, loops, strict=True):

@@ -33,9 +33,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.experiments import run_cell, trials
 from tsnb.experiments.trial import Trial
+from tsnb.hosting import serve_loader
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes import forking
-from tsnb.streams import serve_loader
 
 WAYS = ("forked", "spawned")
 CELL = "import time\narrived = time.time()\ntorch.zeros(1)"
@@ -85,7 +85,7 @@ def one_stream(way: str) -> float:
     loader = DataLoader(TensorDataset(torch.arange(64)), batch_size=16)
     moment = time.monotonic()
     kernel = serve_loader(loader, "started", outlet=Silent())
-    with tsnb.attach("c", producer="started") as consumer:
+    with tsnb.attach("c", stream="started") as consumer:
         next(iter(consumer))
         ready_s = time.monotonic() - moment
     kernel.stop()

@@ -157,7 +157,9 @@ class Scale(Beside):
 
 
 @contextlib.contextmanager
-def _served(kind: str, gate: Path, workers: int | str, **more: Any) -> Iterator[tuple[tsnb.Producer, Taker]]:
+def _served(
+    kind: str, gate: Path, workers: int | str, **more: Any
+) -> Iterator[tuple[tsnb.streams.Producer, Taker]]:
     loader = DataLoader(Pipeline(kind, gate), BATCH, shuffle=True)
     with (
         tsnb.serve(loader, name=f"tuning-{kind}", seed=SEED, workers=workers, **more) as producer,
@@ -192,7 +194,9 @@ def plain(kind: str, gate: Path, seconds: float, rounds: int) -> list[float]:
     return paces
 
 
-def raced(producer: tsnb.Producer, taker: Taker, auto: Crew, most: int, seconds: float, rounds: int) -> Race:
+def raced(
+    producer: tsnb.streams.Producer, taker: Taker, auto: Crew, most: int, seconds: float, rounds: int
+) -> Race:
     """Measure a choice of auto's and every number of workers up to one in turn; auto is over with that.
 
     Args:
@@ -267,7 +271,7 @@ def measure(
     )
 
 
-def _rested(producer: tsnb.Producer, taker: Taker) -> tuple[float | None, int]:
+def _rested(producer: tsnb.streams.Producer, taker: Taker) -> tuple[float | None, int]:
     """Wait until auto rests; return how long that took, and how many batches there were until it had measured two."""
     began, compared = time.monotonic(), 0
     while (took_s := time.monotonic() - began) < TRIES_S:
@@ -280,13 +284,13 @@ def _rested(producer: tsnb.Producer, taker: Taker) -> tuple[float | None, int]:
     return None, compared or len(taker.digests)
 
 
-def _crew(producer: tsnb.Producer) -> Crew:
+def _crew(producer: tsnb.streams.Producer) -> Crew:
     source: Any = producer.core.source
     return Crew(source.workers, source.prefetch)
 
 
 def _halved(
-    producer: tsnb.Producer, taker: Taker, loading: int, seconds: float, rounds: int, most: int
+    producer: tsnb.streams.Producer, taker: Taker, loading: int, seconds: float, rounds: int, most: int
 ) -> Race:
     """Take half of the loader's cores away; compare what auto holds a while later; give them back."""
     all_cores = sorted(os.sched_getaffinity(loading))

@@ -143,7 +143,7 @@ def test_stalls_are_printed_or_given_as_json(tmp_path: Path) -> None:
         "def make(): return DataLoader(TensorDataset(torch.zeros(64, 2)), 4)\n"
         "def step(batch): return batch[0].sum()\n"
     )
-    words = ("stalls", "mydata:make", "--step", "mydata:step", "--trials", "3", "--seconds", "0.1")
+    words = ("stalls", "mydata:make", "--train-step", "mydata:step", "--n", "3", "--seconds", "0.1")
     printed = tsnb(*words, cwd=tmp_path)
     assert "samples/s" in printed.stdout, printed.stderr
     found = json.loads(tsnb(*words, "--json", cwd=tmp_path).stdout)
@@ -322,7 +322,7 @@ print("imported")
 class Loud(Dataset):
     def __len__(self): return 240
     def __getitem__(self, k):
-        print("sample", k)
+        print("space", k)
         os.write(1, b"from C\\n")
         return torch.zeros(2)
 def make():

@@ -37,14 +37,14 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
         **MEASURED,
         ("--threads", "1,2"): {"threads": (1, 2)},
         ("--cold",): {"cold": True},
-        ("--devices", "cuda:0,cuda:1"): {"devices": ["cuda:0", "cuda:1"]},
+        ("--device", "cuda:0,cuda:1"): {"device": ["cuda:0", "cuda:1"]},
         ("--choose", "limit=None,2GiB"): {"choose": {"limit": [None, "2GiB"]}},
         ("--cores", "1.5"): {"cores": 1.5},
     },
     "place": {**MEASURED, ("--threads", "2"): {"threads": 2}},
     "stalls": {
-        ("--step", TRIAL): {"step": train},
-        ("--trials", "7"): {"trials": 7},
+        ("--train-step", TRIAL): {"train_step": train},
+        ("--n", "7"): {"n": 7},
         ("--seconds", "0.5"): {"seconds": 0.5},
         ("--threads", "2"): {"threads": 2},
         ("--cold",): {"cold": True},
@@ -53,9 +53,9 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
         ("--memory", "8GiB", "--disk", "1MB/s"): {"memory": "8GiB", "disk": "1MB/s"},
         ("--cached", "50%", "--cold"): {"cached": 0.5, "cold": True},
         ("--cores", "1.5"): {"cores": 1.5},
-        ("--gpus", "2", "--step", TRIAL): {"gpus": 2, "step": train},
-        ("--vcpu-price", "0.5", "--step", TRIAL): {"vcpu_price": 0.5, "step": train},
-        ("--gpu-price", "3", "--step", TRIAL): {"gpu_price": 3.0, "step": train},
+        ("--gpus", "2", "--train-step", TRIAL): {"gpus": 2, "train_step": train},
+        ("--vcpu-price", "0.5", "--train-step", TRIAL): {"vcpu_price": 0.5, "train_step": train},
+        ("--gpu-price", "3", "--train-step", TRIAL): {"gpu_price": 3.0, "train_step": train},
     },
     "tune": {
         ("--workers", "3"): {"workers": 3},
@@ -120,7 +120,9 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr("tsnb.planning.plan", listening("trials", answer=stop))
     monkeypatch.setattr("tsnb.planning.place", listening("trials", answer=stop))
-    monkeypatch.setattr("tsnb.stalling.stalls", listening("loader", "step", answer=lambda: Found(heard)))
+    monkeypatch.setattr(
+        "tsnb.stalling.stalls", listening("loader", "train_step", answer=lambda: Found(heard))
+    )
     monkeypatch.setattr("tsnb.stalling.what_if", listening(answer=lambda: lambda found: found))
     monkeypatch.setattr("tsnb.telemetry.tuning.tune", listening("name", answer=stop))
     return heard

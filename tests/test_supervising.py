@@ -140,7 +140,7 @@ def test_a_consumer_goes_on_where_it_was(serve: Callable[..., Serving]) -> None:
     """Every sample once, through a SIGKILL of the serving process in the middle of an epoch."""
     serving = serve()
     pid = serving.producer()
-    with tsnb.attach("here", producer="toy") as consumer:
+    with tsnb.attach("here", stream="toy") as consumer:
         seen: list[float] = []
         for batch in consumer:
             seen += batch[:, 0].tolist()
@@ -155,7 +155,7 @@ def test_a_cache_outlives_the_process_that_is_killed(serve: Callable[..., Servin
     """What was kept is there for its successor, in the middle of an epoch; every sample once in each."""
     serving = serve("mydata:costly", "--cache", "1MiB")
     pid = serving.producer()
-    with tsnb.attach("here", producer="toy") as consumer:
+    with tsnb.attach("here", stream="toy") as consumer:
         for epoch in range(4):
             seen: list[float] = []
             for batch in consumer:
@@ -248,7 +248,7 @@ def test_what_cannot_be_served_is_no_crash(serve: Callable[..., Serving], tmp_pa
 
 ASKED_AT_THE_FORK = """
 import os, signal, sys, time
-from tsnb.streams.supervising import supervise
+from tsnb.hosting.supervising import supervise
 
 def serve(epoch):
     print("went on", flush=True)

@@ -29,9 +29,9 @@ from tsnb.words import did_you_mean, size_text
 __all__ = [
     "LIVE_LETTERS",
     "MAX_CONSUMERS",
-    "MODES",
     "MOST_LIVE",
     "MOUNT_PROC",
+    "PACINGS",
     "PROFILED",
     "AttachDefaults",
     "attach_defaults",
@@ -56,7 +56,7 @@ MOST_LIVE, LIVE_LETTERS = 16, 40
 MAX_CONSUMERS = 128
 """Consumers of one stream at once. The arena has slots for all of them; address space only, until they come."""
 
-MODES = ("pace", "weights", "free")
+PACINGS = ("together", "weights", "free")
 """How a stream divides compute between its consumers (docs/balance.md)."""
 
 PROFILED = "tsnb-plan-"
@@ -103,7 +103,7 @@ class AttachDefaults:
 
     name: str | None = None
     """The consumer's name (a trial's own name)."""
-    producer: str | None = None
+    stream: str | None = None
     """The stream to attach to."""
     batch_size: int | None = None
     """Samples in a batch; None: the loader's own batches."""
@@ -126,7 +126,7 @@ class AttachDefaults:
     they run: the streams are told at the next step."""
     gate: Callable[[float], None] | None = None
     """Waits, before this process takes its first batch, for the trials that start together with it, so that all begin
-    with the same one. It is given the stream's patience, in seconds. None: this process does not wait."""
+    with the same one. It is given the stream's stall timeout, in seconds. None: this process does not wait."""
     attached: Callable[[], None] | None = None
     """Called once, when this process has asked for its first epoch and before it waits at the gate."""
     stands: Callable[[bool], None] | None = None
@@ -186,20 +186,20 @@ def check_name(name: object, kind: str) -> str:
     )
 
 
-def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[str, dict[str, float]]:
-    """Return a mode and its weights if a stream can divide compute by them.
+def check_balance(pacing: object, weights: Mapping[str, float] | None) -> tuple[str, dict[str, float]]:
+    """Return a pacing and its weights if a stream can divide compute by them.
 
     Args:
-        mode: One of `MODES`.
-        weights: By the consumer's name; only with the mode "weights". A consumer that is not named has weight 1.
+        pacing: One of `PACINGS`.
+        weights: By the consumer's name; only with the pacing "weights". A consumer that is not named has weight 1.
 
     Raises:
-        ValueError: The mode is unknown; a weight is not a number above 0, or its name is invalid; or weights are given
-            in a mode without weights.
+        ValueError: The pacing is unknown; a weight is not a number above 0, or its name is invalid; or weights are
+            given in a pacing without weights.
     """
-    if mode not in MODES:
-        hint = did_you_mean(mode, MODES)
-        raise ValueError(f"mode {mode!r}: choose one of {', '.join(MODES)}.{hint}")
+    if pacing not in PACINGS:
+        hint = did_you_mean(pacing, PACINGS)
+        raise ValueError(f"pacing {pacing!r}: choose one of {', '.join(PACINGS)}.{hint}")
     found: dict[str, float] = {}
     for name, weight in (weights or {}).items():
         check_name(name, "consumer")
@@ -213,12 +213,12 @@ def check_balance(mode: object, weights: Mapping[str, float] | None) -> tuple[st
         raise ValueError(
             f"{len(found)} weights: give {MAX_WEIGHTS} at most; a trial without one has weight 1."
         )
-    if found and mode != "weights":
+    if found and pacing != "weights":
         raise ValueError(
-            f"weights count in the mode 'weights' only, and the mode is {mode!r}: choose 'weights', or leave "
+            f"weights count in the pacing 'weights' only, and the pacing is {pacing!r}: choose 'weights', or leave "
             f"out {', '.join(found)}."
         )
-    return str(mode), found
+    return str(pacing), found
 
 
 def read_weight(text: str) -> tuple[str, float]:

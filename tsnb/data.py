@@ -1,7 +1,30 @@
-"""Batches: what they may hold."""
+"""Batches and samples: what they may hold, keeping prepared ones, data that grows, which samples come how often."""
 
 from __future__ import annotations
 
-from tsnb.wire.adapters import register
+from typing import TYPE_CHECKING
 
-__all__ = ["register"]
+from tsnb.lazy import lazily
+
+if TYPE_CHECKING:
+    from tsnb.consumer.attaching import log_losses
+    from tsnb.samples.cut import cache
+    from tsnb.samples.grown import grow
+    from tsnb.samples.selection import after, every, rounds, worse
+    from tsnb.wire.adapters import register
+
+__all__ = ["after", "cache", "every", "grow", "log_losses", "register", "rounds", "worse"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "after": "tsnb.samples.selection",
+        "cache": "tsnb.samples.cut",
+        "every": "tsnb.samples.selection",
+        "grow": "tsnb.samples.grown",
+        "log_losses": "tsnb.consumer.attaching",
+        "register": "tsnb.wire.adapters",
+        "rounds": "tsnb.samples.selection",
+        "worse": "tsnb.samples.selection",
+    },
+)

@@ -74,7 +74,7 @@ class JoinRefused(TsnbError):
 
 
 class ConsumerParked(TsnbError):
-    """This consumer stood still past `patience_s` and its place in the epoch was given up."""
+    """This consumer stood still past `stall_timeout_s` and its place in the epoch was given up."""
 
 
 class GroupBroken(TsnbError):

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from tsnb.config import MODES, check_balance, read_weight
+from tsnb.config import PACINGS, check_balance, read_weight
 from tsnb.option_kinds import FLAG, SIZE, Kind, is_size, is_whole, one_of, seconds, share, whole
 from tsnb.words import bytes_of
 
@@ -139,7 +139,7 @@ def runs_here(engine: str) -> bool:
     return engine == "local"
 
 
-_MODE = Kind(" or ".join(map(repr, MODES)), str, lambda value: isinstance(value, str), "|".join(MODES))
+_PACING = Kind(" or ".join(map(repr, PACINGS)), str, lambda value: isinstance(value, str), "|".join(PACINGS))
 _WEIGHTS = Kind("NAME=NUMBER", read_weight, lambda _: True, "TRIAL=2", told=True, repeats=True)
 RESTART = one_of(RESTARTS)
 """When a process that has died is started again."""
@@ -185,15 +185,15 @@ class StreamOptions:
     """How a loader is served; see `tsnb.serve` for what each means.
 
     Raises:
-        ValueError: A value is out of bounds, the mode or engine is unknown, or two options do not go together.
+        ValueError: A value is out of bounds, the pacing or engine is unknown, or two options do not go together.
     """
 
     window: int = option(8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (8)")
     rubber_band: float = option(
         0.02, _BAND, "how far into an epoch a trial may attach and still get all of it (2%)"
     )
-    patience_s: float = option(
-        30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--patience"
+    stall_timeout_s: float = option(
+        30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--stall-timeout"
     )
     seed: int | None = option(None, _SEED, "makes the order of samples a function of seed and epoch")
     workers: int | str | None = option(
@@ -219,9 +219,11 @@ class StreamOptions:
         ENGINE,
         "ray: for trials on every machine of the Ray cluster at hand, or of the one at ray://HOST:PORT",
     )
-    mode: str = option("pace", _MODE, "how compute is divided between trials: pace (in step), weights, free")
+    pacing: str = option(
+        "together", _PACING, "how compute is divided between trials: together (in step), weights, free"
+    )
     weights: Mapping[str, float] = option(
-        dict, _WEIGHTS, "with --mode weights: twice the compute of one with 1; may be repeated", "--weight"
+        dict, _WEIGHTS, "with --pacing weights: twice the compute of one with 1; may be repeated", "--weight"
     )
     rebalance: bool = option(
         False, FLAG, "move cores and threads to the trial that sets the pace (docs/balance.md)"
@@ -239,12 +241,12 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         check_options(self)
-        mode, weights = check_balance(self.mode, self.weights)
-        object.__setattr__(self, "mode", mode)
+        pacing, weights = check_balance(self.pacing, self.weights)
+        object.__setattr__(self, "pacing", pacing)
         object.__setattr__(self, "weights", weights)
         _check_memory(self.workers, self.memory)
         if not runs_here(self.engine):
-            check_in_step(self.mode, rebalance=self.rebalance)
+            check_in_step(self.pacing, rebalance=self.rebalance)
             if self.restart is not None:
                 raise ValueError(
                     "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "
@@ -293,17 +295,17 @@ def _check_memory(workers: int | str | None, memory: int | str | None) -> None:
         )
 
 
-def check_in_step(mode: str = "pace", *, rebalance: bool = False) -> None:
+def check_in_step(pacing: str = "together", *, rebalance: bool = False) -> None:
     """Refuse options that would give one machine of a cluster's stream a pace of its own.
 
     The slowest machine keeps the others in step, and a machine's cores are divided by a process that knows all its
     trials.
 
     Raises:
-        ValueError: Another mode than "pace" was chosen, or cores are to be moved.
+        ValueError: Another pacing than "together" was chosen, or cores are to be moved.
     """
-    if mode != "pace" or rebalance:
-        what = "rebalance=" if rebalance else f"mode {mode!r}"
+    if pacing != "together" or rebalance:
+        what = "rebalance=" if rebalance else f"pacing {pacing!r}"
         raise ValueError(
             f"{what} works on one machine only: a stream of a cluster keeps all its machines in step. Leave it out, or "
             "serve without engine."

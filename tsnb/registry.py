@@ -244,7 +244,7 @@ def find(name: str | None = None) -> Entry:
     listed = ", ".join(map(str, served))
     if name is None:
         raise ProducerNotFound(
-            f"several streams are running: {listed}. Name one, for example tsnb.attach(producer={served[0].name!r})"
+            f"several streams are running: {listed}. Name one, for example tsnb.attach(stream={served[0].name!r})"
         )
     hint = did_you_mean(name, [e.name for e in served])
     raise ProducerNotFound(f"no producer named {name!r} is running.{hint} Running: {listed}")

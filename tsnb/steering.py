@@ -92,7 +92,7 @@ def add_verbs(commands: Any) -> None:
                 verb.add_argument(
                     "--release",
                     action="store_true",
-                    help="of one TRIAL: give the GPU memory of what it keeps (tsnb.keep) back until it goes on",
+                    help="of one TRIAL: give the GPU memory of what it keeps (tsnb.checkpoint) back until it goes on",
                 )
         else:
             verb.add_argument("target", metavar="STREAM/TRIAL")
@@ -111,7 +111,7 @@ def add_verbs(commands: Any) -> None:
                 "--at",
                 type=past.typed,
                 metavar="EPOCH",
-                help="from the state that tsnb.keep wrote as this epoch began, of a trial that is over, too",
+                help="from the state that tsnb.checkpoint wrote as this epoch began, of a trial that is over, too",
             )
         if run is _extend:
             count = whole("a whole number of epochs, 1 or more", 1)
@@ -169,7 +169,7 @@ def run_sweep(
     from tsnb.experiments.board import trials  # kernels: the other commands answer without them
     from tsnb.kernels.hub import the_hub
     from tsnb.kernels.processes.forking import await_server
-    from tsnb.sweeps.population import population
+    from tsnb.sweeps.generations import population
     from tsnb.sweeps.starting import prune_of, sweep
 
     out = sys.stdout
@@ -180,7 +180,7 @@ def run_sweep(
             )  # a trial that is spawned instead cannot be cloned
         started: Sweep
         if rule is not None and rule.word == "population":
-            started = population(fn, space=space, **rule.options, **given)
+            started = sweep(fn, space=space, evolve=population(**rule.options), **given)
         else:
             started = sweep(fn, grid=grid or None, space=space or None, prune=prune_of(rule), **given)
         told: dict[str, float] = {}  # when those had ended that were told: one that is extended ends again

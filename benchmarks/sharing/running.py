@@ -283,8 +283,8 @@ def deliver_an_epoch(system: System, workload: Workload, consumers: int, samples
         return _expect("done", takers, producers)
 
 
-def _await_batches(board: Board, everyone: list[Child], batches: int, patience_s: float) -> None:
-    """Wait until every consumer has taken so many, or for `patience_s` seconds.
+def _await_batches(board: Board, everyone: list[Child], batches: int, stall_timeout_s: float) -> None:
+    """Wait until every consumer has taken so many, or for `stall_timeout_s` seconds.
 
     Raises:
         Unable: A process failed.
@@ -292,7 +292,7 @@ def _await_batches(board: Board, everyone: list[Child], batches: int, patience_s
     """
     began = moved = time.monotonic()
     before = board.taken[:]
-    while min(before) < batches and time.monotonic() - began < patience_s:
+    while min(before) < batches and time.monotonic() - began < stall_timeout_s:
         if mpc.wait([child.line for child in everyone], 0.02):
             _expect("never said", everyone, [])
         now = board.taken[:]

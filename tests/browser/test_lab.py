@@ -29,7 +29,7 @@ rows = torch.utils.data.DataLoader(torch.arange(400.).reshape(200, 2), batch_siz
     "%tensorsocket dashboard short",
     """%%trial brief --wait
 import time
-for batch in tsnb.attach(producer="short"):
+for batch in tsnb.attach(stream="short"):
     time.sleep(0.03)""",
 ]
 

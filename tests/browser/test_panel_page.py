@@ -1301,7 +1301,7 @@ def test_several_streams_are_one_panel_with_a_row_for_each_trial(
     page.get_by_label("balance").nth(1).select_option("free")
     assert page.evaluate("() => window.sent.slice(-2)") == [
         {"op": "stop stream", "at": 1},
-        {"op": "balance", "mode": "free", "at": 1},
+        {"op": "balance", "pacing": "free", "at": 1},
     ]
     refused = {"op": "refused", "what": "balance", "name": "", "why": "there is no room", "at": 1}
     host.hear(Message(refused))
@@ -1373,9 +1373,9 @@ def test_compute_is_divided_by_a_choice_in_the_header(browser: Browser) -> None:
     host = Host(browser, 1200)
     running(three_models(), host, 10)
     mode = host.page.get_by_label("balance", exact=True)
-    assert mode.input_value() == "pace"
+    assert mode.input_value() == "together"
     mode.select_option("free")
-    assert host.page.evaluate("() => window.sent.at(-1)") == {"op": "balance", "mode": "free"}
+    assert host.page.evaluate("() => window.sent.at(-1)") == {"op": "balance", "pacing": "free"}
     host.settle()
     assert mode.input_value() == "free"
     host.hear(
@@ -1384,7 +1384,7 @@ def test_compute_is_divided_by_a_choice_in_the_header(browser: Browser) -> None:
         )
     )
     host.settle()
-    assert mode.input_value() == "pace"
+    assert mode.input_value() == "together"
     assert mode.get_attribute("title") == "Not changed: a stream of a cluster is not balanced"
     ended = host.tape.note("gone", "The stream mnist has ended.", "mnist")
     assert ended
@@ -1421,7 +1421,7 @@ def test_weights_are_set_where_the_mode_is(browser: Browser, width: int) -> None
     field.press("Enter")
     assert page.evaluate("() => window.sent.at(-1)") == {
         "op": "balance",
-        "mode": "weights",
+        "pacing": "weights",
         "weights": {"resnet10": 2.5},
     }
     assert opens.evaluate("node => node === document.activeElement")
@@ -1430,7 +1430,7 @@ def test_weights_are_set_where_the_mode_is(browser: Browser, width: int) -> None
     assert opens.is_hidden(), "the mode is what it was"
     latest = host.tape.latest
     assert latest
-    host.feed(replace(latest, time_s=latest.time_s + 1, mode="weights", weights={"resnet10": 3.0}))
+    host.feed(replace(latest, time_s=latest.time_s + 1, pacing="weights", weights={"resnet10": 3.0}))
     host.settle()
     opens.click()
     assert field.input_value() == "3"

@@ -55,7 +55,7 @@ def test_this_machine_is_well() -> None:
     assert found["stream"].state == "works" and "every sample taken once" in found["stream"].says
     assert found["trials"].state == "works" and "took an epoch" in found["trials"].says
     assert found["panel"].state == "works"
-    assert not tsnb.producers()
+    assert not tsnb.streams.list()
 
 
 @pytest.mark.slow

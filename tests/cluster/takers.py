@@ -82,7 +82,7 @@ class Taker:
         self.taken, self.labels, self.error = [], [], ""
         self.hold.clear()
         self.no_more.clear()
-        consumer = tsnb.attach(name, producer=stream, **options)
+        consumer = tsnb.attach(name, stream=stream, **options)
         if state is not None:
             consumer.load_state_dict(state)
         with contextlib.suppress(TypeError):

@@ -23,10 +23,10 @@ from tsnb import registry
 from tsnb.cluster import lookup, offer
 from tsnb.consumer.parts import Part
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.hosting.serving import serve_from_cell
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
 from tsnb.producer.serving import serve_here
-from tsnb.streams.serving import serve_from_cell
 from tsnb.wire.messages import PROTOCOL
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
@@ -86,18 +86,18 @@ def together(
 
 
 @pytest.fixture(scope="module")
-def main(machines: Machines) -> Iterator[tsnb.Producer]:
+def main(machines: Machines) -> Iterator[tsnb.streams.Producer]:
     """One stream for many tests. Its epochs are longer than what any machine keeps: who comes next takes the next."""
     with tsnb.serve(loader(), name="main", engine="ray") as producer:
         yield producer
 
 
 @pytest.fixture(scope="module")
-def hasty(machines: Machines) -> Iterator[tsnb.Producer]:
-    """One of little patience, whose order cannot be given again: for those that come first, and for its end."""
+def hasty(machines: Machines) -> Iterator[tsnb.streams.Producer]:
+    """One of little stall timeout, whose order cannot be given again: for those that come first, and for its end."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(offer, "LATER_S", 1.0)
-        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", patience_s=15.0)
+        producer = tsnb.serve(loader(shuffle=True), name="hasty", engine="ray", stall_timeout_s=15.0)
     with producer:
         yield producer
 
@@ -115,7 +115,7 @@ def relay_pid(place: Place, stream: str) -> int:
 
 
 def test_each_batch_reaches_a_node_once_and_every_consumer_gets_what_the_loader_gives(
-    machines: Machines, main: tsnb.Producer, takers: list[Place]
+    machines: Machines, main: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
     """Two consumers on one node, one on another, none on the producer's: in bytes of each node's object store."""
     before = machines.stored_bytes()
@@ -138,7 +138,7 @@ def test_each_batch_reaches_a_node_once_and_every_consumer_gets_what_the_loader_
 
 
 def test_a_killed_consumer_costs_its_neighbours_nothing_and_its_place_is_gone_on_from_elsewhere(
-    main: tsnb.Producer, takers: list[Place]
+    main: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
     """They had waited for it, on its own node and on others; what it lacks can be had on another node, once."""
     victim, *others = takers
@@ -158,7 +158,7 @@ def test_a_killed_consumer_costs_its_neighbours_nothing_and_its_place_is_gone_on
 
 
 def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(
-    main: tsnb.Producer, takers: list[Place]
+    main: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
     """They are told; who attaches there again gets a whole epoch from a new relay."""
     here, there = takers[1], takers[2]
@@ -177,7 +177,9 @@ def test_a_killed_relay_ends_its_machines_consumers_only_and_is_replaced(
     until(lambda: len(status("main")["relays"]) == 2)
 
 
-def test_trials_of_ray_tune_share_a_stream_and_begin_together(main: tsnb.Producer, tmp_path: Path) -> None:
+def test_trials_of_ray_tune_share_a_stream_and_begin_together(
+    main: tsnb.streams.Producer, tmp_path: Path
+) -> None:
     """Two trials, wherever Ray puts them: the same batches of the same epoch, from the first one on."""
     tune: Any = pytest.importorskip("ray.tune")
     [lines] = [block.text for block in blocks_of(ROOT / "docs/cluster.md") if "CommonStart" in block.text]
@@ -197,7 +199,7 @@ def test_trials_of_ray_tune_share_a_stream_and_begin_together(main: tsnb.Produce
 
 
 def tuned(config: dict[str, float], start: CommonStart) -> dict[str, Any]:
-    with start.attach(producer="main") as batches:
+    with start.attach(stream="main") as batches:
         rows = [digest(batch) for batch in batches]
         return {"rows": rows, "epoch": batches.epoch}
 
@@ -234,7 +236,7 @@ def in_order(numbers: list[int], rows: int, wanted: dict[str, Any]) -> list[list
 def orders(seed: int, epochs: int) -> list[list[int]]:
     """Return the order of a stream's samples in its first epochs, as it is without a cluster."""
     with serve_here(loader(PHOTOS, shuffle=True), StreamOptions(seed=seed), name="alone") as producer:
-        batches = tsnb.attach("all", producer=producer.name)
+        batches = tsnb.attach("all", stream=producer.name)
         with batches:
             return [[n for batch in batches for n in batch["label"].tolist()] for _ in range(epochs)]
 
@@ -251,7 +253,7 @@ def test_parts_of_the_samples_are_taken_on_every_machine_and_only_what_is_taken_
     assert union < PHOTOS
     seen = tmp_path / "seen"
     # all stand still until each of them is there, on a busy machine for longer than the default
-    patient: dict[str, Any] = {"seed": 5, "engine": "ray", "patience_s": 120.0}
+    patient: dict[str, Any] = {"seed": 5, "engine": "ray", "stall_timeout_s": 120.0}
     served = tsnb.serve(loader(PHOTOS, shuffle=True, seen=str(seen)), name="parts", **patient)
     with served as producer:
         begun = [
@@ -274,7 +276,7 @@ def test_parts_of_the_samples_are_taken_on_every_machine_and_only_what_is_taken_
 
 
 def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
-    hasty: tsnb.Producer, takers: list[Place]
+    hasty: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
     """A consumer beside the loader and one on another node share an epoch; one takes batches of 5."""
     far = takers[2]
@@ -283,7 +285,7 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
         tsnb.errors.ProducerNotFound, match="several streams are running in the cluster: hasty, main"
     ):
         tsnb.attach("near")
-    with tsnb.attach("near", producer="hasty", batch_size=5) as near:
+    with tsnb.attach("near", stream="hasty", batch_size=5) as near:
         batches = iter(near)
         first = next(batches)
         far("go_on")
@@ -296,7 +298,7 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
 
 
 def test_a_machine_that_was_given_up_is_told_and_joins_again(
-    hasty: tsnb.Producer, takers: list[Place]
+    hasty: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
     """Its relay's place in the books is taken from it, as after 10 s of silence."""
     far = takers[2]
@@ -311,9 +313,9 @@ def test_a_machine_that_was_given_up_is_told_and_joins_again(
 
 
 def test_a_machine_that_stood_still_is_told_and_the_others_go_on(
-    hasty: tsnb.Producer, takers: list[Place]
+    hasty: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
-    """Its only consumer sleeps past the stream's patience; its next epoch is whole."""
+    """Its only consumer sleeps past the stream's stall timeout; its next epoch is whole."""
     here, there = takers[1:]
     together([here, there], "hasty", 2)
     there("go_on")
@@ -327,12 +329,12 @@ def test_a_machine_that_stood_still_is_told_and_the_others_go_on(
 
 
 def test_without_its_hub_the_cluster_is_told_and_the_producers_own_machine_goes_on(
-    hasty: tsnb.Producer, takers: list[Place], caplog: pytest.LogCaptureFixture
+    hasty: tsnb.streams.Producer, takers: list[Place], caplog: pytest.LogCaptureFixture
 ) -> None:
     """The last test of that stream: its hub is killed. Nobody waits, the log says what to do, the name is free."""
     far = takers[2]
     together([far], "hasty")
-    with tsnb.attach("near", producer="hasty") as near:
+    with tsnb.attach("near", stream="hasty") as near:
         batches = iter(near)
         next(batches)
         relay = relay_pid(far, "hasty")
@@ -351,7 +353,7 @@ def test_without_its_hub_the_cluster_is_told_and_the_producers_own_machine_goes_
 
 
 def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
-    machines: Machines, main: tsnb.Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machines: Machines, main: tsnb.streams.Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that is served in the cluster, another cluster's address, no such stream, another version of tsnb."""
     with pytest.raises(TsnbError, match="install the same"):
@@ -363,7 +365,7 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
     with pytest.raises(TsnbError, match="not in the one at"):
         tsnb.serve(loader(), name="x", engine="ray://10.0.0.1:6379")
     with pytest.raises(tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* it has .*main\."):
-        tsnb.attach("c", producer="nobody")
+        tsnb.attach("c", stream="nobody")
     several = pytest.raises(tsnb.errors.ProducerNotFound, match="main in the cluster, own on this machine")
     with serve_here([torch.ones(2)], name="own"), several:
         tsnb.attach("c")
@@ -400,7 +402,7 @@ def test_ray_data_is_a_loader(machines: Machines, tmp_path: Path) -> None:
 
 
 def test_a_killed_node_is_noticed_and_the_others_go_on(
-    machines: Machines, main: tsnb.Producer, takers: list[Place]
+    machines: Machines, main: tsnb.streams.Producer, takers: list[Place]
 ) -> None:
     """The last test: one machine of three is lost, with its store, its relay and its consumers."""
     here, there = takers[1:]

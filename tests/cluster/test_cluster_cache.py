@@ -40,7 +40,7 @@ from tsnb.samples.memory import adopt
 if sys.argv[2] != "-":
     adopt(int(sys.argv[2]))
 served = loader(slow_s={SLOW_S}, shuffle=True)
-options = {{"cache": "4MiB", "workers": 2, "patience_s": 120}}  # so long trials may take to come back
+options = {{"cache": "4MiB", "workers": 2, "stall_timeout_s": 120}}  # so long trials may take to come back
 with tsnb.serve(served, name="again", seed=1, engine="ray://" + sys.argv[1], **options) as producer:
     while os.read(0, 1):
         print(json.dumps(vars(producer.status().cache)), flush=True)
@@ -227,7 +227,7 @@ def test_a_killed_producer_is_served_again_and_trials_go_on_where_they_were(
         for begun, place in zip(taken, places, strict=True):
             begun += [row for rows in epochs(place) for row in rows]
         with serve_here(loader(shuffle=True), StreamOptions(seed=1), name="alone") as alone:
-            batches = tsnb.attach("all", producer=alone.name)
+            batches = tsnb.attach("all", stream=alone.name)
             wanted = [digest(batch) for _ in range(max(map(len, taken)) // BATCHES) for batch in batches]
         assert all(whole == wanted[: len(whole)] for whole in taken)
         assert not any(len(whole) % BATCHES for whole in taken)

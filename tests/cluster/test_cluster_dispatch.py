@@ -125,7 +125,7 @@ class SimFeed:
 
 
 def test_a_word_that_is_lost_late_or_said_twice_changes_nothing() -> None:
-    """Of a lonely machine that waits for nobody's patience: half of what it says it has copied, and an old ask."""
+    """Of a lonely machine that waits for nobody's stall timeout: half of what it says it has copied, and an old ask."""
     dispatch = new_dispatch()
     feed, one = SimFeed(dispatch, lambda: 10), SimRelay(dispatch, "one", 0.0, deaf=0.5)
     for step in range(400):
@@ -273,7 +273,7 @@ def test_who_comes_back_to_the_middle_of_an_epoch_gets_just_that_place() -> None
 def test_machines_that_come_back_one_by_one_to_a_producer_that_was_started_again_all_go_on() -> None:
     """The first has gone on beyond the window when the next comes back to a place before it: all meet there.
 
-    Once the producer has been there for as long as its patience, the next is told that it comes too late.
+    Once the producer has been there for as long as its stall timeout, the next is told that it comes too late.
     """
     start = 1000.0  # the clock of a machine that has run for a while
     dispatch = new_dispatch(now=start)

@@ -89,7 +89,7 @@ def test_a_trial_on_the_cluster_is_like_one_of_this_machine(machines: Machines) 
 def test_trials_of_a_sweep_share_the_clusters_stream_from_the_first_batch_on(machines: Machines) -> None:
     """One on each node, through relays that they have started there: the same batches of the same epoch."""
     with tsnb.serve(loader(), name="main", engine="ray"):
-        sweep = tsnb.sweep(jobs.take, grid={"lr": [1.0, 2.0]}, engine="ray", producer="main", threads=1)
+        sweep = tsnb.sweep(jobs.take, grid={"lr": [1.0, 2.0]}, engine="ray", stream="main", threads=1)
         assert sweep.wait(ENDS_S).best("loss", "min").params == {"lr": 1.0}
         taken = [trial.result(1.0) for trial in sweep.values()]
     assert [rows for _, rows in taken] == [ALONE] * 2
@@ -103,11 +103,11 @@ def test_a_cross_validation_runs_its_folds_on_all_machines(machines: Machines, t
     rows, seen = 80, tmp_path / "seen"
     served = tsnb.serve(loader(rows, shuffle=True, seen=str(seen)), name="digits", seed=2, engine="ray")
     with served:
-        found = tsnb.crossval(
-            jobs.validate, folds=3, engine="ray", producer="digits", threads=1, env={"FLAVOUR": "plum"}
+        found = tsnb.sweep(
+            jobs.validate, folds=3, engine="ray", stream="digits", threads=1, env={"FLAVOUR": "plum"}
         )
         found.wait(ENDS_S)
-        results = [trial.result(ENDS_S) for trial in found.sweep.values()]
+        results = [trial.result(ENDS_S) for trial in found.values()]
     everything = list(range(rows))
     assert sorted(n for one in results for n in one["validated"]) == everything
     for one in results:
@@ -116,7 +116,7 @@ def test_a_cross_validation_runs_its_folds_on_all_machines(machines: Machines, t
         assert len({tuple(epoch) for epoch in one["taken"]}) == 3, "each epoch has an order of its own"
     places = {one["TSNB_RUNTIME_DIR"] for one in results}
     assert len(places) > 1, "no machine has room for three"
-    assert found.score("mean").folds == 3
+    assert found.score("mean").trials == 3
     assert found.score("mean").mean == pytest.approx(
         sum(sum(r["validated"]) / len(r["validated"]) for r in results) / 3
     )
@@ -143,7 +143,8 @@ def test_a_killed_process_is_told_one_with_restart_begins_again_and_what_raises_
     os.kill(actor, signal.SIGKILL)
     until(lambda: back.logs().count(jobs.BEGUN) == 2, ENDS_S)
     assert (
-        "has ended; started again from the top, as it has kept no state (tsnb.keep) (1 of 3)" in back.logs()
+        "has ended; started again from the top, as it has kept no state (tsnb.checkpoint) (1 of 3)"
+        in back.logs()
     )
     assert (back.state, back.restarts) == ("running", 1)
     assert gone(pid)

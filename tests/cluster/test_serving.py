@@ -53,7 +53,7 @@ def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[ray\]'"):
         tsnb.serve([1], name="x", engine="ray")
-    assert not tsnb.producers()
+    assert not tsnb.streams.list()
 
 
 def test_an_address_where_nobody_is_is_told_at_once() -> None:
@@ -186,7 +186,7 @@ def test_engine_ray_refuses_another_users_cluster(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(ray, "is_initialized", lambda: False)  # and this process may be in one of theirs
     with pytest.raises(TsnbError, match=r"at 127\.0\.0\.1:9 .*belongs to nobody"):
         tsnb.serve([1], name="x", engine="ray")
-    assert not tsnb.producers()
+    assert not tsnb.streams.list()
 
 
 def test_a_stream_of_a_cluster_is_not_started_again_by_itself() -> None:
@@ -198,7 +198,7 @@ def test_a_stream_of_a_cluster_is_not_started_again_by_itself() -> None:
 
 def test_a_stream_of_a_cluster_keeps_all_in_step() -> None:
     """Other modes and moved cores are refused before anything is started, and by its part on any machine."""
-    for chosen in ({"mode": "free"}, {"mode": "weights", "weights": {"a": 2.0}}, {"rebalance": True}):
+    for chosen in ({"pacing": "free"}, {"pacing": "weights", "weights": {"a": 2.0}}, {"rebalance": True}):
         with pytest.raises(ValueError, match="on one machine only"):
             StreamOptions(engine="ray", **chosen)
         with pytest.raises(ValueError, match="on one machine only"):
@@ -212,7 +212,10 @@ def test_a_stream_of_a_cluster_keeps_all_in_step() -> None:
             observer.balance("part", "free")
         with pytest.raises(TsnbError, match="on one machine only"):
             observer.rebalance("part", on=True)
-        assert (observer.balance("part", "pace").mode, producer.status().rebalancing) == ("pace", "off")
+        assert (observer.balance("part", "together").pacing, producer.status().rebalancing) == (
+            "together",
+            "off",
+        )
         producer.rebalance(on=False)
 
 

@@ -65,7 +65,7 @@ def test_a_consumer_of_a_producer_that_has_gone_is_replaced(producer: Played) ->
 
 
 def test_between_two_producers_the_one_that_waits_is_given(producer: Played) -> None:
-    """Its next loop goes on with the successor; without that patience nobody is found."""
+    """Its next loop goes on with the successor; without that stall timeout nobody is found."""
     one, end = attached(producer, reconnect_s=LONG_S)
     producer.leave()
     end.channel.close()
@@ -132,13 +132,13 @@ def test_a_trial_attaches_by_its_own_name_to_its_own_stream(
     """With the batch size of its options; what the code says goes before them."""
     with played("another"):
         monkeypatch.setattr(attach_defaults, "name", "cnn")
-        monkeypatch.setattr(attach_defaults, "producer", "s")
+        monkeypatch.setattr(attach_defaults, "stream", "s")
         monkeypatch.setattr(attach_defaults, "batch_size", 2)
         one = tsnb.attach()
-        assert (one.name, one.producer, one.batch_size) == ("cnn", "s", 2)
+        assert (one.name, one.stream, one.batch_size) == ("cnn", "s", 2)
         assert tsnb.attach(batch_size=3).batch_size == 3
         other = tsnb.attach("own", "another")
-        assert (other.name, other.producer) == ("own", "another")
+        assert (other.name, other.stream) == ("own", "another")
         detach_all()
 
 

@@ -290,10 +290,13 @@ def test_a_successor_is_another_producer_of_the_name(producer: Played) -> None:
 
 
 def test_a_successor_that_does_not_come_is_waited_for_no_longer_than_was_said(producer: Played) -> None:
-    """Nor at all with no patience."""
+    """Nor at all with no stall timeout."""
     former = connect(producer.entry)
-    for patience_s in (0.0, 0.15):
-        assert connect_to_successor(former, "c", Options(), ScratchPool(), patience_s, lambda: False) is None
+    for stall_timeout_s in (0.0, 0.15):
+        assert (
+            connect_to_successor(former, "c", Options(), ScratchPool(), stall_timeout_s, lambda: False)
+            is None
+        )
     nothing_of(former, producer.end())
 
 

@@ -204,7 +204,7 @@ def test_the_end_of_the_producer_ends_the_consumer(producer: Played) -> None:
     with pytest.raises(ProducerGone, match=r"died\. Batches you hold stay valid"):
         next(loop)
     assert consumer.closed and rows(held) == [0, 1, 2, 3]
-    with pytest.raises(ConsumerReplaced, match=r'Attach again: tsnb.attach\("c", producer="s"\)'):
+    with pytest.raises(ConsumerReplaced, match=r'Attach again: tsnb.attach\("c", stream="s"\)'):
         iter(consumer)
     with pytest.raises(ProducerGone, match="died"):
         next(loop)

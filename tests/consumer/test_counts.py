@@ -24,7 +24,7 @@ from tsnb.wire import messages as ms
 
 
 @pytest.fixture
-def stream() -> Iterator[tsnb.Producer]:
+def stream() -> Iterator[tsnb.streams.Producer]:
     """50 samples in batches of 8."""
     with tsnb.serve(loader(), name="s", seed=3, window=16) as producer:
         yield producer
@@ -39,7 +39,7 @@ def nothing_before(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def told(name: str) -> tuple[int, int]:
     """Return what the producer says of a consumer: rows that it was given, and rows of its batches."""
-    found = {consumer.name: consumer for consumer in tsnb.status("s").consumers}[name]
+    found = {consumer.name: consumer for consumer in tsnb.streams.status("s").consumers}[name]
     return found.samples, found.passed
 
 
@@ -56,7 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.system
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
-def test_samples_are_those_that_the_loop_got(stream: tsnb.Producer, options: dict[str, Any]) -> None:
+def test_samples_are_those_that_the_loop_got(stream: tsnb.streams.Producer, options: dict[str, Any]) -> None:
     """After each batch, at an epoch's end, after an epoch that was left, and at the producer after each epoch."""
     consumer = tsnb.attach("c", **options)
     got = 0
@@ -71,7 +71,7 @@ def test_samples_are_those_that_the_loop_got(stream: tsnb.Producer, options: dic
 
 
 @pytest.mark.system
-def test_each_rank_counts_its_own_rows(stream: tsnb.Producer) -> None:
+def test_each_rank_counts_its_own_rows(stream: tsnb.streams.Producer) -> None:
     """Two of one group have 50 rows together; the stream's batches are whole for each."""
     ranks = [tsnb.attach("g", rank=rank, world_size=2) for rank in range(2)]
     loops = [iter(rank) for rank in ranks]

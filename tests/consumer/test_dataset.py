@@ -109,7 +109,12 @@ def test_samples_are_refused_with_what_to_do() -> None:
     with tsnb.serve(DataLoader(Digits(), batch_size=8), name="s"), tsnb.attach("one", "s") as one:
         dataset: Any = one.dataset
         sampler: Any = one.sampler
-        for act in (lambda: dataset[3], lambda: next(iter(dataset)), lambda: next(iter(sampler))):
+        ways: list[Callable[[], Any]] = [
+            lambda: dataset[3],
+            lambda: next(iter(dataset)),
+            lambda: next(iter(sampler)),
+        ]
+        for act in ways:
             with pytest.raises(TypeError, match="here: "):
                 act()
 

@@ -20,7 +20,7 @@ from tsnb.errors import ConsumerParked
 pytestmark = pytest.mark.filterwarnings("ignore::tsnb.errors.SharedBatchWarning")  # the last ones are held
 SAMPLES, BATCH = 60, 4
 SOON_S = 30.0
-"""Tells a wait for the patience, which is far longer here, from a busy machine."""
+"""Tells a wait for the stall timeout, which is far longer here, from a busy machine."""
 
 
 class Rows(torch.utils.data.Dataset[Any]):
@@ -35,10 +35,10 @@ class Rows(torch.utils.data.Dataset[Any]):
 
 @contextmanager
 def served(loader: Any = None, **options: Any) -> Iterator[None]:
-    """Serve a loader whose patience nobody sees the end of."""
+    """Serve a loader whose stall timeout nobody sees the end of."""
     loader = loader if loader is not None else DataLoader(Rows(), BATCH)
     try:
-        with tsnb.serve(loader, **{"name": "s", "patience_s": 600.0, "rubber_band": 0.0, **options}):
+        with tsnb.serve(loader, **{"name": "s", "stall_timeout_s": 600.0, "rubber_band": 0.0, **options}):
             yield
     finally:
         detach_all()
@@ -90,8 +90,8 @@ def test_an_epoch_is_over_with_its_last_batch(
 ) -> None:
     """The next consumer waits for nothing, the epochs are counted, and the next loop is the next epoch, whole."""
     with served():
-        one = tsnb.attach("one", producer="s", **ATTACHMENTS[attachment])
-        other = tsnb.attach("other", producer="s", fold=(0, 5), held_out=True)
+        one = tsnb.attach("one", stream="s", **ATTACHMENTS[attachment])
+        other = tsnb.attach("other", stream="s", fold=(0, 5), held_out=True)
         number = len(one)
         held, epochs = [], []
         for _ in range(3):
@@ -110,7 +110,7 @@ def test_an_epoch_is_over_with_its_last_batch(
 def test_where_no_length_is_known_the_producers_word_ends_it(way: Callable[[Any, int], list[Any]]) -> None:
     """It came behind the last batch; nobody has asked for it."""
     with served(lambda epoch: iter([[i] for i in range(20)])):
-        one, other = tsnb.attach("one", producer="s"), tsnb.attach("other", producer="s")
+        one, other = tsnb.attach("one", stream="s"), tsnb.attach("other", stream="s")
         for _ in range(2):
             assert way(one, 20) == way(other, 20) == [[i] for i in range(20)]
         kept.clear()
@@ -120,15 +120,15 @@ def test_where_no_length_is_known_the_producers_word_ends_it(way: Callable[[Any,
 def test_what_a_consumer_says_behind_its_last_batch() -> None:
     """In the loop its place is the epoch's end; behind the loop it is the next epoch's start."""
     with served(seed=1):
-        one = tsnb.attach("one", producer="s")
+        one = tsnb.attach("one", stream="s")
         place = one.state_dict
         loop = iter(one)
         for _ in range(len(one)):
             next(loop)
         assert (one.stats().epochs, place()["epoch"], place()["batch"]) == (1, 0, SAMPLES // BATCH)
         one.set_epoch(5)  # trainers do
-        tsnb.attach("other", producer="s").close()
-        for _ in tsnb.attach("another", producer="s"):
+        tsnb.attach("other", stream="s").close()
+        for _ in tsnb.attach("another", stream="s"):
             break
         assert (one.stats().epochs, place()["epoch"], place()["batch"]) == (1, 1, 0)
         assert list(loop) == [] == list(loop), "a loop that asks later is told that it was all"
@@ -143,7 +143,7 @@ def test_what_a_consumer_says_behind_its_last_batch() -> None:
 def test_what_a_process_has_done_counts_epochs_that_nobody_asked_past() -> None:
     """By detaching, too: a trial's results say so."""
     with served(name="counted"):
-        by_next(tsnb.attach("one", producer="counted"), SAMPLES // BATCH)
+        by_next(tsnb.attach("one", stream="counted"), SAMPLES // BATCH)
         detach_all()
         kept.clear()
         assert [total.epochs for total in totals() if total.stream == "counted"] == [1]
@@ -154,7 +154,7 @@ def test_ranks_that_take_as_many_batches_as_there_are() -> None:
     waited: list[float] = []
 
     def train(rank: int) -> None:
-        mine = tsnb.attach("job", producer="s", rank=rank, world_size=2, batch_size=3)
+        mine = tsnb.attach("job", stream="s", rank=rank, world_size=2, batch_size=3)
         for _ in range(2):
             loop = iter(mine)
             assert len([next(loop) for _ in range(len(mine))]) == SAMPLES // 6
@@ -172,7 +172,7 @@ def test_ranks_that_take_as_many_batches_as_there_are() -> None:
 def test_a_loop_in_mid_epoch_does_not_hold_up_the_consumer_for_which_its_thread_waits() -> None:
     """Lightning takes two batches of the validation before it trains, and keeps that loop; what it lacks has gone."""
     with served(DataLoader(Rows(), BATCH, shuffle=True), window=4):
-        one, other = tsnb.attach("one", producer="s"), tsnb.attach("other", producer="s")
+        one, other = tsnb.attach("one", stream="s"), tsnb.attach("other", stream="s")
         looked: Any = iter(other)
         for _ in range(2):
             next(looked)
@@ -192,6 +192,6 @@ def test_loops_side_by_side_on_a_slow_stream_are_not_taken_for_standing() -> Non
             yield [number]
 
     with served(slow, window=2):
-        one, other = tsnb.attach("one", producer="s"), tsnb.attach("other", producer="s")
+        one, other = tsnb.attach("one", stream="s"), tsnb.attach("other", stream="s")
         pairs = list(zip(one, other, strict=True))
         assert pairs == [([n], [n]) for n in range(4)]

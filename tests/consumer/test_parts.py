@@ -55,7 +55,7 @@ def loader(**options: Any) -> DataLoader[Any]:
 
 
 @pytest.fixture(params=[0, 2], ids="{} workers".format)
-def stream(request: pytest.FixtureRequest) -> Iterator[tsnb.Producer]:
+def stream(request: pytest.FixtureRequest) -> Iterator[tsnb.streams.Producer]:
     with tsnb.serve(loader(num_workers=request.param), name="s", seed=3, window=16) as producer:
         yield producer
 
@@ -127,13 +127,15 @@ def test_rows_of_every_dtype_can_be_chosen(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.system
-def test_training_and_validation_of_a_fold_share_the_samples_of_one_stream(stream: tsnb.Producer) -> None:
+def test_training_and_validation_of_a_fold_share_the_samples_of_one_stream(
+    stream: tsnb.streams.Producer,
+) -> None:
     """Together they have each sample once an epoch; each in the stream's order, in batches of the loader's size."""
     train = tsnb.attach("train", fold=(1, 5))
     held = tsnb.attach("held", fold=(1, 5), held_out=True)
     whole = tsnb.attach("whole")
     assert (len(train), len(held)) == (5, 2)
-    told = {consumer.name: consumer.part for consumer in tsnb.status("s").consumers}
+    told = {consumer.name: consumer.part for consumer in tsnb.streams.status("s").consumers}
     assert told == {"train": "fold 1 of 5", "held": "held out of fold 1 of 5", "whole": ""}
     for _ in range(2):
         loops = [iter(consumer) for consumer in (whole, train, held)]
@@ -159,7 +161,7 @@ def test_training_and_validation_of_a_fold_share_the_samples_of_one_stream(strea
     ids=["list", "range", "mask", "function", "set"],
 )
 def test_a_subset_is_indices_a_mask_or_a_function(
-    stream: tsnb.Producer, subset: Any, wanted: set[int]
+    stream: tsnb.streams.Producer, subset: Any, wanted: set[int]
 ) -> None:
     """Each gives its samples once an epoch, batched as asked for."""
     consumer = tsnb.attach("c", subset=subset, batch_size=2)
@@ -169,7 +171,7 @@ def test_a_subset_is_indices_a_mask_or_a_function(
 
 
 @pytest.mark.system
-def test_a_subset_is_split_into_folds(stream: tsnb.Producer) -> None:
+def test_a_subset_is_split_into_folds(stream: tsnb.streams.Producer) -> None:
     """Cross-validation on a part of the data."""
     folds = [tsnb.attach(f"c{k}", subset=range(20), fold=(k, 4), held_out=True) for k in range(4)]
     taken = [labels_of(consumer) for consumer in folds]
@@ -179,7 +181,7 @@ def test_a_subset_is_split_into_folds(stream: tsnb.Producer) -> None:
 
 @pytest.mark.system
 @pytest.mark.parametrize("after", range(7))
-def test_a_state_goes_on_within_an_epoch_of_a_part(stream: tsnb.Producer, after: int) -> None:
+def test_a_state_goes_on_within_an_epoch_of_a_part(stream: tsnb.streams.Producer, after: int) -> None:
     """Saved after any batch, loaded by another consumer: the two halves are the epoch, and only of the same part."""
     whole = tsnb.attach("whole", fold=(0, 5), batch_size=6)
     first = tsnb.attach("first", fold=(0, 5), batch_size=6)
@@ -199,7 +201,7 @@ def test_a_state_goes_on_within_an_epoch_of_a_part(stream: tsnb.Producer, after:
 
 
 @pytest.mark.system
-def test_ranks_divide_a_part_and_drop_last_counts_its_own_batches(stream: tsnb.Producer) -> None:
+def test_ranks_divide_a_part_and_drop_last_counts_its_own_batches(stream: tsnb.streams.Producer) -> None:
     """40 samples to train on: two ranks get 4 each of every batch of 8; by 12s, without the last, there are 3."""
     short = tsnb.attach("short", fold=(0, 5), batch_size=12, drop_last=True)
     ranks = [tsnb.attach("g", fold=(0, 5), batch_size=4, rank=rank, world_size=2) for rank in range(2)]
@@ -259,7 +261,7 @@ def test_only_samples_that_somebody_takes_are_prepared(workers: int) -> None:
 def test_parts_that_cannot_be_meant_are_refused_before_anything_is_asked(options: Any, why: str) -> None:
     """What is wrong, and what to write instead."""
     with pytest.raises(ValueError, match=why):
-        tsnb.attach("c", producer="none is running", **options)
+        tsnb.attach("c", stream="none is running", **options)
 
 
 @pytest.mark.system

@@ -19,19 +19,19 @@ import tsnb
 from tsnb.consumer.attaching import detach_all
 
 SOON_S = 60.0
-"""Tells a wait for the patience, which is ten minutes here, from a busy machine."""
+"""Tells a wait for the stall timeout, which is ten minutes here, from a busy machine."""
 
 
 @pytest.fixture(autouse=True)
 def _served() -> Iterator[None]:
-    with tsnb.serve([[i] for i in range(40)], name="s", patience_s=600.0, rubber_band=0.0, window=4):
+    with tsnb.serve([[i] for i in range(40)], name="s", stall_timeout_s=600.0, rubber_band=0.0, window=4):
         yield
         detach_all()
 
 
 def train(name: str) -> float:
     """Train for an epoch; return for how many seconds that waited."""
-    consumer = tsnb.attach(name, producer="s")
+    consumer = tsnb.attach(name, stream="s")
     before_s = consumer.stats().waited_s
     assert [row for (row,) in consumer] == list(range(40))
     return consumer.stats().waited_s - before_s
@@ -42,12 +42,12 @@ def here() -> float:
     try:
         return train("here")
     finally:
-        tsnb.attach("here", producer="s").close()
+        tsnb.attach("here", stream="s").close()
 
 
 def fail(name: str) -> None:
     """Fail in the middle of an epoch, with the loop in the traceback."""
-    for (row,) in tsnb.attach(name, producer="s"):
+    for (row,) in tsnb.attach(name, stream="s"):
         if row == 3:
             raise ValueError(name)
 

@@ -21,7 +21,7 @@ from tests.ecosystem.rows import SAMPLES, Images, Row
 from tests.ecosystem.trying import assert_an_epoch_can_be_gone_on_with, assert_two_epochs_are_as_alone
 from tests.house.test_docs import table_after
 from tsnb.errors import JoinRefused, LoaderFailed
-from tsnb.streams.served import seed_of
+from tsnb.hosting.served import seed_of
 
 pytestmark = pytest.mark.slow
 
@@ -113,7 +113,7 @@ def test_what_cannot_be_served_is_refused_at_once_with_the_way_out(kind: str) ->
     for loader, options, says in REFUSED[kind]:
         with pytest.raises((TypeError, ValueError, LoaderFailed), match=says):
             tsnb.serve(loader, name="refused", **options).stop()
-    assert not [entry for entry in tsnb.producers() if entry.name == "refused"]
+    assert not [entry for entry in tsnb.streams.list() if entry.name == "refused"]
 
 
 def test_a_loader_that_orders_its_samples_itself_is_started_again_without_a_seed() -> None:

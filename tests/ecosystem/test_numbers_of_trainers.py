@@ -246,8 +246,8 @@ def test_halving_stops_lightnings_trials(notebook: Any) -> None:
     """Their numbers are in the records by epoch and step, and the worse one is stopped by them."""
     train = notebook.run(TRAIN)["train"]
     with tsnb.serve(DataLoader(Digits(), BATCH), name="numbers"):
-        rule = tsnb.halving("loss", every=26)
-        sweep = tsnb.sweep(train, grid={"lr": [0.05, 100.0]}, seed=0, prune=rule, producer="numbers")
+        rule = tsnb.search.halving("loss", every=26)
+        sweep = tsnb.sweep(train, grid={"lr": [0.05, 100.0]}, seed=0, prune=rule, stream="numbers")
         sweep.wait()
         assert {name: trial.state for name, trial in sweep.items()} == {
             "train-lr0.05": "done",

@@ -39,7 +39,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*num_workers.*:UserWarning"),
 ]
 SOON_S = 20.0
-"""Tells a wait for the patience, 30 s each time, from a busy machine."""
+"""Tells a wait for the stall timeout, 30 s each time, from a busy machine."""
 QUIET: dict[str, Any] = {
     "accelerator": "cpu",
     "logger": False,

@@ -99,7 +99,7 @@ class Shared:
     def __init__(self, dataset: Dataset[Any] | None = None, make_epoch: Any = None) -> None:
         self.watch = Watch()
         self.producer = tsnb.serve(make_epoch or DataLoader(dataset or Digits(), BATCH), name="shared")
-        self.tsnb = SimpleNamespace(attach=partial(tsnb.attach, producer="shared", transform=self.watch))
+        self.tsnb = SimpleNamespace(attach=partial(tsnb.attach, stream="shared", transform=self.watch))
 
     def __enter__(self) -> Shared:
         return self

@@ -58,7 +58,7 @@ def assert_two_epochs_are_as_alone(row: Row, directory: Path) -> None:
     """Each batch once, in order, bit for bit; by the way, with the length and the resuming that the page says."""
     want = list(alone(row.make(directory), 2))
     with tsnb.serve(row.make(directory), name="any") as producer:
-        with tsnb.attach("one", producer="any") as consumer:
+        with tsnb.attach("one", stream="any") as consumer:
             for epoch, expected in enumerate(want):
                 for number, (ours, theirs) in enumerate(zip_longest(consumer, expected, fillvalue=NEVER)):
                     assert same(ours, theirs), (epoch, number, ours, theirs)

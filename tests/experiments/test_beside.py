@@ -23,10 +23,10 @@ LIMIT_S = 60
 
 
 @pytest.fixture
-def numbers() -> Iterator[tsnb.Producer]:
-    """Serve 0 to 399 in an order of its own each epoch, 4 at a time: an epoch is over at once; with any patience."""
+def numbers() -> Iterator[tsnb.streams.Producer]:
+    """Serve 0 to 399 in an order of its own each epoch, 4 at a time: an epoch is over at once; any stall timeout."""
     loader = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4, shuffle=True)
-    with tsnb.serve(loader, name="numbers", patience_s=float("inf")) as producer:
+    with tsnb.serve(loader, name="numbers", stall_timeout_s=float("inf")) as producer:
         yield producer
 
 
@@ -70,7 +70,7 @@ def test_trials_that_are_started_in_a_row_begin_with_the_same_batch(numbers: Any
 def test_one_that_trains_already_is_held_for_less_than_the_patience(train: Any) -> None:
     """So a new one that waits for its neighbour keeps its place in the epoch that both have begun."""
     loader = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4, shuffle=True)
-    with tsnb.serve(loader, name="numbers", patience_s=1.0):
+    with tsnb.serve(loader, name="numbers", stall_timeout_s=1.0):
         old = tsnb.run(train, prepare_s=0.0, step_s=0.02, name="old")
         while not old.report.get("batches"):
             time.sleep(0.01)
@@ -89,18 +89,18 @@ def test_nobody_waits_alone_nor_for_long(tmp_path: Path, capsys: pytest.CaptureF
         with starting(tmp_path, "s", "own") as own:
             assert own is not None
             began_s = time.monotonic()
-            begin_with_others(own, patience_s=100.0)
+            begin_with_others(own, stall_timeout_s=100.0)
             assert time.monotonic() - began_s < WAITING_S / 2
             assert capsys.readouterr().out == ""
             with starting(tmp_path, "s", "late"), starting(tmp_path, "s", "later"):
-                begin_with_others(own, patience_s=0.2)
+                begin_with_others(own, stall_timeout_s=0.2)
     assert capsys.readouterr().out == (
         "note: 'own' begins without 'late' and 'later'. Trials that are started together wait at most 0.1 s for "
         "each other.\n"
     )
     assert not [*tmp_path.glob("starting/*/*")]
     shutil.rmtree(tmp_path / "starting")
-    begin_with_others(own, patience_s=100.0)
+    begin_with_others(own, stall_timeout_s=100.0)
 
 
 @pytest.mark.parametrize("stream", ["", "../up"])

@@ -151,7 +151,7 @@ SPILLED = CELL.replace(
     "net[0] = torch.nn.Linear(8, 64)\n"
     "net.insert(1, torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.Linear(256, 64)))\n"
     "optimizer = torch.optim.Adam(net.parameters(), lr=float(lr))\n"
-    "spilled = tsnb.spill(net, optimizer, '200KiB', directory=disk)\n"
+    "spilled = tsnb.offload(net, optimizer, '200KiB', directory=disk)\n"
     "seen, drawn",
     1,
 )
@@ -338,7 +338,7 @@ def test_a_clone_outlives_its_parent_is_a_kernel_and_leaves_nothing(
 
 KEEPING = CELL.replace(
     "for epoch in range(3):",
-    "tsnb.keep(net=net, optimizer=optimizer, every_s=0)\nfor epoch in EPOCHS:",
+    "tsnb.checkpoint(net=net, optimizer=optimizer, every_s=0)\nfor epoch in EPOCHS:",
 )
 
 
@@ -537,7 +537,7 @@ def test_a_hundred_clones_under_random_kills_lose_none_without_a_word_and_no_sam
     stream and no memory is left.
     """
     memory = set(os.listdir("/dev/shm"))
-    with serve(seed=1, patience_s=1000.0):
+    with serve(seed=1, stall_timeout_s=1000.0):
         killing = Killing(page, tmp_path / "go", until, seed=18)
         for turn in range(100):
             killing.clone(f"c{turn}")

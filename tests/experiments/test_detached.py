@@ -289,7 +289,7 @@ def test_one_whose_records_were_deleted_is_no_trial_any_more(project: Path, tmp_
     DetachedEntry(run.as_settings(), dead, "", str(tmp_path / "far.log")).write()
     run.end("done")
     assert list(Board()) == ["far"]
-    assert tsnb.delete("far") == ["far-1"]
+    assert tsnb.records.delete("far") == ["far-1"]
     assert list(Board()) == []
     assert entry_of(project, "far") is None
 

@@ -40,7 +40,7 @@ def test_trials_that_begin_with_the_same_weights_tell_the_same_hash(notebook: An
             "other": {"init": 2},
             "wide": {"init": 1, "width": 16},
         }
-        trials = [tsnb.run(train, name=name, producer="weights", **given) for name, given in settings.items()]
+        trials = [tsnb.run(train, name=name, stream="weights", **given) for name, given in settings.items()]
         for trial in trials:
             trial.wait(240)
         one, same, other, wide = (trial.report["weights"] for trial in trials)

@@ -74,12 +74,12 @@ def test_a_trial_is_recorded_with_its_commit_and_can_be_tagged_and_deleted(
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
     started = start(page, train, lr=0.5)
     with pytest.raises(TsnbError, match="has not ended"):
-        tsnb.delete(started)
+        tsnb.records.delete(started)
     started.wait(120)
     until(lambda: tsnb.results()["git"].str.fullmatch("[0-9a-f]{10}-dirty").all())
-    assert tsnb.tag(started, "baseline") == ["train-lr0.5-1"]
+    assert tsnb.records.tag(started, "baseline") == ["train-lr0.5-1"]
     assert list(tsnb.results(tag="baseline")["name"]) == ["train-lr0.5"]
-    assert tsnb.delete(started) == ["train-lr0.5-1"]
+    assert tsnb.records.delete(started) == ["train-lr0.5-1"]
     assert len(tsnb.results()) == 0 and not started.log_path.exists()
 
 
@@ -112,7 +112,7 @@ def test_options_may_be_written_as_one_has_them() -> None:
     import torch
 
     one = TrialOptions(
-        producer=SimpleNamespace(name="p"),  # type: ignore[arg-type]
+        stream=SimpleNamespace(name="p"),  # type: ignore[arg-type]
         batch_size=np.int64(4),  # type: ignore[arg-type]
         device=torch.device("cpu"),  # type: ignore[arg-type]
         seed=np.int32(3),  # type: ignore[arg-type]

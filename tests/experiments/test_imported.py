@@ -15,8 +15,8 @@ import pytest
 import tsnb
 from tsnb.errors import TrialFailed
 from tsnb.experiments import run, run_cell
+from tsnb.hosting.serving import is_same_loader, serve_loader
 from tsnb.kernels.cargo.imported import changes_here, effects_here
-from tsnb.streams.serving import is_same_loader, serve_loader
 
 pytestmark = pytest.mark.system
 
@@ -104,7 +104,7 @@ def test_changes_are_made_in_a_stream_and_make_another_loader_of_it(library: Any
         "loader = torch.utils.data.DataLoader(Data(), 2, num_workers=1)"
     )
     kernel = serve_loader(box["loader"], "scaled")
-    assert [batch.tolist() for batch in tsnb.attach("me", producer="scaled")] == [[0, 10], [20, 30]]
+    assert [batch.tolist() for batch in tsnb.attach("me", stream="scaled")] == [[0, 10], [20, 30]]
     assert is_same_loader(kernel, box["loader"], "loader", kernel.asked)
 
 

@@ -32,7 +32,7 @@ torch.manual_seed(0)
 net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5)
-where = tsnb.keep(net=net, optimizer=optimizer, schedule=schedule, every_s=0)
+where = tsnb.checkpoint(net=net, optimizer=optimizer, schedule=schedule, every_s=0)
 torch.rand(3 if where else 1)
 rate = tsnb.live("rate", 1.0)
 for epoch in tsnb.epochs(epochs):
@@ -122,7 +122,7 @@ def test_a_finished_trial_is_extended_twice_and_its_numbers_are_those_of_a_longe
     assert found is not None
     assert (found.state, found.metrics["loss"].count) == ("done", 4 * BATCHES)
     assert len(list((record.directory / "kept" / "longer-1").iterdir())) <= 4
-    tsnb.delete("longer")
+    tsnb.records.delete("longer")
     assert not (record.directory / "kept" / "longer-1").exists()
 
 
@@ -146,7 +146,7 @@ def test_a_trial_whose_process_is_gone_is_extended_from_its_last_state(page: Any
 
 def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
     """One that runs, failed, kept nothing, counts its epochs itself, or whose stream is gone: nothing is started."""
-    keeps = "import torch\ntsnb.keep(net=torch.nn.Linear(1, 1))\n"
+    keeps = "import torch\ntsnb.checkpoint(net=torch.nn.Linear(1, 1))\n"
     with serve():
         some = {
             "failed": start(page, "failed", 1, cell="1 / 0"),
@@ -162,7 +162,7 @@ def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
             assert trial.life.ended.wait(120)
     for name, said in {
         "failed": r"is failed, and would fail again where it did\. .*rerun\(\)",
-        "bare": "has kept no state to go on from: put tsnb.keep",
+        "bare": "has kept no state to go on from: put tsnb.checkpoint",
         "own": r"counts its epochs itself.*for epoch in tsnb\.epochs\(10\)",
         "gone": r"the stream 'rows', which is not served any more: start it again \(%tensorsocket start LOADER",
     }.items():
@@ -399,7 +399,7 @@ def test_killed_at_any_step_of_a_clone_by_kept_state_the_other_goes_on(
                 "half of a state, which nobody goes on from"
             )
             tsnb.trials.drop(one)
-            tsnb.delete("one")
+            tsnb.records.delete("one")
             assert not folder.exists()
         else:
             two = one.clone("two")

@@ -94,14 +94,14 @@ def train(
     torch.manual_seed(7)
     net = torch.nn.Sequential(torch.nn.Linear(2, 4), torch.nn.Dropout(0.5), torch.nn.Linear(4, 1))
     optimizer = torch.optim.Adam(net.parameters())
-    where = tsnb.keep(net=net, optimizer=optimizer, every_s=every_s)
+    where = tsnb.checkpoint(net=net, optimizer=optimizer, every_s=every_s)
     if counted:
         loop: Any = tsnb.epochs(epochs)
     else:
         loop = range(where.epoch if where else 0, epochs)
     torch.rand(5 if where else 2)  # the code before the loop draws something else each time
     for _ in loop:
-        for (rows,) in tsnb.attach("cnn", producer="rows"):
+        for (rows,) in tsnb.attach("cnn", stream="rows"):
             if len(numbers.rows) == dies_at:
                 raise Died
             optimizer.zero_grad()
@@ -110,7 +110,7 @@ def train(
             optimizer.step()
             numbers.samples += len(rows)
             numbers.rows.append(loss.item())
-        for (rows,) in tsnb.attach("cnn", producer="val"):
+        for (rows,) in tsnb.attach("cnn", stream="val"):
             if len(numbers.rows) == dies_at:
                 raise Died
             with torch.no_grad():
@@ -214,24 +214,24 @@ def test_what_cannot_be_kept_is_named(monkeypatch: pytest.MonkeyPatch, files: Ke
     """In a script as well, before anything is trained; there nothing is kept, and epochs is range."""
     net = torch.nn.Linear(1, 1)
     with pytest.raises(
-        TypeError, match=r"tsnb\.keep\(count=\.\.\.\): a int has no state_dict and no load_state_dict"
+        TypeError, match=r"tsnb\.checkpoint\(count=\.\.\.\): a int has no state_dict and no load_state_dict"
     ):
-        tsnb.keep(net=net, count=3)
+        tsnb.checkpoint(net=net, count=3)
     with pytest.raises(TypeError, match="the class Linear"):
-        tsnb.keep(net=torch.nn.Linear)
+        tsnb.checkpoint(net=torch.nn.Linear)
     with pytest.raises(TypeError, match="needs what to keep"):
-        tsnb.keep()
+        tsnb.checkpoint()
     with pytest.raises(ValueError, match="every_s="):
-        tsnb.keep(net=net, every_s=-1)
+        tsnb.checkpoint(net=net, every_s=-1)
     with pytest.raises(ValueError, match=r"tsnb\.epochs\(-1\)"):
         tsnb.epochs(-1)
-    assert tsnb.keep(net=net) is None
+    assert tsnb.checkpoint(net=net) is None
     assert tsnb.epochs(3) == range(3)
     begin(monkeypatch, files, Numbers())
     loop = iter(tsnb.epochs(2))
     assert next(loop) == 0
     with pytest.raises(TsnbError, match="has to stand before the loop"):
-        tsnb.keep(net=net)
+        tsnb.checkpoint(net=net)
 
 
 def test_a_state_that_does_not_fit_is_refused_by_name(
@@ -240,16 +240,16 @@ def test_a_state_that_does_not_fit_is_refused_by_name(
     """Another shape, or another name: the message says what was kept, and what to do."""
     numbers = Numbers()
     begin(monkeypatch, files, numbers)
-    tsnb.keep(net=torch.nn.Linear(1, 1))
+    tsnb.checkpoint(net=torch.nn.Linear(1, 1))
     assert list(tsnb.epochs(1)) == [0]
     begin(monkeypatch, files, numbers, resume=True)
     with pytest.raises(
         TsnbError, match=r"the Linear does not take what was kept of it.*run the trial again from the"
     ):
-        tsnb.keep(net=torch.nn.Linear(2, 1))
+        tsnb.checkpoint(net=torch.nn.Linear(2, 1))
     begin(monkeypatch, files, numbers, resume=True)
     with pytest.raises(TsnbError, match="has no 'model', only net"):
-        tsnb.keep(model=torch.nn.Linear(1, 1))
+        tsnb.checkpoint(model=torch.nn.Linear(1, 1))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which only root may")
@@ -268,7 +268,7 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
         files = KeptFiles(small / ".tsnb", "cnn-1", "k")
         (small / ".tsnb").mkdir(mode=0o700)
         keeper = begin(monkeypatch, files, Numbers())
-        tsnb.keep(net=torch.nn.Linear(16, 16))
+        tsnb.checkpoint(net=torch.nn.Linear(16, 16))
         keeper._write(batch=None)
         before = files.newest
         assert before is not None
@@ -303,9 +303,9 @@ def test_where_no_state_can_be_written_for_a_clone_the_reason_is_told(
     numbers = Numbers()
     keeper = begin(monkeypatch, files, numbers)
     with tsnb.serve(rows, name="unseeded"):
-        tsnb.keep(net=torch.nn.Linear(2, 1), every_s=1000.0)
+        tsnb.checkpoint(net=torch.nn.Linear(2, 1), every_s=1000.0)
         for epoch in tsnb.epochs(2):
-            for number, _ in enumerate(tsnb.attach("cnn", producer="unseeded")):
+            for number, _ in enumerate(tsnb.attach("cnn", stream="unseeded")):
                 if (epoch, number) == (0, 1):
                     keeper.branch_off(told.append)
                     (said,) = told
@@ -381,10 +381,10 @@ def test_states_that_this_run_has_not_written_are_neither_loaded_nor_cleared(
     files.place.chmod(mode)
     assert files.newest is None and not files.starts
     begin(monkeypatch, files, Numbers(), resume=True)
-    assert tsnb.keep(net=torch.nn.Linear(1, 1)) is None
+    assert tsnb.checkpoint(net=torch.nn.Linear(1, 1)) is None
     begin(monkeypatch, files, Numbers())
     net = torch.nn.Linear(1, 1)
-    tsnb.keep(net=net, every_s=0)
+    tsnb.checkpoint(net=net, every_s=0)
     assert sorted(path.name for path in files.place.iterdir()) == there, "nothing was cleared"
     for _ in tsnb.epochs(2):
         pass
@@ -393,7 +393,7 @@ def test_states_that_this_run_has_not_written_are_neither_loaded_nor_cleared(
     assert sorted(path.name for path in aside.iterdir()) == there
     assert str(aside) in caplog.text
     begin(monkeypatch, files, Numbers(), resume=True)
-    assert tsnb.keep(net=net) is not None, "its own it goes on from"
+    assert tsnb.checkpoint(net=net) is not None, "its own it goes on from"
     assert not (tmp_path / "ran").exists()
 
 
@@ -411,9 +411,9 @@ def test_kept_states_are_not_looked_for_or_cleared_through_a_link(
     link.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     link.symlink_to(victim)
     begin(monkeypatch, files, Numbers(), resume=True)
-    tsnb.keep(net=torch.nn.Linear(1, 1))
+    tsnb.checkpoint(net=torch.nn.Linear(1, 1))
     begin(monkeypatch, files, Numbers())
-    tsnb.keep(net=torch.nn.Linear(1, 1), every_s=0)
+    tsnb.checkpoint(net=torch.nn.Linear(1, 1), every_s=0)
     for _ in tsnb.epochs(2):
         pass
     assert sorted(path.name for path in (victim / within).iterdir()) == there
@@ -425,7 +425,7 @@ def test_a_forked_process_leaves_the_states_to_the_trial(
 ) -> None:
     """A worker of its loaders, or a copy of the trial, writes nothing in its place."""
     begin(monkeypatch, files, Numbers())
-    tsnb.keep(net=torch.nn.Linear(1, 1))
+    tsnb.checkpoint(net=torch.nn.Linear(1, 1))
     child = os.fork()
     if child == 0:
         os._exit(kept_state._keeper.trial is not None)
@@ -464,7 +464,7 @@ def test_rows_of_its_own_are_told_of_states_old_and_new(
     numbers = Numbers()
     net = torch.nn.Linear(1, 1)
     begin(monkeypatch, files, numbers)
-    tsnb.keep(net=net, every_s=0.0)
+    tsnb.checkpoint(net=net, every_s=0.0)
     with serve():
         for _ in tsnb.epochs(1):
             numbers.rows += [1.0] * 8
@@ -476,5 +476,5 @@ def test_rows_of_its_own_are_told_of_states_old_and_new(
         del state["own_rows"]
     monkeypatch.setattr(states, "load", lambda _file: state)
     begin(monkeypatch, files, numbers, resume=True, name=name)
-    tsnb.keep(net=net)
+    tsnb.checkpoint(net=net)
     assert numbers.told == (own_rows, from_parent)

@@ -182,7 +182,7 @@ def test_a_paused_trial_gives_its_gpu_memory_back_and_goes_on_with_the_same_numb
     cell = (
         "import torch\ntorch.manual_seed(0)\nlarge = torch.nn.Linear(2**14, 2**14, device='cuda')\n"
         "optimizer = torch.optim.SGD(large.parameters(), lr=1e-3, momentum=0.9)\n"
-        "tsnb.keep(net=large, optimizer=optimizer)\ntotals = []\n"
+        "tsnb.checkpoint(net=large, optimizer=optimizer)\ntotals = []\n"
     ) + CELL.replace("        taken[-1] += ", STEP + "        taken[-1] += ")
     given = {"stop_at": 20, "epochs": 2}
     with serve(seed=1):

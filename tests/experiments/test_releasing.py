@@ -51,7 +51,7 @@ def move(tensors, to_host):
 device_memory._tensors, device_memory._move = lambda objects: [held], move
 torch.cuda.is_initialized, torch.cuda.empty_cache = lambda: True, lambda: None
 """
-KEEPS = "import torch\nnet = torch.nn.Linear(2, 2)\ntsnb.keep(net=net)\n"
+KEEPS = "import torch\nnet = torch.nn.Linear(2, 2)\ntsnb.checkpoint(net=net)\n"
 CELL = """
 import time
 from pathlib import Path
@@ -273,7 +273,7 @@ def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
         why = "it uses no GPU, so there is no GPU memory to give back: pause it without release"
         assert release("cpu").endswith(f"trial 'cpu': {why}")
         until(lambda: cpu.why_not_released == why, 120)
-        assert "put tsnb.keep(net=net, optimizer=optimizer) before its loop" in release("plain")
+        assert "put tsnb.checkpoint(net=net, optimizer=optimizer) before its loop" in release("plain")
         until(lambda: plain.why_not_released.startswith("only what its code keeps"), 120)
         facts = TrialLogs().facts("cpu") or {}
         assert facts["cannot"]["release"] == why
@@ -311,7 +311,7 @@ def test_a_trial_that_is_paused_already_gives_it_back_now(page: Any, until: Unti
         trial = start(page, "one", until, tmp_path / "go", STAND_IN + KEEPS)
         trial.pause()
         (tmp_path / "go").touch()
-        until(lambda: tsnb.results(name="one")["state"].iloc[0] == "paused", 120)
+        until(lambda: tsnb.results(trial="one")["state"].iloc[0] == "paused", 120)
         trial.pause(release=True)
         until(lambda: trial.why_not_released == "its GPU memory is given back already", 120)
         trial.resume()

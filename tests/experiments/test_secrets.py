@@ -81,7 +81,7 @@ def test_a_secret_reaches_the_trial_and_nothing_that_is_kept_or_shown(
         str(sweep.results()),
         repr(first.life.plan),
     ]
-    shown += [tsnb.export(tmp_path / "runs.csv").read_text()]
+    shown += [tsnb.records.export(tmp_path / "runs.csv").read_text()]
     record = Run.find(first.name)
     assert record is not None
     shown += [str(record.read()), str(record.params)]
@@ -152,9 +152,9 @@ def test_a_secret_in_a_loaders_error_leaves_by_no_way(tmp_path: Path) -> None:
         raise ConnectionError(f"cannot reach {ADDRESS} with {HEADER}")
 
     with tsnb.serve(make, name="leaks") as producer:
-        recorder = tsnb.record("leaks", tmp_path / "leaks.jsonl")
+        recorder = tsnb.streams.record("leaks", tmp_path / "leaks.jsonl")
         with (
-            tsnb.attach("a", producer="leaks") as batches,
+            tsnb.attach("a", stream="leaks") as batches,
             pytest.raises(LoaderFailed, match="cannot reach") as raised,
         ):
             list(batches)

@@ -67,7 +67,7 @@ from tsnb.experiments import run_cell
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.forking import await_server
 the_hub().call(await_server(the_hub(), 120))
-trial = run_cell("one", sys.argv[2], {}, producer="numbers")
+trial = run_cell("one", sys.argv[2], {}, stream="numbers")
 while len(trial.metrics.rows) < 20: time.sleep(0.01)
 say("trains")
 while not os.path.exists("go"): time.sleep(0.01)
@@ -115,7 +115,7 @@ def test_a_notebook_that_is_killed_while_it_clones_leaves_neither_trial_nor_clon
         (home / "go").touch()
         assert notebook.end() == -signal.SIGKILL
         promptly(lambda: not those_in(home), promised_s=5.0)
-        promptly(lambda: not [c for c in tsnb.status("numbers").consumers if c.state != "gone"])
+        promptly(lambda: not [c for c in tsnb.streams.status("numbers").consumers if c.state != "gone"])
         left = tsnb.results()
         assert set(left["name"]) == ({"one", "two"} if step == "the clone trains" else {"one"})
         assert set(left["state"]) == {"lost"}
@@ -154,7 +154,7 @@ def served(running: list[Script]) -> Script:
 
 
 def states() -> dict[str, str]:
-    return {c.name: c.state for c in tsnb.status("numbers").consumers if c.state != "gone"}
+    return {c.name: c.state for c in tsnb.streams.status("numbers").consumers if c.state != "gone"}
 
 
 def test_a_trial_stays_paused_while_its_producer_is_killed_and_started_again(
@@ -165,7 +165,7 @@ def test_a_trial_stays_paused_while_its_producer_is_killed_and_started_again(
     with scripts() as running:
         first = served(running)
         one, two = (
-            run_cell(name, CELL, {"go": str(tmp_path / "go")}, outlet=page, producer="numbers")
+            run_cell(name, CELL, {"go": str(tmp_path / "go")}, outlet=page, stream="numbers")
             for name in ("one", "two")
         )
         until(lambda: [sum(t.metrics.by_step("rows").values()) for t in (one, two)] == [20, 20], 120)
@@ -185,13 +185,13 @@ def test_a_trial_stays_paused_while_its_producer_is_killed_and_started_again(
         one.wait(120)
         for trial in (one, two):
             assert [sorted(epoch) for epoch in trial["taken"]] == [list(range(ROWS))] * 2
-        tsnb.stop("numbers")
+        tsnb.streams.stop("numbers")
         assert second.end() == 0
 
 
 DETACHED = """
 from tsnb.experiments import run_cell
-trial = run_cell("far", sys.argv[1], {"go": sys.argv[2]}, producer="numbers", detach=True)
+trial = run_cell("far", sys.argv[1], {"go": sys.argv[2]}, stream="numbers", detach=True)
 while len(trial.metrics.rows) < 5: time.sleep(0.01)
 trial.pause()
 say("paused", trial.pid)

@@ -12,9 +12,9 @@ import torch
 import tsnb
 from tsnb.errors import NotShippable, TsnbError
 from tsnb.experiments import Trial, run_cell
+from tsnb.hosting.serving import serve_loader
 from tsnb.producer.serving import serve
 from tsnb.records.run import Run
-from tsnb.streams.serving import serve_loader
 
 pytestmark = pytest.mark.system
 
@@ -128,7 +128,7 @@ next(learn.it)
 def test_what_holds_a_consumer_can_be_fetched(page: Any) -> None:
     """A trainer that holds its loader comes with a stand-in for it, which is closed and says what to do."""
     with serve([torch.ones(2, 1)] * 8, name="plenty"):
-        trial = start("a", HOLDS, page, producer="plenty").wait(120)
+        trial = start("a", HOLDS, page, stream="plenty").wait(120)
         learn = trial["learn"]
         assert learn.score == 7
         assert learn.loader.closed
@@ -139,7 +139,7 @@ def test_what_holds_a_consumer_can_be_fetched(page: Any) -> None:
                 next(iter(loader))
         with pytest.raises(TsnbError, match="closed here"):
             next(learn.it)
-        consumer = tsnb.attach("mine", producer="plenty")
+        consumer = tsnb.attach("mine", stream="plenty")
         with pytest.raises(NotShippable, match="cannot take 'consumer' along"):
             start("b", "consumer", page, {"consumer": consumer})
 
@@ -182,7 +182,7 @@ def shuffled(name: str) -> list[int]:
     """Return the first epochs of a shuffled loader with drawn noise, as a background stream gives them."""
     data = torch.utils.data.TensorDataset(torch.arange(64.0))
     kernel = serve_loader(torch.utils.data.DataLoader(data, 8, shuffle=True, collate_fn=Noisy()), name)
-    consumer = tsnb.attach(f"of-{name}", producer=name)
+    consumer = tsnb.attach(f"of-{name}", stream=name)
     got = [value for _ in range(2) for batch in consumer for value in batch.tolist()]
     consumer.close()
     kernel.stop()
@@ -234,7 +234,7 @@ def test_a_loader_s_own_generator_decides_in_a_seeded_notebook(page: Any) -> Non
     torch.manual_seed(0)
     try:
         kernel = serve_loader(loader(), "own")
-        got = torch.cat([batch[0] for batch in tsnb.attach("of-own", producer="own")])
+        got = torch.cat([batch[0] for batch in tsnb.attach("of-own", stream="own")])
         assert kernel.seed is None
         assert torch.equal(got, torch.cat([batch[0] for batch in loader()]))
     finally:
@@ -261,9 +261,7 @@ def test_a_set_value_holds_again_after_a_restart_from_the_top(page: Any, until: 
     with serve([torch.ones(2, 1)] * 20, name="twenty", rubber_band=1.0):
         cell = DIES_AFTER_A_SET.replace('float(tsnb.live("rate", 0.1).current)', "asked()")
         cell = cell.replace("seen = []", WAITING)
-        trial = start(
-            "a", cell, page, {"place": str(tmp_path / "mark")}, restart="on-crash", producer="twenty"
-        )
+        trial = start("a", cell, page, {"place": str(tmp_path / "mark")}, restart="on-crash", stream="twenty")
         until(lambda: len(trial.metrics.rows) > 8, 120)
         trial.set(rate=0.5)
         trial.wait(120)

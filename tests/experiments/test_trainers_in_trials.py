@@ -68,7 +68,7 @@ def test_a_trainer_that_holds_its_consumer_is_fetched(
     pytest.importorskip(package)
     batches: list[Any] = [torch.ones(2, 1)] * 4 if package == "lightning" else [{"x": torch.ones(2, 1)}] * 4
     with serve(batches, name="few"):
-        trial = run_cell("a", cell.replace("OUT", repr(str(tmp_path))), {}, outlet=page, producer="few")
+        trial = run_cell("a", cell.replace("OUT", repr(str(tmp_path))), {}, outlet=page, stream="few")
         trainer, steps = trial.wait(300)["trainer", "steps"]
     assert steps == 4
     loader = trainer.loader if package == "transformers" else trainer.fit_loop._combined_loader.flattened[0]
@@ -93,9 +93,7 @@ def test_trainers_that_run_side_by_side_keep_their_files_apart(package: str, pag
     cell = cell.replace("OUT", "tsnb.folder()")
     batches: list[Any] = [torch.ones(2, 1)] * 4 if package == "lightning" else [{"x": torch.ones(2, 1)}] * 4
     with serve(batches, name="few", rubber_band=1.0):
-        trials = [
-            run_cell(name, cell, {}, outlet=page, producer="few", seed=n) for n, name in enumerate("ab")
-        ]
+        trials = [run_cell(name, cell, {}, outlet=page, stream="few", seed=n) for n, name in enumerate("ab")]
         got = [trial.wait(300)["files", "same"] for trial in trials]
     for trial, (files, same) in zip(trials, got, strict=True):
         assert same

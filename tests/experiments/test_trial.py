@@ -581,12 +581,12 @@ def test_options_reach_the_trial(page: Any) -> None:
     """Name, producer, batch size and device for attach; seed, threads and environment for the process."""
     cell = (
         "import os, random, sys, numpy, torch\nfrom tsnb.config import attach_defaults as d\n"
-        "given = (d.name, d.producer, d.batch_size, d.device, torch.get_num_threads(), os.environ['MODE'])\n"
+        "given = (d.name, d.stream, d.batch_size, d.device, torch.get_num_threads(), os.environ['MODE'])\n"
         "drawn = (random.random(), float(numpy.random.rand()), float(torch.rand(1)))\n"
         "from tqdm.auto import tqdm\n"
         "bars = {kind.__module__ for kind in tqdm.__mro__}"
     )
-    options: dict[str, Any] = {"producer": "p", "batch_size": 4, "device": "cpu", "seed": 5, "threads": 2}
+    options: dict[str, Any] = {"stream": "p", "batch_size": 4, "device": "cpu", "seed": 5, "threads": 2}
     trial = start("options", cell, page, **options, env={"MODE": "fast"}).wait(120)
     assert trial["given"] == ("options", "p", 4, "cpu", 2, "fast")
     random.seed(5)

@@ -244,7 +244,7 @@ def test_a_trial_that_lost_its_process_is_started_again(page: Any, tmp_path: Pat
     assert trial.restarts == 1
     assert trial["lives"] == 1
     assert "trial 'again' lost its process: its kernel was killed by SIGKILL" in page.text
-    assert "started again from the top, as it has kept no state (tsnb.keep) (1 of 3)" in page.text
+    assert "started again from the top, as it has kept no state (tsnb.checkpoint) (1 of 3)" in page.text
     assert recorded("again").state == "done"
 
 

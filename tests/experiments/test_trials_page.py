@@ -44,7 +44,7 @@ def test_what_it_names_is_there() -> None:
     assert named - {"--json"} <= known  # that is the commands'
     sweeping = {
         "--grid",
-        "--sample",
+        "--space",
         "--n",
         "--at-once",
         "--halving",
@@ -58,7 +58,7 @@ def test_what_it_names_is_there() -> None:
         "--plan",
         "--choose",
         "--rotate",
-        "--until",
+        "--deadline",
     }
     assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
     assert ", ".join(TRIAL_STATES) in PAGE

@@ -34,8 +34,8 @@ import tsnb
 for trial in tsnb.trials.values():
     trial.wait(120)
 tsnb.trials.clear()
-for entry in tsnb.producers():
-    tsnb.stop(entry.name)
+for entry in tsnb.streams.list():
+    tsnb.streams.stop(entry.name)
 """
 """The last cell of every kernel: a trial that failed in the background fails the page."""
 

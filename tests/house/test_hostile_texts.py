@@ -33,7 +33,7 @@ WORDS: dict[str, list[list[str]]] = {
     "set": [["set", BAD, "lr=1"]],
     "extend": [["extend", BAD, "1"]],
     "record": [["record", BAD, "file.jsonl"]],
-    "balance": [["balance", "pace", BAD], ["balance", BAD]],
+    "balance": [["balance", "together", BAD], ["balance", BAD]],
     **{
         name: [[name, BAD]]
         for name in ("status", "top", "rounds", "stop", "pause", "resume", "clone", "interrupt", "tune")
@@ -99,5 +99,5 @@ def test_every_printed_table_is_harmless(hostile_project: Path) -> None:
     """All of them are made by two functions; objects whose sentences hold texts from elsewhere clean them whole."""
     for text in (*text_table([["a", BAD], [BAD, "b"]]), html_table([["a", BAD], [BAD, "b"]])):
         assert not steers(text), ascii(text)
-    for shown in (tsnb.results(), tsnb.results(all_runs=True), tsnb.trials, tsnb.history()):
+    for shown in (tsnb.results(), tsnb.results(all_runs=True), tsnb.trials, tsnb.records.history()):
         assert not steers(repr(shown)) and not steers(str(shown)), ascii(repr(shown))

@@ -39,7 +39,7 @@ def test_the_stream_loads_no_notebook(name: str) -> None:
 
 def test_reading_a_stream_loads_no_torch() -> None:
     """`tsnb list` and `tsnb status` answer without waiting for torch to import."""
-    assert "torch" not in loaded_by("import tsnb; tsnb.producers; tsnb.status; tsnb.stop")
+    assert "torch" not in loaded_by("import tsnb; tsnb.streams.list; tsnb.streams.status; tsnb.streams.stop")
 
 
 def test_a_clusters_hub_loads_no_torch() -> None:

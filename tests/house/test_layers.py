@@ -19,18 +19,19 @@ PACKAGE = Path(__file__).parents[2] / "tsnb"
 # Top to bottom; parts on one line do not know each other.
 LAYERS = [
     {"__main__"},
+    {"data", "search", "streams"},
     {"cli", "notebook"},
     {"integrations", "steering"},
     {"sweeps"},
     {"planning"},
     {"checks", "panel", "reports", "stalling", "top"},
     {"cluster"},
-    {"experiments", "streams"},
+    {"experiments", "hosting"},
     {"kernels"},
     {"producer", "consumer"},
     {"balancing", "device_sharing", "samples", "spilling"},
     {"planners", "telemetry"},
-    {"data", "records", "registry"},
+    {"records", "registry"},
     {"promises"},
     {"entries", "transport"},
     {"arena", "engines", "wire"},
@@ -40,7 +41,7 @@ LAYERS = [
     {"files", "foreign", "masks"},
     {"directories"},
     {"errors", "words"},
-    {"printable"},
+    {"lazy", "printable"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 

@@ -16,7 +16,7 @@ NOT_RUN = {
     ("docs/devices.md", "2 of 2 cores"): "output",
     ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
     ("docs/devices.md", "tsnb mps start"): "needs a GPU",
-    ("docs/from-a-dataloader.md", '%%trial "regression-lr'): "needs the program; tests/tutorials runs it",
+    ("docs/from-a-dataloader.md", '%%sweep "regression-lr'): "needs the program; tests/tutorials runs it",
     ("docs/loaders.md", "for images, labels in tsnb.attach"): "needs a GPU",
     (
         "docs/macos.md",
@@ -24,7 +24,7 @@ NOT_RUN = {
     ): "takes half an hour; its most telling part is test_portable.py",
     ("docs/macos.md", "make bench"): "a measurement; tests/benchmarks runs its smallest form",
     ("docs/performance.md", "make bench"): "takes 20 minutes; tests/benchmarks runs its smallest form",
-    ("docs/spilling.md", 'spilled = tsnb.spill(model, optimizer, limit="8GiB", device'): "needs a GPU",
+    ("docs/spilling.md", 'spilled = tsnb.offload(model, optimizer, limit="8GiB", device'): "needs a GPU",
     ("docs/stalls.md", "One trial waits"): "output",
     ("docs/telemetry.md", '{"tsnb"'): "a picture of the format, with dots",
     ("docs/tutorial.md", "tsnb panel of the stream"): "output",

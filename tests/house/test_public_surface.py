@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,41 @@ import pytest
 import tsnb
 from tsnb import errors
 
-NAMES = sorted(tsnb.__all__)
+NAMESPACES = ("data", "records", "search", "streams")
+NAMES = sorted(
+    [*tsnb.__all__, *(f"{part}.{name}" for part in NAMESPACES for name in getattr(tsnb, part).__all__)]
+)
+MOST_NAMES = 30
+"""At the top: what fits in a head. More goes into a namespace, or into what is there."""
+
+
+def named(path: str) -> Any:
+    """Return what a user writes as `tsnb.` and this."""
+    return functools.reduce(getattr, path.split("."), tsnb)
+
+
+def test_the_top_fits_in_a_head() -> None:
+    """And each namespace is there at once, with its names and no others."""
+    assert len(tsnb.__all__) <= MOST_NAMES
+    for part in NAMESPACES:
+        shown = subprocess.run(
+            [sys.executable, "-c", f"import tsnb; print(*dir(tsnb.{part}))"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.split()
+        assert shown == sorted(getattr(tsnb, part).__all__)
+
+
+def test_a_stream_and_a_trial_are_named_by_one_word() -> None:
+    """`stream=` and `trial=` wherever one is named; `name=` is of what a call makes."""
+    makers = {"attach", "live", "log_artifact", "run", "serve", "sweep", "report", "dashboard"}
+    for path in NAMES:
+        found = named(path)
+        if inspect.isfunction(found):
+            parameters = set(inspect.signature(found).parameters)
+            assert not parameters & {"producer", "until", "patience_s", "devices"}, path
+            assert "name" not in parameters or path in makers, path
 
 
 def test_dir_shows_what_is_public() -> None:
@@ -27,7 +64,7 @@ def test_dir_shows_what_is_public() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_public_name_is_documented(name: str) -> None:
     """A function, class, module or mapping that users reach has a docstring of its own."""
-    found = getattr(tsnb, name)
+    found = named(name)
     has_its_own = inspect.isroutine(found) or inspect.isclass(found) or inspect.ismodule(found)
     text = inspect.getdoc(found if has_its_own else type(found))
     assert text, f"tsnb.{name} has no docstring"
@@ -37,7 +74,7 @@ def test_every_public_name_is_documented(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_parameter_of_a_public_function_is_explained(name: str) -> None:
     """Each parameter stands in the docstring's Args and is annotated, as the result is."""
-    function = getattr(tsnb, name)
+    function = named(name)
     if not inspect.isfunction(function):
         return
     signature = inspect.signature(function)
@@ -120,7 +157,7 @@ def test_what_public_names_give_is_in_the_reference() -> None:
     """`trial.eta`, `plan.choice`, `producer.probes`: a reader finds there what each of them has."""
     text = REFERENCE.read_text(encoding="utf-8")
     named = [
-        name if "." in name else f"tsnb.{name}"
+        name if name.startswith("tsnb.") else f"tsnb.{name}"
         for name in re.findall(r"auto(?:class|function):: ([\w.]+)", text)
     ]
     found = [

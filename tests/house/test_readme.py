@@ -42,7 +42,7 @@ def test_the_two_scripts_work_as_printed(tmp_path: Path) -> None:
         wait = (
             "import time, tsnb\n"
             "until = time.monotonic() + 30\n"
-            "while not tsnb.producers() and time.monotonic() < until: time.sleep(0.05)\n"
+            "while not tsnb.streams.list() and time.monotonic() < until: time.sleep(0.05)\n"
         )
         command = [sys.executable, "-c", wait + counted]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -56,7 +56,7 @@ def study(**options: Any) -> optuna.Study:
 def test_a_study_learns_from_trials_that_run_side_by_side(train: Callable[..., float]) -> None:
     """Parameters are the study's, results what was logged last, and the worse of those side by side are pruned."""
     asked = study(pruner=SuccessiveHalvingPruner(min_resource=10, reduction_factor=2))
-    space = {"lr": tsnb.sweeps.loguniform(1e-3, 1.0)}
+    space = {"lr": tsnb.search.loguniform(1e-3, 1.0)}
     sweep = optimize(asked, train, metric="loss", n_trials=6, space=space, at_once=3, prune_every=10)
     told = asked.get_trials()
     assert len(told) == len(sweep) == 6 and sweep.over

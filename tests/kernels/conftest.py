@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tsnb.experiments import trials
+from tsnb.hosting import producer_kernels
 from tsnb.kernels.cargo.unnamed_file import _Hold
-from tsnb.streams import producer_kernels
 
 
 class Notebook:

@@ -101,7 +101,7 @@ import tsnb
 if __name__ == "__main__":
     for method in ("spawn", "forkserver"):
         loader = DataLoader([torch.zeros(1)] * 4, num_workers=1, multiprocessing_context=method)
-        with tsnb.serve(loader, name=method), tsnb.attach(producer=method) as batches:
+        with tsnb.serve(loader, name=method), tsnb.attach(stream=method) as batches:
             print(method, len(list(batches)), flush=True)
 """
 
@@ -175,7 +175,7 @@ import os, sys, time
 import torch
 from torch.utils.data import DataLoader
 import tsnb
-from tsnb.streams import serve_loader
+from tsnb.hosting import serve_loader
 from tsnb.kernels.hub import the_hub
 
 served = serve_loader(DataLoader(torch.arange(64.0), batch_size=4, num_workers=1), "door")
@@ -190,7 +190,7 @@ class Loud(torch.utils.data.Dataset):
 def train():
     loader = DataLoader(Loud(), num_workers=1, persistent_workers=True)
     taken = [next(iter(loader)) for _ in range(1)], list(loader)
-    with tsnb.attach(producer="door") as batches:
+    with tsnb.attach(stream="door") as batches:
         for batch in batches: break
         print("ready", flush=True)
         time.sleep(300)

@@ -92,7 +92,7 @@ def lasting(seconds):
 
 
 if __name__ == "__main__":
-    tsnb.notify(lambda end: None)
+    tsnb.records.notify(lambda end: None)
     tsnb.run(work, name="same", number=1).wait(120)
     beside = tsnb.run(lasting, name="beside", seconds=600)
     while beside.state != "running":

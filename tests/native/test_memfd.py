@@ -80,7 +80,7 @@ def test_where_a_container_refuses_it_a_stream_goes_by_the_portable_pair_and_say
     answer(errno.{error})
     for epoch in range(2):
         with tsnb.serve(DataLoader(Numbers(48), batch_size=8, num_workers=1), name="s"):
-            say("took", len(list(tsnb.attach("c"))), tsnb.producers()[0].address[0])
+            say("took", len(list(tsnb.attach("c"))), tsnb.streams.list()[0].address[0])
     """
     with scripts() as running:
         running.append(script := Script(FILTER + textwrap.dedent(code)))

@@ -12,8 +12,8 @@ from IPython.testing.globalipapp import start_ipython
 from tests.telemetry.watches import forget_watches
 from tsnb.experiments import trials
 from tsnb.experiments.cells import set_up
+from tsnb.hosting import producer_kernels
 from tsnb.notebook.report_cells import recorders
-from tsnb.streams import producer_kernels
 
 
 @pytest.fixture(scope="session")

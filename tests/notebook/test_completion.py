@@ -60,7 +60,7 @@ EXPECTED = [
     ("%tensorsocket record mnist f.jsonl --", ["--stop"]),
     ("%%trial ", ["cnn"]),
     ("%%trial cnn --b", ["--batch-size"]),
-    ("%%trial cnn --producer ", ["mnist"]),
+    ("%%trial cnn --stream ", ["mnist"]),
     ("%%trial next --after ", ["cnn"]),
     ("%%trial next --re", ["--restart"]),
     ("%%trial next --log-to ", ["tensorboard", "mlflow", "wandb"]),

@@ -16,7 +16,7 @@ from tsnb import cli
 from tsnb.cli import commands
 from tsnb.experiments import Trial
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions
-from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
+from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS, options_of, parse, words_of
 from tsnb.options import StreamOptions, options_from
 from tsnb.panel import Panel
 
@@ -28,13 +28,13 @@ def start(line: str) -> Any:
 def test_every_option_of_start_is_read_in_its_unit() -> None:
     """Shares as 2% or 0.02, seconds with or without the letter, whole numbers."""
     given = start(
-        "train --name m --window 4 --rubber-band 2% --patience 5s --seed 0 --workers 2 --cache 2GiB --detach "
+        "train --name m --window 4 --rubber-band 2% --stall-timeout 5s --seed 0 --workers 2 --cache 2GiB --detach "
         "--max-batch-bytes 512MiB"
     )
     assert vars(given) == {
-        "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "patience_s": 5.0, "seed": 0,
+        "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "stall_timeout_s": 5.0, "seed": 0,
         "workers": 2, "memory": None, "cache": 2 << 30, "max_batch_bytes": 512 << 20,
-        "engine": "local", "rebalance": False, "detach": True, "restart": None, "mode": "pace",
+        "engine": "local", "rebalance": False, "detach": True, "restart": None, "pacing": "together",
         "weights": [], "replace": False, "guard": False,
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
@@ -52,10 +52,10 @@ def test_balance_takes_a_mode_weights_and_a_name_where_there_are_several() -> No
     def balance(line: str) -> Any:
         return parse(f"balance {line}", "%tensorsocket", TENSORSOCKET)[1]
 
-    assert vars(balance("free")) == {"name": None, "mode": "free", "weight": []}
+    assert vars(balance("free")) == {"name": None, "pacing": "free", "weight": []}
     given = balance("digits weights --weight cnn=2 --weight mlp=0.5")
-    assert (given.name, given.mode, given.weight) == ("digits", "weights", [("cnn", 2.0), ("mlp", 0.5)])
-    assert start("train --name m --mode weights --weight cnn=2").weights == [("cnn", 2.0)]
+    assert (given.name, given.pacing, given.weight) == ("digits", "weights", [("cnn", 2.0), ("mlp", 0.5)])
+    assert start("train --name m --pacing weights --weight cnn=2").weights == [("cnn", 2.0)]
     with pytest.raises(UsageError, match="write NAME=NUMBER"):
         balance("digits weights --weight cnn")
 
@@ -70,8 +70,8 @@ def test_the_signature_of_serve_has_the_options_of_a_stream() -> None:
 
 def test_numpys_numbers_become_pythons_own() -> None:
     """What goes to a background kernel goes as text, which has words for those alone."""
-    given = StreamOptions(window=np.int64(4), patience_s=np.float32(2.0), guard=np.bool_(True))  # type: ignore[arg-type]
-    plain = StreamOptions(window=4, patience_s=2.0, guard=True)
+    given = StreamOptions(window=np.int64(4), stall_timeout_s=np.float32(2.0), guard=np.bool_(True))  # type: ignore[arg-type]
+    plain = StreamOptions(window=4, stall_timeout_s=2.0, guard=True)
     assert repr(given) == repr(plain)
 
 
@@ -80,7 +80,7 @@ def test_numpys_numbers_become_pythons_own() -> None:
     [
         ("--window 0", {"window": 0}),
         ("--rubber-band 250%", {"rubber_band": 2.5}),
-        ("--patience 0s", {"patience_s": 0.0}),
+        ("--stall-timeout 0s", {"stall_timeout_s": 0.0}),
         ("--seed -1", {"seed": -1}),
         ("--workers -1", {"workers": -1}),
         ("--engine rey", {"engine": "rey"}),
@@ -142,17 +142,17 @@ def test_units_are_the_same_wherever_an_option_is_typed() -> None:
         "4",
         "--rubber-band",
         "2%",
-        "--patience",
+        "--stall-timeout",
         "5s",
         "--weight",
         "cnn=2",
-        "--mode",
+        "--pacing",
         "weights",
     ]
     command = commands._parser().parse_args(["serve", "a:b", "--name", "m", *words])
     typed = start(f"train --name m {' '.join(words)}")
     assert options_from(command) == options_from(typed)
-    assert options_from(typed).patience_s == 5.0
+    assert options_from(typed).stall_timeout_s == 5.0
     assert options_from(typed).weights == {"cnn": 2.0}
 
 
@@ -172,9 +172,9 @@ def test_the_signature_of_run_has_the_options_of_a_trial() -> None:
 def test_a_trial_s_options_are_read() -> None:
     """`--env` may be repeated."""
     given = TRIAL.read(
-        words_of("cnn --producer p --batch-size 8 --threads 2 --env A=1 --env B='x y' --wait", "%%trial")
+        words_of("cnn --stream p --batch-size 8 --threads 2 --env A=1 --env B='x y' --wait", "%%trial")
     )
-    assert (given.name, given.producer, given.batch_size, given.threads, given.wait) == (
+    assert (given.name, given.stream, given.batch_size, given.threads, given.wait) == (
         "cnn",
         "p",
         8,
@@ -189,7 +189,7 @@ def test_a_trial_s_options_are_read() -> None:
     )
     assert (given.after, given.restart, given.detach) == ("a", "on-crash", True)
     assert given.log_to == ("tensorboard", "mlflow")
-    assert TRIAL.read(words_of("cnn --grid lr=1,2 --plan --threads 1,2", "%%trial")).threads == (1, 2)
+    assert SWEEP.read(words_of("cnn --grid lr=1,2 --plan --threads 1,2", "%%sweep")).threads == (1, 2)
     for wrong in ("1,x", "0,2", "1,", "0"):
         with pytest.raises(UsageError, match=r"--threads: .*give a whole number, 1 or more"):
             TRIAL.read(words_of(f"cnn --threads {wrong}", "%%trial"))
@@ -207,7 +207,7 @@ def test_a_trial_s_options_are_read() -> None:
 def test_quotes_in_values_are_pythons(written: str, values: list[object]) -> None:
     """Quoted text is text, though it looks like a number; what is around it is split as ever."""
     line = f'"cnn {{lr}}" --grid {written} --env "A=x y" --grid=lr=1,2  # a comment'
-    given = TRIAL.read(words_of(line, "%%trial"))
+    given = SWEEP.read(words_of(line, "%%sweep"))
     assert given.name == "cnn {lr}"
     assert [found for _, found in given.grid] == [values, [1, 2]]
     assert given.env == [("A", "x y")]
@@ -247,10 +247,10 @@ WRONG = [
     ("start loader --name m --window x", "'x': give a number of batches, 1 or more"),
     ("start loader --name m --rubber-band 200%", r"'200%': give a share of an epoch, 0 to 1"),
     (
-        "start loader --name m --patience -3",
+        "start loader --name m --stall-timeout -3",
         "'-3': give a number of seconds, more than 0|expected one argument",
     ),
-    ("start loader --name m --patience soon", "'soon': give a number of seconds, more than 0"),
+    ("start loader --name m --stall-timeout soon", "'soon': give a number of seconds, more than 0"),
     ("start loader --name m --restart always", "argument --restart: 'always': give 'on-crash'"),
     ("start loader --name m --restrat on-crash", r"unknown option --restrat\. Did you mean '--restart'\?"),
     ("restrat m", r"no command 'restrat'\. Did you mean 'restart'\?"),
@@ -284,7 +284,11 @@ def test_every_option_stands_in_the_magic_s_help() -> None:
     """`%tensorsocket?` and `%%trial?` leave nothing out."""
     from tsnb.notebook.magics import TsnbMagics
 
-    for parser, magic in ((TENSORSOCKET["start"], TsnbMagics.tensorsocket), (TRIAL, TsnbMagics.trial)):
+    for parser, magic in (
+        (TENSORSOCKET["start"], TsnbMagics.tensorsocket),
+        (TRIAL, TsnbMagics.trial),
+        (SWEEP, TsnbMagics.sweep),
+    ):
         assert all(option in (magic.__doc__ or "") for option in options_of(parser))
     assert all(command in (TsnbMagics.tensorsocket.__doc__ or "") for command in TENSORSOCKET)
     assert all(command in (TsnbMagics.trials.__doc__ or "") for command in TRIALS)
@@ -299,8 +303,8 @@ def test_what_a_report_a_recording_and_a_side_panel_take() -> None:
     assert given("dashboard --side") == {"names": [], "side": True}
     assert given("dashboard mnist") == {"names": ["mnist"], "side": False}
     assert given("dashboard train val") == {"names": ["train", "val"], "side": False}
-    assert given("report") == {"name": None, "until": [], "vcpu_price": None, "kwh_price": None}
-    assert given("report x --until accuracy=0.95")["until"] == [("accuracy", 0.95)]
+    assert given("report") == {"name": None, "target": [], "vcpu_price": None, "kwh_price": None}
+    assert given("report x --target accuracy=0.95")["target"] == [("accuracy", 0.95)]
     assert given("record mnist one.jsonl") == {"name": "mnist", "file": "one.jsonl", "stop": False}
     assert given("record mnist --stop") == {"name": "mnist", "file": None, "stop": True}
     with pytest.raises(UsageError, match=r"Did you mean '--side'\?"):

@@ -111,7 +111,7 @@ def test_a_panel_leaves_a_picture_that_is_made_anew_when_a_trial_has_ended(page:
     page.run("%tensorsocket start rows --name pictured")
     cell = page.run("%tensorsocket dashboard pictured")
     page.run(
-        "%%trial short-lived\nimport time\nfor batch in tsnb.attach(producer='pictured'):\n    time.sleep(0.3)"
+        "%%trial short-lived\nimport time\nfor batch in tsnb.attach(stream='pictured'):\n    time.sleep(0.3)"
     )
 
     def pictures() -> list[str]:

@@ -18,10 +18,10 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.cli.commands import main
 from tsnb.experiments import trials
+from tsnb.hosting import producer_kernels
 from tsnb.machine.processes import started
 from tsnb.notebook import extension
 from tsnb.records.run import Run, RunStart
-from tsnb.streams import producer_kernels
 
 LOADER = """
 import torch
@@ -91,14 +91,14 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
         run(shell, "%tensorsocket start other --name numbers --replace --detach")
     run(shell, "%tensorsocket start other --name numbers --replace --window 3 --guard")
     assert "serving this loader as 'numbers' again" in capsys.readouterr().out
-    assert (tsnb.status("numbers").epoch_batches, tsnb.status("numbers").window) == (2, 3)
+    assert (tsnb.streams.status("numbers").epoch_batches, tsnb.streams.status("numbers").window) == (2, 3)
     with tsnb.attach("guarded", "numbers") as consumer:
         assert consumer.guarded
     run(shell, "%tensorsocket start other --name numbers --window 3 --guard")
     assert "'numbers' is served already" in capsys.readouterr().out
     run(shell, "%tensorsocket stop")
     assert "stopped 'numbers'" in capsys.readouterr().out
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
     run(shell, "%tensorsocket stop numbers")
     assert "has stopped already" in capsys.readouterr().out
     run(shell, "%tensorsocket list")
@@ -127,7 +127,7 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
         run(shell, build.replace("6", "8"))
     run(shell, build.replace("6", "8").replace("start", "start --replace"))
     assert "serving this loader as 'built' again" in capsys.readouterr().out
-    assert tsnb.status("built").epoch_batches == 4
+    assert tsnb.streams.status("built").epoch_batches == 4
     run(shell, "%tensorsocket logs built")
     assert "building" in capsys.readouterr().out
     with pytest.raises(UsageError, match="only start takes a cell"):
@@ -152,7 +152,7 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert "serving 'train' as it is now as 'numbers' again" in said
     assert "end with ProducerGone, because the order is not the same" in said
-    assert tsnb.status("numbers").epoch_batches == 6
+    assert tsnb.streams.status("numbers").epoch_batches == 6
     run(shell, "%tensorsocket status numbers")
     assert "started again 2 times" in capsys.readouterr().out
     pid = producer_kernels["numbers"].pid
@@ -211,7 +211,7 @@ def test_bad_input_is_one_clear_message(shell: Any, cell: str, message: str) -> 
     with pytest.raises(UsageError, match=message):
         run(shell, cell)
     assert not trials
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
 
 
 @pytest.mark.system
@@ -265,7 +265,7 @@ def test_what_the_cell_says_in_text_arrives(shell: Any, capfd: pytest.CaptureFix
 def test_a_sweep_names_its_trials_by_its_own_parameters(shell: Any) -> None:
     """The README's example, in a notebook that has a variable of that name."""
     run(shell, "lr, seed = 9, 3")
-    sweep = run(shell, '%%trial "cnn-lr{lr}" --grid lr=0.1,0.5 --seed {seed} --wait\nx = lr')
+    sweep = run(shell, '%%sweep "cnn-lr{lr}" --grid lr=0.1,0.5 --seed {seed} --wait\nx = lr')
     assert list(sweep) == ["cnn-lr0.1", "cnn-lr0.5"]
     assert [trial["x"] for trial in sweep.values()] == [0.1, 0.5]
     assert trials["cnn-lr0.1"].options["seed"] == 3
@@ -411,7 +411,7 @@ def test_a_set_up_cell_runs_first_in_every_trial(shell: Any, capfd: pytest.Captu
     assert record is not None and (read := record.read()) is not None
     assert "pd.set_option" in read.source and "x = (pd" in read.source
     assert trials["one"].rerun().wait()["x"] == (40, 40)
-    sweep = run(shell, "%%trial many --grid k=1,2 --wait\ny = shared() + k")
+    sweep = run(shell, "%%sweep many --grid k=1,2 --wait\ny = shared() + k")
     assert [trial["y"] for trial in sweep.values()] == [41, 42]
     with pytest.raises(UsageError, match="'nowhere' is not defined"):
         run(shell, "%%trial --setup\nnowhere")
@@ -447,7 +447,7 @@ def test_a_second_notebook_changes_nothing_for_the_first(
         panel = run(shell, "tsnb.dashboard()")
         assert panel.stream == "ours"
         theirs = tsnb.dashboard("theirs")
-        beside = tsnb.attach("beside", producer="theirs")
+        beside = tsnb.attach("beside", stream="theirs")
         with pytest.raises(
             UsageError, match=r"no trial named 'beside'.* In a terminal: tsnb stop theirs/beside$"
         ):
@@ -462,7 +462,7 @@ def test_a_second_notebook_changes_nothing_for_the_first(
             sum(1 for _ in beside)
         beside.close()
         capsys.readouterr()
-        consumer = tsnb.attach("cnn", producer="theirs")
+        consumer = tsnb.attach("cnn", stream="theirs")
         batches = iter(consumer)
         next(batches)
         deadline = time.monotonic() + 30

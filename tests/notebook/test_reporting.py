@@ -45,7 +45,7 @@ def test_stop_leaves_the_report_of_the_whole_stream(
     run(shell, "%tensorsocket start train --name numbers")
     assert list(watched()) == ["numbers"]
     run(shell, f"%tensorsocket record numbers {file}")
-    assert "tsnb.replay(" in capsys.readouterr().out
+    assert "tsnb.streams.replay(" in capsys.readouterr().out
     for name in ("one", "two"):
         run(shell, TRIAL.format(name=name))
     live = run(shell, "%tensorsocket report")
@@ -92,7 +92,7 @@ def test_a_stream_that_somebody_else_serves_has_its_report_when_it_is_stopped_he
     from torch.utils.data import DataLoader, TensorDataset
 
     loader = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4)
-    with tsnb.serve(loader, name="theirs"), tsnb.attach("mine", producer="theirs") as consumer:
+    with tsnb.serve(loader, name="theirs"), tsnb.attach("mine", stream="theirs") as consumer:
         for number, _ in enumerate(consumer):
             time.sleep(0.02)
             if number == 9:
@@ -107,14 +107,14 @@ def test_replay_is_a_panel_of_a_recording(tmp_path: Path) -> None:
     header = '{"tsnb":"0.1.0","recording":1,"stream":"mnist"}\n'
     file = tmp_path / "three.jsonl"
     file.write_text(header + "".join(r.to_json() + "\n" for r in three_models().run(30)), encoding="utf-8")
-    panel = tsnb.replay(file)
+    panel = tsnb.streams.replay(file)
     assert panel.stream == "mnist"
     assert "resnet18-wide" in repr_of(panel)
     assert panel.make_report is None and panel.interrupt_consumer is None
     panel.close()
     (tmp_path / "empty.jsonl").write_text(header, encoding="utf-8")
     with pytest.raises(tsnb.errors.TsnbError, match="holds no reading"):
-        tsnb.replay(tmp_path / "empty.jsonl")
+        tsnb.streams.replay(tmp_path / "empty.jsonl")
 
 
 def repr_of(panel: Any) -> str:
@@ -131,7 +131,7 @@ def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: A
     panels = {name: tsnb.dashboard(name) for name in ("left", "right")}
     run(
         shell,
-        "%%trial one --producer left --wait\nimport time\nfor batch in tsnb.attach(): time.sleep(0.1)\ntime.sleep(0.6)",
+        "%%trial one --stream left --wait\nimport time\nfor batch in tsnb.attach(): time.sleep(0.1)\ntime.sleep(0.6)",
     )
     assert [t.name for t in tsnb.report("left").story.trials] == ["one"]
     assert tsnb.report("right").story.trials == ()

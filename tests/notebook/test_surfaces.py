@@ -52,7 +52,7 @@ def train(how, accuracy=0.5):
     import time, tsnb
     if how == "early":
         raise ValueError("no such model")
-    tsnb.direction(churn="min")
+    tsnb.records.direction(churn="min")
     stream = tsnb.attach()
     for epoch in range(2):
         for k, (batch,) in enumerate(stream):
@@ -122,7 +122,7 @@ def nothing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 
 @pytest.fixture
-def numbers() -> Iterator[tsnb.Producer]:
+def numbers() -> Iterator[tsnb.streams.Producer]:
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="numbers") as producer:
         yield producer
 
@@ -152,23 +152,26 @@ ENDS = (
 
 @pytest.mark.slow
 def test_ends_and_last_numbers_are_the_same_everywhere(
-    numbers: tsnb.Producer, train: Callable[..., Any], tmp_path: Path
+    numbers: tsnb.streams.Producer, train: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Logged after the last loop, after the stream was left, by one that fails, is killed, or never attached."""
     notices: list[Notice] = []
-    tsnb.notify(notices.append)
+    tsnb.records.notify(notices.append)
     panel, heard = Panel("numbers"), _Heard()
     top = heard.view.rows
     panel.follow()
     follower = Follower("numbers", heard.take, heard.note)
     follower.start()
-    recorder = tsnb.record("numbers", tmp_path / "numbers.jsonl")
+    recorder = tsnb.streams.record("numbers", tmp_path / "numbers.jsonl")
     started = {name: tsnb.run(train, name=name, how=how, accuracy=value) for name, how, value, *_ in ENDS}
     for name in ("stops", "interrupted", "killed"):
         trial = started[name]
         until(lambda trial=trial: "final" in trial.metrics, LIMIT_S)  # type: ignore[misc]
     until(
-        lambda: "interrupted" in (c.name for c in tsnb.status("numbers").consumers if "final" in c.metrics),
+        lambda: (
+            "interrupted"
+            in (c.name for c in tsnb.streams.status("numbers").consumers if "final" in c.metrics)
+        ),
         LIMIT_S,
     )
     started["stops"].stop()
@@ -179,7 +182,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
             trial.wait(LIMIT_S)
 
     until(lambda: len(notices) == len(ENDS), LIMIT_S)
-    tsnb.notify(None)
+    tsnb.records.notify(None)
     assert {one.name: (one.state, one.metrics) for one in notices} == {
         name: (trial.state, dict(trial.metrics)) for name, trial in started.items()
     }
@@ -195,7 +198,7 @@ def test_ends_and_last_numbers_are_the_same_everywhere(
         until(lambda: [top[name].state for name, *_ in ENDS if name in top] == [end[3] for end in ENDS], 120)
     assert {name: row.state for name, row in top.items()} == {name: state for name, _, _, state, _ in ENDS}
     newcomer = StreamView()
-    newcomer.feed(tsnb.status("numbers"))
+    newcomer.feed(tsnb.streams.status("numbers"))
     texts = {
         "panel": as_text(panel._tape.view, "numbers"),
         "status": as_text(look("numbers", 0.5)[1], "numbers"),
@@ -254,11 +257,11 @@ def test_one_score_chooses_the_same_trial_everywhere(train: Callable[..., Any]) 
     assert sweep.best("accuracy").params["accuracy"] == 0.9
     assert sweep.best("churn").params["accuracy"] == 0.2, "its direction was told inside of the trials"
     best = sweep.best("accuracy").name
-    assert tsnb.compare("accuracy", by="accuracy", name="s")["best_trial"].iloc[0] == best
+    assert tsnb.results("s", sort="accuracy", by="accuracy")["best_trial"].iloc[0] == best
     assert tsnb.results("s", sort="accuracy")["name"].iloc[0] == best
     assert "accuracy 0.9 (best)" in lines(best, repr(tsnb.trials)) and "accuracy 0.9 (best)" in repr(sweep)
     until(lambda: panel._tape.view.best.get("accuracy") == best, LIMIT_S)
-    assert [note.text for note in tsnb.plot("accuracy", name="s").layout.annotations] == [f"best: {best}"]
+    assert [note.text for note in tsnb.plot("accuracy", trial="s").layout.annotations] == [f"best: {best}"]
     panel.close()
 
 
@@ -279,12 +282,14 @@ def test_what_is_logged_after_the_stream_has_ended_counts(train: Callable[..., A
     panel.close()
 
 
-def test_samples_are_those_that_a_trial_got_everywhere(numbers: tsnb.Producer, tmp_path: Path) -> None:
+def test_samples_are_those_that_a_trial_got_everywhere(
+    numbers: tsnb.streams.Producer, tmp_path: Path
+) -> None:
     """A part in batches of its own that drops the rest, a consumer that is closed, a held-out one after it."""
     import __main__
 
     exec(compile(PART, "<cell>", "exec"), vars(__main__))
-    recorder = tsnb.record("numbers", tmp_path / "numbers.jsonl")
+    recorder = tsnb.streams.record("numbers", tmp_path / "numbers.jsonl")
     panel = Panel("numbers")
     panel.follow()
     started = [tsnb.run(vars(__main__)["part"], share=share, name=f"part{share}") for share in (1, 2, 5)]
@@ -292,12 +297,12 @@ def test_samples_are_those_that_a_trial_got_everywhere(numbers: tsnb.Producer, t
         trial.wait(LIMIT_S)
     got = {trial.name: trial.result() for trial in started}
     assert [total for total, _ in got.values()] == [3 * 80 + 16, 36 + 16, 3 * 12 + 16]
-    until(lambda: not tsnb.status("numbers").consumers, LIMIT_S)
+    until(lambda: not tsnb.streams.status("numbers").consumers, LIMIT_S)
     read = recorder.readings
     until(lambda: recorder.readings > read + 1, LIMIT_S)
     until(lambda: not any(lane.here for lane in panel._tape.view.rows.values()), LIMIT_S)
     recorder.stop()
-    results, history = tsnb.results().set_index("name"), tsnb.history("got")
+    results, history = tsnb.results().set_index("name"), tsnb.records.history("got")
     told = {one.name: one.samples for one in story(streamed("numbers").readings).trials}
     again = {one.name: one.samples for one in story(recorded(tmp_path / "numbers.jsonl").readings).trials}
     lanes = {lane.name: lane.reading.samples for lane in panel._tape.view.rows.values()}
@@ -330,7 +335,7 @@ def test_both_statuses_say_the_same_below_the_trials(
     ] * 3
 
 
-def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
+def test_what_is_left_is_the_same_everywhere(numbers: tsnb.streams.Producer) -> None:
     """The trial's own number, its table, `tsnb top` and `status` tell one estimate; a report too."""
     import __main__
 
@@ -359,7 +364,7 @@ def test_what_is_left_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
 
 
 @pytest.mark.slow
-def test_when_all_of_a_planned_sweep_are_done_is_the_same_everywhere(numbers: tsnb.Producer) -> None:
+def test_when_all_of_a_planned_sweep_are_done_is_the_same_everywhere(numbers: tsnb.streams.Producer) -> None:
     """While one still waits for its place: no screen says less than that, and none says nothing."""
     import __main__
 
@@ -386,15 +391,15 @@ def test_when_all_of_a_planned_sweep_are_done_is_the_same_everywhere(numbers: ts
     until(lambda: not status("numbers").plans, LIMIT_S)
 
 
-def test_a_stream_knows_when_another_one_ends(numbers: tsnb.Producer) -> None:
+def test_a_stream_knows_when_another_one_ends(numbers: tsnb.streams.Producer) -> None:
     """The readings of both tell whoever follows until when the other one's cores are busy, and that it has ended."""
     import __main__
 
     exec(compile(SLOW, "<cell>", "exec"), vars(__main__))
     slow = vars(__main__)["slow"]
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="beside") as other:
-        long = tsnb.run(slow, name="long", producer="numbers")
-        short = tsnb.run(slow, name="short", producer=other.name, epochs=25)
+        long = tsnb.run(slow, name="long", stream="numbers")
+        short = tsnb.run(slow, name="short", stream=other.name, epochs=25)
         for name in ("numbers", "beside"):
             watch(name)
 
@@ -423,7 +428,7 @@ def hold(path):
 
 
 def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
-    numbers: tsnb.Producer,
+    numbers: tsnb.streams.Producer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -441,14 +446,14 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
     hold, path = vars(__main__)["hold"], tmp_path / "go"
     first = tsnb.run(hold, path=str(path), name="first")
     until(lambda: first.attached, LIMIT_S)
-    assert tsnb.status("numbers").pending == {} and "waits_for" not in tsnb.results()
+    assert tsnb.streams.status("numbers").pending == {} and "waits_for" not in tsnb.results()
     tsnb.run(hold, path=str(path), name="large", needs="3GiB")
     tsnb.run(hold, path=str(path), name="later", after="first")
     whys = {
         "large": "it needs 3.0 GiB, and 1.0 GiB are free (this machine)",
         "later": "it starts when 'first' is done",
     }
-    until(lambda: {*tsnb.status("numbers").pending} == {*whys}, LIMIT_S)
+    until(lambda: {*tsnb.streams.status("numbers").pending} == {*whys}, LIMIT_S)
     until(lambda: {*whys} <= {*heard.view.rows} and {*whys} <= {*panel._tape.view.rows}, LIMIT_S)
     capsys.readouterr()
     main(["results", "--json"])
@@ -467,7 +472,7 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
         trial, said = tsnb.trials[name], f"queued: {why}"
         here = (
             trial.state_text,
-            tsnb.status("numbers").pending[name],
+            tsnb.streams.status("numbers").pending[name],
             told.pending[name],
             lanes[name]["pending"],
             heard.view.rows[name].pending,
@@ -484,27 +489,27 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
     for name in whys:
         until(lambda name=name: tsnb.trials[name].state == "done", LIMIT_S)  # type: ignore[misc]
         assert not tsnb.trials[name].waits_for
-    until(lambda: tsnb.status("numbers").pending == {}, LIMIT_S)
+    until(lambda: tsnb.streams.status("numbers").pending == {}, LIMIT_S)
     until(lambda: {row.state for row in heard.view.rows.values()} == {"done"}, LIMIT_S)
     assert "waits_for" not in tsnb.results()
     follower.close()
     panel.close()
 
 
-def test_what_a_notebook_told_of_its_queued_trials_goes_with_it(numbers: tsnb.Producer) -> None:
+def test_what_a_notebook_told_of_its_queued_trials_goes_with_it(numbers: tsnb.streams.Producer) -> None:
     """A notebook that is killed leaves no row of a trial that will never start."""
     notebook = Observer("numbers")
     notebook.tell_pending({"next": "queued: it starts when 'first' is done"})
-    until(lambda: "next" in tsnb.status("numbers").pending, LIMIT_S)
+    until(lambda: "next" in tsnb.streams.status("numbers").pending, LIMIT_S)
     view = look("numbers", 0.5)[1]
     assert "next                 queued: it starts when 'first' is done" in as_text(view, "it")
     notebook.close()
-    until(lambda: not tsnb.status("numbers").pending, LIMIT_S)
-    view.feed(tsnb.status("numbers"))
+    until(lambda: not tsnb.streams.status("numbers").pending, LIMIT_S)
+    view.feed(tsnb.streams.status("numbers"))
     assert "next" not in as_text(view, "it") + printed(screen(view, 200))
 
 
-def test_a_trial_that_waits_for_its_turn_says_so_everywhere(numbers: tsnb.Producer) -> None:
+def test_a_trial_that_waits_for_its_turn_says_so_everywhere(numbers: tsnb.streams.Producer) -> None:
     """Of a sweep whose trials take turns: in its table too, which said that it was running."""
     import __main__
 
@@ -529,7 +534,7 @@ def test_a_trial_that_waits_for_its_turn_says_so_everywhere(numbers: tsnb.Produc
     panel.close()
 
 
-def test_what_is_left_is_known_where_nothing_else_watches(numbers: tsnb.Producer) -> None:
+def test_what_is_left_is_known_where_nothing_else_watches(numbers: tsnb.streams.Producer) -> None:
     """In a script without a panel; it was never known."""
     import __main__
 

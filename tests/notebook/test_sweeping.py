@@ -1,4 +1,4 @@
-"""`%%trial --grid` in a real IPython: many trials of one cell, and mistakes told in one line."""
+"""`%%sweep --grid` in a real IPython: many trials of one cell, and mistakes told in one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.promises import HANG_S
 from tsnb.experiments import trials
-from tsnb.notebook.grammar import TRIAL, options_of
+from tsnb.notebook.grammar import SWEEP, options_of
 from tsnb.sweeps.spaces import loguniform
 
 
@@ -29,7 +29,7 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
 ) -> None:
     """Parameters are the cell's variables and part of the names, before a notebook's variable of the same name."""
     run(shell, "lr, scale = 'the notebook has one too', 10")
-    line = '%%trial "net-{lr}-{seed}" --grid lr=1,2 --grid seed=7,8 --threads 2 --at-once 3 --wait'
+    line = '%%sweep "net-{lr}-{seed}" --grid lr=1,2 --grid seed=7,8 --threads 2 --at-once 3 --wait'
     run(shell, f"{line}\nproduct = lr * scale + seed\nprint('lr is', lr)")
     assert list(trials) == ["net-1-7", "net-1-8", "net-2-7", "net-2-8"]
     assert [trial["product"] for trial in trials.values()] == [17, 18, 27, 28]
@@ -44,15 +44,15 @@ def test_one_cell_runs_as_many_trials_with_parameters_of_their_own(
 def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
     shell: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--plan --until --threads` on the cell's line: the sweep is its result, and says what it did not start."""
+    """`--plan --deadline --threads` on the cell's line: the sweep is its result, and says what it did not start."""
     late = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M")
     cell = "import tsnb\ntaken = 0\nfor _ in range(epochs):\n    for (x,) in tsnb.attach():\n        taken += len(x)"
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="planned"):
-        shell.run_cell(f"%%trial p --grid epochs=3,4 --threads 1,2\n{cell}")
+        shell.run_cell(f"%%sweep p --grid epochs=3,4 --threads 1,2\n{cell}")
         assert "only a plan chooses among several numbers. Add plan=True (--plan)" in "".join(
             capsys.readouterr()
         )
-        line = f"%%trial p --grid epochs=3,10000000 --plan --threads 1,2 --until '{late}'"
+        line = f"%%sweep p --grid epochs=3,10000000 --plan --threads 1,2 --deadline '{late}'"
         found = shell.run_cell(f"{line}\n{cell}")
         found.raise_error()
         sweep = found.result.wait(HANG_S)
@@ -81,13 +81,13 @@ def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.C
         "for (x,) in tsnb.attach():\n    time.sleep(0.02 if limit else 0.001)"
     )
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="chosen"):
-        shell.run_cell(f"%%trial c --grid wide=0,1 --choose limit=None,'2GiB'\n{cell}")
+        shell.run_cell(f"%%sweep c --grid wide=0,1 --choose limit=None,'2GiB'\n{cell}")
         assert "only a plan chooses among several values. Add plan=True (--plan)" in "".join(
             capsys.readouterr()
         )
-        shell.run_cell(f"%%trial c --grid wide=0,1 --plan --choose limit=None,1 --choose other=1,2\n{cell}")
+        shell.run_cell(f"%%sweep c --grid wide=0,1 --plan --choose limit=None,1 --choose other=1,2\n{cell}")
         assert "the cell reads no variable 'other'" in "".join(capsys.readouterr())
-        line = "%%trial c --grid wide=0,1 --plan --device cpu, --choose limit=None,'2GiB'"
+        line = "%%sweep c --grid wide=0,1 --plan --device cpu, --choose limit=None,'2GiB'"
         found = shell.run_cell(f"{line}\n{cell}")
         found.raise_error()
         sweep = found.result.wait(HANG_S)
@@ -109,7 +109,7 @@ def test_a_cell_s_trials_take_turns(shell: Any) -> None:
     """`--rotate` on the line of the cell: all are started, and each gets every sample once an epoch."""
     cell = "import tsnb\nmine = a\ntaken = [sorted(i for (x,) in tsnb.attach() for i in x.tolist()) for _ in range(2)]"
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(40)), 4, shuffle=True), name="turned"):
-        found = shell.run_cell(f"%%trial r --grid a=1,2,3 --at-once 1 --rotate 2\n{cell}")
+        found = shell.run_cell(f"%%sweep r --grid a=1,2,3 --at-once 1 --rotate 2\n{cell}")
         found.raise_error()
         assert len(found.result) == 3, "all of them live, one trains"
         sweep = found.result.wait(HANG_S)
@@ -121,7 +121,7 @@ def test_stopping_all_trials_starts_no_others(shell: Any, capsys: pytest.Capture
     """Those that wait for a place are sent away first. A sweep is its cell's result, and is stopped by its name too."""
     cell = "import time\nprint('begun', a)\ntime.sleep(100)"
     for command in ("%trials stop", "%trials stop slow", "%trials clear"):
-        sweep = shell.run_cell(f"%%trial slow --grid a=1,2,3 --at-once 1\n{cell}").result
+        sweep = shell.run_cell(f"%%sweep slow --grid a=1,2,3 --at-once 1\n{cell}").result
         run(shell, command)
         assert sweep.over and len(sweep) == 1 and sweep["slow-a1"].state == "stopped"
         assert "1 stopped, 2 not started" in repr(sweep)
@@ -132,12 +132,12 @@ def test_stopping_all_trials_starts_no_others(shell: Any, capsys: pytest.Capture
 
 def test_the_line_is_read_as_it_is_written() -> None:
     """Values, distributions and the rule of halving."""
-    grid = "x --grid a=1,2 --grid b=u,v --sample lr=loguniform(1e-4,1e-1) --n 3"
-    given = TRIAL.read(f"{grid} --halving acc --every 50 --keep 25% --mode max".split())
+    grid = "x --grid a=1,2 --grid b=u,v --space lr=loguniform(1e-4,1e-1) --n 3"
+    given = SWEEP.read(f"{grid} --halving acc --every 50 --keep 25% --mode max".split())
     assert dict(given.grid) == {"a": [1, 2], "b": ["u", "v"]}
-    assert dict(given.sample) == {"lr": loguniform(1e-4, 1e-1)}
+    assert dict(given.space) == {"lr": loguniform(1e-4, 1e-1)}
     assert (given.n, given.halving, given.every, given.keep, given.mode) == (3, "acc", 50, 0.25, "max")
-    assert {"--grid", "--sample", "--at-once", "--halving"} <= set(options_of(TRIAL)), (
+    assert {"--grid", "--space", "--at-once", "--halving"} <= set(options_of(SWEEP)), (
         "the Tab key offers them"
     )
 
@@ -146,11 +146,11 @@ def test_the_line_is_read_as_it_is_written() -> None:
     ("line", "said"),
     [
         ("x --grid lr", "write the parameter's name"),
-        ("x --grid lr=0.1 --sample m=normal(0,1) --n 2", "write m=uniform"),
-        ("x --sample lr=uniform(0,1)", "say how many trials"),
+        ("x --grid lr=0.1 --space m=normal(0,1) --n 2", "write m=uniform"),
+        ("x --space lr=uniform(0,1)", "say how many trials"),
         ("x --grid lr=1 --n 2", "n=2 goes with space"),
-        ("x --at-once 2", "--at-once goes with parameters: --grid"),
-        ("x --halving loss", "--halving goes with parameters"),
+        ("x --at-once 2", "a sweep needs parameters: --grid"),
+        ("x --halving loss", "a sweep needs parameters"),
         ("x --grid lr=1,2 --keep 50%", "--keep goes with --halving METRIC"),
         ("x --grid lr=1,2 --every 9", "--every goes with --halving METRIC or --population METRIC"),
         ("x --grid lr=1,2 --race loss --halving loss", "--halving and --race do not go together"),
@@ -159,14 +159,14 @@ def test_the_line_is_read_as_it_is_written() -> None:
             "--keep does not go with --race; it takes --error, --mode",
         ),
         ("x --grid lr=1,2 --population loss", "--grid does not go with --population; its values change"),
-        ("x --sample lr=uniform(0,1) --population loss --at-once 2", "--n says how many"),
-        ("x --population loss", "--population goes with parameters"),
+        ("x --space lr=uniform(0,1) --population loss --at-once 2", "--n says how many"),
+        ("x --population loss", "a sweep needs parameters"),
         (
-            "x --sample lr=uniform(0,1) --population gain",
+            "x --space lr=uniform(0,1) --population gain",
             "nothing says whether a high or a low 'gain' is good",
         ),
         (
-            "x --sample lr=uniform(0,1) --sample wd=uniform(0,1) --population loss",
+            "x --space lr=uniform(0,1) --space wd=uniform(0,1) --population loss",
             "the cell reads no variable 'wd'",
         ),
         ("x --grid lr=1,2 --halving loss --keep 0%", "keep=0.0: give a share"),
@@ -179,7 +179,7 @@ def test_a_line_that_makes_no_sweep_starts_nothing(
 ) -> None:
     """It is answered in one message that says what to write."""
     with pytest.raises(UsageError) as caught:
-        run(shell, f"%%trial {line}\nprint(lr)")
+        run(shell, f"%%sweep {line}\nprint(lr)")
     assert said in str(caught.value)
     assert not trials
 
@@ -188,7 +188,7 @@ def test_a_line_that_makes_no_sweep_starts_nothing(
 @pytest.mark.slow
 def test_a_cell_runs_as_a_population(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Its values are variables that it makes live; the worst of its trials goes on as a clone of the best."""
-    line = "--sample lr=loguniform(1e-3,1) --n 3 --population gain --every 40 --mode max --seed 3"
+    line = "--space lr=loguniform(1e-3,1) --n 3 --population gain --every 40 --mode max --seed 3"
     cell = (
         "import tsnb\n"
         "weight, lr = 0.0, tsnb.live('lr', lr, bounds=(0.0, 1.0))\n"
@@ -198,7 +198,7 @@ def test_a_cell_runs_as_a_population(shell: Any, capsys: pytest.CaptureFixture[s
         "        tsnb.log(gain=weight)"
     )
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400)), 8), name="numbers", seed=0):
-        bred = shell.run_cell(f"%%trial bred {line}\n{cell}").result
+        bred = shell.run_cell(f"%%sweep bred {line}\n{cell}").result
         deadline = time.monotonic() + HANG_S
         while not any(trial.parent for trial in bred.values()):
             assert time.monotonic() < deadline, capsys.readouterr().out
@@ -210,8 +210,15 @@ def test_a_cell_runs_as_a_population(shell: Any, capsys: pytest.CaptureFixture[s
     assert clone.changes[-1].name == "lr" and 0.0 < clone.changes[-1].value <= 1.0
 
 
+def test_a_trial_that_is_given_parameters_is_told_of_the_sweep(shell: Any) -> None:
+    """One cell magic is for one trial, the other for many."""
+    with pytest.raises(UsageError, match="--grid is for many trials of one cell: write %%sweep in place of"):
+        run(shell, "%%trial x --grid lr=1,2\nprint(lr)")
+    assert not trials
+
+
 def test_a_name_that_nobody_defines_is_told_once_for_all(shell: Any) -> None:
     """Parameters count as defined; what else the cell reads must be."""
     with pytest.raises(UsageError, match="'width' is not defined"):
-        run(shell, "%%trial x --grid lr=1,2\nprint(lr, width)")
+        run(shell, "%%sweep x --grid lr=1,2\nprint(lr, width)")
     assert not trials

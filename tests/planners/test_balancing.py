@@ -203,7 +203,7 @@ def test_all_is_given_back_when_it_is_switched_off() -> None:
 def test_weights_divide_the_cores_in_proportion(cores: int, expected: tuple[int, int]) -> None:
     """Weights 1 and 2, one core for the loader where there is one to spare."""
     pair = (Model("one", 0.1), Model("two", 0.1, weight=2.0))
-    machine = Machine(cores, pair, Loader(0.02, 1), mode="weights")
+    machine = Machine(cores, pair, Loader(0.02, 1), pacing="weights")
     plan = weighted(machine.observe(), 0.2)
     assert plan is not None
     found = {made.name: len(made.cores) for made in plan.allotments}
@@ -216,20 +216,20 @@ def test_weights_divide_the_cores_in_proportion(cores: int, expected: tuple[int,
 def test_fewer_cores_than_weighted_trials_are_not_divided() -> None:
     """There is nothing to divide without taking a trial's last core."""
     machine = Machine(
-        2, tuple(replace(m, weight=k + 1.0) for k, m in enumerate(THREE)), Loader(0.02, 1), mode="weights"
+        2, tuple(replace(m, weight=k + 1.0) for k, m in enumerate(THREE)), Loader(0.02, 1), pacing="weights"
     )
     assert machine.run(Balancer(), 300.0) == []
 
 
 def test_free_moves_nothing_and_a_change_to_it_gives_everything_back() -> None:
     """Each as fast as it can: equal processes have equal shares already."""
-    assert Machine(8, THREE, Loader(0.06, 2), mode="free").run(Balancer(), LONG_S) == []
+    assert Machine(8, THREE, Loader(0.06, 2), pacing="free").run(Balancer(), LONG_S) == []
     machine, balancer = Machine(8, THREE, Loader(0.06, 2)), Balancer()
     machine.run(balancer, 40.0)
-    machine.mode = "free"
+    machine.pacing = "free"
     happened = machine.run(balancer, 60.0)
     assert [one.made.text for one in of(Moved, happened)] == ["all cores to all"]  # type: ignore[union-attr]
-    assert "mode is free" in of(Moved, happened)[0].made.reason  # type: ignore[union-attr]
+    assert "pacing is free" in of(Moved, happened)[0].made.reason  # type: ignore[union-attr]
     assert {number for number, _ in machine.allotments().values()} == {8}
 
 

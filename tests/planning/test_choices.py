@@ -159,7 +159,7 @@ def test_what_fails_with_every_value_says_so() -> None:
         TsnbError, match=r"cannot be profiled with any value. with limit=None: its process died"
     ):
         tsnb.plan([(made("train"), {"width": 16})], loader=loader, choose={"limit": [None]}, seconds=0.2)
-    assert not tsnb.producers() and not list(tsnb.trials)
+    assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
 @pytest.mark.slow
@@ -190,7 +190,7 @@ def test_a_cell_takes_what_is_chosen_for_a_variable_that_it_reads() -> None:
             "import tsnb, time\nassert limit\n"
             "taken = [len(rows) for (rows,) in tsnb.attach() if not time.sleep(0.005)], limit\n"
         )
-        first = run_cell("first", cell, {"limit": "1GiB"}, producer="first").wait()
+        first = run_cell("first", cell, {"limit": "1GiB"}, stream="first").wait()
     with pytest.raises(TypeError, match="reads no variable 'limits'"):
         tsnb.plan({"one": first}, loader=[], choose={"limits": [None]})
     found = tsnb.plan({"one": first}, loader=loader, choose=CHOOSE, seconds=0.2)

@@ -30,13 +30,13 @@ def test_what_is_too_large_for_all_of_it_is_named_with_a_limit() -> None:
     assert oversized({"a": 3 * GIB}, math.inf) == ""
     said = oversized({"a": 3 * GIB, "huge": 9 * GIB}, 4 * GIB)
     assert said.startswith("huge (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB. ")
-    assert 'tsnb.spill(model, optimizer, limit="2048MiB")' in said and "a (" not in said
+    assert 'tsnb.offload(model, optimizer, limit="2048MiB")' in said and "a (" not in said
     assert "a (5.0 GiB), b (6.0 GiB) do not fit" in oversized({"a": 5 * GIB, "b": 6 * GIB}, 4 * GIB)
 
 
 @pytest.mark.parametrize("memory", [1.0, 700.0 * (1 << 20), 3.3 * GIB, 80 * GIB, 81.9 * GIB])
 def test_the_limit_is_a_size_of_half_the_memory_at_most(memory: float) -> None:
-    """As `tsnb.spill` reads it."""
+    """As `tsnb.offload` reads it."""
     found = re.search(r'limit="(\w+)"', way_out(memory))
     assert found is not None
     limit = bytes_of(found[1])
@@ -72,7 +72,7 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
     assert "huge (9.0 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
     assert {row[3] for row in found.table[1:]} == {"does not fit"}
     assert found.to_dict()["text"] == found.text
-    assert "tsnb.spill" not in predicting.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text
+    assert "tsnb.offload" not in predicting.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text
     plain, ends_s = found.to_dict(), found.to_dict()["trials"][0]["ends_s"]
     low, high = plain["trials"][0]["ends_interval_s"]
     assert 0 < low < ends_s < high and plain["basis"].startswith("Predicted from 20 batches")

@@ -84,7 +84,7 @@ def test_every_trial_has_a_place_and_a_reason() -> None:
     assert queued and all(row.after and f"when {row.after[-1]} has ended" in row.why for row in queued)
     assert "pass the memory" in queued[0].why
     assert by["huge"].where == "nowhere" and "smaller batches" in by["huge"].why
-    assert 'tsnb.spill(model, optimizer, limit="2560MiB")' in by["huge"].why
+    assert 'tsnb.offload(model, optimizer, limit="2560MiB")' in by["huge"].why
     assert by["a"].group == 2 and by["a"].together_per_s == 90.0 and by["c"].group == 0
     text = said(rows, way, 5 * GIB, "of the machine's memory")
     assert text.startswith(
@@ -253,7 +253,7 @@ from tsnb.records.run import Run, RunStart
 state = torch.random.get_rng_state()
 found = tsnb.place(trials, loader=loader, seconds=0.5)
 assert torch.equal(torch.random.get_rng_state(), state)
-assert not tsnb.producers() and not list(tsnb.trials)
+assert not tsnb.streams.list() and not list(tsnb.trials)
 print(found, file=sys.stderr, flush=True)
 rows = {{row.name: row for row in found.rows}}
 for mib in sizes:
@@ -268,7 +268,7 @@ say("placed", *sorted(trial.state for trial in done.values()))
 assert [done[f"t{{mib}}"].result() for mib in sizes] == list(sizes)
 tsnb.trials.clear()
 with tsnb.serve(loader, name="all"):
-    swept = tsnb.sweep(made["train"], grid={{"mib": list(sizes)}}, at_once=8, producer="all")
+    swept = tsnb.sweep(made["train"], grid={{"mib": list(sizes)}}, at_once=8, stream="all")
     try: swept.wait()
     except Exception as error: print(error, file=sys.stderr)
     say("at once", *sorted(trial.state for trial in swept.values()))

@@ -101,7 +101,7 @@ def test_trials_are_profiled_planned_and_run() -> None:
         loader=loader,
         seconds=0.2,
     )
-    assert not tsnb.producers() and not list(tsnb.trials)  # nothing of it is kept
+    assert not tsnb.streams.list() and not list(tsnb.trials)  # nothing of it is kept
     assert torch.equal(torch.random.get_rng_state(), state)
     small, large = found.costs["small"], found.costs["large"]
     assert 0.002 * 0.9 < small.cpu_s < large.cpu_s and large.cpu_s > 0.006 * 0.9
@@ -122,7 +122,7 @@ def test_trials_are_profiled_planned_and_run() -> None:
         assert 0 <= start_s < end_s
     assert sorted(done["small"].result()) == list(range(SAMPLES))
     assert sorted(done["large"].result()) == sorted(2 * list(range(SAMPLES)))
-    assert not tsnb.producers()
+    assert not tsnb.streams.list()
 
 
 @pytest.mark.slow
@@ -157,13 +157,13 @@ def test_a_cells_trial_stands_for_its_code() -> None:
     """With other values of what it reads; it runs as it was planned, on the device that was asked for."""
     cell = SOURCE + "taken = len(train(ms=ms, epochs=epochs))\n"
     with tsnb.serve(DataLoader(Numbers(), BATCH), name="first"):
-        first = run_cell("first", cell, {"ms": 1.0, "epochs": 1}, producer="first")
+        first = run_cell("first", cell, {"ms": 1.0, "epochs": 1}, stream="first")
         first.wait()
     found = tsnb.plan(
         {"one": first, "two": (first, {"ms": 4.0, "epochs": 3})},
         loader=DataLoader(Numbers(), BATCH),
         seconds=0.2,
-        devices=["cpu"],
+        device=["cpu"],
     )
     assert found.costs["two"].cpu_s > found.costs["one"].cpu_s + 0.002 and not found.open_ended
     assert found.to_dict()["trials"][0]["gets_device"] == "cpu" and found.soonest_s > 0.4
@@ -277,7 +277,7 @@ def test_two_plans_at_the_same_time_profile_trials_of_one_name() -> None:
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(planned, range(2))) == [{"one", "two"}] * 2
-    assert not tsnb.producers() and not list(tsnb.trials)
+    assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
 def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
@@ -293,7 +293,7 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     for call in (tsnb.plan, tsnb.place):
         with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
             call({"none": idle}, loader=loader, seconds=0.1)
-    assert not tsnb.producers() and not list(tsnb.trials)
+    assert not tsnb.streams.list() and not list(tsnb.trials)
     with pytest.raises(ValueError, match="cores=0: give"):
         tsnb.plan(train, loader=loader, cores=0)
     for wrong in ({"cores": "2"}, {"samples": -1}, {"samples": True}, {"seconds": 0}, {"seconds": math.nan}):
@@ -302,10 +302,10 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
         if "cores" not in wrong:
             with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*: give "):
                 tsnb.place(train, loader=loader, **wrong)
-    with pytest.raises(ValueError, match=r'give a list, for example devices=\["cuda:0", "cuda:1"\]'):
-        tsnb.plan(train, loader=loader, devices="cuda:0")
+    with pytest.raises(ValueError, match=r'give a list, for example device=\["cuda:0", "cuda:1"\]'):
+        tsnb.plan(train, loader=loader, device="cuda:0")
     with pytest.raises(ValueError, match="cuda:77"):
-        tsnb.plan(train, loader=loader, devices=["cuda:77"])
+        tsnb.plan(train, loader=loader, device=["cuda:77"])
     with pytest.raises(ValueError, match=r"tsnb\.place needs at least one trial"):
         tsnb.place([], loader=loader)
     for call in (tsnb.plan, tsnb.place):
@@ -368,10 +368,10 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
             call({"good": train, "odd": given}, loader=loader)
     if call is tsnb.plan:
         with pytest.raises(ValueError, match=r"no device 'banana' here\. Available: .*cpu"):
-            call(train, loader=loader, devices=("banana",))
+            call(train, loader=loader, device=("banana",))
         with pytest.raises(ValueError, match="cold='yes': give True or False"):
             call(train, loader=loader, cold="yes")  # type: ignore[arg-type]
-    assert not capsys.readouterr().out and not tsnb.producers()
+    assert not capsys.readouterr().out and not tsnb.streams.list()
 
 
 TIDY = """
@@ -421,7 +421,7 @@ def test_an_interrupt_stops_all_trials_of_a_plan_at_the_same_time(
     with pytest.raises(KeyboardInterrupt):
         found.run()
     assert sorted(file.name.split("-")[1] for file in tmp_path.glob("saw-*")) == ["3", "3", "3"]
-    assert {trial.state for trial in tsnb.trials.values()} == {"stopped"} and not tsnb.producers()
+    assert {trial.state for trial in tsnb.trials.values()} == {"stopped"} and not tsnb.streams.list()
 
 
 def test_a_number_of_epochs_may_be_numpys() -> None:

@@ -125,7 +125,7 @@ def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
     found = profile(wanted(trials, None), loader, least_s=0.2)
     assert found.costs["waits"].cpu_s > 0.5e-3 and found.costs["waits"].beside == 2
     assert capsys.readouterr().out.count("waits: takes no batches without the others") == 1
-    assert not tsnb.producers() and not list(tsnb.trials)
+    assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
 def test_one_that_is_done_is_not_said_to_need_the_others(

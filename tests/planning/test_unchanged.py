@@ -175,9 +175,11 @@ def failing(batch: Any) -> None:
 
 
 ASKED: dict[str, Callable[[Any, Any, Any], Any]] = {
-    "stalls": lambda loader, step, _: tsnb.stalls(loader, step=step, seconds=0.1, threads=2),
-    "stalls of the disk": lambda loader, step, _: tsnb.stalls(loader, step=step, seconds=0.1, cold=True),
-    "stalls of a step that raises": lambda loader, *_: tsnb.stalls(loader, step=failing, seconds=0.1),
+    "stalls": lambda loader, step, _: tsnb.stalls(loader, train_step=step, seconds=0.1, threads=2),
+    "stalls of the disk": lambda loader, step, _: tsnb.stalls(
+        loader, train_step=step, seconds=0.1, cold=True
+    ),
+    "stalls of a step that raises": lambda loader, *_: tsnb.stalls(loader, train_step=failing, seconds=0.1),
     "plan": lambda loader, _, train: tsnb.plan([train, (train, {"width": 8})], loader=loader, seconds=0.1),
     "plan of one that fails": lambda loader, _, train: tsnb.plan(
         [train, (train, {"fails": True})], loader=loader, seconds=0.1
@@ -199,7 +201,7 @@ def test_what_is_asked_before_changes_nothing(ask: str, loader: DataLoader[Any])
         ASKED[ask](loader, step, train)
     after = everything(net, optimizer, loader)
     assert {name for name in before if before[name] != after[name]} == set()
-    assert not tsnb.producers() and not list(tsnb.trials)
+    assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
 def test_a_planned_sweep_changes_nothing_of_who_asks(loader: DataLoader[Any]) -> None:

@@ -57,11 +57,11 @@ class GrowingSamples:
     def start(self) -> int:
         """A producer begins; the one before was killed. Return the number of its first epoch."""
         self.close()
-        grown = tsnb.grow(lambda: self._listed, int, index=self._directory)
+        grown = tsnb.data.grow(lambda: self._listed, int, index=self._directory)
         self._growth = growth_of(DataLoader(grown, BATCH_SIZE, shuffle=True), "s", 5)
         assert self._growth is not None
         if self._rounds:
-            self._growth.set_rounds(tsnb.every(3), "new")
+            self._growth.set_rounds(tsnb.data.every(3), "new")
         return self._growth.first_epoch
 
     def close(self) -> None:

@@ -440,12 +440,12 @@ class Simulation:
     def balance(self, mode: str) -> None:
         """Divide in another way: by need in the stream's own window, else in one of 16 batches."""
         weights = {f"c{k}": self.rng.choice([0.2, 1.0, 3.0]) for k in range(4)} if mode == "weights" else {}
-        self.step(ev.Balanced(mode, weights, self.window if mode == "pace" else 16))
+        self.step(ev.Balanced(mode, weights, self.window if mode == "together" else 16))
 
     def divide(self) -> None:
         """Choose another mode, or let cores come free, or not."""
         if self.rng.random() < 0.5:
-            self.balance(self.rng.choice(["pace", "weights", "weights", "free"]))
+            self.balance(self.rng.choice(["together", "weights", "weights", "free"]))
         else:
             self.step(ev.Contended(self.rng.random() < 0.7))
 
@@ -790,8 +790,9 @@ class Simulation:
         """Let the others run on, promptly, while some do nothing at all, until each has completed some more epochs.
 
         Raises:
-            AssertionError: Somebody waited for longer than the patience and one look at the clock (a second), while
-                those who stand still alone were what it waited for: nobody else took anything, and nothing was loaded.
+            AssertionError: Somebody waited for longer than the stall timeout and one look at the clock (a second),
+                while those who stand still alone were what it waited for: nobody else took anything, and nothing was
+                loaded.
         """
         for consumer in idle:
             consumer.silent = True
@@ -799,7 +800,7 @@ class Simulation:
         active = [c for c in self.consumers.values() if not {*c.group, c} & {*idle}]
         target = {c.name: len(c.complete) + epochs for c in active}
         moved_s, last = self.now, self._signs(active)
-        for _ in range(2 * epochs * len(self.consumers) * int(self.dispatch.patience_s)):
+        for _ in range(2 * epochs * len(self.consumers) * int(self.dispatch.stall_timeout_s)):
             self.now += 1.0
             self.step(ev.Tick())
             self.look()
@@ -812,7 +813,7 @@ class Simulation:
             signs = self._signs(active)
             moved_s, last = (self.now, signs) if signs != last else (moved_s, last)
             waited_s = self.now - moved_s
-            assert waited_s <= self.dispatch.patience_s + 2.0, (
+            assert waited_s <= self.dispatch.stall_timeout_s + 2.0, (
                 f"nothing for {waited_s} s: {self.dispatch.members}"
             )
         stuck = {c.name: (len(c.complete), target[c.name]) for c in active}

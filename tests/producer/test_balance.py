@@ -193,7 +193,7 @@ def test_in_free_mode_the_wide_window_lets_the_fast_run_ahead() -> None:
     machine.do(ev.Balanced("free", {}, 40))
     machine.run(3.0)
     assert machine.used["small"] == pytest.approx(5.4, abs=0.4)
-    machine.do(ev.Balanced("pace", {}, 4))
+    machine.do(ev.Balanced("together", {}, 4))
     machine.run(10.0)
     assert machine.used["small"] == pytest.approx(5.4, abs=0.4)
     assert machine.dispatch.drift.ahead > 4

@@ -191,7 +191,7 @@ def test_an_extended_trial_gets_whole_epochs_beside_others_that_go_on(seed: int)
     had = max(first.complete)
     simulation.end(0)
     go_on(simulation.rng.randrange(100))
-    simulation.now += simulation.dispatch.patience_s  # the stream is not young any more
+    simulation.now += simulation.dispatch.stall_timeout_s  # the stream is not young any more
     again = simulation.extend(first)
     simulation.settle()
     assert had + 1 in again.complete and not again.parked

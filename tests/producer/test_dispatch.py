@@ -287,7 +287,7 @@ def test_paused_at_any_batch_a_consumer_gets_every_batch_once_and_nobody_waits_f
     had = three[0].steps
     began = simulation.now
     turns(three[1:], 2)
-    assert simulation.now - began < simulation.dispatch.patience_s, "patience has no part in it"
+    assert simulation.now - began < simulation.dispatch.stall_timeout_s, "stall timeout has no part in it"
     for _ in range(3):
         three[0].run_steadily()
     assert three[0].steps == had, "it takes nothing from the next batch on"
@@ -334,7 +334,7 @@ def test_one_that_died_goes_on_from_a_kept_place_wherever_the_others_are(seed: i
     again.prefetch = 0
     again.session.load(place, same_order=True, patient=True)
     again.epochs[place.epoch] = list(range(place.batch))
-    simulation.now += simulation.dispatch.patience_s  # the stream is not young any more
+    simulation.now += simulation.dispatch.stall_timeout_s  # the stream is not young any more
     simulation.step(ev.Tick())
     whole([again, *those[1:]], 2)
     assert min(again.complete) == place.epoch or not place.begun
@@ -512,8 +512,8 @@ def placed(slot: int, rows: int = 4) -> ev.Placed:
     return ev.Placed(slot, b"", rows, 0, 0)
 
 
-def stream(window: int = 4, band: int = 2, patience_s: float = 30.0, batches: int = 0) -> Dispatch:
-    dispatch = Dispatch(window, band, patience_s)
+def stream(window: int = 4, band: int = 2, stall_timeout_s: float = 30.0, batches: int = 0) -> Dispatch:
+    dispatch = Dispatch(window, band, stall_timeout_s)
     for slot in range(batches):
         dispatch.step(ev.BatchLoaded(0, placed(slot)), 0.0)
     return dispatch
@@ -601,13 +601,13 @@ def test_time_is_told_apart_into_computing_waiting_and_held() -> None:
 
 def test_a_consumer_that_stands_still_is_parked_after_patience_and_told() -> None:
     """The others go on; it keeps what it was granted."""
-    dispatch = stream(window=1, patience_s=30.0, batches=1)
+    dispatch = stream(window=1, stall_timeout_s=30.0, batches=1)
     for member in (1, 2):
         dispatch.step(joined(member, str(member)), 0.0)
         dispatch.step(asked(member), 0.0)
     dispatch.step(took(1), 1.0)
     dispatch.step(waits(1), 5.0)
-    assert dispatch.step(ev.Tick(), 34.0) == [], "the other has waited for less than the patience"
+    assert dispatch.step(ev.Tick(), 34.0) == [], "the other has waited for less than the stall timeout"
     out = dispatch.step(ev.Tick(), 40.0)
     assert len(out) == len(tells(out, ms.Parked)) == 1
     assert wanted(dispatch) == 0
@@ -620,7 +620,7 @@ def test_who_stands_still_in_an_epoch_that_a_latecomer_waits_for_is_parked_after
     skips: bool, idle_with: int
 ) -> None:
     """Nobody else takes the epoch; the window need not be full. The latecomer is told who holds it, then let in."""
-    dispatch = stream(window=4, band=1, patience_s=30.0, batches=1)
+    dispatch = stream(window=4, band=1, stall_timeout_s=30.0, batches=1)
     for member in (1, 2):
         dispatch.step(joined(member, f"first{member}", skips), 0.0)
         dispatch.step(asked(member), 0.0)
@@ -635,7 +635,7 @@ def test_who_stands_still_in_an_epoch_that_a_latecomer_waits_for_is_parked_after
     assert dispatch.step(asked(3, 7, now=False), 2.0) == []
     told = [x for s in range(3, 32) for x in dispatch.step(ev.Tick(), float(s))]
     held = tells(told, ms.HeldUp)
-    assert len(told) == len(held), "nobody has stood still for the patience"
+    assert len(told) == len(held), "nobody has stood still for the stall timeout"
     assert [(m, x.ask, x.epoch, x.holders) for m, x in held] == [(3, 7, 0, "first1 and first2")] * 2
     assert [x.still_s for _, x in held] == [4.0, 15.0]
     out = dispatch.step(ev.Tick(), 32.0)
@@ -646,7 +646,7 @@ def test_who_stands_still_in_an_epoch_that_a_latecomer_waits_for_is_parked_after
 
 def test_who_gets_on_in_an_epoch_is_not_parked_for_a_latecomer() -> None:
     """However long the epoch is: a batch every twenty seconds is not standing still. The latecomer is told."""
-    dispatch = stream(window=4, band=1, patience_s=30.0, batches=1)
+    dispatch = stream(window=4, band=1, stall_timeout_s=30.0, batches=1)
     dispatch.step(joined(1, "slow"), 0.0)
     dispatch.step(asked(1), 0.0)
     dispatch.step(joined(2, "late"), 0.0)
@@ -666,7 +666,7 @@ def test_who_gets_on_in_an_epoch_is_not_parked_for_a_latecomer() -> None:
 
 def test_one_that_holds_nobody_up_may_take_its_time() -> None:
     """A sole consumer at a breakpoint, or two that validate at once, are not parked."""
-    dispatch = stream(window=1, patience_s=30.0, batches=1)
+    dispatch = stream(window=1, stall_timeout_s=30.0, batches=1)
     for member in (1, 2):
         dispatch.step(joined(member, str(member)), 0.0)
         dispatch.step(asked(member), 0.0)
@@ -704,7 +704,7 @@ def test_computing_on_the_last_batch_counts_until_the_loop_has_ended() -> None:
 
 def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> None:
     """The next epoch's first batches are kept for it, up to the window; then the others go on."""
-    dispatch = stream(window=1, band=1, patience_s=30.0, batches=1)
+    dispatch = stream(window=1, band=1, stall_timeout_s=30.0, batches=1)
     for member in (1, 2):
         dispatch.step(joined(member, str(member)), 0.0)
         dispatch.step(asked(member), 0.0)
@@ -717,7 +717,7 @@ def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> No
     dispatch.step(took(1), 1.0)
     assert dispatch.wanted is None, "the second is expected back"
     dispatch.step(ev.Tick(), 31.0)
-    assert wanted(dispatch) == 1, "its patience is over"
+    assert wanted(dispatch) == 1, "its stall timeout is over"
     dispatch.step(ev.Heard(2, ms.Rest()), 31.0)
 
 
@@ -769,7 +769,7 @@ def test_one_that_would_rather_not_wait_is_told_how_far_the_epoch_is() -> None:
 @pytest.mark.parametrize("endless", [False, True])
 def test_who_waits_for_no_epoch_begins_with_the_batch_that_the_slowest_takes(endless: bool) -> None:
     """With `join="here"`, or where no epoch may come; two at a time with the same one. Who has left it waits longer."""
-    dispatch = stream(window=4, band=1, patience_s=10.0)
+    dispatch = stream(window=4, band=1, stall_timeout_s=10.0)
     dispatch.note_dataset(5 * placed(0).rows if endless else None)
     for member in (1, 2, 3, 4):
         dispatch.step(joined(member, str(member)), 0.0)
@@ -925,7 +925,7 @@ def _joined(dispatch: Dispatch, key: int, **ask: Any) -> list[ev.Instruction]:
 
 def test_a_pass_may_turn_out_to_be_of_a_later_epoch() -> None:
     """Who takes any epoch is told the number again and gets it whole; who came back for just that one is refused."""
-    dispatch = Dispatch(window=2, band=2, patience_s=1.0)
+    dispatch = Dispatch(window=2, band=2, stall_timeout_s=1.0)
     dispatch.note_repeatable(True)
     dispatch.step(ev.Withdrawn(0), 0.0)
     assert dispatch.wanted is None, "nothing is loaded before somebody asks"
@@ -947,7 +947,7 @@ def test_a_pass_may_turn_out_to_be_of_a_later_epoch() -> None:
 
 def test_a_pass_is_withdrawn_only_while_nobody_takes_it() -> None:
     """What was kept of it goes, and nobody joins the rest."""
-    dispatch = Dispatch(window=2, band=2, patience_s=1.0)
+    dispatch = Dispatch(window=2, band=2, stall_timeout_s=1.0)
     _joined(dispatch, 1)
     dispatch.step(ev.BatchLoaded(0, ev.Placed(0, b"", 4, 0, 0)), 0.0)
     assert dispatch.step(ev.Withdrawn(0), 0.0) == []

@@ -24,7 +24,7 @@ def test_no_thread_outlives_the_stop(asked_by: str) -> None:
     if asked_by == "the owner":
         producer.stop()
     else:
-        tsnb.stop("short")
+        tsnb.streams.stop("short")
         assert producer.wait(120)
     assert not set(threading.enumerate()) - before
 

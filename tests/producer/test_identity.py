@@ -261,7 +261,7 @@ def test_one_in_mid_epoch_goes_on_with_the_same_function_and_not_with_an_edited_
     names: dict[str, Any] = {}
     exec(code, names)
     tsnb.serve(names["make"], name="s", reconnect_s=60.0)
-    consumer = tsnb.attach("c", producer="s")
+    consumer = tsnb.attach("c", stream="s")
     loop = iter(consumer)
     first = [row for (row,) in islice(loop, 5)]
     observer.stop("s", 30.0, reconnect_s=60.0)

@@ -156,7 +156,7 @@ class Stream(RuleBasedStateMachine):
             self.simulation.kill_producer()
             self.simulation.poll()
 
-    @rule(mode=st.sampled_from(["pace", "weights", "free"]))
+    @rule(mode=st.sampled_from(["together", "weights", "free"]))
     def divide(self, mode: str) -> None:
         self.simulation.balance(mode)
 

@@ -135,7 +135,7 @@ def test_waiting_for_a_turn_counts_as_held_and_is_not_standing_still() -> None:
 
 
 def test_one_that_stands_still_in_its_turn_loses_the_turn_and_not_its_place() -> None:
-    """After the patience, while others wait; it goes on where it was, when it is its turn again."""
+    """After the stall timeout, while others wait; it goes on where it was, when it is its turn again."""
     dispatch = rotating()
     step(dispatch, took(1), 1.0)
     assert not granted(step(dispatch, ev.Tick(), 30.0))

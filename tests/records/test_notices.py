@@ -1,4 +1,4 @@
-"""`tsnb.notify`: a function of the user's own is called at each end."""
+"""`tsnb.records.notify`: a function of the user's own is called at each end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tsnb.records.notices import Notice
 def nobody() -> Iterator[None]:
     """Afterwards nobody is called."""
     yield
-    tsnb.notify(None)
+    tsnb.records.notify(None)
 
 
 def test_each_end_is_told_in_its_order_away_from_the_thread_that_tells() -> None:
@@ -33,7 +33,7 @@ def test_each_end_is_told_in_its_order_away_from_the_thread_that_tells() -> None
         if end.failed:
             over.set()
 
-    tsnb.notify(slow)
+    tsnb.records.notify(slow)
     notices.tell(Notice("cnn", "done", took_s=12.34, metrics={"loss": 0.03125, "accuracy": 0.97}))
     notices.tell(Notice("mlp", "failed", "ValueError: broken image", 3.0, {"loss": 2.0}))
     assert told == []
@@ -49,11 +49,11 @@ def test_the_last_one_given_is_called_and_none_ends_it() -> None:
     """A cell that is run again does not double the calls."""
     first: list[Notice] = []
     second: list[Notice] = []
-    tsnb.notify(first.append)
-    tsnb.notify(second.append)
+    tsnb.records.notify(first.append)
+    tsnb.records.notify(second.append)
     notices.tell(Notice("a", "done"))
     notices._waiting.join()
-    tsnb.notify(None)
+    tsnb.records.notify(None)
     notices.tell(Notice("b", "done"))
     notices._waiting.join()
     assert (first, [end.name for end in second]) == ([], ["a"])
@@ -67,7 +67,7 @@ def test_one_that_raises_is_reported_once_and_called_again(caplog: pytest.LogCap
         calls.append(end.name)
         raise KeyError(end.name)
 
-    tsnb.notify(wrong)
+    tsnb.records.notify(wrong)
     with caplog.at_level(logging.ERROR, "tsnb"):
         for name in ("a", "b"):
             notices.tell(Notice(name, "stopped"))
@@ -79,7 +79,7 @@ def test_one_that_raises_is_reported_once_and_called_again(caplog: pytest.LogCap
 def test_what_is_no_function_is_refused() -> None:
     """The message says what it takes."""
     with pytest.raises(TypeError, match="takes a function of one argument, or None; this is a str"):
-        tsnb.notify("cnn")  # type: ignore[arg-type]
+        tsnb.records.notify("cnn")  # type: ignore[arg-type]
 
 
 def test_a_script_that_ends_still_tells() -> None:
@@ -87,7 +87,7 @@ def test_a_script_that_ends_still_tells() -> None:
     script = (
         "import time, tsnb\n"
         "from tsnb.records import notices\n"
-        "tsnb.notify(lambda end: (time.sleep(0.2), print(end, flush=True)))\n"
+        "tsnb.records.notify(lambda end: (time.sleep(0.2), print(end, flush=True)))\n"
         "notices.tell(notices.Notice('cnn', 'done', took_s=1.0))\n"
     )
     done = subprocess.run(

@@ -44,9 +44,9 @@ def test_the_results_of_the_project_are_there_and_show_it_by_its_number() -> Non
     assert (paths["odd"], paths["old"], paths["failed"]) == (SHOWN, SHOWN, "a")
     assert dict(zip(table["name"], table["é"], strict=True))["odd"] == "é ✓ 🎉"
     assert table.to_csv().encode()
-    assert len(tsnb.history("loss"))
-    assert tsnb.compare("loss", by="path") is not None
-    tsnb.tag("odd", "kept")
+    assert len(tsnb.records.history("loss"))
+    assert tsnb.results(sort="loss", by="path") is not None
+    tsnb.records.tag("odd", "kept")
     assert tsnb.results(tag="kept")["name"].tolist() == ["odd"]
 
 

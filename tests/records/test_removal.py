@@ -45,13 +45,13 @@ def rows_in(directory: Path) -> dict[str, int]:
 def test_a_deleted_run_leaves_nothing_and_takes_nothing_with_it(project: Path) -> None:
     """Numbers, log, artifacts, TensorBoard files; other runs of the name and other trials stay whole."""
     first, second, other = with_files("cnn"), with_files("cnn"), with_files("cnn-1")
-    assert tsnb.delete("cnn", run=1) == ["cnn-1"]
+    assert tsnb.records.delete("cnn", run=1) == ["cnn-1"]
     assert first.read() is None
     assert files_of(project) == {second.label, other.label}
     assert rows_in(project) == {"runs": 2, "logged": 4, "metrics": 2, "numbers": 4}
-    assert list(tsnb.history("loss")["value"]) == [1.0, 2.0, 1.0, 2.0]
-    assert tsnb.delete(other) == ["cnn-1-1"], "a handle or a trial stands for its own run"
-    assert tsnb.delete("cnn") == ["cnn-2"], "a name with one run needs no more words"
+    assert list(tsnb.records.history("loss")["value"]) == [1.0, 2.0, 1.0, 2.0]
+    assert tsnb.records.delete(other) == ["cnn-1-1"], "a handle or a trial stands for its own run"
+    assert tsnb.records.delete("cnn") == ["cnn-2"], "a name with one run needs no more words"
     assert files_of(project) == set()
     assert rows_in(project) == {"runs": 0, "logged": 0, "metrics": 0, "numbers": 0}
 
@@ -64,28 +64,28 @@ def test_what_is_deleted_has_to_be_said_in_full(project: Path) -> None:
     with pytest.raises(
         TsnbError, match=r"'cnn' has several runs. Say which \(run=1, run=2\), or all_runs=True"
     ):
-        tsnb.delete("cnn")
+        tsnb.records.delete("cnn")
     with pytest.raises(TsnbError, match="'cnn' has several runs"):
-        tsnb.delete("widths")
-    with pytest.raises(ValueError, match=r"tsnb.delete\('cnn', run=2\)"):
-        tsnb.delete()
+        tsnb.records.delete("widths")
+    with pytest.raises(ValueError, match=r"tsnb.records.delete\('cnn', run=2\)"):
+        tsnb.records.delete()
     with pytest.raises(ValueError, match="needs to know what"):
-        tsnb.delete(all_runs=True)
+        tsnb.records.delete(all_runs=True)
     with pytest.raises(NoSuchRecord, match=r"no run 3 of 'cnn'.*The runs there are: 1, 2"):
-        tsnb.delete("cnn", run=3)
+        tsnb.records.delete("cnn", run=3)
     with pytest.raises(NoSuchRecord, match="Did you mean 'cnn'"):
-        tsnb.delete("cmn")
+        tsnb.records.delete("cmn")
     assert len(tsnb.results(all_runs=True)) == 3
-    assert tsnb.delete("widths", all_runs=True) == ["cnn-1", "cnn-2", "mlp-1"]
+    assert tsnb.records.delete("widths", all_runs=True) == ["cnn-1", "cnn-2", "mlp-1"]
 
 
 def test_all_with_a_tag_are_deleted_former_runs_too(project: Path) -> None:
     """And no run without it."""
     junk, _ = trained("cnn", [1.0]), trained("cnn", [2.0])
     trained("mlp", [1.0])
-    assert tsnb.tag(junk, "junk") == ["cnn-1"]
-    assert tsnb.tag("mlp", "junk") == ["mlp-1"]
-    assert tsnb.delete(tag="junk") == ["cnn-1", "mlp-1"]
+    assert tsnb.records.tag(junk, "junk") == ["cnn-1"]
+    assert tsnb.records.tag("mlp", "junk") == ["mlp-1"]
+    assert tsnb.records.delete(tag="junk") == ["cnn-1", "mlp-1"]
     assert list(tsnb.results(all_runs=True)["run"]) == [2]
 
 
@@ -96,10 +96,10 @@ def test_a_run_that_has_not_ended_is_never_deleted(project: Path) -> None:
     with pytest.raises(
         TsnbError, match=r"live-1 has not ended, so nothing was deleted.*trials\['live'\].stop\(\)"
     ):
-        tsnb.delete("s")
+        tsnb.records.delete("s")
     assert files_of(project) == {"done-1"}
     live.end("stopped")
-    assert tsnb.delete("s") == ["done-1", "live-1"]
+    assert tsnb.records.delete("s") == ["done-1", "live-1"]
 
 
 def test_nothing_outside_the_records_is_deleted(project: Path, tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_nothing_outside_the_records_is_deleted(project: Path, tmp_path: Path) -
     artifacts = project / "artifacts"
     artifacts.rename(tmp_path / "away")
     artifacts.symlink_to(mine)
-    assert tsnb.delete(run) == ["cnn-1"]
+    assert tsnb.records.delete(run) == ["cnn-1"]
     assert (mine / "cnn-1").is_dir()
     trained("../../mine/cnn", [1.0])
-    assert tsnb.delete("../../mine/cnn") == ["../../mine/cnn-1"]
+    assert tsnb.records.delete("../../mine/cnn") == ["../../mine/cnn-1"]
     assert (mine / "cnn-1").is_dir()

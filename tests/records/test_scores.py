@@ -56,20 +56,20 @@ def test_nobody_guesses_of_another_name() -> None:
     """Neither where a word is only part of another, nor where words say both; the error has the line to type."""
     for name in UNKNOWN.split():
         assert known_direction(name) is None, name
-        with pytest.raises(UnknownDirection, match=rf"tsnb\.direction\({name}='max'\)"):
+        with pytest.raises(UnknownDirection, match=rf"tsnb\.records\.direction\({name}='max'\)"):
             direction_of(name)
         assert direction_of(name, "min") == "min", "said on the spot"
 
 
 def test_what_is_said_goes_before_the_name() -> None:
     """Once, for this process; other names by a dict; another word than min and max is refused and changes nothing."""
-    tsnb.direction({"val/churn": "min"}, quality="max", loss="max")
+    tsnb.records.direction({"val/churn": "min"}, quality="max", loss="max")
     assert [direction_of(name) for name in ("val/churn", "quality", "loss")] == ["min", "max", "max"]
     assert direction_of("loss", "min") == "min", "and the word on the spot goes before that"
     with pytest.raises(ValueError, match="quality='high': write 'min' where a low quality"):
-        tsnb.direction(loss="min", quality="high")
+        tsnb.records.direction(loss="min", quality="high")
     assert direction_of("loss") == "max"
-    with pytest.raises(UnknownDirection, match=r"tsnb\.direction\(\{'val/x': 'max'\}\)"):
+    with pytest.raises(UnknownDirection, match=r"tsnb\.records\.direction\(\{'val/x': 'max'\}\)"):
         direction_of("val/x")
 
 

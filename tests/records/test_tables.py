@@ -84,14 +84,14 @@ def test_without_pandas_the_tables_are_dictionaries(project: Path, monkeypatch: 
     trained("a", [3.0, 1.0], params={"lr": 0.1})
     frames = {
         "results": tsnb.results(),
-        "history": tsnb.history(),
-        "compare": tsnb.compare("loss", by="lr"),
+        "history": tsnb.records.history(),
+        "compare": tsnb.results(sort="loss", by="lr"),
     }
     without_pandas(monkeypatch)
     for name, rows in (
         ("results", tsnb.results()),
-        ("history", tsnb.history()),
-        ("compare", tsnb.compare("loss", by="lr")),
+        ("history", tsnb.records.history()),
+        ("compare", tsnb.results(sort="loss", by="lr")),
     ):
         assert isinstance(rows, list)
         assert list(rows[0]) == list(frames[name].columns)
@@ -112,8 +112,8 @@ def test_what_shares_a_name_is_told_apart(project: Path) -> None:
 def test_a_project_without_records_is_an_empty_table(project: Path) -> None:
     """And looking does not make it a project."""
     assert len(tsnb.results()) == 0
-    assert len(tsnb.history()) == 0
-    assert list(tsnb.history().columns)[:3] == ["name", "run", "step"]
+    assert len(tsnb.records.history()) == 0
+    assert list(tsnb.records.history().columns)[:3] == ["name", "run", "step"]
     assert not project.exists()
 
 
@@ -123,14 +123,14 @@ def test_a_typo_is_told_with_what_there_is(project: Path) -> None:
     with pytest.raises(NoSuchRecord, match=r"'wida'.*Did you mean 'wide'"):
         tsnb.results("wida")
     with pytest.raises(NoSuchRecord, match=r"logged 'los'.*Did you mean 'loss'"):
-        tsnb.history("los")
+        tsnb.records.history("los")
     with pytest.raises(NoSuchRecord, match="Parameters here: lr, batch_size"):
-        tsnb.compare("loss", by="wd")
+        tsnb.results(sort="loss", by="wd")
     with pytest.raises(ValueError, match="'max' where a high one is"):
-        tsnb.compare("loss", by="lr", mode="low")
+        tsnb.results(sort="loss", by="lr", mode="low")
     trained("odd", [1.0], params={"lr": 0.1}, metric="churn")
-    with pytest.raises(UnknownDirection, match=r"tsnb.direction\(churn='max'\)"):
-        tsnb.compare("churn", by="lr")
+    with pytest.raises(UnknownDirection, match=r"tsnb.records.direction\(churn='max'\)"):
+        tsnb.results(sort="churn", by="lr")
 
 
 def test_history_has_every_number_in_long_form(project: Path) -> None:
@@ -138,14 +138,14 @@ def test_history_has_every_number_in_long_form(project: Path) -> None:
     run = begun("a")
     run.add_rows([row(0, loss=1.0, top=0.1), row(1, None, loss=math.nan)])
     trained("b", [7.0])
-    table = tsnb.history(name="a")
+    table = tsnb.records.history(trial="a")
     assert list(table.columns) == ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
     assert list(table["metric"]) == ["loss", "top", "loss"]
     assert list(table["step"]) == [0, 0, 1]
     assert table["value"].iloc[:2].tolist() == [1.0, 0.1]
     assert math.isnan(table["value"].iloc[2])
     assert table["time_s"].iloc[2] == START_S + 1
-    assert list(tsnb.history("loss")["name"]) == ["a", "a", "b"]
+    assert list(tsnb.records.history("loss")["name"]) == ["a", "a", "b"]
 
 
 def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
@@ -155,7 +155,7 @@ def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
     trained("b", [0.5, 9.0], params={"lr": 1})
     trained("c", [math.nan], params={"lr": 10})
     trained("d", [0.0])
-    table = tsnb.compare("loss", by="lr")
+    table = tsnb.results(sort="loss", by="lr")
     assert list(table.columns) == ["lr", "trials", "best", "best_trial", "mean", "std", "best_ever"]
     assert list(table["lr"]) == [0.1, 1, 10]
     assert list(table["trials"]) == [2, 1, 1]
@@ -165,10 +165,10 @@ def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
     assert table["std"].iloc[0] == pytest.approx(1.4142, abs=1e-4)
     assert list(table["best_ever"].iloc[:2]) == [1.0, 0.5]
     assert math.isnan(table["mean"].iloc[2])
-    high = tsnb.compare("loss", by="lr", mode="max")
+    high = tsnb.results(sort="loss", by="lr", mode="max")
     assert list(high["lr"]) == [1, 0.1, 10]
     assert list(high["best"].iloc[:2]) == [9.0, 4.0]
-    assert list(tsnb.compare("loss", by="batch_size")["trials"]) == [5], "options compare as well"
+    assert list(tsnb.results(sort="loss", by="batch_size")["trials"]) == [5], "options compare as well"
 
 
 def test_an_accuracy_is_ranked_by_its_highest_without_a_word(project: Path) -> None:
@@ -181,7 +181,7 @@ def test_an_accuracy_is_ranked_by_its_highest_without_a_word(project: Path) -> N
     ):
         trained(name, values, state=state, params={"lr": 0.1 if state == "done" else 1}, metric="val_acc")
     trained("other", [1.0])
-    assert list(tsnb.compare("val_acc", by="lr")["best_trial"]) == ["high", "cut"]
+    assert list(tsnb.results(sort="val_acc", by="lr")["best_trial"]) == ["high", "cut"]
     assert list(tsnb.results(sort="val_acc")["name"]) == ["high", "low", "cut", "broken", "other"]
     assert list(tsnb.results()["name"]) == ["low", "high", "cut", "broken", "other"]
     with pytest.raises(NoSuchRecord, match="Did you mean 'val_acc'"):
@@ -192,7 +192,7 @@ def test_a_table_that_is_printed_steers_no_terminal(project: Path) -> None:
     """Parameters stand in it as they are, whatever they hold; how it prints is another matter."""
     name = "\x1b]0;title\x07\x9b2J \u202e reversed"
     trained("a", [1.0], params={"augment": name, "\x1b[2Jkey": 1})
-    for table in (tsnb.results(), tsnb.compare("loss", by="augment")):
+    for table in (tsnb.results(), tsnb.results(sort="loss", by="augment")):
         assert table["augment"].tolist() == [name]
         assert str(table) == repr(table)
         for text in (repr(table), table.to_string()):
@@ -209,29 +209,29 @@ def test_equal_numbers_are_one_value_of_a_parameter(project: Path) -> None:
     """`lr=1` in one sweep and `lr=1.0` in the next; True is no number here."""
     for name, lr in (("a", 1), ("b", 1.0), ("c", True), ("d", 0.5)):
         trained(name, [1.0], params={"lr": lr})
-    assert list(tsnb.compare("loss", by="lr")["trials"]) == [2, 1, 1]
+    assert list(tsnb.results(sort="loss", by="lr")["trials"]) == [2, 1, 1]
 
 
 def test_export_writes_what_the_tables_show(project: Path, tmp_path: Path) -> None:
     """Trials and metrics, as CSV and as Parquet, the same rows in each."""
     trained("a", [3.0, 1.0], params={"lr": 0.1, "layers": [1, 2], "mixed": 1})
     trained("b", [math.nan], params={"mixed": "much", "big": 2**70})
-    path = tsnb.export(tmp_path / "runs.csv")
+    path = tsnb.records.export(tmp_path / "runs.csv")
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [r["name"] for r in rows] == ["a", "b"]
     assert [r["loss"] for r in rows] == ["1.0", "nan"]
     assert rows[0]["layers"] == "[1, 2]"
     assert rows[1]["lr"] == ""
-    table = pq.read_table(tsnb.export(tmp_path / "runs.parquet")).to_pylist()
+    table = pq.read_table(tsnb.records.export(tmp_path / "runs.parquet")).to_pylist()
     assert [r["mixed"] for r in table] == ["1", "much"]
     assert table[0]["loss"] == 1.0
     assert isinstance(table[0]["started"], dt.datetime)
-    metrics = pq.read_table(tsnb.export(tmp_path / "m.parquet", what="metrics")).to_pylist()
+    metrics = pq.read_table(tsnb.records.export(tmp_path / "m.parquet", what="metrics")).to_pylist()
     assert [(r["name"], r["step"], r["metric"]) for r in metrics] == [
         ("a", 0, "loss"), ("a", 1, "loss"), ("b", 0, "loss"),
     ]  # fmt: skip
-    lines = tsnb.export(tmp_path / "m.csv", what="metrics", name="a").read_text().splitlines()
+    lines = tsnb.records.export(tmp_path / "m.csv", what="metrics", trial="a").read_text().splitlines()
     assert len(lines) == 3
     assert sorted(os.listdir(tmp_path)) == [".tsnb", "m.csv", "m.parquet", "runs.csv", "runs.parquet"]
 
@@ -242,14 +242,14 @@ def test_export_says_what_it_needs(project: Path, tmp_path: Path, monkeypatch: p
     target = tmp_path / "runs.parquet"
     target.write_text("former")
     with pytest.raises(ValueError, match=r"\.csv or \.parquet"):
-        tsnb.export(tmp_path / "runs.xlsx")
+        tsnb.records.export(tmp_path / "runs.xlsx")
     with pytest.raises(ValueError, match="'metrics'"):
-        tsnb.export(target, what="everything")
+        tsnb.records.export(target, what="everything")
     with pytest.raises(FileNotFoundError, match="create it first"):
-        tsnb.export(tmp_path / "no" / "runs.csv")
+        tsnb.records.export(tmp_path / "no" / "runs.csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[results\]'"):
-        tsnb.export(target)
+        tsnb.records.export(target)
     assert target.read_text() == "former"
 
 
@@ -272,7 +272,7 @@ def test_text_that_a_spreadsheet_would_run_is_made_harmless(
     trained(
         "a", [-0.5], params={"data": f"{start}HYPERLINK(1)", f"{start}name": -1, "lr": -0.1, "plain": "a-b"}
     )
-    with tsnb.export(tmp_path / "runs.csv").open(newline="") as file:
+    with tsnb.records.export(tmp_path / "runs.csv").open(newline="") as file:
         (row,) = csv.DictReader(file)
     assert row["data"] == f"'{start}HYPERLINK(1)"
     assert row[f"'{start}name"] == "-1"
@@ -296,11 +296,11 @@ def test_none_is_a_value_of_a_parameter(project: Path) -> None:
     trained("a", [0.5], params={"decay": None})
     trained("b", [0.7], params={"decay": 0.1})
     trained("c", [0.9])
-    found = tsnb.compare("loss", by="decay")
+    found = tsnb.results(sort="loss", by="decay")
     assert found["best_trial"].tolist() == ["a", "b"]
     assert found["decay"].isna().tolist() == [True, False]
     with pytest.raises(NoSuchRecord, match="no trial has a parameter 'threads'"):
-        tsnb.compare("loss", by="threads")
+        tsnb.results(sort="loss", by="threads")
 
 
 def test_no_two_columns_have_one_name(project: Path, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_what_is_not_measured_is_no_zero() -> None:
 def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None:
     """As text and as JSON; a metric that is good when low is reached from above."""
     file = tmp_path / "run.jsonl"
-    tsnb.direction(wer="min")
+    tsnb.records.direction(wer="min")
     steps = [
         dataclasses.replace(
             r,
@@ -109,17 +109,17 @@ def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None
     file.write_text(
         "\n".join(['{"tsnb": "0", "recording": 1, "stream": "mnist"}', *(r.to_json() for r in steps)])
     )
-    made = tsnb.report(file, until={"wer": 0.6}, vcpu_price=0.04)
+    made = tsnb.report(file, target={"wer": 0.6}, vcpu_price=0.04)
     assert "wer 0.600: cnn after 0:04, 2 CPU s" in made.text
     assert json.loads(json.dumps(made.to_dict()))["costs"][0]["joules"] == 240.0
     with pytest.raises(ValueError, match="has logged 'accuracy'"):
-        tsnb.report(file, until={"accuracy": 0.5})
+        tsnb.report(file, target={"accuracy": 0.5})
     with pytest.raises(ValueError, match=r"has logged 'wr'\. Did you mean 'wer'"):
-        tsnb.report(file, until={"wr": 0.5})
-    with pytest.raises(ValueError, match="add until="):
+        tsnb.report(file, target={"wr": 0.5})
+    with pytest.raises(ValueError, match="add target="):
         tsnb.report(file, vcpu_price=0.04)
     with pytest.raises(ValueError, match="0 or more"):
-        tsnb.report(file, until={"wer": 0.5}, kwh_price=-1)
+        tsnb.report(file, target={"wer": 0.5}, kwh_price=-1)
 
 
 def now(readings: list[StreamReading], began_s: float) -> list[StreamReading]:
@@ -151,24 +151,24 @@ def test_results_and_report_have_the_same_figures(
     file.write_text(
         "\n".join(['{"tsnb": "0", "recording": 1, "stream": "mnist"}', *(r.to_json() for r in steps)])
     )
-    asked: dict[str, Any] = {"until": {"accuracy": 0.4}, "kwh_price": 3.6e6}
+    asked: dict[str, Any] = {"target": {"accuracy": 0.4}, "kwh_price": 3.6e6}
     told = {cost.name: cost for cost in tsnb.report(file, **asked).story.costs}
     table = tsnb.results(recording=file, **asked).set_index("name")
     for name, cost in told.items():
         for field in ("after_s", "cpu_s", "loader_cpu_s", "joules", "price"):
             assert table.loc[name, field] == (getattr(cost, field) or NOT_MEASURABLE), (name, field)
     assert table.loc["a", "joules"] == 200.0 and table.loc["b", "joules"] == "not measurable here"
-    assert "price" not in tsnb.results(recording=file, until={"accuracy": 0.4}).columns
-    missed = tsnb.results(recording=file, until={"accuracy": 2.0})
+    assert "price" not in tsnb.results(recording=file, target={"accuracy": 0.4}).columns
+    missed = tsnb.results(recording=file, target={"accuracy": 2.0})
     assert missed["joules"].isna().all() and missed["after_s"].isna().all(), "not reached: empty, not 0"
     capsys.readouterr()
-    words = ["results", "--until", "accuracy=0.4", "--kwh-price", "3.6e6", "--recording", str(file)]
+    words = ["results", "--target", "accuracy=0.4", "--kwh-price", "3.6e6", "--recording", str(file)]
     assert main([*words, "--json"]) == 0
     for row_ in json.loads(capsys.readouterr().out):
         for field in ("after_s", "cpu_s", "loader_cpu_s", "joules", "price"):
             assert row_[field] == table.loc[row_["name"], field], "the command gives the same figures"
     assert main(words) == 0 and "not measurable here" in capsys.readouterr().out
-    assert main(["results", "--until", "accuracy=high"]) == 1
+    assert main(["results", "--target", "accuracy=high"]) == 1
     assert "give a number to reach" in capsys.readouterr().err
 
 
@@ -183,13 +183,13 @@ def test_results_of_a_run_that_nobody_watched_say_so(project: Path, tmp_path: Pa
         "\n".join(['{"tsnb": "0", "recording": 1, "stream": "mnist"}', *(r.to_json() for r in steps)])
     )
     assert first.started_s < second.started_s
-    rows = tsnb.results(recording=file, until={"accuracy": 0.4}, all_runs=True)
+    rows = tsnb.results(recording=file, target={"accuracy": 0.4}, all_runs=True)
     assert list(rows["after_s"])[:2] == ["not watched here", 4.0]
     assert rows["after_s"].isna().tolist() == [False, False, True]
-    assert tsnb.results(until={"accuracy": 0.4})["joules"].iloc[0] == "not watched here"
+    assert tsnb.results(target={"accuracy": 0.4})["joules"].iloc[0] == "not watched here"
     with pytest.raises(NoSuchRecord, match="no trial logged 'loss'"):
-        tsnb.results(until={"loss": 0.4})
-    with pytest.raises(ValueError, match="add until="):
+        tsnb.results(target={"loss": 0.4})
+    with pytest.raises(ValueError, match="add target="):
         tsnb.results(kwh_price=0.3)
-    with pytest.raises(ValueError, match="add until="):
+    with pytest.raises(ValueError, match="add target="):
         tsnb.results(recording=file)

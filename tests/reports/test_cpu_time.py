@@ -163,7 +163,7 @@ def test_the_process_counts_what_is_seen_from_outside() -> None:
 
 
 @pytest.fixture
-def numbers() -> Iterator[tsnb.Producer]:
+def numbers() -> Iterator[tsnb.streams.Producer]:
     """Serve numbers; nothing that a test started goes on behind it."""
     loader = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
     with tsnb.serve(loader, name="spent") as producer:
@@ -173,7 +173,7 @@ def numbers() -> Iterator[tsnb.Producer]:
 
 @pytest.mark.system
 def test_a_trial_that_is_over_at_once_has_its_cpu_seconds(
-    numbers: tsnb.Producer, monkeypatch: pytest.MonkeyPatch
+    numbers: tsnb.streams.Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No look at the machine can have seen it; report and results have the same number, which it told at its end."""
     monkeypatch.setattr("tsnb.telemetry.host._FIRST_S", 600.0)
@@ -181,8 +181,8 @@ def test_a_trial_that_is_over_at_once_has_its_cpu_seconds(
     trial = tsnb.run(by_value(SOURCE), how="at once", name="short").wait(HANG_S)
     told = trial.report["cpu_s"]
     assert told > 0
-    report = tsnb.report("spent", until={"loss": 0.5}, vcpu_price=3600.0)
-    row = tsnb.results("short", until={"loss": 0.5}, vcpu_price=3600.0).to_dict("records")[0]
+    report = tsnb.report("spent", target={"loss": 0.5}, vcpu_price=3600.0)
+    row = tsnb.results("short", target={"loss": 0.5}, vcpu_price=3600.0).to_dict("records")[0]
     (cost,) = report.story.costs
     assert (
         cost.cpu_s is not None
@@ -194,7 +194,7 @@ def test_a_trial_that_is_over_at_once_has_its_cpu_seconds(
 
 @pytest.mark.system
 def test_a_trial_that_was_killed_has_what_was_seen_of_it_or_words(
-    numbers: tsnb.Producer, monkeypatch: pytest.MonkeyPatch
+    numbers: tsnb.streams.Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It tells nothing at its end: never 0."""
     monkeypatch.setattr("tsnb.telemetry.host._FIRST_S", 600.0)
@@ -211,7 +211,7 @@ def test_a_trial_that_was_killed_has_what_was_seen_of_it_or_words(
     with pytest.raises(TrialFailed):
         trial.wait(HANG_S)
     assert trial.state == "lost"
-    (cost,) = tsnb.report("spent", until={"loss": 0.5}).story.costs
+    (cost,) = tsnb.report("spent", target={"loss": 0.5}).story.costs
     assert cost.cpu_s is None and f"CPU time {NOT_MEASURABLE}" in cost.text
-    row = tsnb.results("killed", until={"loss": 0.5}).to_dict("records")[0]
+    row = tsnb.results("killed", target={"loss": 0.5}).to_dict("records")[0]
     assert row["cpu_s"] == NOT_MEASURABLE

@@ -121,7 +121,7 @@ def test_a_report_and_its_figures_have_a_line_a_run_in_one_colour() -> None:
 
 
 @pytest.fixture
-def numbers(project: Path) -> Iterator[tsnb.Producer]:
+def numbers(project: Path) -> Iterator[tsnb.streams.Producer]:
     loader = DataLoader(TensorDataset(torch.arange(160.0)), batch_size=4)
     with tsnb.serve(loader, name="again") as producer:
         yield producer
@@ -129,13 +129,15 @@ def numbers(project: Path) -> Iterator[tsnb.Producer]:
 
 
 @pytest.mark.system
-def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(numbers: tsnb.Producer) -> None:
+def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(
+    numbers: tsnb.streams.Producer,
+) -> None:
     """Samples, epochs, CPU seconds, last numbers: run by run; by the plain name everywhere that of the last run."""
     there = watch("again")
     there.readings(HANG_S)
     train = by_value(SOURCE)
     ran = [tsnb.run(train, epochs=epochs, name="cnn").wait(HANG_S) for epochs in (1, 3)]
-    report = tsnb.report("again", until={"loss": 1.0})
+    report = tsnb.report("again", target={"loss": 1.0})
     rows = {trial.name: trial for trial in report.story.trials}
     assert list(rows) == ["cnn run 1", "cnn"]
     table = tsnb.results("cnn", all_runs=True).to_dict("records")
@@ -166,7 +168,7 @@ class Slow:
 
 
 @pytest.mark.system
-def test_what_a_trial_did_is_known_as_soon_as_it_has_ended(numbers: tsnb.Producer) -> None:
+def test_what_a_trial_did_is_known_as_soon_as_it_has_ended(numbers: tsnb.streams.Producer) -> None:
     """What follows the stream in its process may be late: `wait` lasts until that has heard of the end too."""
     watch("again").readings(HANG_S)
     listen("again", Slow())

@@ -23,7 +23,7 @@ from tsnb.telemetry.watching import watched
 
 
 @pytest.fixture
-def producer() -> Iterator[tsnb.Producer]:
+def producer() -> Iterator[tsnb.streams.Producer]:
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(64.0)), batch_size=4), name="numbers") as served:
         yield served
 
@@ -40,7 +40,7 @@ def recording(tmp_path: Path) -> Path:
 
 
 def train(name: str, step_s: float, metric: float = 0.5) -> None:
-    with tsnb.attach(name, producer="numbers") as consumer:
+    with tsnb.attach(name, stream="numbers") as consumer:
         for _ in consumer:
             tsnb.log(loss=metric)
             time.sleep(step_s)
@@ -49,7 +49,7 @@ def train(name: str, step_s: float, metric: float = 0.5) -> None:
 
 @pytest.mark.system
 def test_a_report_knows_of_the_end_before_the_name_is_free(
-    producer: tsnb.Producer, project: Path, monkeypatch: pytest.MonkeyPatch
+    producer: tsnb.streams.Producer, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the two a second stream of that name was looked for: the picture beside a panel stayed a live one."""
     train("one", 0.01)
@@ -78,7 +78,7 @@ def test_a_report_knows_of_the_end_before_the_name_is_free(
 
 @pytest.mark.system
 def test_a_stream_has_its_report_while_it_runs_and_after_its_end(
-    producer: tsnb.Producer, project: Path
+    producer: tsnb.streams.Producer, project: Path
 ) -> None:
     """Whoever asked once watches it from then on; the end closes the watch and leaves the report."""
     early = tsnb.report()
@@ -106,9 +106,9 @@ def test_a_stream_has_its_report_while_it_runs_and_after_its_end(
 
 
 @pytest.mark.system
-def test_a_stream_found_under_way_has_its_totals(producer: tsnb.Producer) -> None:
+def test_a_stream_found_under_way_has_its_totals(producer: tsnb.streams.Producer) -> None:
     """The first look comes late: what was counted before is in the report, and it says so."""
-    with tsnb.attach("late", producer="numbers") as consumer:
+    with tsnb.attach("late", stream="numbers") as consumer:
         for number, _ in enumerate(consumer):
             time.sleep(0.02)
             if number == 12:
@@ -120,12 +120,12 @@ def test_a_stream_found_under_way_has_its_totals(producer: tsnb.Producer) -> Non
 
 @pytest.mark.system
 def test_a_report_that_comes_late_has_the_plan_of_the_stream(
-    producer: tsnb.Producer, project: Path, monkeypatch: pytest.MonkeyPatch
+    producer: tsnb.streams.Producer, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its trials had ended before anybody watched; a stream served later, of that name too, has not that plan."""
     monkeypatch.setattr(timeline, "_newest", [])
     began_s = time.time()
-    with tsnb.attach("planned", producer="numbers") as consumer:
+    with tsnb.attach("planned", stream="numbers") as consumer:
         assert sum(1 for _ in consumer) == 16
     ended_s = time.time()
     ran = PlannedTrial("planned", (0.0, 1.0), (0.0, ended_s - began_s))
@@ -177,7 +177,7 @@ def test_a_name_that_is_no_stream_says_which_there_are() -> None:
 
 
 @pytest.mark.system
-def test_of_several_streams_one_must_be_named(producer: tsnb.Producer) -> None:
+def test_of_several_streams_one_must_be_named(producer: tsnb.streams.Producer) -> None:
     """The message names them; an ended one is listed with what is known here."""
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(4.0))), name="other"):
         with pytest.raises(ProducerNotFound, match="several streams are served: numbers, other"):

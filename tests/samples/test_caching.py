@@ -182,14 +182,14 @@ def test_where_a_transform_is_called_twice_or_gives_a_tree() -> None:
 
 
 def test_a_data_set_says_itself_where_it_is_cut() -> None:
-    """`tsnb.cache(dataset, then=augment)`: the same samples with the option and without it."""
+    """`tsnb.data.cache(dataset, then=augment)`: the same samples with the option and without it."""
 
     def augment(sample: Any) -> Any:
         image, label = sample
         return jitter(image), label
 
     def both(pictures: Pictures) -> Any:
-        return tsnb.cache(pictures, then=augment)
+        return tsnb.data.cache(pictures, then=augment)
 
     wanted = plain(both(Pictures()), 4)
     pictures = Pictures()
@@ -199,9 +199,9 @@ def test_a_data_set_says_itself_where_it_is_cut() -> None:
         assert kept.keeper.counts().why == ""
     assert pictures.prepared.max() <= 2 + 1  # and a few to probe
     with pytest.raises(TypeError, match="a Stream is not one"):
-        tsnb.cache(Stream())
+        tsnb.data.cache(Stream())
     with pytest.raises(TypeError, match="a int cannot be called"):
-        tsnb.cache(pictures, then=3)  # type: ignore[arg-type]
+        tsnb.data.cache(pictures, then=3)  # type: ignore[arg-type]
 
 
 # -- proof before trust -------------------------------------------------------------------------------------
@@ -299,7 +299,7 @@ def test_what_is_not_fixed_is_not_kept_and_says_why(dataset: Any, why: str) -> N
         counts = kept.keeper.counts()
     assert counts.state == "off"
     assert why in counts.why
-    assert "tsnb.cache(dataset, then=augment)" in counts.why
+    assert "tsnb.data.cache(dataset, then=augment)" in counts.why
     assert counts.hits == counts.kept == 0
     if not isinstance(dataset, OwnGenerator):
         flat = (lambda epochs: [[(b,) for b in e] for e in epochs]) if isinstance(dataset, Noisy) else list
@@ -317,7 +317,7 @@ class Hears(Numbers):
         (DataLoader(Numbers(), 4), "serve with workers=1"),
         (
             DataLoader(Hears(), 4, num_workers=1),
-            r"Hears has a set_epoch.*tsnb.cache\(dataset, then=augment\)",
+            r"Hears has a set_epoch.*tsnb.data.cache\(dataset, then=augment\)",
         ),
         (DataLoader(NoisyTogether(), 4, num_workers=1), "prepares samples together"),
         ([torch.zeros(3)], "torch's own DataLoader, whose samples have numbers, and this is a list"),
@@ -327,7 +327,7 @@ def test_what_cannot_be_kept_is_refused_at_once_with_the_way_out(served: Any, wh
     """Before a process is started; nothing is left."""
     with pytest.raises(ValueError, match=why):
         tsnb.serve(served, name="refused", cache="1MiB")
-    assert not [one for one in tsnb.producers() if one.name == "refused"]
+    assert not [one for one in tsnb.streams.list() if one.name == "refused"]
 
 
 def test_sizes_that_do_not_do() -> None:

@@ -69,7 +69,7 @@ def folder_of(tmp_path: Path, samples: int) -> Path:
 def test_a_folder_s_files_are_samples_and_keep_their_numbers(tmp_path: Path) -> None:
     """New files come last, in any process; `len` changes at `refresh` alone, and a plain DataLoader takes it."""
     folder = folder_of(tmp_path, 5)
-    grown = tsnb.grow(folder, number_in, settle_s=0)
+    grown = tsnb.data.grow(folder, number_in, settle_s=0)
     (folder / "a").mkdir()
     add(folder / "a", 5)
     add(folder, 3000)
@@ -77,7 +77,7 @@ def test_a_folder_s_files_are_samples_and_keep_their_numbers(tmp_path: Path) -> 
     there = pickle.loads(pickle.dumps(grown))  # as a worker that is spawned gets it
     assert grown.refresh() == 7
     assert there[6] == grown[6] == 3000 and grown[5] == 5 and grown[-7] == 0
-    again = tsnb.grow(folder, number_in, settle_s=0)
+    again = tsnb.data.grow(folder, number_in, settle_s=0)
     assert [again[i] for i in range(7)] == [grown[i] for i in range(7)]
     taken = torch.cat(list(DataLoader(grown, 3, shuffle=True)))
     assert sorted(taken.tolist()) == [0, 1, 2, 3, 4, 5, 3000]
@@ -91,14 +91,14 @@ def test_files_that_are_being_written_are_not_taken(tmp_path: Path) -> None:
     (folder / "half.part").write_text("1", encoding="utf-8")
     (folder / ".hidden").write_text("1", encoding="utf-8")
     (folder / "empty.txt").touch()
-    assert len(tsnb.grow(folder, number_in, settle_s=0)) == 2
+    assert len(tsnb.data.grow(folder, number_in, settle_s=0)) == 2
     (folder / "open.txt").write_text("7", encoding="utf-8")
-    patient = tsnb.grow(folder, number_in, settle_s=3600, index=tmp_path / "patient")
+    patient = tsnb.data.grow(folder, number_in, settle_s=3600, index=tmp_path / "patient")
     assert len(patient) == 0
     ahead = (
         time.time() + 7200
     )  # as a file server with a clock of its own says: it counts once it has been still for us
-    quick = tsnb.grow(folder, number_in, settle_s=0.2, index=tmp_path / "quick")
+    quick = tsnb.data.grow(folder, number_in, settle_s=0.2, index=tmp_path / "quick")
     os.utime(folder / "open.txt", (ahead, ahead))
     assert quick.wait(3, HANG_S) and len(quick) == 3
     last = next(i for i in range(3) if quick[i] == 7)
@@ -113,9 +113,9 @@ def test_files_that_are_being_written_are_not_taken(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_or_vanishes_is_named(tmp_path: Path) -> None:
     """Both when it is opened and later."""
     with pytest.raises(TsnbError, match=r"incoming.*is not there"):
-        tsnb.grow(tmp_path / "incoming", number_in)
+        tsnb.data.grow(tmp_path / "incoming", number_in)
     folder = folder_of(tmp_path, 2)
-    grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+    grown = tsnb.data.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
     folder.rename(tmp_path / "gone")
     with pytest.raises(TsnbError, match="make it, or mount it again"):
         grown.refresh()
@@ -125,7 +125,7 @@ def test_lines_of_a_file_are_samples_once_they_are_ended(tmp_path: Path) -> None
     """A line that is being written waits for its end; a file that became shorter is refused."""
     table = tmp_path / "rows.jsonl"
     table.write_bytes(b'{"a": 1}\n\n{"a"')
-    grown = tsnb.grow(table, bytes.decode)
+    grown = tsnb.data.grow(table, bytes.decode)
     assert [grown[i] for i in range(len(grown))] == ['{"a": 1}', ""]
     with table.open("ab") as file:
         file.write(b": 2}\n")
@@ -138,7 +138,7 @@ def test_lines_of_a_file_are_samples_once_they_are_ended(tmp_path: Path) -> None
 def test_what_a_function_lists_is_a_sample_each(tmp_path: Path) -> None:
     """A text that was listed before is the same sample, wherever it stands in the list."""
     listed = ["b", "a"]
-    grown = tsnb.grow(lambda: listed, str.upper, index=tmp_path / "index")
+    grown = tsnb.data.grow(lambda: listed, str.upper, index=tmp_path / "index")
     listed[:0] = ["c"]
     listed += ["ä", "a"]
     grown.refresh()
@@ -151,31 +151,31 @@ def test_what_a_function_lists_is_a_sample_each(tmp_path: Path) -> None:
 def test_input_that_cannot_be_meant_is_refused(tmp_path: Path) -> None:
     """Each with what to write instead."""
     with pytest.raises(ValueError, match="index="):
-        tsnb.grow(list, str)
+        tsnb.data.grow(list, str)
     with pytest.raises(TypeError, match="parse="):
-        tsnb.grow(tmp_path, "parse")  # type: ignore[arg-type]
+        tsnb.data.grow(tmp_path, "parse")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="0 or more"):
-        tsnb.grow(tmp_path, str, settle_s=-1)
+        tsnb.data.grow(tmp_path, str, settle_s=-1)
     (tmp_path / "samples").write_bytes(b"something else that is long enough")
     with pytest.raises(TsnbError, match="is not an index"):
-        tsnb.grow(list, str, index=tmp_path)
+        tsnb.data.grow(list, str, index=tmp_path)
 
 
 @pytest.mark.parametrize("given", ["abc", None, 3, b"abc", [None]])
 def test_a_function_that_lists_no_list_is_refused(tmp_path: Path, given: Any) -> None:
     """A text is iterable too: its letters would be samples."""
     with pytest.raises(TsnbError, match=r"gave .*return a list of texts"):
-        tsnb.grow(lambda: given, str, index=tmp_path / "index")
+        tsnb.data.grow(lambda: given, str, index=tmp_path / "index")
 
 
 def test_sources_and_times_of_another_type_are_refused_by_name(tmp_path: Path) -> None:
     """As are numbers of samples to wait for."""
     with pytest.raises(TypeError, match=r"expected a folder, a file or a function.* got a int"):
-        tsnb.grow(3, str)  # type: ignore[arg-type]
+        tsnb.data.grow(3, str)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="settle_s='soon': give seconds"):
-        tsnb.grow(tmp_path, str, settle_s="soon")  # type: ignore[arg-type]
+        tsnb.data.grow(tmp_path, str, settle_s="soon")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="wait\\('all'\\): give a number of samples"):
-        tsnb.grow(tmp_path, str).wait("all")  # type: ignore[arg-type]
+        tsnb.data.grow(tmp_path, str).wait("all")  # type: ignore[arg-type]
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.data())
@@ -184,14 +184,14 @@ def test_an_index_cut_at_any_byte_is_whole_up_to_there(batches: list[int], data:
     """As a killed writer leaves it: keys that no record names, or a record in part. The next writer goes on."""
     with TemporaryDirectory() as directory:
         listed: list[str] = []
-        grown = tsnb.grow(lambda: listed, str, index=directory)
+        grown = tsnb.data.grow(lambda: listed, str, index=directory)
         for size in batches:
             listed += [f"sample {len(listed) + i}" for i in range(size)]
             grown.refresh()
         samples = Path(directory, "samples")
         os.truncate(samples, data.draw(st.integers(32, samples.stat().st_size)))
         listed.append("the last")
-        grown = tsnb.grow(lambda: listed, str, index=directory)
+        grown = tsnb.data.grow(lambda: listed, str, index=directory)
         assert [grown[i] for i in range(len(grown))] == listed
 
 
@@ -203,7 +203,7 @@ def test_two_writers_that_are_killed_again_and_again_leave_each_sample_once(tmp_
 
     def write() -> None:
         shown = 0
-        grown = tsnb.grow(lambda: listed[:shown], str, index=tmp_path)
+        grown = tsnb.data.grow(lambda: listed[:shown], str, index=tmp_path)
         while True:
             shown += 7
             grown.refresh()
@@ -221,7 +221,7 @@ def test_two_writers_that_are_killed_again_and_again_leave_each_sample_once(tmp_
         for child in children:
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-    grown = tsnb.grow(lambda: listed, str, index=tmp_path)
+    grown = tsnb.data.grow(lambda: listed, str, index=tmp_path)
     assert sorted(grown[i] for i in range(len(grown))) == listed
 
 
@@ -281,7 +281,7 @@ class Stage:
         """A producer begins; the one before was killed: nothing of it is closed in good order."""
         if self.growth is not None:
             self.growth.log.close()  # which the system does when it is killed
-        grown = tsnb.grow(lambda: self.listed, int, index=self.directory)
+        grown = tsnb.data.grow(lambda: self.listed, int, index=self.directory)
         loader = DataLoader(grown, self.batch_size, shuffle=True, drop_last=self.drop_last)
         self.growth = growth_of(loader, "s", 5)
         assert self.growth is not None
@@ -323,7 +323,7 @@ def test_a_listing_that_takes_long_is_asked_for_rarely_and_triggers_are_not(tmp_
         if looks == 8:
             enough.set()
 
-    growth = growth_of(DataLoader(tsnb.grow(listing, int, index=tmp_path), 2), "s", 5)
+    growth = growth_of(DataLoader(tsnb.data.grow(listing, int, index=tmp_path), 2), "s", 5)
     assert growth is not None
     before = listed
     growth.start(looked)
@@ -402,7 +402,7 @@ def wait_until(fact: Callable[[], bool]) -> None:
 def test_new_samples_enter_the_running_epoch_and_its_length_follows(tmp_path: Path, workers: int) -> None:
     """Those found before the last batch is ordered are in it, once, and `len` says so; the log gives the same again."""
     folder = folder_of(tmp_path, 120)
-    grown = tsnb.grow(folder, number_in, settle_s=0)
+    grown = tsnb.data.grow(folder, number_in, settle_s=0)
     loader = DataLoader(grown, 4, shuffle=True, num_workers=workers)
     with tsnb.serve(loader, name="g", seed=3, window=2) as producer, tsnb.attach("a", "g") as consumer:
         assert len(consumer) == 30
@@ -430,7 +430,9 @@ def test_new_samples_enter_the_running_epoch_and_its_length_follows(tmp_path: Pa
 def test_a_folder_that_vanishes_ends_the_epoch_with_its_name_and_comes_back(tmp_path: Path) -> None:
     """The loop gets `LoaderFailed`, the stream stays; once the folder is back, the next epoch is whole."""
     folder = folder_of(tmp_path, 400)
-    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index"), 4, shuffle=True)
+    loader = DataLoader(
+        tsnb.data.grow(folder, number_in, settle_s=0, index=tmp_path / "index"), 4, shuffle=True
+    )
     with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
         loop = iter(consumer)
         next(loop)
@@ -447,7 +449,7 @@ def test_a_folder_that_vanishes_ends_the_epoch_with_its_name_and_comes_back(tmp_
 @pytest.mark.system
 def test_what_does_not_go_with_growth_is_refused_with_the_way_out(tmp_path: Path) -> None:
     """Parts, a cache, a sampler of one's own; and nothing of what was begun stays."""
-    grown = tsnb.grow(folder_of(tmp_path, 20), number_in, settle_s=0)
+    grown = tsnb.data.grow(folder_of(tmp_path, 20), number_in, settle_s=0)
     loader = DataLoader(grown, 4, shuffle=True, num_workers=1)
     with pytest.raises(ValueError, match="this one grows"):
         tsnb.serve(loader, name="g", cache="8MiB")
@@ -465,7 +467,7 @@ def test_a_folder_that_vanishes_with_its_index_is_named_whenever_it_does(
 ) -> None:
     """The default index lies inside: in the middle of an epoch, between two, and after both the next one is whole."""
     folder, gone = folder_of(tmp_path, 400), tmp_path / "gone"
-    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=workers)
+    loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=workers)
     said = r"the folder '.*incoming' that a data set grows from is not there: make it, or mount it again"
     with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
         growth = producer.core.growth
@@ -488,7 +490,7 @@ def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_t
 ) -> None:
     """In the reading, `tsnb status`, `tsnb top`, the magic and the panel's sentence, until a look succeeds."""
     folder, gone = folder_of(tmp_path, 8), tmp_path / "gone"
-    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4)
+    loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 4)
     taken: list[int] = []
 
     def loop(consumer: tsnb.Consumer) -> None:
@@ -496,7 +498,7 @@ def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_t
 
     with tsnb.serve(loader, name="g", window=2), tsnb.attach("a", "g") as consumer:
         loop(consumer)
-        tsnb.rounds("g", every(2), select="new")
+        tsnb.data.rounds("g", every(2), select="new")
         waiting = threading.Thread(target=loop, args=(consumer,), daemon=True)
         waiting.start()
         wait_until(lambda: not status("g").look_failure and bool(status("g").rounds))
@@ -517,7 +519,7 @@ def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_t
         add(folder, 8, 9)
         waiting.join(HANG_S)
         assert taken == list(range(10))
-        tsnb.rounds("g", None)
+        tsnb.data.rounds("g", None)
 
 
 class Wrapped(Dataset[Any]):
@@ -537,7 +539,7 @@ class Wrapped(Dataset[Any]):
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "Subset": lambda grown: Subset(grown, range(8)),
     "ConcatDataset": lambda grown: ConcatDataset([TensorDataset(torch.zeros(2)), grown]),
-    "Cached": tsnb.cache,
+    "Cached": tsnb.data.cache,
     "Wrapped": Wrapped,
     "nested": lambda grown: Subset(Wrapped(ConcatDataset([grown])), range(4)),
 }
@@ -552,7 +554,7 @@ def test_a_wrapper_around_a_data_set_that_grows_is_refused_as_it_would_never_gro
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
     """It is named, and so is the way out; no thread and no name stays."""
-    wrapped = WRAPPERS[name](tsnb.grow(folder_of(tmp_path, 8), number_in, settle_s=0))
+    wrapped = WRAPPERS[name](tsnb.data.grow(folder_of(tmp_path, 8), number_in, settle_s=0))
     with pytest.raises(ValueError, match=rf"inside a {'Subset' if name == 'nested' else name}, .*parse="):
         tsnb.serve(DataLoader(wrapped, 4, num_workers=1), name="g", **options)
     with pytest.raises(ProducerNotFound):
@@ -563,7 +565,7 @@ def test_a_wrapper_around_a_data_set_that_grows_is_refused_as_it_would_never_gro
 def test_an_empty_folder_says_to_wait_for_its_first_samples(tmp_path: Path) -> None:
     """When it is served, and nothing is said of samplers."""
     folder = folder_of(tmp_path, 0)
-    grown = tsnb.grow(folder, number_in, settle_s=0)
+    grown = tsnb.data.grow(folder, number_in, settle_s=0)
     with pytest.raises(TsnbError, match=r"has no sample yet: wait for the first, .*\.wait\(1\)"):
         tsnb.serve(DataLoader(grown, 4), name="g")
     add(folder, 1)
@@ -576,7 +578,7 @@ def fill(what: str) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     listed = [str(number) for number in range(30)]
     directory = os.environ["INDEX"]
-    grown = tsnb.grow(lambda: listed, int, index=directory)
+    grown = tsnb.data.grow(lambda: listed, int, index=directory)
     growth = growth_of(DataLoader(grown, 2), "s", 5)
     assert growth is not None
     size = {
@@ -595,7 +597,7 @@ def fill(what: str) -> None:
         elif what == "rounds":
             growth.set_rounds(every(5), "new")
         else:
-            tsnb.grow(lambda: listed, int, index=f"{directory}-2")
+            tsnb.data.grow(lambda: listed, int, index=f"{directory}-2")
     except TsnbError as error:
         print(f"{error}")
 
@@ -614,7 +616,7 @@ def test_a_full_disk_under_an_index_is_named_with_the_way_out(tmp_path: Path, wh
     )
     assert str(tmp_path / "index") in words.stdout, words.stderr
     assert "`ulimit -f`" in words.stdout and "ree some space" not in words.stdout
-    again = tsnb.grow(lambda: [str(number) for number in range(60)], int, index=tmp_path / "index")
+    again = tsnb.data.grow(lambda: [str(number) for number in range(60)], int, index=tmp_path / "index")
     assert [again[i] for i in range(60)] == list(range(60))
 
 
@@ -627,13 +629,13 @@ def test_an_index_that_other_users_could_change_is_refused(tmp_path: Path) -> No
     with pytest.raises(
         TsnbError, match=r"other users could change it: .* Name a directory of your own with index="
     ):
-        tsnb.grow(folder, number_in, settle_s=0)
+        tsnb.data.grow(folder, number_in, settle_s=0)
     assert not list(private.iterdir())
     (folder / ".tsnb-index").unlink()
     folder.chmod(0o777)
     with pytest.raises(TsnbError, match=r"can be written by other users"):
-        tsnb.grow(folder, number_in, settle_s=0)
-    grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+        tsnb.data.grow(folder, number_in, settle_s=0)
+    grown = tsnb.data.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
     assert len(grown) == 3
     assert (tmp_path / "index").stat().st_mode & 0o777 == 0o700
 
@@ -655,7 +657,9 @@ def test_what_another_user_puts_into_a_shared_folder_ends_no_stream(tmp_path: Pa
     os.setegid(4711)
     os.seteuid(4711)  # root may read everything
     try:
-        grown = tsnb.grow(folder, lambda path: Path(path).read_text(), settle_s=0, index=tmp_path / "mine")
+        grown = tsnb.data.grow(
+            folder, lambda path: Path(path).read_text(), settle_s=0, index=tmp_path / "mine"
+        )
         found = [grown[number] for number in range(len(grown))]
         assert grown.refresh() == len(found)
     finally:
@@ -700,7 +704,7 @@ def test_a_private_file_becomes_no_sample_by_a_link_of_another_user(tmp_path: Pa
     does("os.symlink(sys.argv[2], sys.argv[1] + '/file.txt')", folder, private / "7.txt")
     does("os.symlink(sys.argv[2], sys.argv[1] + '/folder')", folder, private)
     does("os.mkdir(sys.argv[1]); open(sys.argv[1] + '/7.txt', 'w').write('8')", folder / "theirs")
-    grown = tsnb.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+    grown = tsnb.data.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
     assert sorted(grown[number] for number in range(len(grown))) == [0, 1, 7, 8]
     assert caplog.text.count("is a link of another user's") == 1
     does("os.remove(sys.argv[1] + '/7.txt'); os.rmdir(sys.argv[1]); os.symlink(sys.argv[2], sys.argv[1])",
@@ -721,7 +725,7 @@ def test_an_index_out_of_an_archive_leads_to_no_other_file(tmp_path: Path, name:
     victim = tmp_path / "victim"
 
     def used() -> None:
-        grown = tsnb.grow(folder, number_in, settle_s=0)
+        grown = tsnb.data.grow(folder, number_in, settle_s=0)
         assert [grown[number] for number in range(3)] == [0, 1, 2]
         log = GrowthLog(grown.directory, "x", "", 1)
         try:
@@ -806,29 +810,29 @@ def test_a_selection_is_the_samples_that_it_says(select: str, first: int) -> Non
 def test_rounds_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
     """Each with what to write instead, and before a stream is looked for."""
     for said in (0, -1, 2.5, True, "2000"):
-        with pytest.raises(ValueError, match=r"tsnb\.every\(2000\)"):
-            tsnb.every(said)  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"tsnb\.data\.every\(2000\)"):
+            tsnb.data.every(said)  # type: ignore[arg-type]
     for said in (0, "", "h", "soon", "-1h", "nan", "inf", True):
         with pytest.raises(ValueError, match="30min"):
-            tsnb.after(said)
+            tsnb.data.after(said)
     for by in (0, -1, float("nan"), float("inf"), "0.1", True):
         with pytest.raises(ValueError, match="above 0"):
-            tsnb.worse("val_loss", by)  # type: ignore[arg-type]
+            tsnb.data.worse("val_loss", by)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="nothing says"):
-        tsnb.worse("val", 0.02)
+        tsnb.data.worse("val", 0.02)
     for select in (
         *("newest", "recent", "recent:0", "recent:-1", "new:3", "", 7, None),
         *("hard", "hard:0", "hard:1.5", "hard:nan", "hard:much", "hard:0.3:", "hard:0.3:a b", "hard:0.3:a:b"),
     ):
         with pytest.raises(ValueError, match='say "new"'):
-            tsnb.rounds("s", tsnb.every(3), select)  # type: ignore[arg-type]
+            tsnb.data.rounds("s", tsnb.data.every(3), select)  # type: ignore[arg-type]
     for trigger in (3, "1h", Trigger()):
         with pytest.raises(ValueError, match="to end the rounds"):
-            tsnb.rounds("s", trigger)  # type: ignore[arg-type]
+            tsnb.data.rounds("s", trigger)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        tsnb.every(3) | 5  # type: ignore[operator]
+        tsnb.data.every(3) | 5  # type: ignore[operator]
     with pytest.raises(ProducerNotFound):
-        tsnb.rounds("s", tsnb.every(3))
+        tsnb.data.rounds("s", tsnb.data.every(3))
 
 
 @given(
@@ -882,7 +886,7 @@ def test_rounds_are_given_again_as_they_were_and_new_samples_come_in_one_round(
 def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> None:
     """It begins when its trigger says so; a stream that is served again still has rounds, and its samples stay new."""
     folder = folder_of(tmp_path, 40)
-    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=1)
+    loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=1)
     taken: dict[str, list[list[int]]] = {"a": [], "b": []}
 
     together = threading.Barrier(len(taken))
@@ -904,9 +908,9 @@ def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> 
             thread.start()
         return threads
 
-    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, patience_s=60) as producer:
+    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, stall_timeout_s=60) as producer:
         assert producer.status().rounds == ""
-        tsnb.rounds("g", tsnb.every(10), "new")
+        tsnb.data.rounds("g", tsnb.data.every(10), "new")
         assert (producer.status().rounds, producer.status().found) == ("new, every 10 new samples", 40)
         threads = begin(2)  # the epoch that had begun before, and a round
         wait_until(lambda: all(len(epochs) == 1 for epochs in taken.values()))
@@ -918,12 +922,12 @@ def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> 
             thread.join(HANG_S)
         add(folder, *range(50, 55))
         wait_until(lambda: producer.status().found == 55)
-    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, patience_s=60) as producer:
+    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, stall_timeout_s=60) as producer:
         assert producer.status().rounds == "new, every 10 new samples"
         threads = begin(2)
         add(folder, *range(55, 60))
         wait_until(lambda: all(len(epochs) == 3 for epochs in taken.values()))
-        tsnb.rounds("g", None)
+        tsnb.data.rounds("g", None)
         for thread in threads:
             thread.join(HANG_S)
     assert taken["a"] == taken["b"]
@@ -946,7 +950,7 @@ def test_a_stream_ends_while_it_looks_for_new_samples(tmp_path: Path) -> None:
             ends.wait(HANG_S)
         return ["0", "1"]
 
-    producer = tsnb.serve(DataLoader(tsnb.grow(listed, int, index=tmp_path), 1), name="g")
+    producer = tsnb.serve(DataLoader(tsnb.data.grow(listed, int, index=tmp_path), 1), name="g")
     devices = producer.core.devices
     close = devices.close
 
@@ -969,9 +973,9 @@ def test_a_stream_ends_while_it_looks_for_new_samples(tmp_path: Path) -> None:
 def test_one_number_that_a_trial_logs_begins_no_further_round(tmp_path: Path) -> None:
     """The first begins at once; a number that is not worse than one before begins none."""
     folder = folder_of(tmp_path, 12)
-    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 4, shuffle=True)
+    loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 4, shuffle=True)
     with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
-        tsnb.rounds("g", tsnb.worse("val_loss", by=0.1), "all")
+        tsnb.data.rounds("g", tsnb.data.worse("val_loss", by=0.1), "all")
         losses = iter([0.5, 0.45, 0.7, 0.69])
         rounds = 0
 
@@ -988,7 +992,7 @@ def test_one_number_that_a_trial_logs_begins_no_further_round(tmp_path: Path) ->
         assert growth is not None
         wait_until(lambda: ("a", "val_loss") in growth._since.metrics)
         assert rounds == 1, "one number alone is not worse"
-        tsnb.rounds("g", None)
+        tsnb.data.rounds("g", None)
         thread.join(HANG_S)
         assert rounds == 4
 
@@ -998,9 +1002,9 @@ def test_rounds_of_a_stream_that_does_not_grow_are_refused() -> None:
     """With the way out."""
     with (
         tsnb.serve(DataLoader(TensorDataset(torch.arange(8)), 4), name="g"),
-        pytest.raises(TsnbError, match=r"does not grow.*tsnb\.grow"),
+        pytest.raises(TsnbError, match=r"does not grow.*tsnb\.data\.grow"),
     ):
-        tsnb.rounds("g", tsnb.every(3))
+        tsnb.data.rounds("g", tsnb.data.every(3))
 
 
 @pytest.mark.system
@@ -1008,7 +1012,7 @@ def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each says what is so then, in the words of status; without options nothing changes."""
-    loader = DataLoader(tsnb.grow(folder_of(tmp_path, 12), number_in, settle_s=0), 4, shuffle=True)
+    loader = DataLoader(tsnb.data.grow(folder_of(tmp_path, 12), number_in, settle_s=0), 4, shuffle=True)
 
     def told(*words: str) -> str:
         assert main(words) == 0
@@ -1042,8 +1046,8 @@ def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
         ("--select all", "say when one begins, too"),
         ("--every 3 --off", "leave out --off"),
         ("--off --select new", "leave out --off"),
-        ("--every many", r"tsnb\.every\(2000\)"),
-        ("--every 0", r"tsnb\.every\(2000\)"),
+        ("--every many", r"tsnb\.data\.every\(2000\)"),
+        ("--every 0", r"tsnb\.data\.every\(2000\)"),
         ("--after soon", "30min"),
         ("--worse val_loss", "--worse val_loss=0.02"),
         ("--worse val_loss=much", "--worse val_loss=0.02"),

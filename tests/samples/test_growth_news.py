@@ -90,7 +90,7 @@ def test_each_is_one_mark_also_where_a_producer_was_started_again() -> None:
 
 def test_a_trigger_says_why_a_round_begins() -> None:
     """Which of several it was, and by how much."""
-    trigger = tsnb.every(20) | tsnb.after(60) | tsnb.worse("val_loss", by=0.1)
+    trigger = tsnb.data.every(20) | tsnb.data.after(60) | tsnb.data.worse("val_loss", by=0.1)
     since = Standing(100, 50.0, {("cnn", "val_loss"): 0.5})
     assert trigger.reason(since, Standing(119, 60.0, {("cnn", "val_loss"): 0.59})) == ""
     assert trigger.reason(since, Standing(1120, 60.0)) == "1,020 new samples"
@@ -123,7 +123,7 @@ def surfaces(readings: list[StreamReading]) -> dict[str, str]:
 def test_a_round_and_samples_that_enter_are_marks_with_the_same_words_everywhere(tmp_path: Path) -> None:
     """In the panel, `tsnb top`, and a report's text, picture and JSON; each once."""
     names = [str(number) for number in range(40)]
-    grown = tsnb.grow(lambda: list(names), int, index=tmp_path / "index")
+    grown = tsnb.data.grow(lambda: list(names), int, index=tmp_path / "index")
     loader = DataLoader(grown, 4, shuffle=True)
     with tsnb.serve(loader, name="g", seed=1, window=1) as producer, tsnb.attach("a", "g") as consumer:
         readings, taken = [producer.status()], [0, 0]
@@ -133,7 +133,7 @@ def test_a_round_and_samples_that_enter_are_marks_with_the_same_words_everywhere
                 wait_until(lambda: producer.status().found == 41)
             taken[0] += len(batch)
             readings.append(producer.status())
-        tsnb.rounds("g", tsnb.every(5), "hard:0.3")
+        tsnb.data.rounds("g", tsnb.data.every(5), "hard:0.3")
         names.extend(str(number) for number in range(41, 46))
         taken[1] = sum(len(batch) for batch in consumer)
         readings.append(producer.status())

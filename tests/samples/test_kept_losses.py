@@ -217,7 +217,7 @@ def test_a_killed_producer_s_successor_draws_with_the_losses_that_were_reported(
     """A round that nobody had chosen before is drawn by them, though nothing was reported to it."""
 
     def loader() -> Any:
-        grown = tsnb.grow(lambda: [str(i) for i in range(40)], int, index=tmp_path / "index")
+        grown = tsnb.data.grow(lambda: [str(i) for i in range(40)], int, index=tmp_path / "index")
         return DataLoader(grown, 4, shuffle=True)
 
     with tsnb.serve(loader(), name="g", seed=5) as producer:
@@ -238,7 +238,7 @@ def test_a_killed_producer_s_successor_draws_with_the_losses_that_were_reported(
     shutil.copy(copy, growth.log.losses)  # not what it wrote as it ended
     after = growth_of(loader(), "g", 5)
     assert after is not None
-    after.set_rounds(tsnb.after(1), "hard:0.25")
+    after.set_rounds(tsnb.data.after(1), "hard:0.25")
     epoch = after.first_epoch
     order = after.begin(epoch)
     assert after.losses.mean(40).tolist() == list(range(40))
@@ -257,7 +257,7 @@ def test_a_round_drawn_before_a_trial_is_back_forgets_nothing_of_it(
     monkeypatch.setattr("tsnb.producer.loader.growth.time.monotonic", lambda: now_s)
 
     def producer() -> Growth:
-        grown = tsnb.grow(lambda: [str(i) for i in range(40)], int, index=tmp_path / "index")
+        grown = tsnb.data.grow(lambda: [str(i) for i in range(40)], int, index=tmp_path / "index")
         growth = growth_of(DataLoader(grown, 4, shuffle=True), "g", 5)
         assert growth is not None
         return growth

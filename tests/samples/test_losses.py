@@ -35,10 +35,10 @@ def wait_until(fact: Callable[[], bool]) -> None:
 
 def numbers(tmp_path: Path, samples: int) -> Any:
     """A data set that grows, whose samples are their own numbers."""
-    return tsnb.grow(lambda: [str(i) for i in range(samples)], int, index=tmp_path / "index")
+    return tsnb.data.grow(lambda: [str(i) for i in range(samples)], int, index=tmp_path / "index")
 
 
-def losses_of(producer: tsnb.Producer, trial: str = "") -> Any:
+def losses_of(producer: tsnb.streams.Producer, trial: str = "") -> Any:
     growth = producer.core.growth
     assert growth is not None
     return growth.losses.mean(growth.found, trial)
@@ -115,7 +115,7 @@ def test_each_reported_loss_is_kept_of_the_sample_that_the_row_is(
     with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g", **own) as consumer:
         seen: list[int] = []
         for step, batch in enumerate(consumer):
-            tsnb.log_losses(batch * 2.0)
+            tsnb.data.log_losses(batch * 2.0)
             seen += batch.tolist()
             if step == 2:
                 break
@@ -137,7 +137,7 @@ def test_trials_and_ranks_are_averaged_and_a_trial_s_epochs_move_its_average(tmp
     def train(consumer: tsnb.Consumer, *factors: float) -> None:
         for factor in factors:
             for batch in consumer:
-                tsnb.log_losses(batch * factor)
+                tsnb.data.log_losses(batch * factor)
 
     with tsnb.serve(loader, name="g", seed=1, rubber_band=1.0) as producer:
         trials = [
@@ -165,7 +165,7 @@ def test_losses_are_refused_where_they_are_of_no_batch(tmp_path: Path) -> None:
     """Before a loop, after it, twice, too few, of two loops at once; nothing wrong is kept, and the loop goes on."""
     loader = DataLoader(numbers(tmp_path, 16), 8, shuffle=True)
     with pytest.raises(TsnbError, match="no loop over a stream"):
-        tsnb.log_losses([1.0])
+        tsnb.data.log_losses([1.0])
     with (
         tsnb.serve(loader, name="g", rubber_band=1.0, window=4) as producer,
         tsnb.attach("a", "g") as consumer,
@@ -177,13 +177,13 @@ def test_losses_are_refused_where_they_are_of_no_batch(tmp_path: Path) -> None:
         for batch in consumer:
             for wrong in (batch[:3] * 1.0, batch * float("nan")):
                 with pytest.raises(ValueError, match="loss"):
-                    tsnb.log_losses(wrong)
-            tsnb.log_losses(batch * 1.0)
+                    tsnb.data.log_losses(wrong)
+            tsnb.data.log_losses(batch * 1.0)
             with pytest.raises(TsnbError, match="reported before"):
                 consumer.report(batch * 1.0)
             for _ in other:
                 with pytest.raises(TsnbError, match=r"consumer\.report"):
-                    tsnb.log_losses(batch * 1.0)
+                    tsnb.data.log_losses(batch * 1.0)
                 break
             with pytest.raises(TsnbError, match="reported before"):
                 consumer.report(batch * 1.0)
@@ -209,9 +209,9 @@ def test_losses_of_a_last_batch_may_come_after_another_loop(tmp_path: Path) -> N
                 batch = next(loop)
                 for _ in other:
                     with pytest.raises(TsnbError, match=r"consumer\.report"):
-                        tsnb.log_losses(batch * 1.0)
+                        tsnb.data.log_losses(batch * 1.0)
                     break
-                tsnb.log_losses(batch * 1.0)
+                tsnb.data.log_losses(batch * 1.0)
             del loop  # as trainers do that know the length: they never ask past the last batch
             with pytest.raises(TsnbError, match="is not in a loop"):
                 consumer.report([1.0])
@@ -226,7 +226,7 @@ def test_losses_of_a_stream_that_does_not_grow_are_refused() -> None:
         tsnb.attach("a", "g", subset=[1, 2]) as consumer,
     ):
         for _ in consumer:
-            with pytest.raises(TsnbError, match=r"does not grow.*tsnb\.grow"):
+            with pytest.raises(TsnbError, match=r"does not grow.*tsnb\.data\.grow"):
                 consumer.report([1.0, 1.0])
 
 
@@ -306,7 +306,7 @@ def test_a_killed_producer_s_successor_gives_the_round_that_was_drawn(tmp_path: 
         return growth
 
     growth = producer()
-    growth.set_rounds(tsnb.after(1), "hard:0.25")
+    growth.set_rounds(tsnb.data.after(1), "hard:0.25")
     growth.losses.note("a", np.arange(40), np.arange(40, dtype=np.float32))
     assert not growth.round_due({}, ["a"])
     growth._since = growth._since._replace(time_s=-1e9)
@@ -361,7 +361,7 @@ def test_a_round_of_hard_samples_has_those_of_high_loss_and_their_weights(
         wait_until(lambda: bool(np.isfinite(losses_of(producer)).all()))
         likely = probabilities(losses_of(producer), 20)
         growth.losses.note("gone", np.arange(80), np.full(80, 1e6, np.float32))  # of a trial that has left
-        tsnb.rounds("g", tsnb.after(0.01), "hard:0.25")
+        tsnb.data.rounds("g", tsnb.data.after(0.01), "hard:0.25")
         assert producer.status().rounds == "hard:0.25, after 0.01 s"
         for _ in range(2):
             seen: list[int] = []
@@ -370,7 +370,7 @@ def test_a_round_of_hard_samples_has_those_of_high_loss_and_their_weights(
                 np.testing.assert_allclose(consumer.weights.numpy(), expected, rtol=1e-5)
                 seen += batch.tolist()
             assert len(set(seen)) == len(seen) == 20 and set(range(8)) <= set(seen)
-        tsnb.rounds("g", tsnb.after(0.01), "hard:0.25:b")
+        tsnb.data.rounds("g", tsnb.data.after(0.01), "hard:0.25:b")
         growth.losses.note("b", np.arange(80), np.where(np.arange(80) >= 72, 100.0, 1.0).astype(np.float32))
         for _ in range(2):
             seen = [i for batch in consumer for i in batch.tolist()]
@@ -388,7 +388,7 @@ def test_a_trial_that_goes_on_in_the_middle_of_a_round_has_the_rest_of_it_with_i
         for batch in consumer:
             consumer.report(batch * 1.0)
         wait_until(lambda: bool(np.isfinite(losses_of(producer)).all()))
-        tsnb.rounds("g", tsnb.after(0.01), "hard:0.5")
+        tsnb.data.rounds("g", tsnb.data.after(0.01), "hard:0.5")
         for step, batch in enumerate(consumer):
             taken.update(zip(batch.tolist(), consumer.weights.tolist(), strict=True))
             if step == 2:
@@ -449,17 +449,17 @@ def test_a_balanced_round_of_a_stream_has_its_classes_new_ones_too(tmp_path: Pat
         asked.append(text)
         return text.split(maxsplit=1)[0]
 
-    grown = tsnb.grow(lambda: listed, str, index=tmp_path, label=label)
+    grown = tsnb.data.grow(lambda: listed, str, index=tmp_path, label=label)
     loader = DataLoader(grown, 4, shuffle=True, num_workers=1)
     with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g") as consumer:
         list(consumer)
-        tsnb.rounds("g", tsnb.after(0.01), "balanced")
+        tsnb.data.rounds("g", tsnb.data.after(0.01), "balanced")
         assert producer.status().rounds == "balanced, after 0.01 s"
         taken = [text for batch in consumer for text in batch]
         assert sorted(text.split()[0] for text in taken) == ["cat"] * 6 + ["dog"] * 6
         listed += [f"fox {i}" for i in range(4)]
         wait_until(lambda: producer.status().found == 40)
-        tsnb.rounds("g", tsnb.after(0.01), "balanced:14")
+        tsnb.data.rounds("g", tsnb.data.after(0.01), "balanced:14")
         for _ in range(2):
             rows = [
                 (t, w) for batch in consumer for t, w in zip(batch, consumer.weights.tolist(), strict=True)
@@ -476,24 +476,26 @@ def test_a_balanced_round_of_a_stream_has_its_classes_new_ones_too(tmp_path: Pat
 def test_classes_that_are_not_told_are_refused_with_the_way_out(tmp_path: Path) -> None:
     """No function; one that raises; one that is not a function; and a stream that is served again without it."""
     with pytest.raises(TypeError, match="label="):
-        tsnb.grow(list, str, index=tmp_path, label="name")  # type: ignore[arg-type]
+        tsnb.data.grow(list, str, index=tmp_path, label="name")  # type: ignore[arg-type]
     loader = DataLoader(numbers(tmp_path, 20), 4)
     with tsnb.serve(loader, name="g") as producer:
         with pytest.raises(TsnbError, match=r"needs the class of each sample.*label="):
-            tsnb.rounds("g", tsnb.after(1), "balanced")
+            tsnb.data.rounds("g", tsnb.data.after(1), "balanced")
         assert producer.status().rounds == ""
 
     def wrong(text: str) -> int:
         return 1 // int(text)
 
-    grown = tsnb.grow(lambda: [str(i) for i in range(20)], int, index=tmp_path / "index", label=wrong)
+    grown = tsnb.data.grow(lambda: [str(i) for i in range(20)], int, index=tmp_path / "index", label=wrong)
     with tsnb.serve(DataLoader(grown, 4), name="g", seed=3), tsnb.attach("a", "g") as consumer:
         list(consumer)
-        tsnb.rounds("g", tsnb.after(0.01), "balanced:9")
-        with pytest.raises(LoaderFailed, match=r"label= of tsnb\.grow raised ZeroDivisionError for sample 0"):
+        tsnb.data.rounds("g", tsnb.data.after(0.01), "balanced:9")
+        with pytest.raises(
+            LoaderFailed, match=r"label= of tsnb\.data\.grow raised ZeroDivisionError for sample 0"
+        ):
             list(consumer)
     with tsnb.serve(loader, name="g", seed=3), tsnb.attach("a", "g") as consumer:
         with pytest.raises(LoaderFailed, match=r"needs the class of each sample"):
             list(consumer)
-        tsnb.rounds("g", None)
+        tsnb.data.rounds("g", None)
         assert len(torch.cat(list(consumer))) == 20

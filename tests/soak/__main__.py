@@ -194,11 +194,11 @@ class Soak:
                 1,
                 lambda: self._replace(self._anybody(), signal.SIGTERM),
             ),
-            "a consumer stands still, shorter than patience": (
+            "a consumer stands still, shorter than stall timeout": (
                 2,
                 lambda: self._pause([self._anybody()], draw.uniform(0.1, 0.7 * PATIENCE_S)),
             ),
-            "a consumer stands still, longer than patience": (
+            "a consumer stands still, longer than stall timeout": (
                 1,
                 lambda: self._pause([self._anybody()], PATIENCE_S + draw.uniform(1.5, 3)),
             ),
@@ -217,10 +217,12 @@ class Soak:
                 lambda: producer.send(signal.SIGUSR2),
             )
         if self._folder:
-            faults[NEW] = (1, lambda: self._set_rounds(tsnb.every(5) | tsnb.after("2s"), "new"))
+            faults[NEW] = (1, lambda: self._set_rounds(tsnb.data.every(5) | tsnb.data.after("2s"), "new"))
             faults[LAST] = (
                 1,
-                lambda: self._set_rounds(tsnb.every(20) | tsnb.after("3s"), f"recent:{growth.RECENT}"),
+                lambda: self._set_rounds(
+                    tsnb.data.every(20) | tsnb.data.after("3s"), f"recent:{growth.RECENT}"
+                ),
             )
             faults[OFF] = (1, lambda: self._set_rounds(None))
         if time.monotonic() - self._began < self._seconds / 2:
@@ -238,7 +240,7 @@ class Soak:
     def _set_rounds(self, trigger: Trigger | None, select: str = "new") -> bool:
         """Have the stream go in rounds, or no longer; return whether its producer was there to do so."""
         try:
-            tsnb.rounds(NAME, trigger, select=select)
+            tsnb.data.rounds(NAME, trigger, select=select)
         except (TsnbError, OSError):  # it is being started
             return False
         return True
@@ -310,7 +312,7 @@ class Soak:
     def _describe_standstill(self, why: str) -> None:
         """Note a loss, and print where everybody stands."""
         with contextlib.suppress(TsnbError, OSError):
-            print(tsnb.status(NAME))
+            print(tsnb.streams.status(NAME))
         for member in self._everybody():
             member.send(signal.SIGUSR1)
             time.sleep(0.3)
@@ -368,7 +370,7 @@ class Soak:
             with contextlib.suppress(psutil.Error, TsnbError, OSError):
                 process = psutil.Process(member.process.pid)
                 memory, descriptors = process.memory_info(), process.num_fds()
-                arena = tsnb.status(NAME).touched_bytes
+                arena = tsnb.streams.status(NAME).touched_bytes
                 if member is self._producer and member.words:
                     private = memory.rss - memory.shared
                     self.tally.life.append(Sample(time.monotonic(), private, descriptors, arena))

@@ -111,7 +111,7 @@ def tell(**words: object) -> None:
 def loader_of(seed: int, workers: int, mode: str, folder: str) -> DataLoader[Any]:
     """Return what is served."""
     if mode == "growing":
-        grown = tsnb.grow(folder, growth.read, settle_s=growth.SETTLE_S)
+        grown = tsnb.data.grow(folder, growth.read, settle_s=growth.SETTLE_S)
         grown.wait(growth.FIRST)
         return DataLoader(grown, BATCH, shuffle=True, num_workers=workers)
     kept = mode == "kept"
@@ -128,7 +128,7 @@ def serve(seed: int, workers: int, mode: str, folder: str) -> None:
     signal.signal(signal.SIGUSR2, lambda number, _frame: squeezed.append(number))
     torch.set_num_threads(1)
     loader = loader_of(seed, workers, mode, folder)
-    options: dict[str, Any] = {"seed": seed, "patience_s": PATIENCE_S, "reconnect_s": RECONNECT_S}
+    options: dict[str, Any] = {"seed": seed, "stall_timeout_s": PATIENCE_S, "reconnect_s": RECONNECT_S}
     options |= {"cache": "2MiB"} if mode == "kept" else {}
     with tsnb.serve(loader, name=NAME, window=8, rubber_band=0.1, **options) as producer:
         tell(serving=True)
@@ -218,7 +218,7 @@ class Trainer:
         until = time.monotonic() + RECONNECT_S
         while True:
             try:
-                consumer = tsnb.attach(self._name, producer=NAME, batch_size=size, **part)
+                consumer = tsnb.attach(self._name, stream=NAME, batch_size=size, **part)
             except (ProducerNotFound, ProducerGone):
                 if time.monotonic() > until:
                     raise

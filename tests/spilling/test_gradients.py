@@ -158,4 +158,4 @@ def test_other_arguments_are_refused_by_name(
     }
     given |= {"directory": DISK, **change}
     with pytest.raises(error, match=said):
-        tsnb.spill(**given)
+        tsnb.offload(**given)

@@ -489,10 +489,10 @@ def test_what_cannot_be_had_is_refused_by_name() -> None:
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     held, memory = offloaded(model, optimizer)
     with pytest.raises(TsnbError, match=r"spilled already"):
-        tsnb.spill(model, optimizer, LIMIT)
+        tsnb.offload(model, optimizer, LIMIT)
     with pytest.raises(TsnbError, match=r"\.data cannot be replaced, so model.to\(...\), model.half\(\)"):
         model.half()
-    with pytest.raises(TsnbError, match=r"one operation needs .* Give tsnb.spill a limit that is at least"):
+    with pytest.raises(TsnbError, match=r"one operation needs .* Give tsnb.offload a limit that is at least"):
         torch._foreach_norm([p.detach() for p in model.parameters()])
     model(torch.ones(2, WIDTH)).sum().backward()
     with pytest.raises(TsnbError, match=r"a second backward\(\) before optimizer.step\(\)"):
@@ -594,7 +594,7 @@ def test_where_a_model_is_trained() -> None:
             device_of(places, asked)
     model = net()
     with pytest.raises(ValueError, match="directory= is for models on the CPU"):
-        tsnb.spill(model, OPTIMIZERS["Adam"](model.parameters()), LIMIT, device="cuda", directory=".")
+        tsnb.offload(model, OPTIMIZERS["Adam"](model.parameters()), LIMIT, device="cuda", directory=".")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
@@ -602,7 +602,7 @@ def test_without_a_gpu_it_says_so() -> None:
     """And the model is as it was."""
     model = net()
     with pytest.raises(TsnbError, match=r"there is no CUDA GPU for device='cuda'"):
-        tsnb.spill(model, OPTIMIZERS["Adam"](model.parameters()), LIMIT, device="cuda")
+        tsnb.offload(model, OPTIMIZERS["Adam"](model.parameters()), LIMIT, device="cuda")
     assert type(model.first.weight) is nn.Parameter
 
 
@@ -627,7 +627,7 @@ def test_a_model_goes_to_a_gpu_in_parts_and_takes_no_more_than_its_limit_there()
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    held = tsnb.spill(model, ours, "96MiB", device="cuda")
+    held = tsnb.offload(model, ours, "96MiB", device="cuda")
     for step in range(4):
         batch = torch.randn(64, 1024, generator=torch.Generator().manual_seed(step)).cuda()
         loss = model(batch).square().mean()

@@ -82,7 +82,7 @@ def spilled(
 ) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # it would fit
-        return tsnb.spill(model, optimizer, limit, directory=directory)
+        return tsnb.offload(model, optimizer, limit, directory=directory)
 
 
 def train(
@@ -175,10 +175,10 @@ def test_what_cannot_be_had_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(TsnbError, match="optimizer's parameters are not the model's"):
         spilled(model, OPTIMIZERS["Adam"](net().parameters()))
     with pytest.raises(TsnbError, match="nothing can be written in"):
-        tsnb.spill(model, optimizer, LIMIT, directory=tmp_path / "away")
+        tsnb.offload(model, optimizer, LIMIT, directory=tmp_path / "away")
     if in_memory(Path("/dev/shm")):
         with pytest.raises(TsnbError, match="/dev/shm lies in memory, where a file saves none"):
-            tsnb.spill(model, optimizer, LIMIT, directory="/dev/shm")
+            tsnb.offload(model, optimizer, LIMIT, directory="/dev/shm")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     held = spilled(model, optimizer)
     with pytest.raises(TsnbError, match="spilled already"):
@@ -193,7 +193,7 @@ def test_it_advises_against_itself_where_the_model_fits() -> None:
     """It is slower, and a user who has the memory should know."""
     model = net()
     with pytest.warns(RuntimeWarning, match="they fit, and spilling only makes each step slower") as said:
-        tsnb.spill(model, OPTIMIZERS["Adam"](model.parameters()), "1GiB", directory=DISK).close()
+        tsnb.offload(model, OPTIMIZERS["Adam"](model.parameters()), "1GiB", directory=DISK).close()
     assert said[0].filename == __file__
 
 
@@ -252,7 +252,7 @@ torch.randn(1024, 1024) @ torch.randn(1024, 1024)                          # its
 now = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
 resource.setrlimit(resource.RLIMIT_DATA, (now + (40 << 20), -1))           # with the 64: 0.4 of the need
 import warnings; warnings.simplefilter("ignore")
-if spills: tsnb.spill(model, optimizer, "40MiB", directory=sys.argv[2])
+if spills: tsnb.offload(model, optimizer, "40MiB", directory=sys.argv[2])
 try:
     for step in range(3):
         inputs = torch.randn(4, 512, generator=torch.Generator().manual_seed(step))

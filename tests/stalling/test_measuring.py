@@ -95,7 +95,7 @@ def test_known_costs_come_out(workers: int, samples: int) -> None:
         burn(STEP_S)
 
     loader = DataLoader(Costly(samples), BATCH, shuffle=True, num_workers=workers)
-    told = tsnb.stalls(loader, step=step, seconds=1.0)
+    told = tsnb.stalls(loader, train_step=step, seconds=1.0)
     assert told.computing is not None and told.batch_size == BATCH and set(steps) == {BATCH}
     # a busy machine makes even CPU time longer, by its caches; never shorter
     assert 0.85 < (told.plain.cpu_s + told.plain.taking_s) / SAMPLE_S < 2
@@ -125,7 +125,7 @@ def test_nothing_is_changed_and_nothing_is_left() -> None:
     assert torch.get_num_threads() == 2
     torch.set_num_threads(threads)
     assert torch.equal(torch.random.get_rng_state(), state)
-    assert not tsnb.producers()
+    assert not tsnb.streams.list()
     workers = {
         p.pid
         for p in psutil.Process().children(recursive=True)
@@ -176,7 +176,7 @@ def test_random_numbers_go_on_as_if_nothing_had_drawn() -> None:
         order = torch.Generator().manual_seed(3)
         sampler = torch.utils.data.RandomSampler(dataset, generator=order)
         loader = DataLoader(dataset, batch_sampler=torch.utils.data.BatchSampler(sampler, 4, drop_last=False))
-        tsnb.stalls(loader, step=given, seconds=0.05)
+        tsnb.stalls(loader, train_step=given, seconds=0.05)
         assert draws(dataset) == wanted
         assert torch.equal(order.get_state(), torch.Generator().manual_seed(3).get_state())
 
@@ -215,7 +215,7 @@ def iter_again(batches: list[Any]) -> Any:
 def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     """A list of batches, and a stream without length or end."""
     steps: list[int] = []
-    told = tsnb.stalls([torch.zeros(5, 2)] * 20, step=lambda _: steps.append(1), seconds=0.1)
+    told = tsnb.stalls([torch.zeros(5, 2)] * 20, train_step=lambda _: steps.append(1), seconds=0.1)
     assert told.batch_size == 5 and told.plain.workers == 0 and steps
     assert told.steps == len(steps) and f"really ran {told.steps:,} times" in told.text
     assert len(told.rounds) == 3
@@ -236,9 +236,9 @@ def test_what_cannot_be_measured_says_why() -> None:
     with pytest.raises(TypeError, match="loader=int"):
         tsnb.stalls(3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes a batch"):
-        tsnb.stalls(batches, step=torch.zeros(3))  # type: ignore[arg-type]
+        tsnb.stalls(batches, train_step=torch.zeros(3))  # type: ignore[arg-type]
     odd: dict[str, list[Any]] = {
-        "trials": [0, -1, 2.5, True, "4", None, float("nan")],
+        "n": [0, -1, 2.5, True, "4", None, float("nan")],
         "seconds": [0, -1.0, float("nan"), float("inf"), True, "2", None],
         "threads": [0, -1, 1.5, True, "1", None],
         "cold": [None, "no", 2],
@@ -254,8 +254,8 @@ def test_what_cannot_be_measured_says_why() -> None:
     with pytest.raises(LoaderFailed, match="the disk is on fire"):
         tsnb.stalls(DataLoader(Costly(64, failing=True), BATCH, num_workers=1))
     with pytest.raises(TsnbError, match="the step raised ZeroDivisionError at its first batch"):
-        tsnb.stalls(batches, step=lambda _: 1 / 0)
-    assert not tsnb.producers()
+        tsnb.stalls(batches, train_step=lambda _: 1 / 0)
+    assert not tsnb.streams.list()
 
 
 class Pair(NamedTuple):
@@ -292,9 +292,9 @@ def test_a_step_that_raises_is_told_with_its_line_and_the_batch_it_got() -> None
         match=r"the step raised TypeError at its first batch, in .*test_measuring\.py, line \d+: list indices .*"
         r"\nThe batch is a list of 2: Tensor \[4, 2\], Tensor \[4\]\..*step\(next\(iter\(loader\)\)\)",
     ) as raised:
-        tsnb.stalls(loader, step=step, seconds=0.1)
+        tsnb.stalls(loader, train_step=step, seconds=0.1)
     assert isinstance(raised.value.__cause__, TypeError)
-    assert not tsnb.producers()
+    assert not tsnb.streams.list()
 
 
 class Interrupted(Dataset[Any]):
@@ -380,8 +380,8 @@ def test_an_interrupt_while_workers_end_comes_out(
 
     monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_shutdown_workers", end)
     with pytest.raises(KeyboardInterrupt):
-        tsnb.stalls(loader, step=lambda _: None, seconds=0.1)
-    assert not tsnb.producers()
+        tsnb.stalls(loader, train_step=lambda _: None, seconds=0.1)
+    assert not tsnb.streams.list()
 
 
 @pytest.mark.parametrize("look", ["tsnb.stalls(loader, seconds=0.2)", "next(iter(fresh(loader)))"])

@@ -86,7 +86,7 @@ def test_without_a_step_a_limit_is_named_and_the_step_asked_for() -> None:
     """The loader's pace as the time that a model may take for a batch."""
     text = measured(prepare_ms=1, compute_ms=None).text
     assert "a model that takes less than 32 ms for a batch of 32 waits for it" in text
-    assert "at most" in text and "Pass step=" in text
+    assert "at most" in text and "Pass train_step=" in text
 
 
 def test_a_loader_that_costs_less_than_handing_it_over_is_not_to_be_shared() -> None:

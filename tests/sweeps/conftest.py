@@ -33,7 +33,7 @@ def page() -> Page:
 
 
 @pytest.fixture
-def numbers() -> Iterator[tsnb.Producer]:
+def numbers() -> Iterator[tsnb.streams.Producer]:
     """Serve 0 to 399 in an order of its own each epoch, 4 at a time."""
     loader = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4, shuffle=True)
     with tsnb.serve(loader, name="numbers") as producer:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tsnb
-from tsnb.sweeps.folds import CrossValidation, Score
+from tsnb.sweeps.folds import Score, scores_of
 
 LIMIT_S = 90
 
@@ -35,8 +35,8 @@ def train(fold, epochs=2):
 @pytest.mark.system
 def test_every_fold_trains_on_what_it_does_not_validate_on_in_the_same_epochs(numbers: Any) -> None:
     """Three folds in real trials: together they validate on each sample once, and mean and spread are theirs."""
-    found = tsnb.crossval(made(TRAIN), folds=3, seed=1).wait(LIMIT_S)
-    trials = list(found.sweep.values())
+    found = tsnb.sweep(made(TRAIN), folds=3, seed=1).wait(LIMIT_S)
+    trials = list(found.values())
     assert [trial.name for trial in trials] == ["train-fold0", "train-fold1", "train-fold2"]
     results = [trial.result() for trial in trials]
     got = [2 * len(seen[0][1]) + len(validated) for seen, _, validated, _ in results]
@@ -69,26 +69,26 @@ def test_scores_are_of_folds_that_are_done() -> None:
         "c": Trial("failed", loss=99.0),
         "d": Trial("done"),
     }
-    scores = CrossValidation(trials, 4, 0).scores()
+    scores = scores_of(trials.values())
     assert scores["loss"] == Score(2.0, math.sqrt(2.0), 2)
-    assert math.isnan(scores["top"].mean) and scores["top"].folds == 2
+    assert math.isnan(scores["top"].mean) and scores["top"].trials == 2
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
         ({"folds": 1}, "folds=1: give a whole number, 2 or more"),
-        ({"seed": "x"}, "seed='x'"),
+        ({"folds": 5, "seed": "x"}, "seed='x'"),
         ({"folds": 2.0}, "2.0"),
     ],
 )
 def test_what_cannot_be_meant_starts_nothing(options: Any, why: str) -> None:
     """Before a trial is planned."""
     with pytest.raises(ValueError, match=why):
-        tsnb.crossval(made(TRAIN), **options)
+        tsnb.sweep(made(TRAIN), **options)
 
 
 def test_a_function_without_fold_is_told(numbers: Any) -> None:
     """All of its trials would be the same."""
     with pytest.raises(TypeError, match="fold"):
-        tsnb.crossval(made("def train(): pass"))
+        tsnb.sweep(made("def train(): pass"), folds=5)

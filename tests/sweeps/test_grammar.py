@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tsnb.config import check_name
-from tsnb.sweeps.space_grammar import filled, read_grid, read_sample, unlike
+from tsnb.sweeps.space_grammar import filled, read_grid, read_space, unlike
 from tsnb.sweeps.spaces import choice, loguniform, randint, uniform
 
 
@@ -39,7 +39,7 @@ def test_values_are_pythons_where_they_are_and_else_text(text: str, name: str, v
 )
 def test_distributions_are_written_as_they_are_called(text: str, what: Any) -> None:
     """The same words as in `tsnb.sweeps`."""
-    assert read_sample(text) == (text.partition("=")[0], what)
+    assert read_space(text) == (text.partition("=")[0], what)
 
 
 @pytest.mark.parametrize("text", ["lr", "lr=", "=1", "l r=1", "1=2"])
@@ -48,7 +48,7 @@ def test_what_is_no_setting_is_answered_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match="write the parameter's name"):
         read_grid(text)
     with pytest.raises(ValueError, match="write the parameter's name"):
-        read_sample(text)
+        read_space(text)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_is_no_setting_is_answered_with_an_example(text: str) -> None:
 def test_what_is_no_distribution_is_answered_with_those_there_are(text: str) -> None:
     """In the parameter's own name."""
     with pytest.raises(ValueError, match="write lr=uniform"):
-        read_sample(text)
+        read_space(text)
 
 
 def test_parameters_stand_in_names() -> None:

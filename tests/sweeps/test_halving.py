@@ -242,7 +242,7 @@ def test_the_metrics_name_says_what_is_better() -> None:
     assert halving("val_accuracy").mode == "max"
     assert halving("val_loss").mode == "min"
     assert halving("accuracy", mode="min").mode == "min"
-    with pytest.raises(UnknownDirection, match=r"tsnb.direction\(churn='max'\)"):
+    with pytest.raises(UnknownDirection, match=r"tsnb.records.direction\(churn='max'\)"):
         halving("churn")
 
 

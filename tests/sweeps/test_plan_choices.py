@@ -68,7 +68,7 @@ def train(fragile):
     import os
     import tsnb
     for _ in tsnb.attach():
-        others = [each for each in tsnb.status("numbers").consumers if each.state != "gone"]
+        others = [each for each in tsnb.streams.status("numbers").consumers if each.state != "gone"]
         if fragile and len(others) > 1:
             os.kill(os.getpid(), 9)
 """

@@ -38,7 +38,7 @@ from tsnb.sweeps.forecast import ToldPlaces, show_plan
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
-from tsnb.sweeps.wall_clock import clock_span, read_until
+from tsnb.sweeps.wall_clock import clock_span, read_deadline
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.words import clock_time
 
@@ -570,12 +570,12 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
         ("2026-03-04 08:00", datetime(2026, 3, 4, 8, 0, tzinfo=here)),
         (datetime(2026, 3, 1, 19, 0, tzinfo=here), datetime(2026, 3, 1, 19, 0, tzinfo=here)),
     ):
-        assert read_until(given, now) == wanted.timestamp()
+        assert read_deadline(given, now) == wanted.timestamp()
     for wrong in ("soon", "25:00", "6pm", 1800, "18.30", "18:00Z", "2026-02-30 08:00"):
         with pytest.raises(ValueError, match=r"is not a time: give \"18:00\""):
-            read_until(wrong, now)  # type: ignore[arg-type]
+            read_deadline(wrong, now)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="has passed: it is 2026-03-01 17:00"):
-        read_until("2026-03-01 16:00", now)
+        read_deadline("2026-03-01 16:00", now)
     noon = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
     assert clock_time(noon + 3600, noon) == "13:00"
     assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
@@ -636,7 +636,7 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     train = make_train()
     late = datetime.now().astimezone() + timedelta(hours=1)
     grid: dict[str, list[Any]] = {"ms": [1.0, 2.0], "epochs": [2, 10**6]}
-    sweep = tsnb.sweep(train, grid=grid, until=late, name="t")
+    sweep = tsnb.sweep(train, grid=grid, deadline=late, name="t")
     under_way = newest()
     late_ones = {"t-ms1.0-epochs1000000", "t-ms2.0-epochs1000000"}
     assert set(sweep.not_started) == late_ones, "from the beginning"
@@ -726,7 +726,9 @@ def test_real_trials_have_the_threads_that_were_chosen(
     assert "profiling 2 trials, each with 1 torch thread and with 2 torch threads, to plan them" in said
     assert "; 1 thread, t-width8 2" in said
     assert "t-width8 (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB" in said
-    assert 'tsnb.spill(model, optimizer, limit="2048MiB")' in said and "runs alone, and may be killed" in said
+    assert (
+        'tsnb.offload(model, optimizer, limit="2048MiB")' in said and "runs alone, and may be killed" in said
+    )
     with pytest.raises(ValueError, match=r"threads=\(1, 2\): only a plan chooses among several"):
         tsnb.sweep(made["train"], grid={"width": [4, 8]}, threads=(1, 2))
     with pytest.raises(ValueError, match="threads are swept over"):
@@ -740,7 +742,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
     capsys.readouterr()
     jobs = {Strategy(1): (job("u-width4"),)}
     tomorrow = datetime.now().astimezone() + timedelta(hours=23, minutes=50)
-    tsnb.sweep(made["train"], grid={"width": [4]}, until=f"{tomorrow:%H:%M}", name="u").wait(120)
+    tsnb.sweep(made["train"], grid={"width": [4]}, deadline=f"{tomorrow:%H:%M}", name="u").wait(120)
     day = clock_time(tomorrow.timestamp(), datetime.now().astimezone().timestamp())
     assert f"(wanted by {day});" in capsys.readouterr().out, "which day it was taken for"
 
@@ -863,8 +865,10 @@ def test_who_has_to_end_in_time_and_does_not_say_when_is_refused_when_the_first_
         return launch(plan, outlet)
 
     monkeypatch.setattr("tsnb.sweeps.forecast.launch", noted)
-    with pytest.raises(ValueError, match=r"-x1 does not say how many epochs.*leave until= \(--until\) out"):
-        tsnb.sweep(made["train"], grid={"x": [1, 2, 3]}, until="23:59")
+    with pytest.raises(
+        ValueError, match=r"-x1 does not say how many epochs.*leave deadline= \(--deadline\) out"
+    ):
+        tsnb.sweep(made["train"], grid={"x": [1, 2, 3]}, deadline="23:59")
     assert len(names) == 1
 
 
@@ -892,9 +896,7 @@ def test_the_command_line_plans_and_says_what_it_does_not_start(
     """As lines of JSON every trial has one, or a program would wait for it; where none fits that is no success."""
     (tmp_path / "planned.py").write_text(SOURCE, encoding="utf-8")
     late = (datetime.now().astimezone() + timedelta(hours=1)).strftime("%Y-%m-%d %H:%M")
-    line = (
-        f"sweep planned:train --stream {numbers.name} --grid epochs={epochs} --name p --plan --json --until"
-    )
+    line = f"sweep planned:train --stream {numbers.name} --grid epochs={epochs} --name p --plan --json --deadline"
     done = in_terminal(tmp_path, line, late)
     began, *ends = [json.loads(row) for row in done.stdout.splitlines()]
     assert list(began["trials"]) == [f"p-epochs{count}" for count in epochs.split(",")]

@@ -28,7 +28,7 @@ def train(layers, where, limit=None, epochs=1):
     net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(layers)])
     optimizer = torch.optim.Adam(net.parameters(), lr=1e-4)
     if limit is not None:
-        tsnb.spill(net, optimizer, limit=limit, directory=where)
+        tsnb.offload(net, optimizer, limit=limit, directory=where)
     for _ in range(epochs):
         for (batch,) in tsnb.attach():
             loss = net(batch).square().mean()

@@ -142,13 +142,11 @@ def test_the_worst_goes_on_as_a_changed_clone_of_the_best_and_loses_no_sample(
     numbers: Any, records: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Real trials: a clone has its parent's weight, takes each sample once, and the tables say whose clone it is."""
-    found = tsnb.population(
+    found: Any = tsnb.sweep(
         made(TRAIN),
         space={"lr": loguniform(1e-3, 1.0)},
         n=3,
-        every=60,
-        metric="gain",
-        mode="max",
+        evolve=tsnb.search.population("gain", every=60, mode="max"),
         epochs=5,
         seed=3,
         go=str(tmp_path / "go"),
@@ -179,10 +177,10 @@ def test_the_worst_goes_on_as_a_changed_clone_of_the_best_and_loses_no_sample(
                 ]
     assert "takes its place (lr " in capsys.readouterr().out
     assert "parent" in repr(found).splitlines()[1]
-    kept = tsnb.results(name=found.name).to_dict("records")
+    kept = tsnb.results(trial=found.name).to_dict("records")
     assert {row["name"] for row in kept} == set(found), "clones are of the population"
     assert found.best().state == "done"
-    figure = tsnb.plot("lineage", name=found.name)
+    figure = tsnb.plot("lineage", trial=found.name)
     assert len(figure.layout.yaxis.ticktext) == len(found)
 
 
@@ -191,7 +189,7 @@ def test_the_worst_goes_on_as_a_changed_clone_of_the_best_and_loses_no_sample(
 def test_the_command_line_breeds_as_the_function_does(numbers: Any, tmp_path: Path) -> None:
     """`tsnb sweep --population` tells of the clones, too, each with the trial that it came from."""
     (tmp_path / "bred.py").write_text(TRAIN, encoding="utf-8")
-    line = "bred:train --stream numbers --sample lr=loguniform(1e-3,1) --n 3 --seed 3 --json"
+    line = "bred:train --stream numbers --space lr=loguniform(1e-3,1) --n 3 --seed 3 --json"
     rule = "--population gain --every 60 --mode max --share 34%"
     done = subprocess.run(
         [sys.executable, "-m", "tsnb", "sweep", *line.split(), *rule.split()],
@@ -265,7 +263,9 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
 def test_values_that_nothing_can_change_end_the_population_with_the_line_to_write(numbers: Any) -> None:
     """At its first number, not after the first generation."""
     plain = TRAIN.replace('tsnb.live("lr", lr, bounds=(0.0, 1.0))', "lr")
-    found = tsnb.population(made(plain), space={"lr": uniform(0, 1)}, n=2, metric="gain", mode="max")
+    found = tsnb.sweep(
+        made(plain), space={"lr": uniform(0, 1)}, n=2, evolve=tsnb.search.population("gain", mode="max")
+    )
     with pytest.raises(TsnbError, match=r"Write lr = tsnb.live\('lr', lr\) at the top"):
         found.wait(LIMIT_S)
     assert found.over and all(trial.state == "stopped" for trial in found.values())
@@ -277,7 +277,7 @@ def test_values_that_nothing_can_change_end_the_population_with_the_line_to_writ
         ({"n": 1}, "n=1: give a whole number, 2 or more"),
         ({"every": 0}, "every=0: give a whole number, 1 or more"),
         ({"share": 0.7}, "share=0.7: give a number above 0, 0.5 at most"),
-        ({"at_once": 2}, "all trials of a population run at once"),
+        ({"at_once": 2}, "at_once= does not go with evolve="),
         ({"space": {}}, "a population needs values to change"),
         ({"space": {"seed": [1, 2]}}, "seed: an option of the trials"),
         ({"space": {"lr": 3}}, "lr=3 cannot be drawn from"),
@@ -293,6 +293,7 @@ def test_what_cannot_be_a_population_is_told_before_anything_starts(
 ) -> None:
     """With the way out."""
     given: dict[str, Any] = {"space": {"lr": uniform(0, 1)}, "n": 2, **options}
+    rule = {word: given.pop(word) for word in ("metric", "every", "share") if word in given}
     with pytest.raises((ValueError, TsnbError), match=said.replace("(", r"\(").replace(".", r"\.")):
-        tsnb.population(made(TRAIN), **given)
+        tsnb.sweep(made(TRAIN), evolve=tsnb.search.population(**rule), **given)
     assert not list(tsnb.trials)

@@ -245,7 +245,7 @@ def test_by_hand_and_in_a_sweep_the_same_trials_are_stopped(monkeypatch: pytest.
             trial.rows.append(logged)
             cuts += [cut.name for cut in pruning.take(name, logged)]
     monkeypatch.setattr(race_table, "board", trials)
-    stopped = tsnb.race("loss").end_losers()
+    stopped = tsnb.search.race("loss").end_losers()
     behind = [name for name in trials if not name.startswith("wide")]
     assert sorted(cuts) == sorted(stopped) == sorted(behind)
     assert [name for name, trial in trials.items() if trial.state == "stopped"] == behind
@@ -262,9 +262,9 @@ def test_of_two_that_ended_or_one_that_did_nobody_is_stopped(monkeypatch: pytest
         for name, trial in trials.items():
             trial.rows.append(row(batch, (name == "poor") + rng.gauss(0, 0.1)))
     monkeypatch.setattr(race_table, "board", trials)
-    race = tsnb.race("loss")
+    race = tsnb.search.race("loss")
     assert race.end_losers() == []
-    race = tsnb.race("loss", trials=["good", "poor"])
+    race = tsnb.search.race("loss", trials=["good", "poor"])
     [verdict] = race.look()
     assert verdict.decided
     assert (verdict.ahead_trials, verdict.behind_trials) == (("good",), ("poor",))
@@ -281,7 +281,7 @@ def test_a_stream_that_is_told_after_the_first_rows_is_no_other_stream(
     trials = {name: Trained(name, {"lr": name, "seed": 0}, [row(0, 2.3)]) for name in ("good", "poor")}
     trials["good"].report, trials["poor"].report = {"stream": at_first}, {"stream": "train, val"}
     monkeypatch.setattr(race_table, "board", trials)
-    race = tsnb.race("loss")
+    race = tsnb.search.race("loss")
     [verdict] = race.look()
     assert not verdict.reason
     trials["good"].report = {"stream": "train, val"}
@@ -306,11 +306,11 @@ def test_what_is_kept_does_not_grow_with_the_race() -> None:
 
 def test_bad_numbers_are_told() -> None:
     with pytest.raises(ValueError, match=r"error=1: give the chance of a wrong verdict"):
-        tsnb.race("loss", error=1)
+        tsnb.search.race("loss", error=1)
     with pytest.raises(ValueError, match="direction"):
-        tsnb.race("churn")
+        tsnb.search.race("churn")
     with pytest.raises(ValueError, match=r"give the sweep a seed \(seed=0\)"):
-        tsnb.race("loss").begin({"a": {"lr": 1}}, None)
+        tsnb.search.race("loss").begin({"a": {"lr": 1}}, None)
 
 
 def curves(

@@ -182,7 +182,7 @@ def make_count() -> Any:
 @pytest.mark.slow
 def test_whoever_is_behind_in_a_race_leaves_the_turns(loads: Path) -> None:
     """The one that is ahead gets every sample of every epoch, and the places of those that were ended."""
-    race = tsnb.race("loss", error=0.01)
+    race = tsnb.search.race("loss", error=0.01)
     options: dict[str, Any] = {"epochs": 30, "wait_s": 0.0, "seed": 0}
     sweep = tsnb.sweep(
         make_count(), grid={"number": [0, 1, 2, 3]}, at_once=2, rotate=5, prune=race, **options
@@ -216,9 +216,9 @@ def test_a_producer_that_is_killed_while_trials_take_turns_is_followed_by_anothe
         first = Script(PRODUCE)
         running.append(first)
         first.expect("served")
-        sweep = tsnb.sweep(make_count(), grid={"number": [0, 1, 2]}, at_once=1, rotate=3, producer="turns")
+        sweep = tsnb.sweep(make_count(), grid={"number": [0, 1, 2]}, at_once=1, rotate=3, stream="turns")
         deadline_s = time.monotonic() + HANG_S
-        while (batches := max((c.batches for c in tsnb.status("turns").consumers), default=0)) < 5:
+        while (batches := max((c.batches for c in tsnb.streams.status("turns").consumers), default=0)) < 5:
             assert time.monotonic() < deadline_s, batches
             time.sleep(0.01)
         first.process.kill()
@@ -230,7 +230,7 @@ def test_a_producer_that_is_killed_while_trials_take_turns_is_followed_by_anothe
         assert {trial.state for trial in sweep.values()} == {"done"}, sweep
         for trial in sweep.values():
             assert [sorted(samples) for samples in trial.result()] == 2 * [list(range(SAMPLES))]
-        tsnb.stop("turns")
+        tsnb.streams.stop("turns")
         assert second.end() == 0
 
 
@@ -239,11 +239,11 @@ NOTEBOOK = (
     + COUNTED
     + """'''
 exec(code)
-sweep = tsnb.sweep(count, grid={"number": [0, 1, 2]}, epochs=10**6, at_once=1, rotate=3, producer="turns")
+sweep = tsnb.sweep(count, grid={"number": [0, 1, 2]}, epochs=10**6, at_once=1, rotate=3, stream="turns")
 while sum(trial.attached for trial in sweep.values()) < 3: time.sleep(0.01)
 if sys.argv[1] == "paused":
     for trial in sweep.values(): trial.pause()
-    while {c.state for c in tsnb.status("turns").consumers} != {"paused"}: time.sleep(0.01)
+    while {c.state for c in tsnb.streams.status("turns").consumers} != {"paused"}: time.sleep(0.01)
 say("pids", *(trial.pid for trial in sweep.values()))
 time.sleep(1000)
 """
@@ -264,8 +264,10 @@ def test_a_notebook_that_is_killed_takes_its_trials_along_and_the_stream_goes_on
         assert len(left) == 3 and all(map(runs, left))
         notebook.process.kill()
         promptly(lambda: not any(map(runs, left)), promised_s=2.0)
-    promptly(lambda: not [c for c in tsnb.status("turns").consumers if c.state != "gone"], promised_s=2.0)
-    trial = tsnb.run(make_count(), number=0, epochs=1, producer="turns").wait(LIMIT_S)
+    promptly(
+        lambda: not [c for c in tsnb.streams.status("turns").consumers if c.state != "gone"], promised_s=2.0
+    )
+    trial = tsnb.run(make_count(), number=0, epochs=1, stream="turns").wait(LIMIT_S)
     assert [sorted(samples) for samples in trial.result()] == [list(range(SAMPLES))]
 
 

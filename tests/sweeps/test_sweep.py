@@ -103,7 +103,7 @@ def test_an_interrupt_that_leaves_the_serving_block_stops_its_trials_before_the_
 ) -> None:
     """None fails for want of it, none of those that wait is started, and those on another stream go on."""
     train = make_train()
-    elsewhere = tsnb.run(train, late=0.0, epochs=1000, name="elsewhere", producer="numbers")
+    elsewhere = tsnb.run(train, late=0.0, epochs=1000, name="elsewhere", stream="numbers")
     rows = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
     found: list[Any] = []
 
@@ -112,11 +112,9 @@ def test_an_interrupt_that_leaves_the_serving_block_stops_its_trials_before_the_
             interrupt_when_attached(3)
             if what == "sweep":
                 grid = {"late": [0.0, 0.001, 0.002]}
-                found.append(tsnb.sweep(train, grid=grid, epochs=1000, at_once=2, producer="left", name="s"))
+                found.append(tsnb.sweep(train, grid=grid, epochs=1000, at_once=2, stream="left", name="s"))
             else:
-                found.extend(
-                    tsnb.run(train, late=late, epochs=1000, producer="left") for late in (0.0, 0.001)
-                )
+                found.extend(tsnb.run(train, late=late, epochs=1000, stream="left") for late in (0.0, 0.001))
             found[0].wait(LIMIT_S)
 
     with pytest.raises(KeyboardInterrupt):
@@ -135,7 +133,7 @@ def test_a_block_that_is_left_in_good_order_stops_no_trial(numbers: Any) -> None
     """That the stream ends is what its trials are told, as ever."""
     rows = DataLoader(TensorDataset(torch.arange(400.0)), batch_size=4)
     with tsnb.serve(rows, name="left"):
-        trial = tsnb.run(make_train(), late=0.0, epochs=1000, producer="left")
+        trial = tsnb.run(make_train(), late=0.0, epochs=1000, stream="left")
         until(lambda: trial.attached)
     with pytest.raises(TrialFailed, match="ProducerGone"):
         trial.wait(LIMIT_S)
@@ -157,7 +155,7 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     numbers: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """However late each attaches; who is worse is stopped at a rung, and the one that is left is the best."""
-    rule = tsnb.halving("loss", every=60)
+    rule = tsnb.search.halving("loss", every=60)
     sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 0.4, 0.8, 1.2]}, endless=True, at_once=4, prune=rule)
     assert sweep.wait(LIMIT_S) is sweep and sweep.over
     assert {cut.step for cut in sweep.stopped_early.values()} == {60, 120}
@@ -245,7 +243,7 @@ def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("plan", [False, True])
 def test_the_next_trial_is_there_when_the_epoch_after_the_one_before_it_begins(
-    numbers: tsnb.Producer, plan: bool, monkeypatch: pytest.MonkeyPatch
+    numbers: tsnb.streams.Producer, plan: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of three epochs and three of one on two places share three; one that came late would take a fourth."""
     import __main__
@@ -277,7 +275,7 @@ def test_nobody_passes_the_gate_before_the_producer_has_let_in_the_last(numbers:
     asks = tmp_path / "asks"
     sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 3.0]}, epochs=2, name="held-{late}", asks=str(asks))
     first, last = sweep["held-0"], sweep["held-3"]
-    until(lambda: {c.name for c in tsnb.status(numbers.name).consumers} >= {"held-0", "held-3"})
+    until(lambda: {c.name for c in tsnb.streams.status(numbers.name).consumers} >= {"held-0", "held-3"})
     with numbers._core.lock:  # held-3 is attached, and asks for its epoch now
         asks.touch()
         time.sleep(4.0)
@@ -341,7 +339,7 @@ for epoch in range(20):
         time.sleep(0.002)
 """
     params = [{"rate": rate} for rate in (0.1, 1.0, 2.0)]
-    rule = tsnb.race("loss", error=0.01)
+    rule = tsnb.search.race("loss", error=0.01)
     with pytest.raises(ValueError, match=r"give the sweep a seed \(seed=0\)"):
         sweep_cell("race", cell, {}, params, at_once=3, outlet=page, prune=rule)
     sweep = sweep_cell("race", cell, {}, params, at_once=3, outlet=page, prune=rule, seed=0).wait(LIMIT_S)
@@ -354,7 +352,7 @@ for epoch in range(20):
     assert "race-rate0.1 is ahead of race-rate1.0 now, 99 %, after" in page.text
     assert "is ahead of race-rate2.0 now" in repr(sweep)
     assert sweep.best().name == "race-rate0.1"
-    seen = tsnb.race("loss", trials=list(sweep)).look()
+    seen = tsnb.search.race("loss", trials=list(sweep)).look()
     assert {trial.options["seed"] for trial in sweep.values()} == {0}
     assert [verdict.behind for verdict in seen if verdict.decided and verdict.ahead == "race-rate0.1"] == [
         "race-rate1.0",
@@ -445,7 +443,7 @@ def test_a_comparison_that_never_came_is_told(
     import __main__
 
     exec("def logs(lr):\n    for _ in range(3): __import__('tsnb').log(loss=lr)", vars(__main__))
-    rule = tsnb.halving(metric, every=every, mode="min")
+    rule = tsnb.search.halving(metric, every=every, mode="min")
     tsnb.sweep(vars(__main__)["logs"], grid={"lr": [1, 2]}, prune=rule).wait(60)
     shown = ""
 

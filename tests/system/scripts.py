@@ -36,7 +36,7 @@ class Numbers(Dataset):
 def together(consumer, others):
     '''Ask for an epoch, then wait until as many consumers have: nobody is late, however slow the machine.'''
     loop = iter(consumer)
-    while sum(c.state != "joining" for c in tsnb.status().consumers) < others: time.sleep(0.01)
+    while sum(c.state != "joining" for c in tsnb.streams.status().consumers) < others: time.sleep(0.01)
     return loop
 
 def say(*words): print(*words, flush=True)
@@ -63,7 +63,7 @@ def together(stream, name, others, batch_size=None):
     '''Attach, and wait until as many consumers have asked for the epoch.'''
     consumer = tsnb.attach(name, stream, batch_size=batch_size)
     loop = iter(consumer)
-    while sum(c.state != "joining" for c in tsnb.status(stream).consumers) < others: time.sleep(0.01)
+    while sum(c.state != "joining" for c in tsnb.streams.status(stream).consumers) < others: time.sleep(0.01)
     return consumer, loop
 """
 """What a script that forks its processes begins with: much cheaper than a script each."""

@@ -39,7 +39,7 @@ KINDS = [
 ]
 SERVE = """
 loader = DataLoader(Numbers(320, width=512), batch_size=16, num_workers=1, persistent_workers=True)
-with tsnb.serve(loader, name="s", window=4, patience_s=60) as producer:
+with tsnb.serve(loader, name="s", window=4, stall_timeout_s=60) as producer:
     say("serving")
     producer.wait()
 """
@@ -150,7 +150,7 @@ def test_a_batch_is_copied_to_a_device_once_however_many_consumers_are_there(kin
         kind
         + """
 loader = DataLoader(Numbers(640, width=512), batch_size=16)
-with tsnb.serve(loader, name="s", window=4, patience_s=60) as producer:
+with tsnb.serve(loader, name="s", window=4, stall_timeout_s=60) as producer:
     say("serving")
     while sys.stdin.readline().strip() != "end": say("bytes", producer._core.devices.copied_bytes)
 """,

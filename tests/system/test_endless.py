@@ -31,25 +31,25 @@ def endless(epoch: int) -> Iterator[Any]:
 def test_all_of_an_epoch_is_kept_for_latecomers_though_nobody_knows_how_long_it_is() -> None:
     """rubber_band=1 without len(): one that comes after a hundred batches begins with the first."""
     with tsnb.serve(endless, name="s", rubber_band=1.0):
-        early: Any = iter(tsnb.attach("early", producer="s"))
+        early: Any = iter(tsnb.attach("early", stream="s"))
         assert [next(early)[0] for _ in range(100)] == list(range(100))
-        late: Any = iter(tsnb.attach("late", producer="s"))
+        late: Any = iter(tsnb.attach("late", stream="s"))
         assert [next(late)[0] for _ in range(50)] == list(range(50))
 
 
 def test_a_share_of_what_has_no_length_is_told_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "tsnb"), tsnb.serve(endless, name="s", rubber_band=0.5):
-        assert next(iter(tsnb.attach("one", producer="s"))) == [0]
+        assert next(iter(tsnb.attach("one", stream="s"))) == [0]
     assert "'s' has no length, so rubber_band=0.5" in caplog.text
 
 
 def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
     """Not a larger share of an epoch that has no length."""
-    with tsnb.serve(endless, name="s", patience_s=600.0):
-        early: Any = iter(tsnb.attach("early", producer="s"))
+    with tsnb.serve(endless, name="s", stall_timeout_s=600.0):
+        early: Any = iter(tsnb.attach("early", stream="s"))
         for _ in range(100):
             next(early)
-        late = tsnb.attach("late", producer="s")
+        late = tsnb.attach("late", stream="s")
 
         def wait() -> None:
             next(iter(late))
@@ -59,7 +59,7 @@ def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
         with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .*join='here'"):
             waiting.join(6.0)
         del early
-        tsnb.attach("early", producer="s").close()
+        tsnb.attach("early", stream="s").close()
         waiting.join(LONG_S)
         assert not waiting.is_alive()
 
@@ -79,10 +79,10 @@ def never_ending() -> DataLoader[Any]:
 def test_a_latecomer_to_an_endless_sampler_begins_at_the_batch_that_the_others_take() -> None:
     """It is told which one. Two that come together begin with the same batch, and all go on together."""
     with tsnb.serve(never_ending(), name="s"):
-        early: Any = iter(tsnb.attach("early", producer="s"))
+        early: Any = iter(tsnb.attach("early", stream="s"))
         for _ in range(60):
             next(early)
-        loops = [iter(tsnb.attach(name, producer="s")) for name in ("late", "later")]
+        loops = [iter(tsnb.attach(name, stream="s")) for name in ("late", "later")]
         with pytest.warns(
             RuntimeWarning, match="'late' begins with batch 60 of epoch 0 of 's'.*more samples"
         ):
@@ -99,14 +99,14 @@ def test_one_that_leaves_an_endless_loop_and_begins_another_is_let_in_again() ->
     over = threading.Event()
 
     def go_on() -> None:
-        for _ in tsnb.attach("early", producer="s"):
+        for _ in tsnb.attach("early", stream="s"):
             if over.wait(0.01):
                 break
 
-    with tsnb.serve(never_ending(), name="s", patience_s=2.0, rubber_band=1.0):
+    with tsnb.serve(never_ending(), name="s", stall_timeout_s=2.0, rubber_band=1.0):
         early = threading.Thread(target=go_on)
         early.start()
-        again = tsnb.attach("again", producer="s")
+        again = tsnb.attach("again", stream="s")
         for number, _ in enumerate(again):
             if number == 60:
                 break
@@ -124,14 +124,14 @@ def test_whoever_says_so_begins_in_the_middle_of_any_epoch() -> None:
         return ([100 * epoch + i] for i in range(60))
 
     with tsnb.serve(batches, name="s"):
-        early: Any = iter(tsnb.attach("early", producer="s"))
+        early: Any = iter(tsnb.attach("early", stream="s"))
         for _ in range(30):
             next(early)
-        here = tsnb.attach("here", producer="s", join="here")
+        here = tsnb.attach("here", stream="s", join="here")
         loop: Any = iter(here)
         with pytest.warns(RuntimeWarning, match="'here' begins with batch 30 of epoch 0 of 's'"):
             assert next(loop) == [30]
         del early
-        tsnb.attach("early", producer="s").close()
+        tsnb.attach("early", stream="s").close()
         assert [given[0] for given in loop] == list(range(31, 60))
         assert [given[0] for given in here] == list(range(100, 160))

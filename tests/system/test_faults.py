@@ -24,8 +24,8 @@ pytestmark = pytest.mark.system
 
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
-    patience_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=patience_s) as p:
+    stall_timeout_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=stall_timeout_s) as p:
         say("serving")
         p.wait()
 """
@@ -215,7 +215,7 @@ def test_a_loader_that_cannot_be_served_fails_at_the_start_and_leaves_nothing(
             tsnb.serve({loader}, name="bad")
         except (tsnb.errors.LoaderFailed, TypeError) as error:
             say("refused", str(error).replace(chr(10), " | "))
-        say("left", tsnb.producers())
+        say("left", tsnb.streams.list())
         with tsnb.serve([torch.zeros(1)], name="bad"): say("free")
         """
     )
@@ -277,7 +277,7 @@ def test_a_child_of_the_producers_process_does_not_end_its_stream(run: Run) -> N
                 producer.stop()
                 sys.exit(0)
             os.wait()
-            say("served", [entry.name for entry in tsnb.producers()], len(list(tsnb.attach("c"))))
+            say("served", [entry.name for entry in tsnb.streams.list()], len(list(tsnb.attach("c"))))
         try: producer.status()
         except tsnb.errors.ProducerGone as error: say("stopped", error)
         """
@@ -315,17 +315,17 @@ def test_names_and_numbers_are_checked_with_a_way_out(run: Run) -> None:
         tried("window", lambda: tsnb.serve([torch.zeros(1)], name="a", window=0))
         one = tsnb.serve([torch.zeros(4, 1)] * 3, name="mnist")
         tried("served", lambda: tsnb.serve([torch.zeros(1)], name="mnist"))
-        tried("typo", lambda: tsnb.attach("c", producer="mnits"))
+        tried("typo", lambda: tsnb.attach("c", stream="mnits"))
         tried("size", lambda: tsnb.attach("c", batch_size=0))
         tried("consumer", lambda: tsnb.attach("a b"))
         two = tsnb.serve([torch.zeros(1), torch.zeros(100_000)], name="other", max_batch_bytes=5000)
         tried("several", lambda: tsnb.attach("c"))
-        tried("large", lambda: list(tsnb.attach("c", producer="other")))
+        tried("large", lambda: list(tsnb.attach("c", stream="other")))
         scalars = tsnb.serve([{"x": torch.zeros(4, 2), "n": torch.tensor(3)}], name="scalars")
-        tried("cut", lambda: list(tsnb.attach("c", producer="scalars", batch_size=2)))
+        tried("cut", lambda: list(tsnb.attach("c", stream="scalars", batch_size=2)))
         once = tsnb.serve(iter([torch.zeros(1)]), name="once")
-        list(tsnb.attach("c", producer="once"))
-        tried("again", lambda: list(tsnb.attach("c", producer="once")))
+        list(tsnb.attach("c", stream="once"))
+        tried("again", lambda: list(tsnb.attach("c", stream="once")))
         """
     )
     assert 'tsnb.serve(loader, name="mnist")' in script.expect("nothing ProducerNotFound")
@@ -337,7 +337,7 @@ def test_names_and_numbers_are_checked_with_a_way_out(run: Run) -> None:
     assert "1 or more" in script.expect("size ValueError")
     assert "Try 'a-b'" in script.expect("consumer ValueError")
     several = script.expect("several ProducerNotFound")
-    assert "mnist" in several and "other" in several and "producer=" in several
+    assert "mnist" in several and "other" in several and "stream=" in several
     assert "max_batch_bytes=8" in script.expect("large LoaderFailed")
     assert "batch['n']" in script.expect("cut BatchNotShareable")
     assert "make_loader()" in script.expect("again LoaderFailed")

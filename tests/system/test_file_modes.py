@@ -46,7 +46,7 @@ while {wait} and not os.path.exists("own-go"): time.sleep(0.02)
 '''
 
 with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", seed=1) as producer:
-    recorder = tsnb.record("s", "run.jsonl")
+    recorder = tsnb.streams.record("s", "run.jsonl")
     slow = run_cell("slow", cell("slow", True), {"given": torch.zeros(8)}, log_to=["tensorboard"])
     far = run_cell("far", cell("far", True), {}, detach=True)
     while not all("trained" in trial.logs() for trial in (slow, far)): time.sleep(0.02)
@@ -57,8 +57,8 @@ with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", seed=1) as prod
     open("own-go", "w").close()
     slow.wait(120), far.wait(120)
     recorder.stop()
-tsnb.export("runs.csv")
-tsnb.export("numbers.parquet", what="metrics")
+tsnb.records.export("runs.csv")
+tsnb.records.export("numbers.parquet", what="metrics")
 look("after")
 """
 

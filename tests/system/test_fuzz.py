@@ -157,7 +157,8 @@ def test_a_live_producer_outlives_fuzzers_and_its_consumer_gets_every_batch_once
     """Several connections at once, any order, any bytes, descriptors passed along; afterwards all is as before."""
     serving = run(
         """
-        with tsnb.serve(DataLoader(Numbers(1600), batch_size=16, num_workers=1), name="s", patience_s=1) as producer:
+        loader = DataLoader(Numbers(1600), batch_size=16, num_workers=1)
+        with tsnb.serve(loader, name="s", stall_timeout_s=1) as producer:
             say("serving")
             core = producer._core
             while not os.path.exists(sys.argv[1]):
@@ -263,7 +264,7 @@ FULL: dict[str, Any] = {
     "state": "lost",
     "when": "1.5",
     "select": "new",
-    "mode": "weights",
+    "pacing": "weights",
 }
 """What a message needs so that the rest of it is looked at."""
 
@@ -307,8 +308,8 @@ def test_a_packet_with_a_value_of_any_kind_ends_its_own_connection_at_most(role:
     """Numbers that are no floats, objects in objects, texts for numbers: in every field of what it may say."""
     loader: Any = DataLoader(torch.arange(64.0), batch_size=4, num_workers=1)  # type: ignore[arg-type]
     with (
-        tsnb.serve(loader, name="s", patience_s=1) as producer,
-        tsnb.attach("steady", producer="s") as steady,
+        tsnb.serve(loader, name="s", stall_timeout_s=1) as producer,
+        tsnb.attach("steady", stream="s") as steady,
     ):
         entry, others = find("s"), deque[Line](maxlen=16)  # the oldest one goes
         taken = iter(steady)
@@ -362,7 +363,7 @@ ATTACH = """
     for attempt in range(int(sys.argv[1])):
         say("attaching")
         try:
-            for batch in tsnb.attach("c", producer="fake"): pass
+            for batch in tsnb.attach("c", stream="fake"): pass
             say("outcome", "ended")
         except tsnb.errors.TsnbError as error:
             say("outcome", type(error).__name__, error)
@@ -535,7 +536,7 @@ def test_a_consumer_does_not_map_memory_that_can_be_cut_short(run: Run) -> None:
         script = run(
             """
             try:
-                for batch in tsnb.attach("c", producer="fake"):
+                for batch in tsnb.attach("c", stream="fake"):
                     say("mapped")
                     sys.stdin.readline()
                     say("sum", batch["x"].sum())

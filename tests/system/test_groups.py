@@ -124,7 +124,7 @@ class Numbers(Dataset[Any]):
         return torch.tensor([i, i % 7, i % 5, 1.0]) / 96, i
 
 
-def serve() -> tsnb.Producer:
+def serve() -> tsnb.streams.Producer:
     """Serve 96 samples, 16 in a batch, shuffled with a seed."""
     return tsnb.serve(
         DataLoader(Numbers(), batch_size=16, shuffle=True), name="numbers", seed=3, rubber_band=1.0
@@ -204,7 +204,7 @@ def test_accelerate_leaves_a_ranks_loader_as_it_is(alone: dict[str, Any], tmp_pa
 
 
 NOT_A_RANK = """
-loader = tsnb.attach(producer="numbers").as_dataloader()
+loader = tsnb.attach(stream="numbers").as_dataloader()
 accelerator = accelerate.Accelerator(cpu=True, **MORE)
 try:
     accelerator.prepare(network, loader)
@@ -363,7 +363,7 @@ def test_a_rank_that_waits_for_the_others_says_so(monkeypatch: pytest.MonkeyPatc
         waiting.start()
         while not told:
             time.sleep(0.01)
-        (reading,) = tsnb.status("numbers").consumers
+        (reading,) = tsnb.streams.status("numbers").consumers
         assert (reading.state, reading.awaits) == ("awaits ranks", "rank 1 of 2")
         other = tsnb.attach("pair", rank=1, world_size=2)
         assert next(iter(other)) is not None
@@ -426,7 +426,7 @@ def test_a_rank_that_closed_did_not_die_though_the_producer_had_something_to_tel
             group[0].close()
             assert next(loops[1], None) is None
             group[1].close()
-        while "all[1]" in {one.name for one in tsnb.status("numbers").consumers}:
+        while "all[1]" in {one.name for one in tsnb.streams.status("numbers").consumers}:
             time.sleep(0.001)
         assert next(loops[2], None) is None, "its epoch ends, like theirs"
         group[2].close()

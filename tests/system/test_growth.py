@@ -30,8 +30,8 @@ def add(first, stop):
         os.rename(f"{folder}/{number}.tmp", f"{folder}/{number}")
 
 def produce():
-    loader = DataLoader(tsnb.grow(folder, number_in, settle_s=0), 8, shuffle=True, num_workers=1)
-    tsnb.serve(loader, name="g", reconnect_s=60, patience_s=60, window=4).wait()
+    loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 8, shuffle=True, num_workers=1)
+    tsnb.serve(loader, name="g", reconnect_s=60, stall_timeout_s=60, window=4).wait()
 
 def note(*words):
     # in a file of each process: ten thousand numbers are more than a pipe takes at once
@@ -51,25 +51,25 @@ def wait_for(fact):
     while not fact(): time.sleep(0.01)
 
 def served(former):
-    wait_for(lambda: [e for e in tsnb.producers() if e.name == "g" and e.pid != former])
+    wait_for(lambda: [e for e in tsnb.streams.list() if e.name == "g" and e.pid != former])
 
 add(0, files // 4)
 producer = forked(produce)
 served(0)
 trials = [forked(train, name) for name in "abc"]
-wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+wait_for(lambda: len(tsnb.streams.status("g").consumers) == 3)
 for quarter in (1, 2, 3):
     add(quarter * files // 4, (quarter + 1) * files // 4)
     if quarter == 3: break
-    begun = tsnb.status("g").batches
-    wait_for(lambda: tsnb.status("g").batches > begun + 7)
+    begun = tsnb.streams.status("g").batches
+    wait_for(lambda: tsnb.streams.status("g").batches > begun + 7)
     os.kill(producer, signal.SIGKILL)
     os.waitpid(producer, 0)
     former, producer = producer, forked(produce)
     served(former)
-    wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+    wait_for(lambda: len(tsnb.streams.status("g").consumers) == 3)
 for trial in trials: os.waitpid(trial, 0)
-tsnb.stop("g")
+tsnb.streams.stop("g")
 os.waitpid(producer, 0)
 say("over")
 """
@@ -98,20 +98,20 @@ def train(name):
 add(0, files // 8)
 producer = forked(produce)
 served(0)
-tsnb.rounds("g", tsnb.every(files // 10) | tsnb.after("2s"), "new")
+tsnb.data.rounds("g", tsnb.data.every(files // 10) | tsnb.data.after("2s"), "new")
 trials = [forked(train, name) for name in "abc"]
-wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+wait_for(lambda: len(tsnb.streams.status("g").consumers) == 3)
 for eighth in range(1, 8):
-    begun = tsnb.status("g").batches
+    begun = tsnb.streams.status("g").batches
     add(eighth * files // 8, (eighth + 1) * files // 8)
     if eighth in (2, 5):
-        wait_for(lambda: tsnb.status("g").batches > begun)
+        wait_for(lambda: tsnb.streams.status("g").batches > begun)
         os.kill(producer, signal.SIGKILL)
         os.waitpid(producer, 0)
         former, producer = producer, forked(produce)
         served(former)
 for trial in trials: os.waitpid(trial, 0)
-tsnb.stop("g")
+tsnb.streams.stop("g")
 os.waitpid(producer, 0)
 say("over")
 """
@@ -126,7 +126,7 @@ import numpy as np
 
 def train(name, whole):
     consumer = tsnb.attach(name, "g")
-    wait_for(lambda: len(tsnb.status("g").consumers) == 3)
+    wait_for(lambda: len(tsnb.streams.status("g").consumers) == 3)
     if whole:
         for batch in consumer: consumer.report(1.0 + batch / 100)
     wait_for(lambda: os.path.exists(folder + ".rounds"))
@@ -156,7 +156,7 @@ def kept():
 def in_the_middle(after):
     # wait until somebody is in the middle of a later round; return which
     while True:
-        for one in tsnb.status("g").consumers:
+        for one in tsnb.streams.status("g").consumers:
             if one.epoch > after and 3 <= one.position <= 9: return one.epoch
         time.sleep(0.005)
 
@@ -165,7 +165,7 @@ producer = forked(produce)
 served(0)
 trials = [forked(train, name, True) for name in "abc"]
 wait_for(lambda: kept() == 3 * files)
-tsnb.rounds("g", tsnb.after(0.2), "hard:0.3")
+tsnb.data.rounds("g", tsnb.data.after(0.2), "hard:0.3")
 open(folder + ".rounds", "w").close()
 epoch = 0
 for killed in ("producer", "consumer", "producer"):
@@ -182,7 +182,7 @@ for killed in ("producer", "consumer", "producer"):
     served(former)
 open(folder + ".enough", "w").close()
 for trial in trials: os.waitpid(trial, 0)
-tsnb.stop("g")
+tsnb.streams.stop("g")
 os.waitpid(producer, 0)
 say("over")
 """

@@ -68,9 +68,9 @@ def test_threads_drop_last_references_while_another_closes(run: Run) -> None:
     detach_all()
     say("wrong", len(wrong))
     deadline = time.monotonic() + 60
-    while tsnb.status("s").consumers and time.monotonic() < deadline: time.sleep(0.01)
-    say("attached", len(tsnb.status("s").consumers))
-    say("slots", tsnb.status("s").slots_used)
+    while tsnb.streams.status("s").consumers and time.monotonic() < deadline: time.sleep(0.01)
+    say("attached", len(tsnb.streams.status("s").consumers))
+    say("slots", tsnb.streams.status("s").slots_used)
         """
     )
     assert script.expect("wrong") == "0"
@@ -398,7 +398,7 @@ def test_a_late_ask_of_a_consumer_that_was_closed_holds_nobody(run: Run) -> None
         GUARD
         + """
     from tsnb.wire import messages as ms
-    producer = tsnb.serve([[torch.ones(4)] for i in range(400)], name="s", window=2, patience_s=600)
+    producer = tsnb.serve([[torch.ones(4)] for i in range(400)], name="s", window=2, stall_timeout_s=600)
     closed = tsnb.attach("closed")
     held = next(iter(closed))
     line = closed._line.connection

@@ -215,18 +215,18 @@ def kernel() -> Iterator[Child]:
 def test_an_interrupted_cell_holds_nobody_and_runs_again_from_an_epochs_start(
     run: Run, kernel: Child
 ) -> None:
-    """The stop button, then the same cell once more: a neighbour goes on meanwhile, long before patience is over."""
+    """The stop button, then the same cell once more: a neighbour goes on meanwhile, long before the stall timeout."""
     hub = the_hub()
     run(
         """
-        with tsnb.serve(DataLoader(Numbers(12800), batch_size=64), name="s", window=4, patience_s=600) as producer:
+        with tsnb.serve(DataLoader(Numbers(12800), batch_size=64), name="s", window=4, stall_timeout_s=600) as producer:
             say("serving")
             producer.wait()
         """
     ).expect("serving")
     cell = (
         "rows = []\n"
-        "for images, labels in tsnb.attach('cell', producer='s'):\n"
+        "for images, labels in tsnb.attach('cell', stream='s'):\n"
         "    rows += labels.tolist()\n"
         "    while len(rows) > 640 and slow: pass\n"
         "assert rows == list(range(12800)), len(rows)"
@@ -246,7 +246,9 @@ def test_an_interrupted_cell_holds_nobody_and_runs_again_from_an_epochs_start(
         time.sleep(0.02)
     hub.loop.call_soon_threadsafe(kernel.interrupt)
     assert running.result(60)["ename"] == "KeyboardInterrupt"
-    assert neighbour.expect("epoch") == "True", "patience is ten minutes: the interrupt itself let it go on"
+    assert neighbour.expect("epoch") == "True", (
+        "stall timeout is ten minutes: the interrupt itself let it go on"
+    )
     hub.call(kernel.execute("slow = False"))
     reply: dict[str, Any] = hub.post(kernel.execute(cell)).result(60)
     assert reply["status"] == "ok", reply
@@ -269,7 +271,7 @@ LEAVING = {
 
 @pytest.mark.parametrize("way", list(LEAVING))
 def test_leaving_a_loop_by_any_way_holds_nobody(run: Run, way: str) -> None:
-    """The moment the last reference to the loop goes, the epoch is left: patience (30 s) has no part in it."""
+    """The moment the last reference to the loop goes, the epoch is left: stall timeout (30 s) has no part in it."""
     script = run(
         f"""
         import gc

@@ -45,7 +45,7 @@ def take():
 if __name__ == "__main__":
     method, how = sys.argv[1:]
     if how == "notebook":  # a kernel of this process serves it, as in a notebook
-        from tsnb.streams import serve_loader
+        from tsnb.hosting import serve_loader
         serve_loader(loader(method), "s")
         take()
     else:

@@ -143,7 +143,7 @@ def test_a_stream_larger_than_memory_is_refused_before_anything_is_allocated(run
     tried("slots", lambda: tsnb.serve(make, name="s", window=10**10))
     tried("room", lambda: tsnb.serve(make, name="s", max_batch_bytes=1 << 60))
     say("grown", peak() - before)
-    with tsnb.serve(make, name="s"): say("free", tsnb.producers()[0].name)
+    with tsnb.serve(make, name="s"): say("free", tsnb.streams.list()[0].name)
     """
     )
     large = script.expect("large LoaderFailed")
@@ -487,7 +487,7 @@ def test_a_consumer_without_descriptors_is_told_at_each_step_and_leaves_none(run
     """From none left to enough: every call that needs one fails in the same clear way."""
     run(
         """
-        with tsnb.serve([torch.zeros(3)] * 5, name="s", patience_s=1) as producer:
+        with tsnb.serve([torch.zeros(3)] * 5, name="s", stall_timeout_s=1) as producer:
             say("serving")
             producer.wait()
         """
@@ -505,7 +505,7 @@ def test_a_consumer_without_descriptors_is_told_at_each_step_and_leaves_none(run
         tried(f"step{more}", lambda: len(list(tsnb.attach("c"))))
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         tsnb.consumer.detach_all()
-        say("left", len(os.listdir("/proc/self/fd")) - before, tsnb.producers()[0].name)
+        say("left", len(os.listdir("/proc/self/fd")) - before, tsnb.streams.list()[0].name)
     """
     )
     outcomes = []
@@ -648,7 +648,7 @@ def test_memory_comes_back_when_nobody_lags_any_more(run: Run) -> None:
         from tsnb.producer import server
         slots.COLD_LOOKS, server.TICK_S = 3, 0.05
         def make(epoch): return (torch.full((1 << 18,), float(i)) for i in range(60))
-        with tsnb.serve(make, name="s", mode="free") as producer:
+        with tsnb.serve(make, name="s", pacing="free") as producer:
             mib = lambda: producer.core.arena.touched_bytes() >> 20
             def comes_down(to):
                 until = time.monotonic() + 60
@@ -668,7 +668,7 @@ def test_memory_comes_back_when_nobody_lags_any_more(run: Run) -> None:
             say("attached", comes_down(24), mib())
             lag(True)
             say("nobody", comes_down(24), mib())
-            waits = producer._server._patience_s
+            waits = producer._server._stall_timeout_s
             until = time.monotonic() + 60
             while waits() != server.ENTRY_S and time.monotonic() < until: time.sleep(0.02)
             say("sleeps", waits() == server.ENTRY_S)
@@ -730,7 +730,7 @@ def test_without_proc_it_is_told_at_once_what_is_missing() -> None:
         "mount -t tmpfs none /proc",
         """
         tried("serve", lambda: tsnb.serve([1, 2], name="s"))
-        tried("attach", lambda: tsnb.attach("me", producer="s"))
+        tried("attach", lambda: tsnb.attach("me", stream="s"))
         tried("run", lambda: tsnb.run(print))
         """,
     )

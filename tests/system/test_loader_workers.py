@@ -15,7 +15,7 @@ FALLS = """
         return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
     number, options = sys.argv[1], eval(f"dict({sys.argv[2]})")
     loader = DataLoader(Numbers(960, slow_s=0.001), batch_size=16, **options)
-    with tsnb.serve(loader, name="s", window=4, rubber_band=1.0, patience_s=60) as producer:
+    with tsnb.serve(loader, name="s", window=4, rubber_band=1.0, stall_timeout_s=60) as producer:
         say("serving")
         while len(producer.status().consumers) < 2 or producer.status().batches < 16: time.sleep(0.01)
         workers()[-1].send_signal(getattr(signal, number))
@@ -180,7 +180,7 @@ def test_a_worker_that_dies_does_not_end_a_script_that_had_iterated_a_loader_its
         except tsnb.errors.LoaderFailed as error: say("told", error.summary)
         del batch
         say("again", sum(1 for batch in consumer))
-        tsnb.stop("s")
+        tsnb.streams.stop("s")
         """
     )
     assert "exited unexpectedly" in consumer.expect("told")
@@ -196,7 +196,7 @@ def test_workers_start_while_the_script_waits_for_its_standard_input(run: Run) -
         import threading
         def take():
             time.sleep(0.5)  # the main thread reads by now
-            with tsnb.attach("c", producer="s") as consumer:
+            with tsnb.attach("c", stream="s") as consumer:
                 say("epochs", [sum(len(batch) for batch in consumer) for epoch in range(3)])
             os._exit(0)
         with tsnb.serve(DataLoader(list(range(40)), 4, num_workers=1), name="s", seed=0):

@@ -75,13 +75,13 @@ def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> N
         producer.balance("free")
         until(lambda: named(producer.status(), "slow").lag > 20)
         reading = producer.status()
-        assert reading.mode == "free"
+        assert reading.pacing == "free"
         assert 20 < reading.window_fill <= reading.window
         producer.balance("weights", {"slow": 2})
         reading = producer.status()
-        assert (reading.mode, reading.weights) == ("weights", {"slow": 2.0})
+        assert (reading.pacing, reading.weights) == ("weights", {"slow": 2.0})
         assert [named(reading, name).weight for name in ("fast", "slow")] == [1.0, 2.0]
-        producer.balance("pace")
+        producer.balance("together")
         published = producer.status().batches  # what lay ready may still be taken
         until(lambda: len(slow.taken) > 10)
         if len(slow.taken) + 4 < published:
@@ -97,7 +97,7 @@ def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> N
 def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
     """Two equal trials of weights 1 and 3: the light one is held back, not for the loader's sake."""
     with tsnb.serve(
-        Numbers(), name="modes", mode="weights", weights={"heavy": 3}, rubber_band=1.0
+        Numbers(), name="modes", pacing="weights", weights={"heavy": 3}, rubber_band=1.0
     ) as producer:
         watched = producer._core.dispatch.balance
         watched.note_contended = lambda contended: None  # type: ignore[method-assign]  # sleeping needs no core
@@ -131,7 +131,7 @@ def test_held_back_for_one_that_stands_still_it_goes_on_as_soon_as_cores_are_idl
                 break
 
     with tsnb.serve(
-        Numbers(), name="modes", mode="weights", weights={"heavy": 1000}, rubber_band=1.0
+        Numbers(), name="modes", pacing="weights", weights={"heavy": 1000}, rubber_band=1.0
     ) as producer:
         producer._server._contention.look = lambda pids: competing[0]  # type: ignore[method-assign]
         heavy = threading.Thread(target=stand_still)
@@ -162,7 +162,7 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
     with tsnb.serve(Numbers(), name="modes") as producer:
         done = typed("modes", "weights", "--weight", "resnet50=2")
         assert done.returncode == 0, done.stderr
-        assert "modes: mode weights (resnet50 2, others 1)" in done.stdout
+        assert "modes: pacing weights (resnet50 2, others 1)" in done.stdout
         assert "'resnet50' is not attached; its weight counts once it is" in done.stdout
         assert producer.status().weights == {"resnet50": 2.0}
         assert balance(None, "free").window > 8
@@ -171,18 +171,18 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
         assert "Did you mean 'free'?" in failed.stderr
         assert "Traceback" not in failed.stderr
     with pytest.raises(ProducerGone, match="serve its loader again"):
-        producer.balance("pace")
+        producer.balance("together")
 
 
 @pytest.mark.parametrize(
     ("mode", "weights", "message"),
     [
-        ("fast", None, "choose one of pace, weights, free"),
+        ("fast", None, "choose one of together, weights, free"),
         ("weights", {"a": 0}, "give a number above 0"),
         ("weights", {"a": float("nan")}, "give a number above 0"),
         ("weights", {"a b": 2}, "cannot name a consumer"),
         ("weights", {f"a{k}": 1.0 for k in range(MAX_WEIGHTS + 1)}, f"give {MAX_WEIGHTS} at most"),
-        ("pace", {"a": 2}, "choose 'weights', or leave out a"),
+        ("together", {"a": 2}, "choose 'weights', or leave out a"),
     ],
 )
 def test_what_cannot_be_divided_by_is_refused_with_what_to_do(
@@ -190,11 +190,11 @@ def test_what_cannot_be_divided_by_is_refused_with_what_to_do(
 ) -> None:
     """At the start and live; a stream that runs stays as it was."""
     with pytest.raises(ValueError, match=message):
-        tsnb.serve(Numbers(), name="modes", mode=mode, weights=weights)
+        tsnb.serve(Numbers(), name="modes", pacing=mode, weights=weights)
     with tsnb.serve(Numbers(), name="modes") as producer:
         with pytest.raises(ValueError, match=message):
             producer.balance(mode, weights)
-        assert producer.status().mode == "pace"
+        assert producer.status().pacing == "together"
 
 
 class Cores:

@@ -81,7 +81,7 @@ def test_a_guarded_stream_guards_everybody_who_attaches(run: Run) -> None:
 
 
 def test_a_consumer_of_the_same_thread_that_has_finished_holds_nobody(run: Run) -> None:
-    """One script trains two models one after the other: the first's patience is not waited for."""
+    """One script trains two models one after the other: the first's stall timeout is not waited for."""
     script = run(
         """
         with tsnb.serve(DataLoader(Numbers(640), batch_size=16), name="s", window=2):
@@ -101,8 +101,8 @@ def test_two_streams_in_one_loop(run: Run) -> None:
         with tsnb.serve(DataLoader(Numbers(320), batch_size=32), name="train"), \\
              tsnb.serve(DataLoader(Numbers(64), batch_size=32), name="val"):
             for epoch in range(3):
-                train = sum(len(labels) for _, labels in tsnb.attach("net", producer="train"))
-                val = sum(len(labels) for _, labels in tsnb.attach("net", producer="val"))
+                train = sum(len(labels) for _, labels in tsnb.attach("net", stream="train"))
+                val = sum(len(labels) for _, labels in tsnb.attach("net", stream="val"))
                 assert (train, val) == (320, 64)
             say("done")
         """
@@ -119,7 +119,7 @@ def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
         from tsnb.telemetry.diagnosis import diagnose
         def train(name, pause):
             for epoch in range(3):
-                for batch in tsnb.attach(name, producer="s"): time.sleep(pause)
+                for batch in tsnb.attach(name, stream="s"): time.sleep(pause)
         with tsnb.serve(DataLoader(Numbers(1600), batch_size=16), name="s", window=4, rubber_band=1.0):
             for name, pause in (("slow", 0.02), ("fast", 0.0)):
                 threading.Thread(target=train, args=(name, pause), daemon=True).start()

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.system
 
 SERVE = """
     loader = DataLoader(Numbers(int(sys.argv[1]), slow_s=0.0005), batch_size=16, num_workers=1)
-    patience_s = float((sys.argv + [30])[2])
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=patience_s, seed=1) as p:
+    stall_timeout_s = float((sys.argv + [30])[2])
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=stall_timeout_s, seed=1) as p:
         say("serving")
         p.wait()
 """
@@ -267,9 +267,9 @@ def test_leaving_a_loop_by_any_way_holds_nobody(run: Run) -> None:
 
 
 def test_consumers_in_turn_in_one_thread_do_not_wait_for_each_other() -> None:
-    """An epoch for one, an epoch for the other, as two models in one loop: nobody's patience is waited for."""
+    """An epoch for one, an epoch for the other, as two models in one loop: nobody's stall timeout is waited for."""
     loader = [[i] for i in range(200)]
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=1e6):
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=1e6):
         one, other = tsnb.attach("one"), tsnb.attach("other")
         for _ in range(2):
             for consumer in (one, other):

@@ -58,7 +58,7 @@ def test_every_sample_once_in_one_order_though_the_producer_is_killed_half_way(r
 def serve():
     loader = DataLoader(Numbers(1000), batch_size=16, shuffle=True, num_workers=1)
     with tsnb.serve(loader, name="s", seed=7, rubber_band=1.0, reconnect_s=60) as p:
-        say("serving", tsnb.producers()[0].address)
+        say("serving", tsnb.streams.list()[0].address)
         p.wait()
 
 def train(name, batch_size, pause, producer):
@@ -74,7 +74,7 @@ def train(name, batch_size, pause, producer):
     say("took", sorted(order) == list(range(1000)), consumer.stats().reconnects, hash(tuple(order)))
 
 producer = forked(serve)
-while not tsnb.producers(): time.sleep(0.01)
+while not tsnb.streams.list(): time.sleep(0.01)
 forked(train, "a", None, 0.002, producer)
 forked(train, "b", 24, 0.0, producer)
 forked(train, "c", None, 0.008, producer)
@@ -115,11 +115,11 @@ def steady():
     except tsnb.errors.ProducerGone as error: say("gone", error)
 
 producer = forked(serve, "killed", 1)
-while len(tsnb.producers()) < 1: time.sleep(0.01)
+while len(tsnb.streams.list()) < 1: time.sleep(0.01)
 holder = forked(stuck)
 forked(steady)
 forked(serve, "lives", 1)
-while len(tsnb.producers()) < 2: time.sleep(0.01)
+while len(tsnb.streams.list()) < 2: time.sleep(0.01)
 say("all", producer, holder)
 time.sleep(1000)
 """
@@ -150,7 +150,7 @@ def address() -> Iterator[str]:
     """Where a producer listens that serves a class of tests."""
     code = """
     with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", rubber_band=1.0) as producer:
-        say("serving", tsnb.producers()[0].address)
+        say("serving", tsnb.streams.list()[0].address)
         producer.wait()
     """
     with pytest.MonkeyPatch.context() as patch, scripts() as running:

@@ -192,7 +192,7 @@ def test_off_means_off_and_who_cannot_be_moved_is_not() -> None:
         assert producer.status().rebalancing == "off"
         assert not [t for t in threading.enumerate() if t.name.startswith("tsnb-balance")]
         producer.rebalance()
-        consumer = tsnb.attach("here", producer="plain")
+        consumer = tsnb.attach("here", stream="plain")
         for _ in consumer:
             state = until(
                 lambda: "own process" in producer.status().rebalancing and producer.status(), "it says why"

@@ -26,12 +26,12 @@ from tsnb.telemetry.tuning import tune
 pytestmark = pytest.mark.system
 
 NOTICED_S = 25.0
-"""A death is told at once, by the socket; on a busy machine that may take seconds. By patience it would be 30 s."""
+"""A death is told at once, by the socket; on a busy machine that may take seconds. The stall timeout is 30 s."""
 
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
-    patience_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, patience_s=patience_s) as p:
+    stall_timeout_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
+    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=stall_timeout_s) as p:
         say("serving")
         p.wait()
 """
@@ -170,7 +170,7 @@ def test_a_stopped_producer_that_is_asked_to_stop_ends_once_it_goes_on(run: Run)
 
 
 def test_a_stopped_consumer_that_nobody_waits_for_goes_on_where_it_was(run: Run) -> None:
-    """Alone, it may stand still for longer than patience: not parked, nothing lost."""
+    """Alone, it may stand still for longer than stall timeout: not parked, nothing lost."""
     serve_endlessly(run, "1")
     alone = run(COUNTING, "alone", "1")
     taken = int(alone.expect("batches"))
@@ -217,7 +217,7 @@ import torch
 import tsnb
 from torch.utils.data import DataLoader, Dataset
 from tsnb.experiments import run_cell, trials
-from tsnb.streams.serving import serve_loader
+from tsnb.hosting.serving import serve_loader
 class Endless(Dataset):
     def __len__(self): return 10_000_000
     def __getitem__(self, index): return torch.tensor([index])
@@ -226,7 +226,7 @@ class Page:
 kernel = serve_loader(DataLoader(Endless(), batch_size=4, num_workers=1), "s", outlet=Page())
 cell = '''
 import pathlib, time
-for step, batch in enumerate(tsnb.attach(producer="s")):
+for step, batch in enumerate(tsnb.attach(stream="s")):
     pathlib.Path(path).write_text(str(step))
     if step % 50 == 0: print("step", step, flush=True)
     time.sleep(0.005)

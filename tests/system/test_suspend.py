@@ -16,7 +16,7 @@ pytestmark = pytest.mark.system
 
 @pytest.mark.parametrize("first", ["producer", pytest.param("consumers", marks=pytest.mark.slow)])
 def test_all_stopped_and_continued_lose_nothing_and_nobody_is_parked(run: Run, first: str) -> None:
-    """A pause of everything, longer than patience (a paused container, a closed lid): whoever wakes up first."""
+    """A pause of everything, longer than stall timeout (a paused container, a closed lid): whoever wakes up first."""
     producer = serve_endlessly(run, "1.5")
     consumers = [run(COUNTING, "slow", "2", "0.03"), run(COUNTING, "held-back", "2", "0")]
     for consumer in consumers:
@@ -61,11 +61,11 @@ CLOCK = """
 
 
 def test_the_wall_clock_matters_to_nothing(run: Run) -> None:
-    """It jumps by hours and years at every look, in the producer and in the consumers: epochs, patience, readings."""
+    """It jumps by hours and years at every look, in the producer and in the consumers: epochs, timeouts, readings."""
     producer = run(
         CLOCK
         + """
-    with tsnb.serve(DataLoader(Numbers(1600), batch_size=16, num_workers=2), name="s", window=4, patience_s=2,
+    with tsnb.serve(DataLoader(Numbers(1600), batch_size=16, num_workers=2), name="s", window=4, stall_timeout_s=2,
                     rubber_band=1.0) as producer:
         say("serving")
         producer.wait()

@@ -56,7 +56,7 @@ reached, reaches = os.pipe()
 
 def serve():
     with tsnb.serve(loader, name="s", rubber_band=1.0) as producer:
-        say("serving", os.getpid(), tsnb.producers()[0].address)
+        say("serving", os.getpid(), tsnb.streams.list()[0].address)
         producer.wait()
 
 def train(name):
@@ -70,15 +70,15 @@ def train(name):
     except tsnb.errors.ProducerGone as error: say("gone", error)
 
 producer = forked(serve)
-while not tsnb.producers(): time.sleep(0.01)
+while not tsnb.streams.list(): time.sleep(0.01)
 stays, goes = forked(train, "stays"), forked(train, "goes")
 for _ in range(2): os.read(reached, 1)
 os.kill(goes, signal.SIGKILL)
-while any(c.name == "goes" for c in tsnb.status("s").consumers): time.sleep(0.05)
+while any(c.name == "goes" for c in tsnb.streams.status("s").consumers): time.sleep(0.05)
 say("let go")
 os.waitpid(producer, 0)
 os.waitpid(stays, 0)
-say("producers", tsnb.producers())
+say("producers", tsnb.streams.list())
 """
     script = run(FAMILY + code)
     pid, address = script.expect("serving").split()
@@ -123,9 +123,9 @@ def goes():
     killed_while_a_child_lives()
 
 forked(serve)
-while not tsnb.producers(): time.sleep(0.01)
+while not tsnb.streams.list(): time.sleep(0.01)
 os.waitpid(forked(goes), 0)
-while tsnb.status("s").consumers: time.sleep(0.05)
+while tsnb.streams.status("s").consumers: time.sleep(0.05)
 say("let go")
 try:
     for batch in tsnb.attach("stays", "s"): os.write(begin, b"!")
@@ -153,7 +153,7 @@ def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run, tmp_path: Pa
             pathlib.Path(path).write_text(f"{len(seen)} {seen == sorted(seen)}")
             time.sleep(1000)
         with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", rubber_band=1.0):
-            trial = tsnb.run(train, name="train", producer="s", path=sys.argv[1])
+            trial = tsnb.run(train, name="train", stream="s", path=sys.argv[1])
             while not os.path.exists(sys.argv[1]):
                 assert trial.state in {"queued", "starting", "running"}, trial.state
                 time.sleep(0.05)

@@ -53,13 +53,13 @@ def stream(*consumers: ConsumerReading, **more: object) -> StreamReading:
 
 
 def test_running_ahead_ends_where_the_kept_batches_are_full() -> None:
-    """In mode free nobody is said to go as fast as it can while the window is full and holds two of three."""
-    earlier = stream(consumer("wide"), consumer("mlp"), consumer("small"), mode="free", window=256)
+    """In pacing free nobody is said to go as fast as it can while the window is full and holds two of three."""
+    earlier = stream(consumer("wide"), consumer("mlp"), consumer("small"), pacing="free", window=256)
     later = stream(
         consumer("wide", computing=2, lag=256, state="sets the pace"),
         consumer("mlp", computing=0.5, held=1.5),
         consumer("small", computing=1, held=1),
-        mode="free",
+        pacing="free",
         window=256,
         window_fill=256,
     )
@@ -398,11 +398,11 @@ def test_what_a_forked_child_logs_is_told_to_go_nowhere() -> None:
 
 def test_by_weight_nobody_is_blamed_for_who_is_held_back() -> None:
     """No model sets the pace there, and a wider window would change nothing."""
-    earlier = stream(consumer("light"), consumer("heavy"), mode="weights")
+    earlier = stream(consumer("light"), consumer("heavy"), pacing="weights")
     later = stream(
         consumer("light", computing=0.5, held=1.5),
         consumer("heavy", computing=2),
-        mode="weights",
+        pacing="weights",
         time_s=102.0,
     )
     found = diagnose(earlier, later)

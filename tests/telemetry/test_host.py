@@ -274,7 +274,7 @@ def test_the_follower_adds_the_host(tmp_path: Path) -> None:
         import threading, time, torch, tsnb
         from tsnb.telemetry.following import Follower
         def train():
-            for batch in tsnb.attach("cnn", producer="s"): time.sleep(0.02)
+            for batch in tsnb.attach("cnn", stream="s"): time.sleep(0.02)
         with tsnb.serve([torch.zeros(4)] * 400, name="s"):
             threading.Thread(target=train, daemon=True).start()
             found = []

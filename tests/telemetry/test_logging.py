@@ -196,12 +196,12 @@ def test_long_names_that_begin_alike_stay_apart_and_current() -> None:
 def test_a_loop_that_logs_very_many_names_goes_on(heard: Heard) -> None:
     """They did not fit into a packet, which raised in the loop; the stream is told of those logged first."""
     loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4)
-    with tsnb.serve(loader, name="numbers"), tsnb.attach(producer="numbers", name="it") as stream:
+    with tsnb.serve(loader, name="numbers"), tsnb.attach(stream="numbers", name="it") as stream:
         for epoch in range(2):
             for _ in stream:
                 metrics.log({LONG.format(k): epoch + k for k in range(5000)})
         stream.close()
-        (end,) = [one for one in tsnb.status("numbers").ends if one.name == "it"]
+        (end,) = [one for one in tsnb.streams.status("numbers").ends if one.name == "it"]
     assert end.metrics == {LONG.format(k): 1.0 + k for k in range(16)}
 
 
@@ -215,8 +215,8 @@ def test_live_values_fit_into_a_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     values = LiveValues()
     values.shown = lambda text: setattr(attach_defaults, "live_now", text)
     loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4)
-    with tsnb.serve(loader, name="numbers"), tsnb.attach(producer="numbers", name="it") as stream:
+    with tsnb.serve(loader, name="numbers"), tsnb.attach(stream="numbers", name="it") as stream:
         values.declare("prompt", "x" * 200_000, None, ("x" * 200_000, "y"))
         assert len(list(stream)) == 2
-        (it,) = tsnb.status("numbers").consumers
+        (it,) = tsnb.streams.status("numbers").consumers
     assert it.live == {"prompt": "x" * 37 + "..."}

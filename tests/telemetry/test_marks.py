@@ -190,11 +190,11 @@ def test_a_report_knows_where_to_draw_every_kind_of_mark() -> None:
 
 def test_another_mode_and_other_weights_are_marked() -> None:
     """Once, in the words that the panel's header has."""
-    pace, free = stream(), stream(mode="free")
-    weighed = stream(mode="weights", weights={"cnn": 2.0})
-    assert said(pace, free) == ["mode: free"]
-    assert said(free, weighed) == ["mode: weights (cnn 2, others 1)"]
-    assert said(weighed, stream(mode="weights")) == ["mode: weights (all 1)"]
+    pace, free = stream(), stream(pacing="free")
+    weighed = stream(pacing="weights", weights={"cnn": 2.0})
+    assert said(pace, free) == ["pacing: free"]
+    assert said(free, weighed) == ["pacing: weights (cnn 2, others 1)"]
+    assert said(weighed, stream(pacing="weights")) == ["pacing: weights (all 1)"]
     assert said(weighed, weighed) == []
 
 

@@ -41,7 +41,7 @@ class Stream:
     cores: float = 2.0
     notebook: float = 0.0
     """Cores that the producer's process keeps busy with other things than loading."""
-    mode: str = "pace"
+    pacing: str = "together"
     beside: BesideReading | None = None
     """Another stream; its end is counted from the beginning."""
     now_s: float = 0.0
@@ -108,7 +108,7 @@ class Stream:
                 )  # fmt: skip
             yield now_s, replace(
                 blank, time_s=1e9 + now_s, epoch_batches=LONG, batches=int(published), loading_s=loading_s,
-                workers=1, mode=self.mode, consumers=consumers, host=host, beside=self.told(),
+                workers=1, pacing=self.pacing, consumers=consumers, host=host, beside=self.told(),
             )  # fmt: skip
 
 
@@ -206,8 +206,8 @@ def test_nobody_is_foretold_to_end_who_does_not_say_when() -> None:
 
 
 def test_where_trials_are_not_kept_together_no_end_changes_a_pace() -> None:
-    """In another mode each goes at its own."""
-    stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)}, mode="free")
+    """In another pacing each goes at its own."""
+    stream = Stream({"slow": Played(0.1, 2), "fast": Played(0.01, 8)}, pacing="free")
     _, eta = asked(stream, "fast", 0.25)
     assert eta.left_s == pytest.approx(73, rel=0.1)
 

@@ -79,7 +79,7 @@ def test_a_slow_consumer_does_not_flicker() -> None:
 
 
 def test_a_consumer_that_stands_still_comes_to_zero() -> None:
-    """After the patience nothing is left of an old pace."""
+    """After the stall timeout nothing is left of an old pace."""
     window = RateWindow()
     for k in range(80):
         one = consumer(min(k, 20))

@@ -22,10 +22,10 @@ with tsnb.serve(DataLoader(Numbers(640), batch_size=16), name="s") as producer:
 """
 TRAIN = """
 for epoch in range(10_000):
-    for batch in tsnb.attach("cnn", producer="s"): time.sleep(0.01)
+    for batch in tsnb.attach("cnn", stream="s"): time.sleep(0.01)
 """
 RECORD = """
-recorder = tsnb.record(None, sys.argv[1])
+recorder = tsnb.streams.record(None, sys.argv[1])
 while recorder.readings < 4: time.sleep(0.05)
 say("four")
 """
@@ -117,10 +117,10 @@ def test_a_stream_is_recorded_until_it_ends(run: Run, tmp_path: Path) -> None:
     run(TRAIN)
     recorder = run(
         """
-        recorder = tsnb.record("s", sys.argv[1])
+        recorder = tsnb.streams.record("s", sys.argv[1])
         while not any('"cnn":{"cpu"' in line for line in open(sys.argv[1])): time.sleep(0.1)
         say("active", recorder.active, recorder.wait(0.01))
-        tsnb.stop("s")
+        tsnb.streams.stop("s")
         say("ended", recorder.wait(60), recorder.active)
         say(repr(recorder))
         """,
@@ -182,15 +182,15 @@ def test_a_producer_that_comes_back_is_recorded_on(run: Run, tmp_path: Path) -> 
 def test_what_cannot_be_recorded_is_told_at_once(run: Run, tmp_path: Path) -> None:
     """No such stream, a file that exists, a place where none can be."""
     with pytest.raises(ProducerNotFound):
-        tsnb.record("nobody", tmp_path / "run.jsonl")
+        tsnb.streams.record("nobody", tmp_path / "run.jsonl")
     assert not (tmp_path / "run.jsonl").exists()
     run(SERVE).expect("serving")
     (tmp_path / "there.jsonl").write_text("precious")
     with pytest.raises(TsnbError, match="already exists"):
-        tsnb.record("s", tmp_path / "there.jsonl")
+        tsnb.streams.record("s", tmp_path / "there.jsonl")
     assert (tmp_path / "there.jsonl").read_text() == "precious"
     with pytest.raises(TsnbError, match=r"cannot be written: No such file or directory\.$"):
-        tsnb.record("s", tmp_path / "no" / "folder.jsonl")
+        tsnb.streams.record("s", tmp_path / "no" / "folder.jsonl")
 
 
 @pytest.mark.system
@@ -203,7 +203,7 @@ def test_a_disk_that_fills_up_ends_the_recording_and_says_so(run: Run, tmp_path:
         import resource, signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2500, resource.RLIM_INFINITY))
-        recorder = tsnb.record("s", sys.argv[1])
+        recorder = tsnb.streams.record("s", sys.argv[1])
         try: recorder.wait(60)
         except tsnb.errors.TsnbError as error: say("told", error)
         recorder._follower.close()

@@ -245,7 +245,7 @@ def test_a_trial_has_the_panels_colour() -> None:
 def test_the_weight_of_a_group_belongs_to_its_ranks() -> None:
     """A weight is given by the group's name, and is not said to be nobody's while its ranks are attached."""
     ranks = [consumer(f"bert[{rank}]") for rank in range(2)]
-    reading = replace(stream(*ranks), mode="weights", weights={"bert": 2.0, "cnn": 3.0})
+    reading = replace(stream(*ranks), pacing="weights", weights={"bert": 2.0, "cnn": 3.0})
     assert words.balanced(reading)[1:] == [
         "note: 'cnn' is not attached; its weight counts once it is. Attached: bert"
     ]

@@ -27,7 +27,7 @@ SERVE = """
 import threading
 def train(name, pause):
     for epoch in range(10_000):
-        for batch in tsnb.attach(name, producer="s"): time.sleep(pause)
+        for batch in tsnb.attach(name, stream="s"): time.sleep(pause)
 with tsnb.serve(DataLoader(Numbers(320), batch_size=16), name="s", window=4) as producer:
     for name, pause in (("slow", 0.03), ("fast", 0.0)):
         threading.Thread(target=train, args=(name, pause), daemon=True).start()
@@ -164,7 +164,7 @@ class Files(Dataset):
         raise FileNotFoundError(BAD + "no such photo: Größe.png" + BAD[:40])
 import threading
 def train():
-    for batch in tsnb.attach("cnn", producer="s"):
+    for batch in tsnb.attach("cnn", stream="s"):
         tsnb.log({{"loss" + BAD: 0.5}})
         time.sleep(0.1)
 producer = tsnb.serve(DataLoader(Files(), batch_size=8), name="s", window=2, origin="script " + BAD)

@@ -26,7 +26,7 @@ from tests.house.notebooks import command_of
 PROGRAMS = Path(__file__).parent / "programs"
 MOST_LINES = 3
 TIMEOUT_S = 540
-"""Less than the patience of a stream: whoever waits for that long is killed, and fails its test."""
+"""Less than the stall timeout of a stream: whoever waits for that long is killed, and fails its test."""
 
 LAST_BITS = 1e-5
 """Of numbers: a sum's last bits depend on where in memory a batch begins. Batches are compared by their hash."""
@@ -201,8 +201,8 @@ def run_notebook(name: str, program: Program, folder: Path) -> dict[float, Any]:
     cells = [
         defined,
         f"import json\nimport tsnb\n%load_ext tsnb\n{make}",
-        "%tensorsocket start loader --name batches --patience 900",
-        f'%%trial "{name}-lr{{lr}}" --grid lr={",".join(map(str, program.rates))}\n{cell}',
+        "%tensorsocket start loader --name batches --stall-timeout 900",
+        f'%%sweep "{name}-lr{{lr}}" --grid lr={",".join(map(str, program.rates))}\n{cell}',
         f"for trial in tsnb.trials.values():\n    trial.wait()\n    print({said})",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

@@ -132,7 +132,7 @@ class Stream:
     loading_thread: int
     """Its number: the loader's workers are its children."""
     consumers: tuple[Attached, ...]
-    mode: str = "pace"
+    pacing: str = "together"
 
 
 class _Apart(Exception):
@@ -294,7 +294,7 @@ class Controller:
             movable=self._has_workers,
             own_threads=max(1, stream.workers),
         )
-        return Observed(time.monotonic(), cores, loader, trials, stream.mode)
+        return Observed(time.monotonic(), cores, loader, trials, stream.pacing)
 
     def _party(self, attached: Attached, apart: frozenset[int]) -> Party:
         r, held = attached.reading, self._held[attached.reading.name]

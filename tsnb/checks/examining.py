@@ -29,7 +29,7 @@ __all__ = ["doctor", "stream", "trial"]
 SAMPLES, BATCH = 40, 8
 IN_TRIAL = """
 import tsnb
-with tsnb.attach("doctor", producer={name!r}) as batches:
+with tsnb.attach("doctor", stream={name!r}) as batches:
     seen = [sample for batch, in batches for sample in batch[:, 0].tolist()]
 assert seen == list(range({samples})), f"the trial got {{seen}}"
 """
@@ -41,7 +41,7 @@ def _served() -> Iterator[str]:
     rows = torch.arange(float(SAMPLES))[:, None].repeat(1, 64)
     loader: DataLoader[Any] = DataLoader(TensorDataset(rows), BATCH, num_workers=1)
     name = f"doctor-{os.getpid()}"
-    with serve_here(loader, StreamOptions(patience_s=5.0), name=name):
+    with serve_here(loader, StreamOptions(stall_timeout_s=5.0), name=name):
         yield name
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from tsnb.cli import streams
 from tsnb.cli.measuring import add_place, add_plan, add_stalls
 from tsnb.cli.trials import add_results, add_sweep_command
-from tsnb.config import MODES, way_out
+from tsnb.config import PACINGS, way_out
 from tsnb.errors import TsnbError
 from tsnb.masks import masked_text
 from tsnb.native.endings import raise_again
@@ -166,7 +166,7 @@ def _parser() -> argparse.ArgumentParser:
     add_verbs(commands)
     balancing = commands.add_parser("balance", help="change how a stream divides compute between its trials")
     balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
-    balancing.add_argument("mode", metavar="|".join(MODES), help="how compute is divided between trials")
+    balancing.add_argument("pacing", metavar="|".join(PACINGS), help="how compute is divided between trials")
     balancing.add_argument(
         "--weight",
         action="append",

@@ -27,9 +27,11 @@ def add_stalls(commands: Any) -> None:
     )
     stalling.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
     stalling.add_argument(
-        "--step", metavar="MODULE:NAME", help="a function of a batch: one step of training; it really trains"
+        "--train-step",
+        metavar="MODULE:NAME",
+        help="a function of a batch: one step of training; it really trains",
     )
-    stalling.add_argument("--trials", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
+    stalling.add_argument("--n", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
     stalling.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="of each measurement; longer is steadier (2)"
     )
@@ -58,7 +60,7 @@ def add_stalls(commands: Any) -> None:
         "--gpus",
         type=int,
         metavar="N",
-        help="also tell the vCPUs that each of so many GPUs needs; with --step",
+        help="also tell the vCPUs that each of so many GPUs needs; with --train-step",
     )
     stalling.add_argument("--vcpu-price", type=float, metavar="P", help="with --gpus: of a vCPU for an hour")
     stalling.add_argument("--gpu-price", type=float, metavar="P", help="with --gpus: of a GPU for an hour")
@@ -83,7 +85,7 @@ def add_plan(commands: Any) -> None:
         "--cold", action="store_true", help="also measure the disk: some files leave the page cache"
     )
     planning.add_argument(
-        "--devices",
+        "--device",
         type=lambda words: words.split(","),
         metavar="cuda:0,cuda:1",
         help="a GPU of these for each",
@@ -147,16 +149,16 @@ def _stalls(options: argparse.Namespace) -> None:
         asked.CORES.checked("cores", options.cores)
     changed = what_if(**given)  # what cannot be asked is refused before anything is measured
     with aside(options):
-        step = None if options.step is None else named(options.step)
+        step = None if options.train_step is None else named(options.train_step)
         found = stalls(
             load(options.loader),
             step,
-            trials=options.trials,
+            n=options.n,
             seconds=options.seconds,
             threads=options.threads,
             cold=options.cold,
         )
-    numbers = {1, 2, 4, 8, options.trials}
+    numbers = {1, 2, 4, 8, options.n}
     told = changed(found) if given else None
     sized = found.sizing(**sizes) if sizes else None
     if options.json:
@@ -170,7 +172,7 @@ def _stalls(options: argparse.Namespace) -> None:
         return
     print(found)
     if options.cores is not None:
-        print(f"\n{found.sharing(options.trials, cores=options.cores)}")
+        print(f"\n{found.sharing(options.n, cores=options.cores)}")
     if sized is not None:
         print(f"\n{sized}")
     if told is not None:
@@ -193,9 +195,9 @@ def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
     given = _given(options, "gpus", "vcpu_price", "gpu_price")
     kinds = {"gpus": asked.GPUS, "vcpu_price": asked.PRICE, "gpu_price": asked.PRICE}
     found = {name: kinds[name].checked(name, value) for name, value in given.items()}
-    if found and options.step is None:
+    if found and options.train_step is None:
         raise ValueError(
-            "--gpus, --vcpu-price and --gpu-price need the model's pace: add --step MODULE:NAME."
+            "--gpus, --vcpu-price and --gpu-price need the model's pace: add --train-step MODULE:NAME."
         )
     return found
 
@@ -203,7 +205,7 @@ def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
 def _plan(options: argparse.Namespace) -> int:
     from tsnb.planning import plan  # needs torch
 
-    more = {name: getattr(options, name) for name in ("cold", "devices", "cores")}
+    more = {name: getattr(options, name) for name in ("cold", "device", "cores")}
     return _measured(options, plan, choose=dict(options.choose), **more)
 
 

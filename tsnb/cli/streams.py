@@ -16,11 +16,11 @@ from tsnb import registry
 from tsnb.arena.nameless import make_nameless
 from tsnb.cli.arguments import load
 from tsnb.config import read_weight
+from tsnb.hosting.served import RECONNECT_S, seed_of
 from tsnb.options import StreamOptions, options_from
 from tsnb.promises import Promise
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.steering import answer, stop_trial
-from tsnb.streams.served import RECONNECT_S, seed_of
 from tsnb.telemetry.observer import balance, status, stop
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.tuning import tune_as_typed
@@ -59,7 +59,7 @@ def serve_loader(
     if given.restart is None:
         _serve_here(options, given)
         return 0
-    from tsnb.streams.supervising import supervise
+    from tsnb.hosting.supervising import supervise
 
     spare_seed = secrets.randbelow(2**31)
     kept = None if given.cache is None else make_nameless()
@@ -90,7 +90,7 @@ def _serve_here(
     with producer:
         print(
             f"serving {producer.name!r} (pid {os.getpid()}); attach with "
-            f'tsnb.attach("my-model", producer="{producer.name}"); stop with Ctrl-C or `tsnb stop {producer.name}`',
+            f'tsnb.attach("my-model", stream="{producer.name}"); stop with Ctrl-C or `tsnb stop {producer.name}`',
             flush=True,
         )
         producer.wait()
@@ -147,7 +147,7 @@ def show_status(options: argparse.Namespace) -> None:
 
 def set_balance(options: argparse.Namespace) -> None:
     """Change how a stream divides compute between its trials, and print it."""
-    print("\n".join(balanced(balance(options.name, options.mode, dict(map(read_weight, options.weight))))))
+    print("\n".join(balanced(balance(options.name, options.pacing, dict(map(read_weight, options.weight))))))
 
 
 def tune_workers(options: argparse.Namespace) -> None:

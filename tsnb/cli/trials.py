@@ -48,14 +48,14 @@ def add_results(commands: Any) -> None:
     told.add_argument("name", nargs="?", metavar="NAME", help="a trial or a sweep; left out: all")
     told.add_argument("--sort", metavar="METRIC", help="the best first")
     told.add_argument(
-        "--until",
+        "--target",
         action="append",
         metavar="METRIC=VALUE",
         help="what each had cost when it got there; may be repeated",
     )
-    told.add_argument("--recording", metavar="FILE", help="with --until: what `tsnb record` wrote meanwhile")
-    told.add_argument("--vcpu-price", type=float, metavar="P", help="with --until: of an hour of one core")
-    told.add_argument("--kwh-price", type=float, metavar="P", help="with --until: of a kilowatt hour")
+    told.add_argument("--recording", metavar="FILE", help="with --target: what `tsnb record` wrote meanwhile")
+    told.add_argument("--vcpu-price", type=float, metavar="P", help="with --target: of an hour of one core")
+    told.add_argument("--kwh-price", type=float, metavar="P", help="with --target: of a kilowatt hour")
     told.add_argument("--json", action="store_true", help="print a list of JSON objects")
     told.set_defaults(run=_results)
 
@@ -65,11 +65,11 @@ def _sweep(options: argparse.Namespace) -> int:
         found = named(options.function)
     given = {
         name: value
-        for name in ("n", "at_once", "rotate", "name", "seed", "until")
+        for name in ("n", "at_once", "rotate", "name", "seed", "deadline")
         if (value := getattr(options, name)) is not None
     }
     if options.stream is not None:
-        given["producer"] = options.stream
+        given["stream"] = options.stream
     if options.plan:
         given["plan"] = True
     if options.threads is not None:
@@ -79,7 +79,7 @@ def _sweep(options: argparse.Namespace) -> int:
     if options.choose:
         given["choose"] = dict(options.choose)
     rule = read_rule(options)
-    return run_sweep(found, dict(options.grid), dict(options.sample), given, rule, json_lines=options.json)
+    return run_sweep(found, dict(options.grid), dict(options.space), given, rule, json_lines=options.json)
 
 
 def _results(options: argparse.Namespace) -> None:
@@ -88,7 +88,7 @@ def _results(options: argparse.Namespace) -> None:
     columns, rows = costed_table(
         options.name,
         sort=options.sort,
-        until=dict(map(read_change, options.until)) if options.until else None,
+        target=dict(map(read_change, options.target)) if options.target else None,
         vcpu_price=options.vcpu_price,
         kwh_price=options.kwh_price,
         recording=options.recording,

@@ -80,9 +80,9 @@ class ClusterDispatch:
     Args:
         window: Batches that the fastest machine may be ahead of the slowest.
         band: Batches from an epoch's start that are kept for machines that come late.
-        patience_s: Seconds that the others wait for a machine that stands still.
+        stall_timeout_s: Seconds that the others wait for a machine that stands still.
         budget_bytes: What may lie in an object store.
-        now: Monotonic seconds. For `patience_s` from then on machines may come back one by one.
+        now: Monotonic seconds. For `stall_timeout_s` from then on machines may come back one by one.
         repeatable: Whether the loader can give an epoch again in the same order.
         indexed: Whether batches tell which samples they hold, so that a machine may take a part of them.
 
@@ -96,14 +96,14 @@ class ClusterDispatch:
         self,
         window: int,
         band: int,
-        patience_s: float,
+        stall_timeout_s: float,
         budget_bytes: int,
         now: float,
         *,
         repeatable: bool,
         indexed: bool = False,
     ) -> None:
-        self.decisions = Dispatch(window, band, patience_s)
+        self.decisions = Dispatch(window, band, stall_timeout_s)
         self.decisions.note_repeatable(repeatable)
         self.decisions.never_load_in_vain()
         self.relays: dict[int, _RelayState] = {}

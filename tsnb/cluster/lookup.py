@@ -62,7 +62,7 @@ def only_stream() -> str | None:
     if len(names) > 1:
         raise ProducerNotFound(
             f"several streams are running in the cluster: {', '.join(names)}. Name one, for example "
-            f"tsnb.attach(producer={names[0]!r})"
+            f"tsnb.attach(stream={names[0]!r})"
         )
     return names[0] if names else None
 

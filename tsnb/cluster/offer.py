@@ -50,11 +50,11 @@ def serve(loader: Any, options: StreamOptions, *, name: str, origin: str | None,
         Exception: As `serve_here` raises.
     """
     with join_cluster(address) as leave:
-        waits = replace(options, patience_s=options.patience_s + 2 * LATER_S)
+        waits = replace(options, stall_timeout_s=options.stall_timeout_s + 2 * LATER_S)
         producer = serve_here(
             loader, waits, name=name, origin=origin, in_step=True, least_band=_kept_here(options.window)
         )
-        of_each_machine = ("window", "rubber_band", "patience_s", "max_batch_bytes", "guard")
+        of_each_machine = ("window", "rubber_band", "stall_timeout_s", "max_batch_bytes", "guard")
         try:
             stop = _open(producer, {name: getattr(options, name) for name in of_each_machine})
         except BaseException:
@@ -87,11 +87,11 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     where = {"name": lookup.hub_name(producer.name), "namespace": lookup.namespace()}
     keeper = producer.core.keeper
     lends = None if keeper is None else (keeper.limit_bytes, keeper.lenders.token)
-    window, patience_s = options["window"], options["patience_s"] + LATER_S
+    window, stall_timeout_s = options["window"], options["stall_timeout_s"] + LATER_S
     actor: Any = ray.remote(StreamHub)
     hub = _named(
         lambda: actor.options(num_cpus=0, max_concurrency=1000, scheduling_strategy=here, **where).remote(
-            producer.name, BETWEEN, _kept_between(window), patience_s, facts, options, lends
+            producer.name, BETWEEN, _kept_between(window), stall_timeout_s, facts, options, lends
         ),
         producer.name,
     )

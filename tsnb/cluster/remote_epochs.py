@@ -328,5 +328,5 @@ def _failure(told: ms.Failed | ms.NotJoined, epoch: int, seq: int) -> LoaderFail
     return LoaderFailed(
         f"this machine cannot go on at batch {seq} of epoch {epoch}: its consumers stood still, or came back too late, "
         f"and other machines have gone on to batch {told.published} of epoch {told.epoch}. Iterate again for the next "
-        "epoch. For long pauses on purpose serve with a larger patience_s."
+        "epoch. For long pauses on purpose serve with a larger stall_timeout_s."
     )

@@ -58,10 +58,10 @@ class StreamHub:
         name: The stream's name.
         window: As `ClusterDispatch`.
         band: As `ClusterDispatch`.
-        patience_s: As `ClusterDispatch`.
+        stall_timeout_s: As `ClusterDispatch`.
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order,
             indices (as a tuple) and batch_bytes.
-        relay_options: How relays serve: window, rubber_band, patience_s, max_batch_bytes, guard.
+        relay_options: How relays serve: window, rubber_band, stall_timeout_s, max_batch_bytes, guard.
         lends: The memory that each other machine lends to the producer's cache, in bytes, and the token by which the
             producer's workers prove to be that; None: there is no cache.
     """
@@ -71,7 +71,7 @@ class StreamHub:
         name: str,
         window: int,
         band: int,
-        patience_s: float,
+        stall_timeout_s: float,
         facts: dict[str, Any],
         relay_options: dict[str, Any],
         lends: tuple[int, bytes] | None = None,
@@ -80,7 +80,7 @@ class StreamHub:
         self._dispatch = ClusterDispatch(
             window,
             band,
-            patience_s,
+            stall_timeout_s,
             budget_bytes(),
             time.monotonic(),
             repeatable=bool(facts["order"]),

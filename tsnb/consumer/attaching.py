@@ -58,7 +58,7 @@ _totals = Totals()
 
 def attach(
     name: str | None = None,
-    producer: str | None = None,
+    stream: str | None = None,
     *,
     batch_size: int | None = None,
     drop_last: bool = False,
@@ -85,7 +85,7 @@ def attach(
 
     Args:
         name: This consumer's name, shown in the panel. In a trial: the trial's; else one is made up.
-        producer: The stream's name; left out: the only one of this notebook or script (its trials too), else the only
+        stream: The stream's name; left out: the only one of this notebook or script (its trials too), else the only
             one that runs. In a process that is in a Ray cluster, streams of the cluster count too (docs/cluster.md).
         batch_size: Samples in a batch; by default the loader's own batches.
         drop_last: Leave out an epoch's last batch if it is not full.
@@ -149,8 +149,8 @@ def attach(
     if not (name or attach_defaults.name):
         _look_for_ranks(world_size)
     shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
-    entry = find(producer or attach_defaults.producer, shown, _consumers)
-    options = _with_turns(options, entry.producer if isinstance(entry, Consumer) else entry.name, shown)
+    entry = find(stream or attach_defaults.stream, shown, _consumers)
+    options = _with_turns(options, entry.stream if isinstance(entry, Consumer) else entry.name, shown)
     if isinstance(entry, Consumer):
         return _again(entry, options)
     rest_siblings(entry.name, shown)
@@ -185,7 +185,7 @@ def _with_turns(options: Options, stream: str, name: str) -> Options:
         ValueError: It is one that skips, or a rank.
     """
     rotation = attach_defaults.rotation
-    if rotation is None or stream != attach_defaults.producer:
+    if rotation is None or stream != attach_defaults.stream:
         return options
     mine = _consumers.get((stream, name))
     if any(of == stream and c is not mine and not c.closed for (of, _), c in _consumers.items()):
@@ -223,11 +223,11 @@ def cpu_time() -> CpuTime | None:
 
 
 def _key(consumer: Consumer) -> tuple[str, str]:
-    return consumer.producer, consumer.name
+    return consumer.stream, consumer.name
 
 
 def _total(consumer: Consumer) -> Total:
-    return Total.of(consumer.producer, consumer.epoch, consumer.epoch_batches_taken, consumer.stats())
+    return Total.of(consumer.stream, consumer.epoch, consumer.epoch_batches_taken, consumer.stats())
 
 
 def _forget(consumer: Consumer) -> None:
@@ -244,7 +244,7 @@ def log_losses(losses: Any) -> None:
     """Report the loss of each sample of the batch that this thread's loop was given last, as `Consumer.report`.
 
     For loops that iterate `tsnb.attach(...)` without keeping the consumer:
-    `tsnb.log_losses(cross_entropy(model(x), y, reduction="none"))`.
+    `tsnb.data.log_losses(cross_entropy(model(x), y, reduction="none"))`.
 
     Args:
         losses: One finite number for each row, in order: a tensor on any device, an array or a list.
@@ -258,11 +258,11 @@ def log_losses(losses: Any) -> None:
     if len(found) != 1:
         there = " and ".join(f"{c.name!r}" for c in found)
         raise TsnbError(
-            f"tsnb.log_losses cannot tell whose losses these are: this thread is in the loops of {there}. Say "
+            f"tsnb.data.log_losses cannot tell whose losses these are: this thread is in the loops of {there}. Say "
             "consumer.report(losses) with the consumer that tsnb.attach returned."
             if found
-            else "tsnb.log_losses is about the batch that a loop was given last, and no loop over a stream runs in "
-            "this thread: call it in the loop, right after the losses of a batch are computed."
+            else "tsnb.data.log_losses is about the batch that a loop was given last, and no loop over a stream runs "
+            "in this thread: call it in the loop, right after the losses of a batch are computed."
         )
     found[0].report(losses)
 
@@ -315,7 +315,7 @@ def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
         known = consumer.name
         if not consumer.closed:
             consumer.branch(name_in_clone(known, name, own))
-        _consumers[consumer.producer, known] = _consumers[consumer.producer, consumer.name] = consumer
+        _consumers[consumer.stream, known] = _consumers[consumer.stream, consumer.name] = consumer
 
 
 def detach_all() -> None:
@@ -346,7 +346,7 @@ def _require_same_thread(mine: Consumer) -> None:
     """
     if (mine.iterating and not mine.in_reach) or mine.busy_elsewhere:
         raise NameInUse(
-            f"a consumer named {mine.name!r} of {mine.producer!r} is in use in another thread of this process. "
+            f"a consumer named {mine.name!r} of {mine.stream!r} is in use in another thread of this process. "
             "Attach with another name."
         )
 

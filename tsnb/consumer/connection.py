@@ -322,7 +322,7 @@ class Connection:
             return ConsumerReplaced(
                 f"this process (pid {os.getpid()}) was forked from the one that attached to {self.entry.name!r} (pid "
                 f"{self._pid}), and has no connection of its own. Batches that it was handed stay valid. Attach in "
-                f'this process, by another name: tsnb.attach(NAME, producer="{self.entry.name}").'
+                f'this process, by another name: tsnb.attach(NAME, stream="{self.entry.name}").'
             )
         if self._own or not self._served_by or is_ending(self._served_by, within_s=ENDING_S):
             return self._gone("died")

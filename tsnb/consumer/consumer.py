@@ -60,15 +60,15 @@ _Taken = TypeVar("_Taken")
 _made: weakref.WeakSet[Consumer] = weakref.WeakSet()
 
 
-def rest_siblings(producer: str, name: str) -> None:
+def rest_siblings(stream: str, name: str) -> None:
     """Stop others waiting for this thread's other consumers of a stream: it cannot run their loops meanwhile.
 
     Args:
-        producer: The stream's name.
+        stream: The stream's name.
         name: The consumer whose loop begins.
     """
     for other in list(_made):
-        same = other.producer == producer and other.name != name and other.thread == threading.get_ident()
+        same = other.stream == stream and other.name != name and other.thread == threading.get_ident()
         if same and not other.closed and (not other.iterating or other.given_all):
             other.rest()
 
@@ -80,15 +80,15 @@ def _rest_those_of(thread: int) -> None:
             consumer.rest()
 
 
-def stand_siblings(producer: str, name: str) -> None:
+def stand_siblings(stream: str, name: str) -> None:
     """Tell the stream which consumers cannot go on while this thread waits for another one's batch, or never will.
 
     Args:
-        producer: The stream's name.
+        stream: The stream's name.
         name: The consumer for whose batch it waits.
     """
     for other in list(_made):
-        if other.producer != producer or other.name == name or other.closed:
+        if other.stream != stream or other.name == name or other.closed:
             continue
         if other.thread == threading.get_ident():
             other.stand()
@@ -101,17 +101,17 @@ class Consumer(Bound):
 
     Attributes:
         name: The consumer's name; that of a rank is like `bert[0]`.
-        producer: The stream's name.
+        stream: The stream's name.
         given: What is known of the rows of the batch that its loop was given last; None: it is not in a loop.
     """
 
     instead = (
-        "Attach in the process that needs it, by a name of its own: tsnb.attach(NAME, producer=STREAM). To continue "
+        "Attach in the process that needs it, by a name of its own: tsnb.attach(NAME, stream=STREAM). To continue "
         "there from this position, send its state_dict() and load that."
     )
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
-        self.producer = entry.name
+        self.stream = entry.name
         self.thread = threading.get_ident()
         self._line = Line(entry, name, options)
         self._line.waits = stand_siblings
@@ -121,7 +121,7 @@ class Consumer(Bound):
             require_fit(self._line.connection.welcome, options)
             self._line.tell_part(options.part)
             if self._line.connection.welcome.draws and self._line.connection.welcome.pid == os.getpid():
-                self.notices.drawn_beside(self.producer)
+                self.notices.drawn_beside(self.stream)
         except BaseException:
             self._line.connection.post(ms.Bye())
             self._line.connection.retire()
@@ -165,9 +165,9 @@ class Consumer(Bound):
         return self._line.connection.welcome.guard
 
     @property
-    def stream_patience_s(self) -> float:
+    def stream_stall_timeout_s(self) -> float:
         """How long the stream waits for a consumer that stands still."""
-        return self._line.connection.welcome.patience_s
+        return self._line.connection.welcome.stall_timeout_s
 
     @property
     def notices(self) -> Notices:
@@ -210,7 +210,7 @@ class Consumer(Bound):
         self.given = self._at_last = None
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
-        rest_siblings(self.producer, self.name)
+        rest_siblings(self.stream, self.name)
         self._line.tell_part(self.options.part)
         self._line.say(session.enter(loop))
         when_task_ends(partial(_rest_those_of, self.thread))
@@ -230,7 +230,7 @@ class Consumer(Bound):
         To go on from there, in this process or another, `load_state_dict` it before iterating. Within an epoch
         that needs a stream whose order can be given again: a `DataLoader` served with a seed.
         """
-        state = self._session.given.to_state(self.producer, self._line.connection.welcome.order)
+        state = self._session.given.to_state(self.stream, self._line.connection.welcome.order)
         return {**state, "part": identity} if (identity := self._part_identity) else state
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -289,7 +289,7 @@ class Consumer(Bound):
             samples = part.count(stream.indexed)
         elif samples is None:
             samples = facts.get("samples") or stream.epoch_samples
-        return StreamDataset(self.producer, samples, facts)
+        return StreamDataset(self.stream, samples, facts)
 
     @property
     def sampler(self) -> StreamSampler:
@@ -338,8 +338,8 @@ class Consumer(Bound):
     def report(self, losses: Any) -> None:
         """Report the loss of each sample of the batch that the loop was given last.
 
-        Rounds choose samples by them (`tsnb.rounds(..., select="hard:0.3")`); for a data set that grows, `tsnb.grow`.
-        Does not keep the graph of what is reported. Losses on a GPU are waited for and copied.
+        Rounds choose samples by them (`tsnb.data.rounds(..., select="hard:0.3")`); for a data set that grows,
+        `tsnb.data.grow`. Does not keep the graph of what is reported. Losses on a GPU are waited for and copied.
 
         Args:
             losses: One finite number for each row, in order: a tensor on any device, an array or a list.
@@ -410,7 +410,7 @@ class Consumer(Bound):
 
     def __repr__(self) -> str:
         state = "detached" if self._closed else f"epoch {self.epoch}"
-        return f"<tsnb consumer {self.name!r} of {self.producer!r}: {state}>"
+        return f"<tsnb consumer {self.name!r} of {self.stream!r}: {state}>"
 
     # -- used by `attaching` -----------------------------------------------------------------------------
 
@@ -427,7 +427,7 @@ class Consumer(Bound):
     @property
     def expects_successor(self) -> bool:
         """Whether it goes on with another producer of the name, should its own have gone."""
-        return not self._closed and self._line.patience_s > 0
+        return not self._closed and self._line.stall_timeout_s > 0
 
     @property
     def unclonable(self) -> str:
@@ -570,7 +570,7 @@ class Consumer(Bound):
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
-            ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
+            ConsumerParked: It stood still for longer than the stream's stall timeout, and its place has gone.
             GroupBroken: Another rank of its group has gone.
             JoinRefused: It does not wait for an epoch, and cannot get the whole of the current one.
             LoaderFailed: The loader raised.
@@ -762,7 +762,7 @@ class Consumer(Bound):
     def _in_use(self) -> NameInUse:
         names = [t.name for t in threading.enumerate() if t.ident == self._inside]
         return NameInUse(
-            f"the consumer {self.name!r} of {self.producer!r} is in use: a loop over it waits for a batch in another "
+            f"the consumer {self.name!r} of {self.stream!r} is in use: a loop over it waits for a batch in another "
             f"thread of this process ({', '.join(names) or 'which has just ended'}). One consumer feeds one loop at a "
             "time. Attach with another name in this thread, or end that loop first: consumer.close() does."
         )
@@ -770,8 +770,8 @@ class Consumer(Bound):
     def _require_open(self) -> None:
         if self._closed:
             raise ConsumerReplaced(
-                f"{self.name!r} was detached from {self.producer!r}. Attach again: "
-                f'tsnb.attach("{self.name}", producer="{self.producer}").'
+                f"{self.name!r} was detached from {self.stream!r}. Attach again: "
+                f'tsnb.attach("{self.name}", stream="{self.stream}").'
             )
 
 

@@ -30,7 +30,7 @@ _BESIDE_A_BATCH_SAMPLER: dict[str, Any] = {
 
 
 class ConsumerDataset(Dataset[Any]):
-    """The stream's dataset, with its length and attributes. Torch's loader fetches from it what a `Turn` holds."""
+    """The stream's dataset, with its length and attributes. Torch's loader fetches what a `BatchIndices` holds."""
 
     def __init__(self, consumer: Consumer) -> None:
         self.consumer = consumer
@@ -52,7 +52,7 @@ class ConsumerDataset(Dataset[Any]):
         return self.consumer.dataset[index]
 
     def __getitems__(self, turn: Any) -> Any:
-        if not isinstance(turn, Turn):  # of a Subset, say
+        if not isinstance(turn, BatchIndices):  # of a Subset, say
             return self.consumer.dataset[turn]
         return turn.take()
 
@@ -60,7 +60,7 @@ class ConsumerDataset(Dataset[Any]):
         return iter(self.consumer.dataset)
 
 
-class Turn(list[int]):
+class BatchIndices(list[int]):
     """What a batch sampler gives for a batch: the indices of its samples, of which this process knows none.
 
     It holds the batch until torch's loader fetches it. So whoever keeps the indices (Lightning, to predict) or skips
@@ -76,7 +76,7 @@ class Turn(list[int]):
         return self._batch.pop()
 
 
-class StreamBatchSampler(Sampler[Turn]):
+class StreamBatchSampler(Sampler[BatchIndices]):
     """Asks the stream for the batches of an epoch, one after the other.
 
     Trainers make it again from these three, as torch's own `BatchSampler`.
@@ -123,9 +123,9 @@ class StreamBatchSampler(Sampler[Turn]):
         """
         return len(self.sampler.consumer)
 
-    def __iter__(self) -> Iterator[Turn]:
+    def __iter__(self) -> Iterator[BatchIndices]:
         self._require_rank()
-        return map(Turn, self.sampler.consumer)
+        return map(BatchIndices, self.sampler.consumer)
 
 
 class RankSampler(StreamSampler, DistributedSampler[Any]):

@@ -122,7 +122,7 @@ class StreamSampler(SequentialSampler):
 
     def __iter__(self) -> NoReturn:
         raise TypeError(
-            f"the sampler behind {self.consumer.producer!r} cannot be iterated here: it stays with its loader."
+            f"the sampler behind {self.consumer.stream!r} cannot be iterated here: it stays with its loader."
         )
 
     def set_epoch(self, epoch: int) -> None:

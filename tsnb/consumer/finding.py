@@ -69,7 +69,7 @@ def _only_one() -> str | None:
     if here:
         raise ProducerNotFound(
             f"several streams are running: {in_cluster} in the cluster, {', '.join(here)} on this machine. Name one, "
-            f"for example tsnb.attach(producer={in_cluster!r})"
+            f"for example tsnb.attach(stream={in_cluster!r})"
         )
     return in_cluster
 

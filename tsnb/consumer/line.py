@@ -101,7 +101,7 @@ class Line:
         self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
 
     @property
-    def patience_s(self) -> float:
+    def stall_timeout_s(self) -> float:
         """How long a successor is waited for, should the producer go; 0: not at all."""
         own = self.session.options.reconnect_s
         return self.connection.successor_s if own is None else own
@@ -353,7 +353,7 @@ class Line:
                 self._hello_name,
                 self.session.options,
                 self.scratch,
-                self.patience_s,
+                self.stall_timeout_s,
                 lambda: self.closed,
                 paused=self.session.paused or self.session.rank_paused,
             )

@@ -38,14 +38,14 @@ LET_IN_S = 10.0
 """So long at most the producer's word is waited for before a gate: a rank's comes once all of its group have asked."""
 
 
-def pass_gate(patience_s: float) -> None:
+def pass_gate(stall_timeout_s: float) -> None:
     """Tell that this process is about to take its first batch, and wait at its gate, if it has one.
 
     Called before a batch is taken, in the thread that takes it; does nothing after the first time. An interrupt ends
     the waiting.
 
     Args:
-        patience_s: For how long the stream waits for one that stands still.
+        stall_timeout_s: For how long the stream waits for one that stands still.
     """
     if attach_defaults.attached is None and attach_defaults.gate is None:
         return
@@ -54,7 +54,7 @@ def pass_gate(patience_s: float) -> None:
     if told is not None:
         told()
     if gate is not None:
-        gate(patience_s)
+        gate(stall_timeout_s)
 
 
 class EpochIterator(Iterator[Any], Bound):
@@ -66,7 +66,7 @@ class EpochIterator(Iterator[Any], Bound):
     """
 
     __slots__ = ("__del__", "__dict__", "__weakref__")
-    instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, producer=STREAM)."
+    instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, stream=STREAM)."
 
     def __init__(self, consumer: Consumer, loop: Loop) -> None:
         self._loop = loop
@@ -209,7 +209,7 @@ class EpochIterator(Iterator[Any], Bound):
         if attach_defaults.gate is not None:
             with contextlib.suppress(TimeoutError):
                 self._consumer.await_epoch(self._loop, LET_IN_S)
-        pass_gate(self._consumer.stream_patience_s)
+        pass_gate(self._consumer.stream_stall_timeout_s)
 
     def _next_delivered(self) -> Delivered:
         while True:

@@ -60,7 +60,7 @@ def with_rows(call: str, name: str, stream: ms.Welcome, given: Given | None) -> 
     if not stream.grows:
         raise TsnbError(
             f"consumer.{call} is for rounds, and the data set of {stream.name!r} does not grow, so it has none: "
-            "serve a DataLoader over tsnb.grow(...)."
+            "serve a DataLoader over tsnb.data.grow(...)."
         )
     if given is None:
         raise TsnbError(

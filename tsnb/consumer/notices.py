@@ -185,10 +185,10 @@ class Notices:
         """
         of = f" of {batches}" if batches is not None else ""
         still = ""
-        if told.still_s >= told.patience_s / 2:
+        if told.still_s >= told.stall_timeout_s / 2:
             still = (
-                f" Nobody has taken a batch of it for {told.still_s:.0f} s: after {told.patience_s:.0f} s "
-                "(patience_s) they lose their place in it, and the next epoch begins."
+                f" Nobody has taken a batch of it for {told.still_s:.0f} s: after {told.stall_timeout_s:.0f} s "
+                "(stall_timeout_s) they lose their place in it, and the next epoch begins."
             )
         advice = (
             "To wait less, end the loops that are not needed, or serve with a larger rubber_band=."

@@ -262,7 +262,7 @@ class ConsumerSession:
             What follows from it: nothing, if it is out of date or not for the session.
 
         Raises:
-            ConsumerParked: It stood still for longer than the stream's patience, and its place has gone.
+            ConsumerParked: It stood still for longer than the stream's stall timeout, and its place has gone.
             JoinRefused: It does not wait for an epoch, and cannot get the whole of the current one; or the ranks of
                 its group would begin at different places.
             LoaderFailed: The loader raised.
@@ -387,7 +387,7 @@ class ConsumerSession:
             )
         if parked is not None:
             advice = (
-                "For long pauses on purpose serve with a larger patience_s."
+                "For long pauses on purpose serve with a larger stall_timeout_s."
                 if not self.stands
                 else "A loop stands still while its thread waits for another consumer of the stream: end its epoch "
                 "before, or serve a second stream for that one."

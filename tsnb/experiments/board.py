@@ -122,8 +122,8 @@ class Board(Mapping[str, Trial]):
             if trial.life.was_queued
             and (trial.state in ("queued", "starting") or (trial.state == "running" and not trial.attached))
         ]
-        streams = {producer: stream_for(producer) for producer in {t.options.get("producer") for t in there}}
-        return {t.name: t.state_text for t in there if streams[t.options.get("producer")] == stream}
+        streams = {named: stream_for(named) for named in {t.options.get("stream") for t in there}}
+        return {t.name: t.state_text for t in there if streams[t.options.get("stream")] == stream}
 
     def tidy(self, trial: Trial, rows: Sequence[LoggedRow]) -> None:
         """Have the processes of trials go that ended before the last few. A listener, called on the hub's thread."""
@@ -248,8 +248,8 @@ def _takes(trial: Trial, stream: str) -> bool:
     One that is queued and names none may come to take another.
     """
     named, options = trial.report.get("stream", ""), trial.life.plan.options
-    if not named and (options.producer or trial.state != "queued"):
-        named = stream_for(options.producer)
+    if not named and (options.stream or trial.state != "queued"):
+        named = stream_for(options.stream)
     return not options.detach and stream in named.split(", ")
 
 

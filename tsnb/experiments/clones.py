@@ -3,7 +3,7 @@
 | way | where | begins with |
 |---|---|---|
 | `CloneLife` | the parent is a process that can be forked | that process, at its next batch |
-| `KeptCloneLife` | it cannot, or they part at a past epoch | a state that `tsnb.keep` has written, in a new process |
+| `KeptCloneLife` | it cannot, or they part at a past epoch | a state by `tsnb.checkpoint`, in a new process |
 
 On the hub's thread, but for the wish.
 """

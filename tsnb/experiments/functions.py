@@ -49,7 +49,7 @@ def run(
     /,
     *,
     name: str | None = None,
-    producer: str | None = None,
+    stream: str | None = None,
     batch_size: int | None = None,
     device: str | None = None,
     mps_percent: int | None = None,
@@ -75,7 +75,7 @@ def run(
     Args:
         fn: The function. `Trial.result` fetches what it returns.
         name: The trial's name; by default the function's, with the parameters: "train-lr0.1".
-        producer: The stream that `tsnb.attach()` takes there; may be left out while one is served.
+        stream: The stream that `tsnb.attach()` takes there; may be left out while one is served.
         batch_size: Samples in a batch that `tsnb.attach()` gives there.
         device: The device it runs on, the only one that it sees: "cuda:1", "gpu", "mig:UUID" or "cpu". `tsnb.attach()`
             delivers there. Inside, that GPU is called cuda:0, also in the function's own parameter `device`.
@@ -88,7 +88,7 @@ def run(
         needs: Memory that it needs, "3GiB": it is queued until so much is free, behind those that waited before. Left
             out: what an earlier run of that name took, or `tsnb.place` measured, if any did; 0: it is never queued.
         restart: "on-crash": when its process dies (out of memory, say), it goes on from the last state that it has kept
-            (`tsnb.keep`), else it starts again from the top; three times at most without progress.
+            (`tsnb.checkpoint`), else it starts again from the top; three times at most without progress.
         detach: It goes on when this notebook or script ends.
         log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
         engine: Where it runs: "local", on this machine; "ray", on a machine of the Ray cluster that this process or
@@ -112,7 +112,7 @@ def run(
         TrialFailed: It was waited for, and failed.
     """
     given = {
-        "producer": producer, "batch_size": batch_size, "device": device, "mps_percent": mps_percent,
+        "stream": stream, "batch_size": batch_size, "device": device, "mps_percent": mps_percent,
         "seed": seed, "threads": threads,
         "env": dict(env or {}), "after": after, "needs": needs, "restart": restart, "detach": detach,
         "log_to": log_to if isinstance(log_to, str) else tuple(log_to or ()), "engine": engine,
@@ -307,14 +307,14 @@ def trial(**options: Any) -> Callable[[Callable[..., Any]], TrialFunction]: ...
 
 
 def trial(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a function one that runs as a trial when it is called: `@tsnb.trial`, `@tsnb.trial(producer="mnist")`.
+    """Make a function one that runs as a trial when it is called: `@tsnb.trial`, `@tsnb.trial(stream="mnist")`.
 
     `train(lr=0.1)` then starts a trial in the background and returns it; `train.__wrapped__(lr=0.1)` calls the
     function itself, here and now.
 
     Args:
         fn: The function.
-        **options: Keywords of `tsnb.run` that hold for all its trials: producer, seed, threads...
+        **options: Keywords of `tsnb.run` that hold for all its trials: stream, seed, threads...
 
     Raises:
         TypeError: An option is not one of `tsnb.run`'s.

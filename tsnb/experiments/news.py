@@ -6,7 +6,7 @@
 | `Logged` | a few times a second, if `tsnb.log` was called | `trial_life` |
 | `Consumed` | once a second, if its consumers have moved on | `trial_life` |
 | `Attaching` | it has asked for its first epoch | `trial_life` |
-| `Directions` | it has called `tsnb.direction` | `trial_life` |
+| `Directions` | it has called `tsnb.records.direction` | `trial_life` |
 | `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `Releasable` | whether its GPU memory can be given back while it is paused has changed | `trial_life` |

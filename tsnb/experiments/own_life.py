@@ -7,8 +7,8 @@
 | memory, where it said how much it needs, or was seen to take it | those that waited before, and so much to be free |
 | an attempt | its kernel's end; with `restart` another one follows when the process died |
 
-An attempt after the first goes on from the last state that the code has kept (`tsnb.keep`), if there is one. So does a
-trial that was done and is extended: the same trial and record, in a new kernel.
+An attempt after the first goes on from the last state that the code has kept (`tsnb.checkpoint`), if there is one. So
+does a trial that was done and is extended: the same trial and record, in a new kernel.
 
 On the hub's thread, all of it.
 """
@@ -123,7 +123,7 @@ class OwnLife(TrialLife):
         """Settle where the next attempt begins, and say so."""
         kept = self._run.kept.newest
         if kept is None:
-            return "started again from the top, as it has kept no state (tsnb.keep)"
+            return "started again from the top, as it has kept no state (tsnb.checkpoint)"
         self._resume = {"rows": 0, **self._resume, "exact": True}
         return f"it goes on from its kept state: {kept}"
 
@@ -167,8 +167,8 @@ class OwnLife(TrialLife):
         kept = self._run.kept.newest
         if kept is None:
             return (
-                "has kept no state to go on from: put tsnb.keep(net=net, optimizer=optimizer) before its loop over "
-                "tsnb.epochs(n), and run it again"
+                "has kept no state to go on from: put tsnb.checkpoint(net=net, optimizer=optimizer) before its loop "
+                "over tsnb.epochs(n), and run it again"
             )
         if not kept.counted:
             return (
@@ -259,7 +259,7 @@ class OwnLife(TrialLife):
         options = self.plan.options
         if options.sweep or options.in_turn or options.gate is not None or self._resume:
             return ""
-        return await asyncio.to_thread(stream_for, options.producer) if runs_here(options.engine) else ""
+        return await asyncio.to_thread(stream_for, options.stream) if runs_here(options.engine) else ""
 
     async def _in_kernel(self, mark: Path | None) -> Outcome:
         """Run through the code once.
@@ -332,13 +332,13 @@ class OwnLife(TrialLife):
             )
         if not starts:
             raise TsnbError(
-                f"trial {self.name!r} has kept no state from an epoch's start: put tsnb.keep(net=net, "
+                f"trial {self.name!r} has kept no state from an epoch's start: put tsnb.checkpoint(net=net, "
                 "optimizer=optimizer) before its loop over tsnb.epochs(n), and run it again"
             )
         raise TsnbError(
             f"trial {self.name!r} has kept no state of epoch {epoch}'s start. There are those of "
             f"{'epoch' if len(starts) == 1 else 'epochs'} {', '.join(map(str, sorted(starts)))}, counted from 0 as "
-            f"its loop does; tsnb.keep(..., history=N) keeps more"
+            f"its loop does; tsnb.checkpoint(..., history=N) keeps more"
         )
 
     def _beyond(self) -> str:

@@ -89,7 +89,7 @@ _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
 class TrialOptions:
     """How a trial is run, whatever its code."""
 
-    producer: str | None = option(
+    stream: str | None = option(
         None, _text("P"), "the stream that tsnb.attach() takes; may be left out while one is served"
     )
     batch_size: int | None = option(None, _COUNT, "samples in a batch that tsnb.attach() gives")
@@ -122,8 +122,8 @@ class TrialOptions:
     restart: str | None = option(
         None,
         RESTART,
-        "when its process dies (out of memory, say) it goes on from the last state of tsnb.keep, else from the top; "
-        "three times at most without progress",
+        "when its process dies (out of memory, say) it goes on from the last state of tsnb.checkpoint, else from the "
+        "top; three times at most without progress",
     )
     detach: bool = option(
         False, FLAG, 'it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one'
@@ -149,7 +149,7 @@ class TrialOptions:
     def __post_init__(self) -> None:
         """Bring what one may as well write into the words above: all of it goes to another process as plain text."""
         plain = {
-            "producer": _name_of(self.producer),
+            "stream": _name_of(self.stream),
             "batch_size": _whole(self.batch_size),
             "device": _device(self.device),
             "seed": _whole(self.seed),
@@ -180,12 +180,12 @@ class TrialOptions:
         if isinstance(self.threads, tuple):
             raise ValueError(
                 f"trial {name!r}: threads={self.threads}: only a planned sweep chooses among several numbers, "
-                "tsnb.sweep(..., plan=True) or %%trial --grid ... --plan. Give one number."
+                "tsnb.sweep(..., plan=True) or %%sweep --grid ... --plan. Give one number."
             )
         if isinstance(self.device, tuple):
             raise ValueError(
                 f"trial {name!r}: device={self.device}: only a planned sweep chooses among several devices, "
-                "tsnb.sweep(..., plan=True) or %%trial --grid ... --plan. Give one."
+                "tsnb.sweep(..., plan=True) or %%sweep --grid ... --plan. Give one."
             )
         if self.after == name:
             raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
@@ -230,7 +230,7 @@ class TrialOptions:
     def attach(self) -> dict[str, Any]:
         """What the trial's kernel needs to know of them, as plain values."""
         return {
-            "producer": self.producer,
+            "stream": self.stream,
             "batch_size": self.batch_size,
             "device": inside_name(self.device),
             "outside": self.device,

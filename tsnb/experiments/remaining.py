@@ -27,7 +27,7 @@ def stream_of(life: TrialLife) -> str:
     Args:
         life: The trial's; of one that takes several streams it is all of them, "a, b".
     """
-    return str(life.report.get("stream", "")) or life.plan.options.producer or ""
+    return str(life.report.get("stream", "")) or life.plan.options.stream or ""
 
 
 class Remaining:

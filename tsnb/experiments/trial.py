@@ -235,10 +235,10 @@ class Trial(Bound):
         a stream with `seed=` can do; on another stream its loop raises `ConsumerParked` then.
 
         Args:
-            release: Give the GPU memory of what `tsnb.keep` has (nets, optimizers, gradients) back while it is paused:
-                it is copied to the host's memory, and back before the trial goes on, which waits for room if there is
-                none. What else it has on the GPU stays: CUDA itself, what variables hold. Of a trial that is paused
-                already it is given back now.
+            release: Give the GPU memory of what `tsnb.checkpoint` has (nets, optimizers, gradients) back while it is
+                paused: it is copied to the host's memory, and back before the trial goes on, which waits for room if
+                there is none. What else it has on the GPU stays: CUDA itself, what variables hold. Of a trial that is
+                paused already it is given back now.
 
         Raises:
             TsnbError: It does not run, or takes batches of no stream on this machine now; or there is no GPU memory to
@@ -317,16 +317,16 @@ class Trial(Bound):
         trial and from which batch on), and goes on when this one ends. This one stands still for less than 0.1 s.
 
         Where a fork is not safe (a GPU, threads or processes of its own, `--detach`, a process that was spawned), a
-        trial that calls `tsnb.keep` is cloned by its state: it writes that at its next batch, a new process runs the
-        code from its first line, `tsnb.keep` puts the state back, and the clone goes on with that very batch. That
-        needs a stream with a seed, and losses are the same bit for bit on a CPU. `at` takes a state of the past, which
-        a trial that has ended has, too.
+        trial that calls `tsnb.checkpoint` is cloned by its state: it writes that at its next batch, a new process runs
+        the code from its first line, `tsnb.checkpoint` puts the state back, and the clone goes on with that very batch.
+        That needs a stream with a seed, and losses are the same bit for bit on a CPU. `at` takes a state of the past,
+        which a trial that has ended has, too.
 
         Both write to the files that the code has open or names by the same path: give each its own, by `tsnb.live` say.
 
         Args:
             name: The clone's name; left out: this one's, with the changes or a number behind it.
-            at: Begin with the state that `tsnb.keep` has written as this epoch began, as the loop counts, from 0.
+            at: Begin with the state that `tsnb.checkpoint` has written as this epoch began, as the loop counts, from 0.
             **changes: New values of its live values (`tsnb.live`), from its first batch on: `clone(lr=0.03)`.
 
         Raises:
@@ -506,10 +506,10 @@ class Trial(Bound):
     def extend(self, epochs: int) -> Trial:
         """Have a trial that has ended go on for some more epochs; return it.
 
-        It goes on in a new process from the last state that it has kept (`tsnb.keep`), and its loop over `tsnb.epochs`
-        becomes longer. One that was killed, stopped or pruned goes on where that state was taken, to the end of its
-        loop and beyond. It keeps its name, and its record goes on. Its code runs from its first line: what it draws or
-        loads before `tsnb.keep` does not matter. Variables of the run before are gone once it begins.
+        It goes on in a new process from the last state that it has kept (`tsnb.checkpoint`), and its loop over
+        `tsnb.epochs` becomes longer. One that was killed, stopped or pruned goes on where that state was taken, to the
+        end of its loop and beyond. It keeps its name, and its record goes on. Its code runs from its first line: what
+        it draws or loads before `tsnb.checkpoint` does not matter. Variables of the run before are gone once it begins.
 
         Args:
             epochs: How many more.

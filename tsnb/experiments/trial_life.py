@@ -317,7 +317,7 @@ class TrialLife(ABC):
     async def _tell_end(self, state: str) -> None:
         """Tell all observers of the stream how it ended, and what it logged last."""
         end = end_reading(self.name, state, time.time(), self._pid, self.failure, self.metrics, self.report)
-        streams, producer = self.report.get("stream", ""), self.options.get("producer")
+        streams, producer = self.report.get("stream", ""), self.options.get("stream")
         if not self.hub.closing:
             with contextlib.suppress(
                 RuntimeError, asyncio.TimeoutError, TimeoutError
@@ -343,7 +343,7 @@ class TrialLife(ABC):
         noted(self._run.state, self.state, why)
         if not self.was_queued:
             self.was_queued = True
-            self.hub.post(asyncio.to_thread(follow_stream_for, self.options.get("producer")))
+            self.hub.post(asyncio.to_thread(follow_stream_for, self.options.get("stream")))
 
     def say(self, text: str, stream: str = "stdout") -> None:
         """Show text under its cell."""

@@ -7,7 +7,7 @@ process of its own, so the parameters come from `space`, before it starts (Optun
     from tsnb.integrations.optuna import optimize
 
     study = optuna.create_study(direction="minimize", pruner=optuna.pruners.MedianPruner(n_startup_trials=3))
-    optimize(study, train, metric="loss", n_trials=24, space={"lr": tsnb.sweeps.loguniform(1e-4, 1e-1)},
+    optimize(study, train, metric="loss", n_trials=24, space={"lr": tsnb.search.loguniform(1e-4, 1e-1)},
              prune_every=100)
 """
 
@@ -90,9 +90,10 @@ def optimize(
             fewer at once are better guesses.
         prune_every: After every so many steps the study's pruner is asked, for all trials that started together at
             once. None: it is never asked.
-        prune: Another rule by which trials are stopped early: `tsnb.race("loss")`, `tsnb.halving("loss")`.
+        prune: Another rule by which trials are stopped early: `tsnb.search.race("loss")`,
+            `tsnb.search.halving("loss")`.
         name: What the trials' names begin with; by default the function's name.
-        **options: Options of `tsnb.run` (producer, batch_size, threads...) and arguments of the function that are the
+        **options: Options of `tsnb.run` (stream, batch_size, threads...) and arguments of the function that are the
             same in all trials.
 
     Returns:
@@ -221,7 +222,7 @@ def _require_same_direction(metric: str, mode: str) -> None:
         raise ValueError(
             f"the study {does}, but a {'high' if known == 'max' else 'low'} {metric!r} is good. Create it with "
             f"direction={wanted!r}; or, if it is the other way round here, say so first: "
-            f"tsnb.direction({{{metric!r}: {mode!r}}})"
+            f"tsnb.records.direction({{{metric!r}: {mode!r}}})"
         )
 
 

@@ -3,7 +3,7 @@
     start = CommonStart(4)
 
     def train(config):
-        batches = start.attach(producer="digits")
+        batches = start.attach(stream="digits")
         ...
 
     Tuner(tune.with_parameters(train), ...).fit()
@@ -70,12 +70,12 @@ class CommonStart:
         self._gate = actor.options(num_cpus=0, max_concurrency=1000).remote(trials)
         self._within_s = within_s
 
-    def attach(self, name: str | None = None, producer: str | None = None, **options: Any) -> Consumer:
+    def attach(self, name: str | None = None, stream: str | None = None, **options: Any) -> Consumer:
         """Attach as `tsnb.attach` does; the first batch comes when all trials have asked for it.
 
         Args:
             name: The consumer's name; by default the trial's.
-            producer: The stream's name.
+            stream: The stream's name.
             **options: As `tsnb.attach`.
 
         Raises:
@@ -83,7 +83,7 @@ class CommonStart:
         """
         from tsnb.consumer.attaching import attach
 
-        consumer = attach(name or _trial_name(), producer, **options)
+        consumer = attach(name or _trial_name(), stream, **options)
         attach_defaults.attached = self._arrive
         return consumer
 

@@ -1,7 +1,7 @@
 """Background kernels: their processes, their output, and objects on their way to them.
 
 Everything that belongs to another process's kernel happens on one daemon thread (`hub`). What runs in a kernel is the
-affair of other packages: trials (`tsnb.experiments`), loaders that are served (`tsnb.streams`).
+affair of other packages: trials (`tsnb.experiments`), loaders that are served (`tsnb.hosting`).
 
 | room | what it owns |
 |---|---|

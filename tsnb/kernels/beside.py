@@ -54,17 +54,17 @@ def starting(above: Path, stream: str, name: str) -> Iterator[Path | None]:
             mark.unlink()
 
 
-def begin_with_others(mark: Path, patience_s: float) -> None:
+def begin_with_others(mark: Path, stall_timeout_s: float) -> None:
     """Say that this trial has asked for its first epoch, and wait for those that have not, within bounds.
 
     Prints which ones are still missing at the end.
 
     Args:
         mark: This trial's, as `starting` has returned it.
-        patience_s: For how long the stream waits for one that stands still: others may be in that epoch already, and
-            would go on without this one.
+        stall_timeout_s: For how long the stream waits for one that stands still: others may be in that epoch already,
+            and would go on without this one.
     """
-    within_s, waited_for = min(WAITING_S, patience_s / 2), set[str]()
+    within_s, waited_for = min(WAITING_S, stall_timeout_s / 2), set[str]()
     until_s = time.monotonic() + within_s
     with contextlib.suppress(OSError):
         mark.unlink()

@@ -93,7 +93,7 @@ class Gate:
             self._lock = None
 
 
-def pass_lock(path: Path, _patience_s: float) -> None:
+def pass_lock(path: Path, _stall_timeout_s: float) -> None:
     """Wait, in a trial, until its gate is open.
 
     The gate is a lock on a file, which goes with its holder: a gate whose notebook was killed is open.

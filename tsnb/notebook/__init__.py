@@ -6,7 +6,7 @@
 | `magics` | the three magics: parse, call, nothing else |
 | `grammar` | one parser a subcommand, with did-you-mean |
 | `streams`, `runs` | what the subcommands do: `%tensorsocket`; `%%trial`, one or many, and `%trials` |
-| `panels`, `stills` | `tsnb.dashboard`, `tsnb.replay`: the panel in a cell or beside it; its saved picture |
+| `panels`, `stills` | `tsnb.dashboard`, `tsnb.streams.replay`: the panel in a cell or beside it; its saved picture |
 | `trial_logs` | what the panel shows of this notebook's trials, and may have done to them |
 | `report_cells` | reports in cells, recordings |
 | `batch` | what is different where a notebook is run as a whole (nbconvert, papermill) |

@@ -18,10 +18,10 @@ from IPython.core.completer import (
 )
 
 from tsnb import registry
-from tsnb.config import MODES
+from tsnb.config import PACINGS
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
-from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, options_of
+from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.streams import loader_names
 from tsnb.options import RESTARTS
 from tsnb.records.trackers import BRIDGES
@@ -29,7 +29,7 @@ from tsnb.telemetry.watching import watched
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]
 
-COMMANDS = ("%tensorsocket", "%%tensorsocket", "%%trial", "%trials")
+COMMANDS = ("%tensorsocket", "%%tensorsocket", "%%trial", "%%sweep", "%trials")
 """The magics whose lines are completed."""
 
 
@@ -47,9 +47,9 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
         "%%tensorsocket": {"start": TENSORSOCKET["start"]},
         "%trials": TRIALS,
     }
-    if magic == "%%trial":
+    if magic in ("%%trial", "%%sweep"):
         options: dict[str, Iterable[str]] = {
-            "--producer": _streams(),
+            "--stream": _streams(),
             "--log-to": BRIDGES,
             "--restart": RESTARTS,
         }
@@ -61,7 +61,7 @@ def _candidates(shell: Any, line: str, symbol: str) -> Iterable[str]:
             return RESTARTS
         return loader_names(shell.user_ns) if magic == "%tensorsocket" else ()
     if words[0] == "balance":
-        return [*_streams(), *MODES] if len(words) == 1 else MODES
+        return [*_streams(), *PACINGS] if len(words) == 1 else PACINGS
     if words[0] == "report":
         ended = [name for name, there in watched().items() if there.readings()]
         return [*_streams(), *ended]  # one that has ended has its report still
@@ -81,7 +81,9 @@ def match_options(context: CompletionContext) -> SimpleMatcherResult:
     words = line.split()
     if len(words) < 2 or words[0] not in COMMANDS or line.endswith(" ") or not words[-1].startswith("-"):
         return {"completions": []}
-    commands = {"%trials": TRIALS, "%%trial": {words[1]: TRIAL}}.get(words[0], TENSORSOCKET)
+    commands = {"%trials": TRIALS, "%%trial": {words[1]: TRIAL}, "%%sweep": {words[1]: SWEEP}}.get(
+        words[0], TENSORSOCKET
+    )
     parser = commands.get(words[1])
     options = [o for o in options_of(parser) if o.startswith(words[-1])] if parser else []
     return {

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
-from tsnb.config import MODES, read_weight
+from tsnb.config import PACINGS, read_weight
 from tsnb.experiments.plan import TrialOptions, read_words
 from tsnb.option_kinds import in_its_words, whole
 from tsnb.options import (
@@ -27,6 +27,7 @@ from tsnb.sweeps.space_grammar import add_sweep
 from tsnb.words import did_you_mean
 
 __all__ = [
+    "SWEEP",
     "TENSORSOCKET",
     "TRIAL",
     "TRIALS",
@@ -63,6 +64,8 @@ class Parser(argparse.ArgumentParser):
         for word in words:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in known:
+                if self is TRIAL and name in options_of(SWEEP):
+                    self.error(f"{name} is for many trials of one cell: write %%sweep in place of %%trial")
                 self.error(f"unknown option {name}.{did_you_mean(name, known)}".removesuffix("."))
         return self.parse_args(settings_together(self, words))
 
@@ -80,7 +83,7 @@ _COUNT = whole("a whole number, 1 or more", 1).typed
 
 def _balance() -> Parser:
     parser = _named("%tensorsocket balance", "Change how a stream divides compute.", optional=True)
-    parser.add_argument("mode", metavar="|".join(MODES))
+    parser.add_argument("pacing", metavar="|".join(PACINGS))
     parser.add_argument(
         "--weight", type=in_its_words(read_weight), action="append", default=[], metavar="NAME=2"
     )
@@ -141,7 +144,7 @@ def _record() -> Parser:
 def _report() -> Parser:
     parser = _named("%tensorsocket report", "Show where each second of each trial went.", optional=True)
     parser.add_argument(
-        "--until", type=in_its_words(_wanted), action="append", default=[], metavar="METRIC=0.95"
+        "--target", type=in_its_words(_wanted), action="append", default=[], metavar="METRIC=0.95"
     )
     parser.add_argument("--vcpu-price", type=float, metavar="0.04")
     parser.add_argument("--kwh-price", type=float, metavar="0.3")
@@ -161,12 +164,24 @@ def _trial() -> Parser:
     parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
     parser.add_argument("name", nargs="?", metavar="NAME")
     parser.add_argument("--setup", action="store_true")
+    _add_cell(parser)
+    return parser
+
+
+def _sweep() -> Parser:
+    parser = Parser("%%sweep", "Run this cell as many trials, one for each combination of parameters.")
+    parser.add_argument("name", metavar="NAME")
+    add_sweep(parser)
+    _add_cell(parser)
+    return parser
+
+
+def _add_cell(parser: Parser) -> None:
+    """Have a parser take what is said of a cell that runs as a trial, or as many."""
     add_options(parser, TrialOptions, NOTEBOOK)
     parser.add_argument("--with", type=read_words, default=(), dest="with_", metavar="NAME,NAME")
     parser.add_argument("--no-check", action="store_false", dest="check")
     parser.add_argument("--wait", action="store_true")
-    add_sweep(parser)
-    return parser
 
 
 def _logs() -> Parser:
@@ -243,20 +258,22 @@ TRIALS = {
 
 TRIAL = _trial()
 """What stands behind `%%trial`."""
+SWEEP = _sweep()
+"""What stands behind `%%sweep`."""
 
 
-_VALUES = re.compile(r"""(--(?:grid|sample|choose)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")
+_VALUES = re.compile(r"""(--(?:grid|space|choose)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")
 """An option and its values, unless all of them are in quotes: `--grid bits='8',16`, `--grid k={'a':1},{'a':2}`."""
 
 
-_SWEPT = re.compile(r"""--(?:grid|sample)(?:\s+|=)['"]?(\w+)=""")
+_SWEPT = re.compile(r"""--(?:grid|space)(?:\s+|=)['"]?(\w+)=""")
 _NAMED = re.compile(r"\{([A-Za-z_]\w*)[^{}]*\}|\$([A-Za-z_]\w*)")
 
 
 def expanded(line: str, shell: Any) -> str:
     """Put the notebook's values for `{name}` and `$name` on a magic's line, except for parameters that it sweeps over.
 
-    Those stand in the trials' name, and each trial has its own value: `%%trial "cnn-lr{lr}" --grid lr=0.1,0.01`.
+    Those stand in the trials' name, and each trial has its own value: `%%sweep "cnn-lr{lr}" --grid lr=0.1,0.01`.
 
     Args:
         line: What stands behind the magic's name.

@@ -13,7 +13,7 @@ from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.board import NoSuchTrial, trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook import report_cells, runs, streams
-from tsnb.notebook.grammar import TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
+from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
 from tsnb.options import NOTEBOOK, StreamOptions, TuneOptions, help_of
 from tsnb.steering import way_to
 
@@ -63,7 +63,7 @@ def _way_elsewhere(command: str, name: str | None) -> Iterator[None]:
 
 @magics_class
 class TsnbMagics(Magics):
-    """`%tensorsocket`, `%%trial` and `%trials`."""
+    """`%tensorsocket`, `%%trial`, `%%sweep` and `%trials`."""
 
     @line_cell_magic
     def tensorsocket(self, line: str, cell: str | None = None) -> Any:
@@ -77,7 +77,7 @@ class TsnbMagics(Magics):
         %tensorsocket stop [NAME] [--other]       --other: though another notebook or process serves it
         %tensorsocket restart [NAME]              the same loader from a new kernel; trials wait and go on
         %tensorsocket reload [NAME]               the same with the notebook's loader as it is now
-        %tensorsocket balance [NAME] pace|weights|free [--weight TRIAL=2 ...]     how compute is divided, from now on
+        %tensorsocket balance [NAME] together|weights|free [--weight TRIAL=2 ...]     how compute is divided
         %tensorsocket tune [NAME] [--workers N]   how many workers the loader has, from now on; left out: what helps.
                                                   Without both nothing is changed: it says how many there are
         %tensorsocket rounds [NAME] [--every N] [--after 1h] [--worse METRIC=BY] [--select new|all|recent:N]
@@ -85,9 +85,9 @@ class TsnbMagics(Magics):
                                                   epochs follow each other again. Without options: what is set
         %tensorsocket dashboard [NAME ...] [--side]   the live panel; --side: beside the notebook (package sidecar)
         %tensorsocket report [NAME]               where each second of each trial went; stop shows it as well.
-                                                  --until accuracy=0.95 [--vcpu-price 0.04] [--kwh-price 0.3]: and what
+                                                  --target accuracy=0.95 [--vcpu-price 0.04] [--kwh-price 0.3]: and what
                                                   each trial had cost by then
-        %tensorsocket record NAME FILE            writes all readings; tsnb.replay(FILE) shows them. --stop ends it
+        %tensorsocket record NAME FILE            writes all readings; tsnb.streams.replay(FILE) shows them; --stop
 
         Without a name, the command is for the stream of this notebook.
 
@@ -106,7 +106,7 @@ class TsnbMagics(Magics):
             if command == "dashboard":
                 return streams.dashboard(*given.names, side=given.side)
             if command == "report":
-                return report_cells.report(given.name, dict(given.until), given.vcpu_price, given.kwh_price)
+                return report_cells.report(given.name, dict(given.target), given.vcpu_price, given.kwh_price)
             shown = None
             if command == "start":
                 text = streams.start(self.shell, given, cell)
@@ -143,30 +143,6 @@ class TsnbMagics(Magics):
           --no-check          run it though it reads names that are not defined, as far as can be seen
           --wait              return when it has ended
 
-        Many trials of one cell, one for each combination of parameters, which the cell finds as variables:
-          --grid NAME=A,B,...              values of a parameter; may be repeated
-          --sample NAME=loguniform(A,B)    drawn instead, also uniform, randint, choice(A,B,C); may be repeated
-          --n N                            how many are drawn
-          --at-once N                      how many run at once (two for each core at most)
-          --rotate BATCHES                 all live side by side and train by turns of so many batches, --at-once N
-                                           of them at a time
-          --plan, --until 18:00            profile them, run them in the best order; start only what is done by then;
-                                           with --threads 1,2 each has what ends all of them soonest, with --device
-                                           cuda:0,cuda:1 each gets one
-          --choose NAME=A,B                with --plan: a variable that is no difference between them; each has the
-                                           first, or another where it does not fit the memory with that, or all end
-                                           sooner; may be repeated
-          --halving METRIC                 stops the worse half early, by this logged number, at step --every
-                                           (100), then at twice as many, and so on; --keep 50%; --mode min|max
-                                           for a metric whose name does not say which is good
-          --race METRIC                    stops a trial once another is ahead of it by this logged number, batch by
-                                           batch; --error 1% is the chance that any such verdict is wrong; goes
-                                           with --seed N
-          --population METRIC              the worst go on as changed clones of the best, by this logged number, each
-                                           --every so many steps; --share 20% of them; --mode min|max
-        NAME is what their names begin with, or the whole name: "cnn-lr{lr}"; the options above hold for all. The
-        sweep is the cell's result (`_`): a table, stop(), best("loss"); %trials stop NAME stops all of it.
-
         The cell returns at once; tsnb.trials["NAME"] has its state, wait(), stop(), interrupt(), logs(), and
         its variables: tsnb.trials["NAME"]["net"]. Running a cell of the same name again replaces the trial: the
         former run is asked to stop, and stays in the project's records.
@@ -175,9 +151,59 @@ class TsnbMagics(Magics):
         if not given.setup and given.name is None:
             TRIAL.error("the following arguments are required: NAME")
         with plain_errors("%%trial"):
-            return runs.run(self.shell, given, cell)
+            runs.run(self.shell, given, cell)
 
     trial.__doc__ = (trial.__doc__ or "").replace(
+        "          (those of a trial)", help_of(TrialOptions, NOTEBOOK, 10)
+    )
+
+    @no_var_expand
+    @cell_magic
+    def sweep(self, line: str, cell: str) -> Any:
+        """Run this cell as many trials, one for each combination of parameters, which it finds as variables.
+
+        %%sweep NAME --grid lr=0.1,0.01 [options]
+        %%sweep "cnn-lr{lr}" --space lr=loguniform(1e-4,1e-1) --n 8 [options]
+
+        NAME is what the trials' names begin with, or the whole name with parameters in braces.
+
+        Parameters:
+          --grid NAME=A,B,...              values of a parameter; may be repeated
+          --space NAME=loguniform(A,B)     drawn instead, also uniform, randint, choice(A,B,C); may be repeated
+          --n N                            how many are drawn
+        How they run:
+          --at-once N                      how many run at once (two for each core at most)
+          --rotate BATCHES                 all live side by side and train by turns of so many batches, --at-once N
+                                           of them at a time
+          --plan, --deadline 18:00         profile them, run them in the best order; start only what is done by then;
+                                           with --threads 1,2 each has what ends all of them soonest, with --device
+                                           cuda:0,cuda:1 each gets one
+          --choose NAME=A,B                with --plan: a variable that is no difference between them; each has the
+                                           first, or another where it does not fit the memory with that, or all end
+                                           sooner; may be repeated
+        Which end early:
+          --halving METRIC                 stops the worse half early, by this logged number, at step --every
+                                           (100), then at twice as many, and so on; --keep 50%; --mode min|max
+                                           for a metric whose name does not say which is good
+          --race METRIC                    stops a trial once another is ahead of it by this logged number, batch by
+                                           batch; --error 1% is the chance that any such verdict is wrong; goes
+                                           with --seed N
+          --population METRIC              the worst go on as changed clones of the best, by this logged number, each
+                                           --every so many steps; --share 20% of them; --mode min|max
+        Of each trial, as %%trial has them:
+          (those of a trial)
+          --with X,Y          variables to take along, though the cell does not read them by name
+          --no-check          run it though it reads names that are not defined, as far as can be seen
+          --wait              return when all have ended
+
+        The cell returns at once. The sweep is its result (`_`): a table, stop(), best("loss"). `%trials stop NAME`
+        stops all of it.
+        """
+        with plain_errors("%%sweep"):
+            given = SWEEP.read(words_of(expanded(line, self.shell), "%%sweep"))
+            return runs.run_sweep(self.shell, given, cell)
+
+    sweep.__doc__ = (sweep.__doc__ or "").replace(
         "          (those of a trial)", help_of(TrialOptions, NOTEBOOK, 10)
     )
 
@@ -188,7 +214,7 @@ class TsnbMagics(Magics):
         %trials [list]
         %trials stop [NAME]
         %trials pause [NAME] [--release]   from the next batch on; the others go on, and do not wait for it; --release:
-                               the GPU memory of what tsnb.keep has is free meanwhile
+                               the GPU memory of what tsnb.checkpoint has is free meanwhile
         %trials resume [NAME]  where it was: it gets every batch once
         %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
         %trials interrupt NAME             as the stop button of a cell: its variables stay
@@ -197,7 +223,7 @@ class TsnbMagics(Magics):
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
-        %trials extend NAME --epochs N             one that is done goes on where it ended (tsnb.keep, tsnb.epochs)
+        %trials extend NAME --epochs N             one that is done goes on where it ended (tsnb.checkpoint)
         %trials clear          stop all and empty the table; their records stay (tsnb.results())
 
         Without a name, stop, pause, resume and wait mean all that this notebook has started; detached ones of

@@ -39,11 +39,11 @@ def dashboard(name: str | None = None, *more: str) -> Panel:
     return panel
 
 
-def replay(file: str | os.PathLike[str]) -> Panel:
+def replay(path: str | os.PathLike[str]) -> Panel:
     """Return a panel of a recording; a cell that ends with it shows all of it, marked as a recording, its buttons off.
 
     Args:
-        file: A file that `tsnb.record` or `%tensorsocket record` wrote.
+        path: A file that `tsnb.streams.record` or `%tensorsocket record` wrote.
 
     Raises:
         TsnbError: It cannot be read, or holds no reading.
@@ -51,7 +51,7 @@ def replay(file: str | os.PathLike[str]) -> Panel:
     """
     from tsnb.reports.sources import recorded
 
-    panel: Any = Panel.of_recording(recorded(file).readings)
+    panel: Any = Panel.of_recording(recorded(path).readings)
     return panel  # type: ignore[no-any-return]
 
 

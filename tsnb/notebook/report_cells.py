@@ -59,7 +59,7 @@ class Ending:
 
 def report(
     name: str | None,
-    until: Mapping[str, float] | None = None,
+    target: Mapping[str, float] | None = None,
     vcpu_price: float | None = None,
     kwh_price: float | None = None,
 ) -> Report:
@@ -70,7 +70,7 @@ def report(
     """
     from tsnb.reports import report as report_of
 
-    return report_of(name, until=until, vcpu_price=vcpu_price, kwh_price=kwh_price)
+    return report_of(name, target=target, vcpu_price=vcpu_price, kwh_price=kwh_price)
 
 
 def report_here(panel: Panel) -> Callable[..., None]:
@@ -93,7 +93,7 @@ def record(given: Namespace) -> str:
 
     Raises:
         UsageError: No file was named, or nothing of that name is being recorded.
-        Exception: As `tsnb.record` raises.
+        Exception: As `tsnb.streams.record` raises.
     """
     running = recorders.get(given.name)
     if given.stop:
@@ -104,7 +104,7 @@ def record(given: Namespace) -> str:
             )
         del recorders[given.name]
         running.stop()
-        return f"the recording of {given.name!r} has ended; tsnb.replay(FILE) and tsnb.report(FILE) show it"
+        return f"the recording of {given.name!r} has ended; tsnb.streams.replay(FILE) and tsnb.report(FILE) show it"
     if given.file is None:
         raise UsageError("%tensorsocket record: to which file? %tensorsocket record NAME FILE.jsonl")
     from tsnb.telemetry.recording import record as begin_recording
@@ -114,5 +114,6 @@ def record(given: Namespace) -> str:
         running.stop()
     return (
         f"recording {given.name!r} to {given.file} until the stream ends, or %tensorsocket record {given.name} --stop\n"
-        f"look at it by tsnb.replay({given.file!r}), tsnb.report({given.file!r}), tsnb.plot('lag', recording=...)"
+        f"look at it by tsnb.streams.replay({given.file!r}), tsnb.report({given.file!r}), tsnb.plot('lag', "
+        "recording=...)"
     )

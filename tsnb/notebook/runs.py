@@ -1,4 +1,4 @@
-"""What `%%trial` and `%trials` do. With `--grid` or `--sample` a cell runs as several trials, one for each setting."""
+"""What `%%trial`, `%%sweep` and `%trials` do."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.files import read_below
+from tsnb.hosting.serving import producer_kernels
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
 from tsnb.printable import coloured
 from tsnb.records.run import Run
 from tsnb.records.selection import named_runs
-from tsnb.streams.serving import producer_kernels
+from tsnb.sweeps.generations import population
 from tsnb.sweeps.population import population_cell
 from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.spaces import settings
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from tsnb.panel import Panel
 
 __all__ = [
-    "SWEEP_OPTIONS",
     "clone",
     "extend",
     "interrupt",
@@ -49,14 +49,13 @@ __all__ = [
     "stop",
     "stop_consumer",
     "wait",
-    "wants_sweep",
 ]
 
 LOG_END = 20_000
 """Characters of a log that a cell shows."""
 
 
-def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
+def run(shell: Any, given: Namespace, cell: str) -> None:
     """Start a trial from a cell; with `--wait`, wait for its end.
 
     Raises:
@@ -65,9 +64,7 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
     """
     if given.setup:
         _set_up(shell, given, cell)
-        return None
-    if wants_sweep(given):
-        return run_sweep(shell, given, cell)
+        return
     trial = run_cell(
         given.name,
         cell,
@@ -82,7 +79,7 @@ def run(shell: Any, given: Namespace, cell: str) -> Sweep | None:
         print(hint)  # noqa: T201 (shown under the cell)
     if given.wait:
         trial.wait()
-    return None
+    return
 
 
 def _set_up(shell: Any, given: Namespace, cell: str) -> None:
@@ -106,7 +103,7 @@ def _served_loader(source: str, variables: dict[str, Any]) -> str:
     for name in loops_over(source, names):
         return (
             f"note: this trial loops over its own copy of {name!r}, which is served as {names[name]!r}. "
-            f"To share the stream: for batch in tsnb.attach(producer={names[name]!r})"
+            f"To share the stream: for batch in tsnb.attach(stream={names[name]!r})"
         )
     return ""
 
@@ -347,43 +344,6 @@ def _trial_on(panel: Panel, name: str) -> Trial | None:
     return None
 
 
-SWEEP_OPTIONS = (
-    "sample",
-    "n",
-    "at_once",
-    "rotate",
-    "halving",
-    "every",
-    "keep",
-    "race",
-    "error",
-    "population",
-    "share",
-    "mode",
-    "plan",
-    "until",
-    "choose",
-)
-"""What goes with parameters only."""
-
-
-def wants_sweep(given: Namespace) -> bool:
-    """Return whether a cell is to run as several trials.
-
-    Raises:
-        ValueError: An option is given that needs parameters to sweep over, without any.
-    """
-    if given.grid or given.sample:
-        return True
-    alone = [name for name in SWEEP_OPTIONS if getattr(given, name) not in (None, [], False)]
-    if alone:
-        option = alone[0].replace("_", "-")
-        raise ValueError(
-            f"--{option} goes with parameters: --grid lr=0.1,0.01 or --sample lr=uniform(0,1) --n 8"
-        )
-    return False
-
-
 def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
     """Start a sweep from a cell; with `--wait`, wait for its end.
 
@@ -392,6 +352,8 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         TrialFailed: It was waited for, and every trial failed.
         Exception: As `sweep_cell` raises.
     """
+    if not given.grid and not given.space:
+        raise ValueError("a sweep needs parameters: --grid lr=0.1,0.01 or --space lr=uniform(0,1) --n 8")
     options = {name: value for name, value in typed(given, TrialOptions).items() if value is not None}
     rule = read_rule(given)
     if rule is not None and rule.word == "population":
@@ -399,16 +361,16 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
             given.name,
             cell,
             shell.user_ns,
-            space=dict(given.sample),
+            space=dict(given.space),
             transform=shell.transform_cell,
             also=given.with_,
             check=given.check,
-            **({} if given.n is None else {"n": given.n}),
-            **rule.options,
+            n=given.n or 8,
+            rule=population(**rule.options),
             **options,
         )
         return bred.wait() if given.wait else bred
-    params = settings(dict(given.grid), dict(given.sample), given.n, given.seed)
+    params = settings(dict(given.grid), dict(given.space), given.n, given.seed)
     started = sweep_cell(
         given.name,
         cell,
@@ -421,7 +383,7 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         also=given.with_,
         check=given.check,
         plan=given.plan,
-        until=given.until,
+        deadline=given.deadline,
         choose=dict(given.choose),
         **options,
     )

@@ -13,13 +13,8 @@ from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.files import read_private
-from tsnb.kernels.processes.child import log_path
-from tsnb.notebook.report_cells import Ending, begin
-from tsnb.options import options_from
-from tsnb.registry import own_name
-from tsnb.samples.selection import rounds_as_typed
-from tsnb.streams.producing import ProducerKernel
-from tsnb.streams.serving import (
+from tsnb.hosting.producing import ProducerKernel
+from tsnb.hosting.serving import (
     is_same_cell,
     is_same_loader,
     kernel_of,
@@ -32,6 +27,11 @@ from tsnb.streams.serving import (
     serve_from_cell,
     serve_loader,
 )
+from tsnb.kernels.processes.child import log_path
+from tsnb.notebook.report_cells import Ending, begin
+from tsnb.options import options_from
+from tsnb.registry import own_name
+from tsnb.samples.selection import rounds_as_typed
 from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
@@ -239,11 +239,11 @@ def balance(given: Namespace) -> str:
     """Change how a stream divides compute, from now on. Returns the message to print.
 
     Raises:
-        ValueError: Unknown mode, or weights that do not fit it.
+        ValueError: Unknown pacing, or weights that do not fit it.
         ProducerNotFound: No producer has that name.
         TsnbError: It does not answer.
     """
-    return "\n".join(balanced(observer.balance(given.name or own_name(), given.mode, dict(given.weight))))
+    return "\n".join(balanced(observer.balance(given.name or own_name(), given.pacing, dict(given.weight))))
 
 
 def tune(given: Namespace) -> str:

@@ -131,15 +131,15 @@ class ShownStream:
         """Divide the stream's compute in another way: by the weights that were given, else by those that it has.
 
         Args:
-            wish: What the page sent: `mode`, and `weights` by name.
+            wish: What the page sent: `pacing`, and `weights` by name.
 
         Raises:
             ValueError, ProducerNotFound, ProducerGone, TsnbError: As `observer.balance`.
         """
-        mode, latest, weights = str(wish.get("mode", "")), self.tape.latest, wish.get("weights")
+        pacing, latest, weights = str(wish.get("pacing", "")), self.tape.latest, wish.get("weights")
         if not isinstance(weights, dict):
-            weights = latest.weights if latest and mode == "weights" else None
-        balance(self.name, mode, weights)
+            weights = latest.weights if latest and pacing == "weights" else None
+        balance(self.name, pacing, weights)
 
     def pid_of(self, name: str) -> int | None:
         """Return the process of a consumer; a group's name stands for its ranks. None: it is not there."""

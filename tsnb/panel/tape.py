@@ -9,7 +9,7 @@ recorded log draws the same panel as a live stream.
 ```
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
-       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "mode", "weights",
+       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "pacing", "weights",
                   "cache"}                                        what its cache does, empty: served without one
        "say": {"kind", "text", "lead", "pace", "at"}              the one plain sentence; its first `lead`
                                                                   characters say it all; `at`: the time of the frame
@@ -39,7 +39,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb.telemetry.history import History
-from tsnb.telemetry.marks import Mark, mode_text
+from tsnb.telemetry.marks import Mark, pacing_text
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
 from tsnb.telemetry.view import Row, StreamNews, StreamView
 from tsnb.telemetry.words import cache_text
@@ -289,7 +289,7 @@ def _stream_words(reading: StreamReading) -> dict[str, Any]:
         "slots": reading.slots,
         "epoch_batches": reading.epoch_batches,
         "failure": reading.failure,
-        "mode": mode_text(reading),
-        "weights": reading.weights if reading.mode == "weights" else {},
+        "pacing": pacing_text(reading),
+        "weights": reading.weights if reading.pacing == "weights" else {},
         "cache": cache_text(reading),
     }

@@ -10,7 +10,7 @@
 - A plan is tried if it promises `GAIN` or more; it stays if it was measured to give `HELPED` or more than the better of
   two measurements before it (paces vary by themselves, and no move is to be praised for that); else the former
   state comes back, and plans of its kind are left alone for `Timing.retry_s`, then twice as long, and so on.
-- When a trial comes or goes, or the mode changes, everything is given back; measuring begins anew.
+- When a trial comes or goes, or the pacing changes, everything is given back; measuring begins anew.
 - It is given back, too, when the pace falls below the one before anything was moved.
 
 Modes. `pace`: the pace of the slowest trial is to rise, by cores and threads for it, or for the loader where that is
@@ -139,7 +139,7 @@ class Balancer:
         self.now: Division | None = None
         self.moves = 0
         self._key: object = None
-        self._mode = ""
+        self._pacing = ""
         self._forget()
 
     def _forget(self) -> None:
@@ -161,16 +161,18 @@ class Balancer:
         """
         key = _composition(seen)
         if self.now is None or key != self._key:
-            known, mode = self.now is not None, self._mode
-            self._key, self._mode = key, seen.mode
+            known, pacing = self.now is not None, self._pacing
+            self._key, self._pacing = key, seen.pacing
             why_back = (
-                f"the mode is {seen.mode} now" if known and mode != seen.mode else "the set of trials changed"
+                f"the pacing is {seen.pacing} now"
+                if known and pacing != seen.pacing
+                else "the set of trials changed"
             )
             out = self.give_back(seen, why_back) if known else []
             self.now = home(seen)
             self._begin(seen, self.timing.settle_s)
             return out
-        if seen.mode == "free" or not seen.trials:
+        if seen.pacing == "free" or not seen.trials:
             return []
         if self._start is None:
             if seen.time_s >= self._settled_s:
@@ -184,7 +186,7 @@ class Balancer:
         self._start = seen
         if self._judging is not None:
             return self._judge(seen, span, self._judging)
-        if seen.mode == "weights":
+        if seen.pacing == "weights":
             return self._weigh(seen, span)
         return self._improve(seen, span)
 
@@ -302,4 +304,4 @@ def _crowded(seen: Observed) -> bool:
 def _composition(seen: Observed) -> object:
     """Return what must stay the same for a plan to hold."""
     trials = tuple((p.name, p.attachment, p.home, p.weight, p.fixed, p.movable) for p in seen.trials)
-    return seen.mode, seen.cores, (seen.loader.home, seen.loader.threads, seen.loader.movable), trials
+    return seen.pacing, seen.cores, (seen.loader.home, seen.loader.threads, seen.loader.movable), trials

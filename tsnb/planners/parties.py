@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["LOADER", "MODES", "Allot", "Instruction", "Measured", "Moved", "Observed", "Party"]
+__all__ = ["LOADER", "PACINGS", "Allot", "Instruction", "Measured", "Moved", "Observed", "Party"]
 
 LOADER = ""
 """The loader's name among the parties: no trial has it."""
 
-MODES = ("pace", "weights", "free")
+PACINGS = ("together", "weights", "free")
 """The aims: the pace of the slowest; cores in proportion to weights; none."""
 
 
@@ -39,7 +39,7 @@ class Party(NamedTuple):
     held_s: float = 0.0
     """Seconds inside epochs held back by a slower one."""
     weight: float = 1.0
-    """Its share of the cores, in mode `weights`."""
+    """Its share of the cores, in pacing `weights`."""
     fixed: bool = False
     """Whether its number of threads is its user's choice, and stays."""
     movable: bool = True
@@ -70,8 +70,8 @@ class Observed(NamedTuple):
     """The numbers of the cores that may be used."""
     loader: Party
     trials: tuple[Party, ...]
-    mode: str = "pace"
-    """One of `MODES`."""
+    pacing: str = "together"
+    """One of `PACINGS`."""
 
 
 class Allot(NamedTuple):

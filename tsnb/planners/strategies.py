@@ -1,7 +1,7 @@
 """What a plan may choose of each of several trials, so that all are done soonest: its strategy. Pure.
 
 With how many torch threads it computes; which of the values it has that a user leaves to the plan (a limit for
-`tsnb.spill`, say); and on which GPU it is, by `scheduling.spread`.
+`tsnb.offload`, say); and on which GPU it is, by `scheduling.spread`.
 
 Each trial was measured with each strategy, so it is a `Job` for each of them, the preferred one first: the fewest
 threads, the first value. Another one is taken

@@ -43,7 +43,7 @@ def read_choices(
         if name in OPTION_NAMES or name in ("epochs", "name"):
             raise ValueError(
                 f"choose={{{name!r}: ...}}: a plan chooses how a trial is run, by parameters of its own that change "
-                f"nothing of what is trained, such as a limit for tsnb.spill. {instead(name)}"
+                f"nothing of what is trained, such as a limit for tsnb.offload. {instead(name)}"
             )
         if name in taken:
             raise ValueError(f"{name} is {taken[name]}, and left to the plan (choose=): give one of them.")

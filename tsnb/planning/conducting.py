@@ -195,7 +195,7 @@ class _Run(Places):
         ends_s, starts_s = self._way.schedule.ends_s, self._way.schedule.starts_s
         found = []
         for name, trial in [*self.running.items()]:
-            if trial.options.get("producer") == stream and trial.state not in ENDED:
+            if trial.options.get("stream") == stream and trial.state not in ENDED:
                 takes_s = ends_s[name] - starts_s[name]
                 end_s = trial.started_s + takes_s
                 found.append(PlannedReading(name, trial.started_s, end_s, self._way.off * takes_s))

@@ -41,7 +41,7 @@ def way_out(memory_bytes: float) -> str:
     half = memory_bytes / 2
     limit = f"{int(half / GIB)}GiB" if half >= 10 * GIB else f"{max(1, int(half / MIB))}MiB"
     return (
-        f'tsnb.spill(model, optimizer, limit="{limit}") keeps parameters and optimizer states in a file, and no more '
+        f'tsnb.offload(model, optimizer, limit="{limit}") keeps parameters and optimizer states in a file, and no more '
         "of them in memory"
     )
 

@@ -187,7 +187,7 @@ def _pace(per_s: float, off: float) -> str:
 
 
 def place(
-    trials: Any,
+    fns: Any,
     *,
     loader: Any,
     epochs: float | None = None,
@@ -202,7 +202,7 @@ def place(
     stopped, and nothing of them is kept. The notebook is not changed.
 
     Args:
-        trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
+        fns: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
             name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
             `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
         loader: The DataLoader that they train on.
@@ -223,7 +223,7 @@ def place(
         LoaderFailed: The loader cannot be shared.
         Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
     """
-    several = wanted(trials, epochs, caller="tsnb.place")
+    several = wanted(fns, epochs, caller="tsnb.place")
     asked.check_loader(loader)
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds, threads = asked.SECONDS.checked("seconds", seconds), asked.THREADS.checked("threads", threads)

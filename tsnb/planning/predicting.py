@@ -30,7 +30,7 @@ __all__ = ["plan"]
 
 
 def plan(
-    trials: Any,
+    fns: Any,
     *,
     loader: Any,
     epochs: float | None = None,
@@ -38,7 +38,7 @@ def plan(
     cores: float | None = None,
     memory: str | float | None = None,
     threads: int | Sequence[int] = 1,
-    devices: Sequence[str] | None = None,
+    device: Sequence[str] | None = None,
     choose: Mapping[str, Sequence[Any]] | None = None,
     cold: bool = False,
     seconds: float = 1.0,
@@ -50,7 +50,7 @@ def plan(
     they fit; then they are stopped, and nothing of them is kept. The notebook is not changed.
 
     Args:
-        trials: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
+        fns: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
             name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
             `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
         loader: The DataLoader that they train on.
@@ -61,7 +61,7 @@ def plan(
         memory: Memory for all of them: "12GiB"; by default all that is free.
         threads: Torch threads of each; several numbers, `(1, 2)`: each trial is profiled with each of them, and a way
             has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
-        devices: GPUs for them, as `device=` of `tsnb.run` names them: `["cuda:0", "cuda:1"]`. Each trial gets one: the
+        device: GPUs for them, as `device=` of `tsnb.run` names them: `["cuda:0", "cuda:1"]`. Each trial gets one: the
             longest first, where the least is to be done. By default each sees what this process sees.
         choose: Parameters that are left to the plan, and their values: `{"limit": [None, "2GiB"]}`. They change how a
             trial is run and nothing of what it learns. Each trial is profiled with each value, and has the first, but
@@ -81,7 +81,7 @@ def plan(
         LoaderFailed: The loader cannot be shared.
         Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
     """
-    several = wanted(trials, epochs)
+    several = wanted(fns, epochs)
     asked.check_loader(loader)
     asked.check_cold(cold)
     choices = choices_for(several, choose or {})
@@ -89,9 +89,9 @@ def plan(
     samples = None if samples is None else asked.SAMPLES.checked("samples", samples)
     seconds = asked.SECONDS.checked("seconds", seconds)
     numbers = _numbers(threads)
-    if isinstance(devices, str):
-        raise ValueError(f'devices={devices!r}: give a list, for example devices=["cuda:0", "cuda:1"].')
-    gpus = known_devices(devices or ())
+    if isinstance(device, str):
+        raise ValueError(f'device={device!r}: give a list, for example device=["cuda:0", "cuda:1"].')
+    gpus = known_devices(device or ())
     limit_bytes = None if memory is None else asked.MEMORY.checked("memory", memory)
     check_length(loader, samples)
     placed = [replace(each, device=gpus[at % len(gpus)]) if gpus else each for at, each in enumerate(several)]

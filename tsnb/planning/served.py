@@ -107,7 +107,7 @@ def costs_on(
     if not epoch_batches:
         raise TsnbError(
             f"the loader of stream {name!r} has no length, so nobody can say how long a trial takes: leave plan= and "
-            "until= out, or serve a loader that has one"
+            "deadline= out, or serve a loader that has one"
         )
     meter, free = Meter(name), FreeMemory()
     found: dict[Strategy, dict[str, Profiled]] = {}
@@ -189,7 +189,7 @@ def _seen(
         if must_end and seen.last and not seen.last.planned:
             raise ValueError(
                 f"{name} does not say how many epochs it takes, so nobody can say what is done by then: give it a "
-                "parameter epochs, for example epochs=10, or leave until= (--until) out."
+                "parameter epochs, for example epochs=10, or leave deadline= (--deadline) out."
             )
 
     waves = Waves(meter.look, threads, memory_bytes, patient=True, most=most, note=note, refuse=refuse)

@@ -103,7 +103,7 @@ class TrialWish:
         Raises:
             Exception: As `tsnb.run` and `Trial.rerun` raise.
         """
-        options: dict[str, Any] = {"producer": stream, "threads": threads}
+        options: dict[str, Any] = {"stream": stream, "threads": threads}
         options |= {} if self.device is None else {"device": self.device}
         if not isinstance(self.fn, Trial):
             made = plan_function(self.fn, self.params, name=name, **options)
@@ -157,7 +157,7 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
     return found
 
 
-_OURS = ("name", "producer", "threads")
+_OURS = ("name", "stream", "threads")
 """What a function is given as well if it has a parameter of that name."""
 
 

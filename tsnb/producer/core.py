@@ -80,7 +80,7 @@ class Settings(StreamOptions):
     least_band: int = 0
     """Batches that the rubber band keeps at least; no fewer than the window."""
     in_step: bool = False
-    """Whether it is one machine's part of a cluster's stream: its mode is `pace` for good, and no cores are moved."""
+    """Whether it is one machine's part of a cluster's stream: its pacing is `together`, and no cores are moved."""
 
 
 class Core:
@@ -115,7 +115,9 @@ class Core:
         except BaseException:
             self.slots.close()
             raise
-        self.dispatch = Dispatch(settings.window, settings.window, settings.patience_s, settings.first_epoch)
+        self.dispatch = Dispatch(
+            settings.window, settings.window, settings.stall_timeout_s, settings.first_epoch
+        )
         self.sessions: dict[int, Session] = {}
         self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
@@ -143,7 +145,7 @@ class Core:
         self.loading_s = 0.0
         self.in_place = 0
         self.copied = 0
-        self.balance(settings.mode, settings.weights)
+        self.balance(settings.pacing, settings.weights)
         self.controller: Controller | None = None
         self.tuning: Tuning | None = None
 
@@ -232,7 +234,7 @@ class Core:
         if batch_bytes > self._batch_bytes:
             self._batch_bytes = batch_bytes
             self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
-            self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
+            self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
 
     def set_rounds(self, trigger: Trigger, select: str) -> str:
         """Give epochs as rounds from the next one on, or no longer; return why that cannot be, else "".
@@ -245,7 +247,7 @@ class Core:
             if self.growth is None:
                 return (
                     f"the data set of {self.settings.name!r} does not grow, and rounds are for one that does: serve a "
-                    "DataLoader over tsnb.grow(...)"
+                    "DataLoader over tsnb.data.grow(...)"
                 )
             if why := self.growth.why_not(select):
                 return why
@@ -361,23 +363,23 @@ class Core:
 
     # -- dividing and sharing ------------------------------------------------------------------------------
 
-    def balance(self, mode: str, weights: Mapping[str, float]) -> None:
+    def balance(self, pacing: str, weights: Mapping[str, float]) -> None:
         """Divide compute in another way from now on. Called from any thread.
 
         Args:
-            mode: One of `config.MODES`.
+            pacing: One of `config.PACINGS`.
             weights: By consumer name.
 
         Raises:
             ValueError: It is a stream of a cluster.
         """
         if self.settings.in_step:
-            check_in_step(mode)
+            check_in_step(pacing)
         with self.lock:
             window = self.settings.window
-            if mode != "pace" and self._batch_bytes:
+            if pacing != "together" and self._batch_bytes:
                 window = wide_window(window, self._batch_bytes, free_memory())
-            self.step(ev.Balanced(mode, dict(weights), window))
+            self.step(ev.Balanced(pacing, dict(weights), window))
 
     def leave_device(self, member: int) -> None:
         """Let a consumer copy its batches to its device itself from now on."""
@@ -463,7 +465,7 @@ class Core:
             self._fit_slots(slots, size)
             self.slots.open(self.arena.slots)
             self._batch_bytes, self._reach = size, reach
-            self.balance(self.dispatch.balance.mode, self.dispatch.balance.weights)
+            self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
 
     def _fit_slots(self, slots: int, batch_bytes: int) -> None:
         """Give each slot as much room as there are addresses; where the system refuses so many, what a batch needs."""

@@ -176,13 +176,13 @@ class Guard:
         return message._replace(origin=one_line(message.origin, MAX_ORIGIN))
 
     def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:
-        """Return the mode and the weights that an observer asks for.
+        """Return the pacing and the weights that an observer asks for.
 
         Raises:
             RemoteProtocolError: They are invalid; our observer checks them before it sends them.
         """
         try:
-            return check_balance(message.mode, message.weights)
+            return check_balance(message.pacing, message.weights)
         except (ValueError, TypeError) as error:
             raise RemoteProtocolError(str(error)[:200]) from None
 

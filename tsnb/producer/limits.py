@@ -10,10 +10,10 @@ the batches kept for the slowest consumer and for latecomers, the one being gran
 have in hand or wait for. It is reached in every epoch in which two consumers drift apart. What consumers hold beyond
 comes on top (docs/architecture.md has the bound), so this refuses only what could not go well.
 
-In the modes `free` and `weights` a wide window takes the place of the stream's own:
+In the ways of pacing `free` and `weights` a wide window takes the place of the stream's own:
 
     reach = min(256 batches, 1 GiB / b)                  the arena has slots for so many, as addresses
-    wide  = max(window, min(reach, free / (2 b)))        free: when the mode is chosen, and again at the first batch
+    wide  = max(window, min(reach, free / (2 b)))        free: when the pacing is chosen, and again at the first batch
 
 so that one that falls behind costs at most half of the memory that is free at that moment, and never more than 1 GiB.
 
@@ -87,7 +87,7 @@ def reach_of(batch_bytes: int) -> int:
 
 
 def wide_window(window: int, batch_bytes: int, free: Free | None) -> int:
-    """Return the window of the modes that do not keep consumers in step.
+    """Return the window of the ways of pacing that do not keep consumers in step.
 
     Args:
         window: The stream's own.

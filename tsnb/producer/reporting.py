@@ -45,7 +45,7 @@ def welcome(core: Core) -> ms.Welcome:
         first_seeds=core.seeds.first,
         later_seeds=core.seeds.later,
         draws=core.draws,
-        patience_s=core.settings.patience_s,
+        stall_timeout_s=core.settings.stall_timeout_s,
     )
 
 
@@ -93,7 +93,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         tuning=core.tuning.reading if core.tuning is not None else None,
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
-        mode=dispatch.balance.mode,
+        pacing=dispatch.balance.pacing,
         weights=dict(dispatch.balance.weights),
         rebalancing=core.controller.state if core.controller else "off",
         moves=core.controller.moves if core.controller else (),

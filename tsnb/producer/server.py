@@ -1,7 +1,7 @@
 """The serving thread: takes connections and messages, and turns them into events.
 
 It sleeps while nothing happens, except for a check every two seconds that the producer can still be found; with
-consumers it looks at the clock once a second (patience), with observers four times a second (readings).
+consumers it looks at the clock once a second (stall timeout), with observers four times a second (readings).
 """
 
 from __future__ import annotations
@@ -106,8 +106,8 @@ class Server(threading.Thread):
         """Serve until the core stops, then say goodbye and close everything."""
         try:
             while not self._core.stopping:
-                patience_s = self._patience_s()
-                for fd, _ in self._poll.poll(math.ceil(patience_s * 1000)):
+                stall_timeout_s = self._stall_timeout_s()
+                for fd, _ in self._poll.poll(math.ceil(stall_timeout_s * 1000)):
                     self._look_at(fd)
                 self._on_time()
             self._say_goodbye()
@@ -117,7 +117,7 @@ class Server(threading.Thread):
         finally:
             self.close()
 
-    def _patience_s(self) -> float:
+    def _stall_timeout_s(self) -> float:
         """Return how long nothing needs to be looked at."""
         sessions, due_s = self._core.sessions.values(), self._core.dispatch.due_s
         looks_s = [] if due_s is None else [due_s]
@@ -318,7 +318,7 @@ class Server(threading.Thread):
     def _on_time(self) -> None:
         now, core = time.monotonic(), self._core
         if now >= self._next_tick_s:
-            # `_patience_s` lets no second pass without a tick while somebody is attached
+            # `_stall_timeout_s` lets no second pass without a tick while somebody is attached
             late_s = now - self._next_tick_s if self._next_tick_s and core.sessions else 0.0
             self._next_tick_s = now + TICK_S
             core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))

@@ -46,7 +46,7 @@ def serve(
     engine: str = "local",
     window: int = 8,
     rubber_band: float = 0.02,
-    patience_s: float = 30.0,
+    stall_timeout_s: float = 30.0,
     seed: int | None = None,
     workers: int | str | None = None,
     memory: int | str | None = None,
@@ -56,7 +56,7 @@ def serve(
     first_epoch: int = 0,
     rebalance: bool = False,
     origin: str | None = None,
-    mode: str = "pace",
+    pacing: str = "together",
     weights: Mapping[str, float] | None = None,
     guard: bool = False,
 ) -> Producer:
@@ -78,7 +78,7 @@ def serve(
         rubber_band: Share of an epoch (0 to 1) that may have been given when a latecomer still gets all of it;
             at least `window` batches, at most 1 GiB. Of a loader without a length, 1 keeps all that fits and any other
             share has no effect. A machine that comes late gets all of it within the window.
-        patience_s: Seconds that the others wait for a consumer which stands still or is between epochs.
+        stall_timeout_s: Seconds that the others wait for a consumer which stands still or is between epochs.
         seed: Makes the order of samples, and what a DataLoader's workers draw from torch's, random's and numpy's
             global generators, a function of (seed, epoch, batch number): a batch that is given again is the same
             bit for bit, however many workers there are. Samplers need a `generator` or `set_epoch`. Generators that a
@@ -99,10 +99,10 @@ def serve(
         rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
             slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs. On this machine only.
         origin: What serves it, for messages ("script train.py"); found out by default.
-        mode: How compute is divided between consumers (docs/balance.md). "pace": the window keeps all in step, and
-            what the small models leave, the large one gets. "free": a wide window, each as fast as it can. "weights":
-            as "free", but a consumer that has computed more than its weighted share lets the others go first. Over a
-            cluster always "pace".
+        pacing: How compute is divided between consumers (docs/balance.md). "together": the window keeps all in step,
+            and what the small models leave, the large one gets. "free": a wide window, each as fast as it can.
+            "weights": as "free", but a consumer that has computed more than its weighted share lets the others go
+            first. Over a cluster always "together".
         weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
         guard: Every consumer attaches with `guard=True`: it takes checksums of each batch before and after each step,
             and warns of every change in place. Each batch is read twice more by each of them.
@@ -116,14 +116,14 @@ def serve(
         ExtraMissing: `engine="ray"` without Ray.
         TsnbError: No cluster is running.
         TypeError: `loader` cannot be iterated.
-        ValueError: A number is out of range, `engine` or `mode` is unknown or not for a cluster, or the name invalid.
+        ValueError: A number is out of range, `engine` or `pacing` is unknown or not for a cluster, or the name invalid.
         UnsupportedPlatform: Neither on Linux nor on macOS.
     """
     check_name(name, "producer")
     options = StreamOptions(
-        window=window, rubber_band=rubber_band, patience_s=patience_s, seed=seed, workers=workers, memory=memory,
-        cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch, engine=engine,
-        mode=mode, weights=weights or {}, rebalance=rebalance, guard=guard,
+        window=window, rubber_band=rubber_band, stall_timeout_s=stall_timeout_s, seed=seed, workers=workers,
+        memory=memory, cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch,
+        engine=engine, pacing=pacing, weights=weights or {}, rebalance=rebalance, guard=guard,
     )  # fmt: skip
     loader = as_iterated(loader)
     _warn_of(loader, name, options)

@@ -46,7 +46,7 @@ class Contention:
 
     def watch(self, core: Core) -> None:
         """Tell a stream that divides by weight, once a second, whether its consumers compete."""
-        if core.dispatch.balance.mode != "weights":
+        if core.dispatch.balance.pacing != "weights":
             self._seen = None
             return
         sessions = list(core.sessions.values())
@@ -109,5 +109,5 @@ def _stream(core: Core, loading_thread: int) -> Stream:
             for reading, session in consumers(core, now, core.dispatch.drift.blocked_s(now))
             if session.threads is not None
         ),
-        mode=core.dispatch.balance.mode,
+        pacing=core.dispatch.balance.pacing,
     )

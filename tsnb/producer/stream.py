@@ -41,7 +41,9 @@ class Producer(Bound):
         endings: Called in turn when it is about to stop, before its consumers are told.
     """
 
-    instead = "Send the stream's name: other processes attach by it, and ask by it for tsnb.status(NAME)."
+    instead = (
+        "Send the stream's name: other processes attach by it, and ask by it for tsnb.streams.status(NAME)."
+    )
 
     def __init__(self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry) -> None:
         self.name = core.settings.name
@@ -99,18 +101,18 @@ class Producer(Bound):
             self._require_running()
             return reading(self._core)
 
-    def balance(self, mode: str, weights: Mapping[str, float] | None = None) -> None:
+    def balance(self, pacing: str, weights: Mapping[str, float] | None = None) -> None:
         """Divide compute between the consumers in another way from now on; no batch is lost by it.
 
         Args:
-            mode: "pace", "weights" or "free"; see `tsnb.serve`.
+            pacing: "together", "weights" or "free"; see `tsnb.serve`.
             weights: By the consumer's name, attached or not; only with "weights".
 
         Raises:
-            ValueError: The mode is unknown, the weights are invalid, or it is served over a cluster.
+            ValueError: The pacing is unknown, the weights are invalid, or it is served over a cluster.
             ProducerGone: It has been stopped.
         """
-        chosen = check_balance(mode, weights)
+        chosen = check_balance(pacing, weights)
         with self._core.lock:
             self._require_running()
             self._core.balance(*chosen)

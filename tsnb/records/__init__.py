@@ -20,3 +20,28 @@
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tsnb.lazy import lazily
+
+if TYPE_CHECKING:
+    from tsnb.records.exporting import export
+    from tsnb.records.notices import notify
+    from tsnb.records.scores import direction
+    from tsnb.records.selection import delete, tag
+    from tsnb.records.tables import history
+
+__all__ = ["delete", "direction", "export", "history", "notify", "tag"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "delete": "tsnb.records.selection",
+        "direction": "tsnb.records.scores",
+        "export": "tsnb.records.exporting",
+        "history": "tsnb.records.tables",
+        "notify": "tsnb.records.notices",
+        "tag": "tsnb.records.selection",
+    },
+)

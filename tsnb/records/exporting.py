@@ -22,7 +22,7 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def export(
-    path: str | os.PathLike[str], what: str = "trials", *, name: str | None = None, all_runs: bool = False
+    path: str | os.PathLike[str], what: str = "trials", *, trial: str | None = None, all_runs: bool = False
 ) -> Path:
     """Write the project's records to a file that other programs read.
 
@@ -30,8 +30,8 @@ def export(
         path: "runs.csv" or "runs.parquet"; the ending decides. An existing file is replaced once all is written, and
             keeps its mode; a new one can be read by this user only. In CSV, text that a spreadsheet would take for a
             formula has an apostrophe before it.
-        what: "trials" for the table of `tsnb.results()`, "metrics" for `tsnb.history()`.
-        name: Only the trial of this name, or the sweep; left out: all of the project.
+        what: "trials" for the table of `tsnb.results()`, "metrics" for `tsnb.records.history()`.
+        trial: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
 
     Returns:
@@ -50,7 +50,7 @@ def export(
         raise ValueError(f"cannot export to {target.name!r}: let its name end in {' or '.join(_WRITERS)}")
     if what not in {"trials", "metrics"}:
         raise ValueError(f"what={what!r}: write 'trials' (a row a run) or 'metrics' (a row a logged number)")
-    table = results_table(name, all_runs) if what == "trials" else history_table(None, name, all_runs)
+    table = results_table(trial, all_runs) if what == "trials" else history_table(None, trial, all_runs)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist: create it first")
     replace_file(target, write(table))

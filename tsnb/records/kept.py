@@ -1,4 +1,4 @@
-"""The states of its training that a trial has kept (`tsnb.keep`): files that it goes on from, in `.tsnb/kept`.
+"""The states of its training that a trial has kept (`tsnb.checkpoint`): files that it goes on from, in `.tsnb/kept`.
 
 ```
 kept/cnn-1/run.key                                   the key of the run whose folder it is

@@ -1,4 +1,4 @@
-"""Notices: a call of the user's own at each end of a trial of this process, `tsnb.notify`.
+"""Notices: a call of the user's own at each end of a trial of this process, `tsnb.records.notify`.
 
 ```
 hub's thread   a trial has ended ──▶ tell(notice) ──▶ queue
@@ -81,9 +81,9 @@ def notify(call: Callable[[Notice], object] | None) -> None:
     """Have a function called at each end of a trial of this notebook or script, whether it is done or failed.
 
     ```python
-    tsnb.notify(lambda end: print(end))  # trial cnn done after 12.3 s: loss 0.031
-    tsnb.notify(lambda end: end.failed and send_mail(str(end)))
-    tsnb.notify(None)  # no longer
+    tsnb.records.notify(lambda end: print(end))  # trial cnn done after 12.3 s: loss 0.031
+    tsnb.records.notify(lambda end: end.failed and send_mail(str(end)))
+    tsnb.records.notify(None)  # no longer
     ```
 
     Args:
@@ -96,7 +96,7 @@ def notify(call: Callable[[Notice], object] | None) -> None:
     global _call
     if call is not None and not callable(call):
         raise TypeError(
-            f"tsnb.notify takes a function of one argument, or None; this is a {type(call).__name__}"
+            f"tsnb.records.notify takes a function of one argument, or None; this is a {type(call).__name__}"
         )
     with _lock:
         _call = call
@@ -134,7 +134,7 @@ def _say(notice: Notice) -> None:
     except Exception:  # noqa: BLE001 (a user's function: trials go on)
         if _reported is not call:
             _reported = call
-            _log.exception("what tsnb.notify was given raised; it is called again at the next end")
+            _log.exception("what tsnb.records.notify was given raised; it is called again at the next end")
 
 
 def _finish() -> None:

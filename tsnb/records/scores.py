@@ -1,7 +1,7 @@
 """Which way a logged number is good, and the one score that a trial has in it. Pure.
 
-- A metric's **direction** is what `tsnb.direction` was told, else what its name means: "val/accuracy" is good when it
-  is high, "loss_val" when it is low. No other name is guessed: `direction_of` says which line to type.
+- A metric's **direction** is what `tsnb.records.direction` was told, else what its name means: "val/accuracy" is good
+  when it is high, "loss_val" when it is low. No other name is guessed: `direction_of` says which line to type.
 - A trial's **score** in a metric is the last value that it logged: that of the network that `trial["net"]` returns.
 - Of several trials the **best** is the one with the best score among those that are done; while none is done, among
   all. nan is worse than any number; of equal scores the first stays.
@@ -70,14 +70,14 @@ class UnknownDirection(TsnbError, ValueError):
 
 
 def direction(metrics: Mapping[str, str] | None = None, /, **named: str) -> None:
-    """Say which way logged numbers are good: `tsnb.direction(churn="min", quality="max")`.
+    """Say which way logged numbers are good: `tsnb.records.direction(churn="min", quality="max")`.
 
     Holds for everything that compares trials: `best`, `compare`, `halving`, tables, plots, Optuna, the panel.
     Accuracy, f1, reward and the like are known to be good when high, loss, error, perplexity and the like when low;
     a direction given here overrides that. In a trial the notebook learns of it, too.
 
     Args:
-        metrics: Directions by name, for names that are not words: `tsnb.direction({"val/churn": "min"})`.
+        metrics: Directions by name, for names that are not words: `tsnb.records.direction({"val/churn": "min"})`.
         **named: `churn="min"`: "min" where a low value is good, "max" where a high one is.
 
     Raises:
@@ -147,7 +147,7 @@ def direction_of(metric: str, mode: str | None = None) -> str:
         said = f"{metric}='max'" if metric.isidentifier() else f"{{{metric!r}: 'max'}}"
         raise UnknownDirection(
             f"nothing says whether a high or a low {metric!r} is good. Say it once, in a cell of its own: "
-            f"tsnb.direction({said})  (or 'min'); for this call alone: mode='max'."
+            f"tsnb.records.direction({said})  (or 'min'); for this call alone: mode='max'."
         )
     return known
 

@@ -137,7 +137,7 @@ def _missing(what: str, name: str, there: Iterable[str], kind: str) -> str:
 
 
 def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = False) -> list[str]:
-    """Tag a trial in the project's records: `tsnb.tag("cnn", "baseline")`, then `tsnb.results(tag="baseline")`.
+    """Tag a trial in the project's records: `tsnb.records.tag("cnn", "baseline")`, then `tsnb.results(tag="baseline")`.
 
     A tag belongs to one run: the next one of that name does not have it.
 
@@ -159,7 +159,7 @@ def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = 
         if not isinstance(word, str) or not word.strip() or "," in word or one_line(word) != word:
             raise ValueError(f"{word!r} is not a tag: give words without commas, such as 'baseline'")
     if not tags:
-        raise ValueError("tsnb.tag needs a tag: tsnb.tag('cnn', 'baseline')")
+        raise ValueError("tsnb.records.tag needs a tag: tsnb.records.tag('cnn', 'baseline')")
     directory, runs = named_runs(trial, run, all_runs=False)
     try:
         with writing(directory) as connection:
@@ -213,8 +213,8 @@ def delete(
     """
     if trial is None and tag is None:
         raise ValueError(
-            "tsnb.delete needs to know what: tsnb.delete('cnn', run=2), tsnb.delete('cnn', all_runs=True) or "
-            "tsnb.delete(tag='junk'). To forget everything, delete the folder .tsnb"
+            "tsnb.records.delete needs to know what: tsnb.records.delete('cnn', run=2), tsnb.records.delete('cnn', "
+            "all_runs=True) or tsnb.records.delete(tag='junk'). To forget everything, delete the folder .tsnb"
         )
     directory, runs = named_runs(trial, run, all_runs=True, tag=tag)
     _require_said(runs, said=all_runs or tag is not None)

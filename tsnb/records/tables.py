@@ -13,7 +13,7 @@ from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, direction_of, rank
 from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs, value_of
 
-__all__ = ["Table", "compare", "history", "history_table", "results_table", "shown", "told_apart"]
+__all__ = ["Table", "compared", "history", "history_table", "results_table", "shown", "told_apart"]
 
 Table = tuple[list[str], list[list[Any]]]
 """Columns, and rows with a value for each."""
@@ -28,14 +28,14 @@ REPORTED = ("stream", "epochs", "samples", "samples_per_s")
 HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value"]
 
 
-def history(metric: str | None = None, name: str | None = None, *, all_runs: bool = False) -> Any:
+def history(metric: str | None = None, trial: str | None = None, *, all_runs: bool = False) -> Any:
     """Return all logged numbers in long form: one row a number.
 
     Columns: name, run, step, epoch, samples (taken by then), time_s (seconds since 1970), metric, value.
 
     Args:
         metric: Only numbers logged under this name; left out: all.
-        name: Only the trial of this name, or the sweep; left out: all of the project.
+        trial: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last.
 
     Returns:
@@ -45,7 +45,7 @@ def history(metric: str | None = None, name: str | None = None, *, all_runs: boo
         NoSuchRecord: Nothing is called so; lists what there is.
         TsnbError: The project's records cannot be read.
     """
-    return shown(*history_table(metric, name, all_runs))
+    return shown(*history_table(metric, trial, all_runs))
 
 
 def results_table(name: str | None, all_runs: bool, sort: str | None = None, tag: str | None = None) -> Table:
@@ -149,25 +149,10 @@ def _own(run: RunRecord, columns: Sequence[str]) -> list[Any]:
     return [own[column] for column in columns]
 
 
-def compare(
-    metric: str, *, by: str, mode: str | None = None, name: str | None = None, all_runs: bool = False
-) -> Any:
-    """Compare trials by one of their parameters: one row a value of it, the best first.
-
-    A trial's score is the last value that it logged, as everywhere. Columns: the parameter, trials (how many), best
-    (the best score among them) and best_trial (of those that are done, if any is), mean and std of their scores (std
-    from two on), best_ever (the best value that any of them ever logged). Scores that are nan count as trials,
-    but not in the mean.
-
-    Args:
-        metric: A logged name ("loss").
-        by: A parameter ("lr"), or an option ("batch_size", "seed").
-        mode: "min" where low is good, "max" where high is; left out: as `tsnb.direction` or the name says.
-        name: Only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: Former runs of each name too, not only the last.
-
-    Returns:
-        A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
+def compared(
+    metric: str, by: str, mode: str | None, trial: str | None, all_runs: bool, tag: str | None
+) -> tuple[list[str], list[list[Any]]]:
+    """Return the columns and rows of `results(by=)`, which says what the arguments are.
 
     Raises:
         ValueError: `mode` is another word.
@@ -175,13 +160,13 @@ def compare(
         NoSuchRecord: No trial logged that, or has such a parameter; lists what there is.
         TsnbError: The project's records cannot be read.
     """
-    _, runs = chosen_runs(name, all_runs)
+    _, runs = chosen_runs(trial, all_runs, tag)
     check_metric(metric, runs)
     mode = direction_of(metric, mode)
     groups = grouped([run for run in runs if metric in run.metrics], by)
     rows = [(_done(members, metric), [value, *_summary(members, metric, mode)]) for value, members in groups]
     rows.sort(key=lambda pair: rank(pair[1][2], mode, done=pair[0]))
-    return shown([by, "trials", "best", "best_trial", "mean", "std", "best_ever"], [row for _, row in rows])
+    return [by, "trials", "best", "best_trial", "mean", "std", "best_ever"], [row for _, row in rows]
 
 
 def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecord]]]:

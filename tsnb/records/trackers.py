@@ -173,7 +173,8 @@ class OwnThread:
         if not self._given_up:
             self._given_up = True
             _log.warning(
-                "this trial logs to %s no longer: %s. The project's own records go on: tsnb.history() has it all.",
+                "this trial logs to %s no longer: %s. The project's own records go on: tsnb.records.history() has it "
+                "all.",
                 self._name,
                 why,
             )

@@ -109,20 +109,20 @@ class TrialCost:
         return ", ".join(parts)
 
 
-def wanted_of(until: Mapping[str, float] | None, prices: Prices) -> dict[str, float]:
+def wanted_of(target: Mapping[str, float] | None, prices: Prices) -> dict[str, float]:
     """Return the numbers to reach, by logged name.
 
     Raises:
         ValueError: One is not a number, or there is a price and nothing to reach.
     """
-    wanted = dict(until or {})
+    wanted = dict(target or {})
     if prices.asked and not wanted:
         raise ValueError(
-            "a price is of what it cost until a number was reached: add until={'accuracy': 0.95}."
+            "a price is of what it cost until a number was reached: add target={'accuracy': 0.95}."
         )
     for key, value in wanted.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"until={{{key!r}: {value!r}}}: give a number to reach.")
+            raise ValueError(f"target={{{key!r}: {value!r}}}: give a number to reach.")
     return wanted
 
 

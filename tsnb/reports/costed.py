@@ -15,7 +15,7 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.records.reading import RunRecord
 from tsnb.records.scores import direction_of
 from tsnb.records.selection import check_metric, chosen_runs
-from tsnb.records.tables import results_table, shown
+from tsnb.records.tables import compared, results_table, shown
 from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.sources import recorded
 from tsnb.telemetry.readings import StreamReading
@@ -31,12 +31,14 @@ LATE_S = 5.0
 
 
 def results(
-    name: str | None = None,
+    trial: str | None = None,
     *,
     all_runs: bool = False,
     sort: str | None = None,
+    by: str | None = None,
+    mode: str | None = None,
     tag: str | None = None,
-    until: Mapping[str, float] | None = None,
+    target: Mapping[str, float] | None = None,
     vcpu_price: float | None = None,
     kwh_price: float | None = None,
     recording: str | os.PathLike[str] | None = None,
@@ -50,22 +52,28 @@ def results(
     where there are clones: the trial that it was cloned from, and where), then one a parameter and one a logged name
     (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
 
-    With `until`: what each trial had cost when it reached a number, as `tsnb.report` says it: after_s (seconds),
+    With `target`: what each trial had cost when it reached a number, as `tsnb.report` says it: after_s (seconds),
     cpu_s (its CPU seconds), loader_cpu_s (those of the loader that all share, in that time), joules (of counters that
     counted for it alone) and, where a price is given, price; named "joules (accuracy)" where several numbers are
     wanted. Empty where it was not reached, "not measurable here" where nothing counted it, "not watched here" where
     this process has no readings of the run: never 0, never an estimate.
 
     Args:
-        name: Only the trial of this name, or the sweep; left out: all of the project.
+        trial: Only the trial of this name, or the sweep; left out: all of the project.
         all_runs: Former runs of each name too, not only the last of each notebook.
         sort: A logged name: the best trial first, those that are done before the others. Left out: as they began.
-        tag: Only the runs with this tag (`tsnb.tag`), former ones too.
-        until: By logged name, a number to reach: {"accuracy": 0.95}.
-        vcpu_price: With `until`: what an hour of one core costs, in any currency; None: not counted.
-        kwh_price: With `until`: what a kilowatt hour costs; None: not counted.
-        recording: With `until`: the path of a recording (`tsnb.record`) with the trials' readings; left out: those of
-            the streams that this process watches or watched.
+        by: With `sort`: a parameter ("lr") or an option ("batch_size", "seed") to compare the trials by: one row a
+            value of it, the best first. Columns: it, trials (how many), best (the best score among them) and
+            best_trial (of those that are done, if any is), mean and std of their scores (std from two on), best_ever
+            (the best value that any of them ever logged). Scores that are nan count as trials, but not in the mean.
+        mode: With `by`: "min" where a low score is good, "max" where a high one is; left out: as
+            `tsnb.records.direction` or the metric's name says.
+        tag: Only the runs with this tag (`tsnb.records.tag`), former ones too.
+        target: By logged name, a number to reach: {"accuracy": 0.95}.
+        vcpu_price: With `target`: what an hour of one core costs, in any currency; None: not counted.
+        kwh_price: With `target`: what a kilowatt hour costs; None: not counted.
+        recording: With `target`: the path of a recording (`tsnb.streams.record`) with the trials' readings; left out:
+            those of the streams that this process watches or watched.
 
     Returns:
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
@@ -76,13 +84,17 @@ def results(
         ValueError: A number or price is invalid, or the file is not a recording.
         TsnbError: The project's records, or the recording, cannot be read.
     """
+    if by is not None:
+        if sort is None or target:
+            raise ValueError(f"by={by!r} compares trials by a logged number, without target=: sort='loss'")
+        return shown(*compared(sort, by, mode, trial, all_runs, tag))
     return shown(
         *costed_table(
-            name,
+            trial,
             all_runs=all_runs,
             sort=sort,
             tag=tag,
-            until=until,
+            target=target,
             vcpu_price=vcpu_price,
             kwh_price=kwh_price,
             recording=recording,
@@ -96,7 +108,7 @@ def costed_table(
     all_runs: bool = False,
     sort: str | None = None,
     tag: str | None = None,
-    until: Mapping[str, float] | None = None,
+    target: Mapping[str, float] | None = None,
     vcpu_price: float | None = None,
     kwh_price: float | None = None,
     recording: str | os.PathLike[str] | None = None,
@@ -106,9 +118,9 @@ def costed_table(
     Raises:
         TsnbError: As `results` raises, and its other exceptions too.
     """
-    wanted = wanted_of(until, Prices(vcpu_price, kwh_price))
+    wanted = wanted_of(target, Prices(vcpu_price, kwh_price))
     if recording is not None and not wanted:
-        raise ValueError("recording= tells what trials cost until a number: add until={'accuracy': 0.95}.")
+        raise ValueError("recording= tells what trials cost until a number: add target={'accuracy': 0.95}.")
     columns, rows = results_table(name, all_runs, sort, tag)
     if wanted:
         # the same runs, in the same order: a row has its name and number
@@ -137,7 +149,7 @@ def _readings(recording: str | os.PathLike[str] | None) -> list[Sequence[StreamR
 
 def _title(metric: str, field: str, several: bool, taken: set[str]) -> str:
     name = f"{field} ({metric})" if several else field
-    return f"{name} (until)" if name in taken else name
+    return f"{name} (target)" if name in taken else name
 
 
 def _cells(

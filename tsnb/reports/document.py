@@ -172,7 +172,7 @@ class Report:
 def report(
     name: str | os.PathLike[str] | None = None,
     *,
-    until: Mapping[str, float] | None = None,
+    target: Mapping[str, float] | None = None,
     vcpu_price: float | None = None,
     kwh_price: float | None = None,
 ) -> Report:
@@ -182,12 +182,12 @@ def report(
     process that called this while it was served. From then on that process watches it.
 
     Args:
-        name: The stream's name, or the path of a recording (`tsnb.record`); left out: the only one that is served, or
-            if none is the last one that was watched.
-        until: By logged name, a number to reach, {"accuracy": 0.95}: the report says what each trial had cost by then,
+        name: The stream's name, or the path of a recording (`tsnb.streams.record`); left out: the only one that is
+            served, or if none is the last one that was watched.
+        target: By logged name, a number to reach, {"accuracy": 0.95}: the report says what each trial had cost by then,
             as far as this machine counts it (docs/panel.md).
-        vcpu_price: With `until`: what an hour of one core costs, in any currency; None: not counted.
-        kwh_price: With `until`: what a kilowatt hour costs; None: not counted.
+        vcpu_price: With `target`: what an hour of one core costs, in any currency; None: not counted.
+        kwh_price: With `target`: what a kilowatt hour costs; None: not counted.
 
     Returns:
         The report: shows as a picture; `.figure()`, `.save("report.html")`, `.to_dict()`.
@@ -195,11 +195,11 @@ def report(
     Raises:
         ProducerNotFound: No such stream is served or was watched; lists those that are.
         TsnbError: Nothing was read of it, or the recording cannot be read.
-        UnknownDirection: Nothing says whether a high or a low value of a metric is good; `tsnb.direction` does.
+        UnknownDirection: Nothing says whether a high or a low value of a metric is good; `tsnb.records.direction` does.
         ValueError: The file is not a recording, a number or price is invalid, or no trial logs that metric.
     """
     prices = Prices(vcpu_price, kwh_price)
-    wanted = wanted_of(until, prices)
+    wanted = wanted_of(target, prices)
     recording = name is not None and is_recording(name)
     source = recorded(name) if recording else streamed(name)  # type: ignore[arg-type]
     readings = runs_apart(source.readings)

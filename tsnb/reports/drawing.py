@@ -70,7 +70,7 @@ MARK_ORDER = (
     "restarted",
     "round",
     "entered",
-    "mode",
+    "pacing",
     "workers",
     "cores",
     "set",

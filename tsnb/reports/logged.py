@@ -173,7 +173,7 @@ def draw_lineage(*, name: str | None = None, all_runs: bool = False) -> go.Figur
     shown = [run for run in runs if name is not None or run.parent is not None or id(run) in cloned]
     if not any(run.parent is not None for run in shown):
         raise NoSuchRecord(
-            "no trial is a clone of another one: trial.clone() makes one, and tsnb.population makes many"
+            "no trial is a clone of another one: trial.clone() makes one, and tsnb.search.population makes many"
         )
     ordered = _families(shown, parents)
     rows = {id(run): row for row, run in enumerate(ordered)}

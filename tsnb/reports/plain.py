@@ -81,7 +81,7 @@ def subtitle(story: Story) -> str:
     prepared = f"{count(story.batches)} batches prepared once"
     if story.delivered:
         prepared += f", taken {count(story.delivered)} times"
-    divided = "" if story.mode == "pace" else f"; mode {story.mode}"
+    divided = "" if story.pacing == "together" else f"; pacing {story.pacing}"
     return ", ".join(parts) + "; " + prepared + divided
 
 

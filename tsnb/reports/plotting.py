@@ -27,7 +27,7 @@ def plot(
     *,
     by: str | None = None,
     x: str | None = None,
-    name: str | None = None,
+    trial: str | None = None,
     all_runs: bool = False,
     stream: str | None = None,
     recording: str | os.PathLike[str] | None = None,
@@ -38,7 +38,7 @@ def plot(
     (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". "plan" draws when each trial
     of the newest `tsnb.plan` or planned sweep starts and ends, and once it runs when it really did, and what is still
     to come. "lineage" draws which trial is a
-    clone of which, over the samples that each has seen; `name` and `all_runs` go with it. A stream is known from the
+    clone of which, over the samples that each has seen; `trial` and `all_runs` go with it. A stream is known from the
     moment when this process began to watch it: `%tensorsocket start`, or the first plot or report.
 
     Args:
@@ -47,10 +47,10 @@ def plot(
             trial.
         x: For logged names: "step" (the default), "epoch" (the last value of each), "samples" (taken by
             then), or "seconds" (since it ran).
-        name: For logged names: only the trial of this name, or the sweep; left out: all of the project.
+        trial: For logged names: only the trial of this name, or the sweep; left out: all of the project.
         all_runs: For logged names: former runs of each name too, not only the last.
         stream: The stream's name; may be left out while one is served. With a logged name: over that stream's time.
-        recording: A recording's path (`tsnb.record`) in place of a stream.
+        recording: A recording's path (`tsnb.streams.record`) in place of a stream.
 
     Returns:
         A plotly figure: shows in a cell, `.write_html("lag.html")`, `.write_image("lag.png")` with kaleido. Lines of
@@ -66,16 +66,16 @@ def plot(
         raise ValueError("give stream= or recording=, not both")
     others = {"by": by, "x": x, "stream": stream, "recording": recording}
     if what == "plan":
-        return _plan({**others, "name": name, "all_runs": all_runs or None})
+        return _plan({**others, "name": trial, "all_runs": all_runs or None})
     if what == "lineage":
-        return _lineage(name, all_runs, others)
-    of_records = {"by": by, "x": x, "name": name, "all_runs": all_runs or None}
+        return _lineage(trial, all_runs, others)
+    of_records = {"by": by, "x": x, "name": trial, "all_runs": all_runs or None}
     given = [option for option, value in of_records.items() if value is not None]
     of_stream = what in WORDS or stream is not None or recording is not None
     if not of_stream:
         if what not in _logged():
             raise NoSuchRecord(_unknown(what, _logged(), "by the project's trials"))
-        return draw_records(what, by=by, x=x or "step", name=name, all_runs=all_runs)
+        return draw_records(what, by=by, x=x or "step", name=trial, all_runs=all_runs)
     if given:
         raise ValueError(f"{given[0]}= goes with numbers that trials logged, not with a stream's {what!r}")
     readings = (streamed(stream) if recording is None else recorded(recording)).readings

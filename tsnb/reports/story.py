@@ -16,7 +16,7 @@ from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
-from tsnb.telemetry.marks import Mark, all_marks, mode_text
+from tsnb.telemetry.marks import Mark, all_marks, pacing_text
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.words import all_left
@@ -74,7 +74,7 @@ class Story:
     """Joules for 1,000 samples, in words."""
     failure: str = ""
     """The loader's last error, one line."""
-    mode: str = "pace"
+    pacing: str = "together"
     """How compute was divided at the end."""
     etas: Mapping[str, Eta] = field(default_factory=dict)
     """How long the trials that are there still take, by name; empty once the stream has ended."""
@@ -148,7 +148,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         marks=tuple(all_marks(readings)),
         energy=energy_use(readings).text,
         failure=last.failure,
-        mode=mode_text(last),
+        pacing=pacing_text(last),
         etas={} if ended else {c.name: etas.of(c.name) for c in last.consumers if c.state != "gone"},
         all_done=etas.all(),
         pending={} if ended else last.pending,

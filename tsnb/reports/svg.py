@@ -40,7 +40,7 @@ BETWEEN = "#EEF1F4"
 """Between epochs: attached, and nothing is read."""
 
 PARKED = "#E8C77A"
-"""Parked: stood still past the stream's patience."""
+"""Parked: stood still past the stream's stall timeout."""
 
 COMPUTING = "#656D76"
 """Computing of no trial in particular: in legends."""

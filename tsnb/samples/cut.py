@@ -1,9 +1,9 @@
 """Where the fixed part of a sample ends, and its random part begins.
 
-A data set says so itself (`tsnb.cache(dataset, then=augment)`), or its `transform` is where: torchvision's data sets
-and most of the users' own call it in `__getitem__`. There a `Tap` takes its place, on a copy of the dataset: it calls
-the user's own function, and notes what went in. What came out is found again in the sample by identity; with a hole in
-its place the sample is a *template*. So a sample that was cut is
+A data set says so itself (`tsnb.data.cache(dataset, then=augment)`), or its `transform` is where: torchvision's data
+sets and most of the users' own call it in `__getitem__`. There a `Tap` takes its place, on a copy of the dataset: it
+calls the user's own function, and notes what went in. What came out is found again in the sample by identity; with a
+hole in its place the sample is a *template*. So a sample that was cut is
 
     the template, and for each call which function, and the arguments before it was called
 
@@ -68,7 +68,7 @@ class Call(NamedTuple):
 
 
 class Cached(Dataset[Any]):
-    """A data set whose samples are `then(dataset[index])`; made by `tsnb.cache`.
+    """A data set whose samples are `then(dataset[index])`; made by `tsnb.data.cache`.
 
     Attributes:
         dataset: The fixed part: a kept sample is taken in its place.
@@ -106,8 +106,8 @@ def cache(dataset: Any, then: Callable[[Any], Any] | None = None) -> Cached:
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise TypeError(
-            f"tsnb.cache needs a data set with __getitem__ and __len__, and a {type(dataset).__name__} is not one. "
-            "Samples that are only ever iterated cannot be kept by number."
+            f"tsnb.data.cache needs a data set with __getitem__ and __len__, and a {type(dataset).__name__} is not "
+            "one. Samples that are only ever iterated cannot be kept by number."
         )
     if then is not None and not callable(then):
         raise TypeError(

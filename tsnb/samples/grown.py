@@ -31,7 +31,7 @@ LOOK_S = 0.1
 
 
 class Grown(Dataset[Any]):
-    """A data set that grows; made by `tsnb.grow`.
+    """A data set that grows; made by `tsnb.data.grow`.
 
     `len()` is the number of samples that `refresh` has seen: it never changes behind a DataLoader's back.
 
@@ -148,7 +148,7 @@ class Grown(Dataset[Any]):
         return self._index.directory
 
     def __repr__(self) -> str:
-        return f"<tsnb.grow({self._source.words}): {self._samples:,} samples>"
+        return f"<tsnb.data.grow({self._source.words}): {self._samples:,} samples>"
 
 
 DEEP = 8
@@ -249,7 +249,7 @@ def grow(
     if callable(source):
         if index is None:
             raise ValueError(
-                "samples that a function lists need a place for their index: tsnb.grow(list_keys, parse=..., "
+                "samples that a function lists need a place for their index: tsnb.data.grow(list_keys, parse=..., "
                 'index="my-index").'
             )
         found: GrowingFolder | GrowingLines | GrowingListing = GrowingListing(source)
@@ -258,7 +258,7 @@ def grow(
         if not isinstance(source, (str, os.PathLike)):
             kind = type(source).__name__
             raise TypeError(
-                f"tsnb.grow expected a folder, a file or a function that lists samples, and got a {kind}."
+                f"tsnb.data.grow expected a folder, a file or a function that lists samples, and got a {kind}."
             )
         path = Path(source).absolute()
         lines = path.is_file()

@@ -34,7 +34,7 @@ __all__ = ["GrowthIndex", "SampleRecord", "kept_in"]
 MAGIC = b"tsnbgrw1"
 HEAD_BYTES = 32
 RECORD_BYTES = 24
-_ELSEWHERE = "give tsnb.grow another index=, on a disk that has room and that you can write to"
+_ELSEWHERE = "give tsnb.data.grow another index=, on a disk that has room and that you can write to"
 
 
 @contextlib.contextmanager
@@ -83,7 +83,8 @@ class GrowthIndex:
             head = file.read(HEAD_BYTES)
         if head[: len(MAGIC)] != MAGIC or len(head) < HEAD_BYTES:
             raise TsnbError(
-                f"{directory} is not an index of tsnb.grow, or of another version: name another directory with index=."
+                f"{directory} is not an index of tsnb.data.grow, or of another version: name another directory with "
+                "index=."
             )
         self.identity = head[8:24].hex()
         """Equal for the same index only."""

@@ -73,7 +73,7 @@ class GrowthLog:
         except OSError as error:
             raise TsnbError(
                 f"the log of what enters the epochs of {name!r} cannot be kept in {directory} "
-                f"({error.strerror or error}): give tsnb.grow an index= that you can write to."
+                f"({error.strerror or error}): give tsnb.data.grow an index= that you can write to."
             ) from None
         try:
             self._lock(name)

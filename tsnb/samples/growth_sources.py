@@ -75,7 +75,7 @@ class GrowingFolder:
         if not Path(self._path).is_dir():
             raise TsnbError(
                 f"the folder {self._path!r} that a data set grows from is not there: make it, or mount it again, or "
-                "name the right one with tsnb.grow(FOLDER, parse=...)."
+                "name the right one with tsnb.data.grow(FOLDER, parse=...)."
             )
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
@@ -266,7 +266,7 @@ class GrowingLines:
         if not Path(self._path).is_file():
             raise TsnbError(
                 f"the file {self._path!r} that a data set grows from is not there: put it back, or name the right one "
-                "with tsnb.grow(FILE, parse=...)."
+                "with tsnb.data.grow(FILE, parse=...)."
             )
 
     def take(self, index: GrowthIndex, _known: set[bytes]) -> None:

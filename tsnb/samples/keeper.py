@@ -42,7 +42,7 @@ from tsnb.telemetry.readings import CacheReading
 __all__ = ["Keeper", "why_not"]
 
 _PHASES = {LEARNING: "learning", PROVING: "proving", SERVING: "serving", OFF: "off"}
-_WAY_OUT = "Say where what is fixed ends: DataLoader(tsnb.cache(dataset, then=augment), ...)."
+_WAY_OUT = "Say where what is fixed ends: DataLoader(tsnb.data.cache(dataset, then=augment), ...)."
 
 
 _NO_GAIN = "no sample costs more to prepare than to take from a cache, or none fits into it"

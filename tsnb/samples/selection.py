@@ -155,7 +155,7 @@ def every(samples: int) -> Trigger:
     """
     if isinstance(samples, bool) or not isinstance(samples, Integral) or samples < 1:
         raise ValueError(
-            f"tsnb.every({samples!r}): give a number of new samples, 1 or more: tsnb.every(2000)."
+            f"tsnb.data.every({samples!r}): give a number of new samples, 1 or more: tsnb.data.every(2000)."
         )
     return Trigger(every=int(samples))
 
@@ -182,7 +182,9 @@ def after(duration: float | str) -> Trigger:
     except ValueError:
         seconds = 0.0
     if isinstance(duration, bool) or not 0 < seconds < 1e9:
-        raise ValueError(f'tsnb.after({duration!r}): give a time, "90s", "30min" or "1h" say, or seconds.')
+        raise ValueError(
+            f'tsnb.data.after({duration!r}): give a time, "90s", "30min" or "1h" say, or seconds.'
+        )
     return Trigger(after_s=seconds)
 
 
@@ -194,14 +196,14 @@ def worse(metric: str, by: float, mode: str | None = None) -> Trigger:
     Args:
         metric: Its name, as in `tsnb.log(val_loss=...)`.
         by: By how much at least; above 0.
-        mode: "min" or "max": which way it is good. Left out: as its name says, or `tsnb.direction`.
+        mode: "min" or "max": which way it is good. Left out: as its name says, or `tsnb.records.direction`.
 
     Raises:
         ValueError: `by` is not above 0, or nothing says which way the number is good.
     """
     if isinstance(by, bool) or not isinstance(by, (int, float)) or not 0 < by < float("inf"):
         raise ValueError(
-            f"tsnb.worse({metric!r}, by={by!r}): give by how much, above 0: tsnb.worse('val_loss', by=0.02)."
+            f"tsnb.data.worse({metric!r}, by={by!r}): give by how much, above 0: tsnb.data.worse('val_loss', by=0.02)."
         )
     return Trigger(worse=((metric, direction_of(metric, mode), float(by)),))
 
@@ -354,21 +356,22 @@ def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReadin
     return status(name)
 
 
-def rounds(name: str | None, trigger: Trigger | None, select: str = "new") -> None:
-    """Give a stream over a data set that grows (`tsnb.grow`) in rounds from its next epoch on.
+def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> None:
+    """Give a stream over a data set that grows (`tsnb.data.grow`) in rounds from its next epoch on.
 
     A round is an epoch of selected samples, for all attached trials. It begins when its trigger says so, and there is
     something to select; trials wait for it. The stream's log keeps what was selected, so that it can be given again.
 
     Args:
-        name: The stream's; may be None while one producer is running.
-        trigger: `tsnb.every(2000)`, `tsnb.after("1h")`, `tsnb.worse("val_loss", by=0.02)`, or several joined by `|`.
+        stream: The stream's; may be None while one producer is running.
+        trigger: `tsnb.data.every(2000)`, `tsnb.data.after("1h")`, `tsnb.data.worse("val_loss", by=0.02)`, or several
+            joined by `|`.
             None: epochs follow each other again, each with all samples.
         select: "new": those found since the last round was chosen. "all". "recent:5000": the last 5000. "hard:0.3": of
             all samples 0.3, the likelier the higher the loss that trials report (`Consumer.report`), with weights
             (`Consumer.weights`); "hard:0.3:cnn": by the losses of the trial cnn alone. "balanced": of each class as
-            many as the smallest one has, classes by `tsnb.grow(..., label=)`; "balanced:5000": 5000 in all, as evenly
-            as the classes allow.
+            many as the smallest one has, classes by `tsnb.data.grow(..., label=)`; "balanced:5000": 5000 in all, as
+            evenly as the classes allow.
 
     Raises:
         ProducerNotFound: No producer has that name.
@@ -379,10 +382,10 @@ def rounds(name: str | None, trigger: Trigger | None, select: str = "new") -> No
     check_select(select)
     if trigger is not None and (not isinstance(trigger, Trigger) or trigger == Trigger()):
         raise ValueError(
-            f"trigger={trigger!r:.60}: give tsnb.every(2000), tsnb.after('1h') or tsnb.worse('val_loss', by=0.02), "
-            "joined by | where there are several; or None to end the rounds."
+            f"trigger={trigger!r:.60}: give tsnb.data.every(2000), tsnb.data.after('1h') or "
+            "tsnb.data.worse('val_loss', by=0.02), joined by | where there are several; or None to end the rounds."
         )
-    observer = Observer(name)
+    observer = Observer(stream)
     try:
         asked = trigger or Trigger()
         wanted = in_words(asked, select)

@@ -1,4 +1,4 @@
-"""Models whose parameters and optimizer states do not fit into memory, or onto a GPU: `tsnb.spill`.
+"""Models whose parameters and optimizer states do not fit into memory, or onto a GPU: `tsnb.offload`.
 
 | module | what it owns |
 |---|---|
@@ -8,6 +8,6 @@
 | `operations` | what each operation uses of a model on a GPU, forwards and backwards |
 | `gradients` | code of torch that needs gradients which are gone: refused, or warned of |
 | `checkpoints` | whole values of a model on a GPU, saved and loaded |
-| `asked` | `tsnb.spill`: what was asked for, and where tensors are kept then |
+| `asked` | `tsnb.offload`: what was asked for, and where tensors are kept then |
 | `spilled` | a model and its optimizer over such tensors: stepped one parameter at a time, during `backward` |
 """

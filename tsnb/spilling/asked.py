@@ -1,4 +1,4 @@
-"""`tsnb.spill`: what was asked for, refused where it cannot be, and where the tensors will be kept."""
+"""`tsnb.offload`: what was asked for, refused where it cannot be, and where the tensors will be kept."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tsnb.spilling.spilled import Spilled, is_spilled
 from tsnb.spilling.transfers import CudaTransfers, device_of
 from tsnb.words import bytes_of as size_of
 
-__all__ = ["spill"]
+__all__ = ["offload"]
 
 
-def spill(
+def offload(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     limit: str | float,
@@ -63,10 +63,10 @@ def spill(
     most = int(size_of(limit))
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TypeError(
-            "LBFGS needs all gradients at once: tsnb.spill works with any other optimizer of torch.optim."
+            "LBFGS needs all gradients at once: tsnb.offload works with any other optimizer of torch.optim."
         )
     if is_spilled(model):
-        raise TsnbError("this model is spilled already: close() what tsnb.spill has returned first.")
+        raise TsnbError("this model is spilled already: close() what tsnb.offload has returned first.")
     on = device_of(
         {name: p.device for name, p in model.named_parameters()},
         None if device is None else torch.device(device),
@@ -88,7 +88,7 @@ def _check_types(model: Any, optimizer: Any, directory: Any, device: Any) -> Non
     Raises:
         TypeError, ValueError: As `spill`.
     """
-    call = 'tsnb.spill(model, optimizer, "700MB")'
+    call = 'tsnb.offload(model, optimizer, "700MB")'
     for word, given, wanted in (("model", model, nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
         if not isinstance(given, wanted):
             name = f"torch.{'nn.Module' if wanted is nn.Module else 'optim.Optimizer'}"

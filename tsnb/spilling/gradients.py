@@ -23,12 +23,12 @@ __all__ = ["GONE", "SCALED", "is_scaled", "unwatch", "watch"]
 
 SCALED = (
     "this loss was scaled by a GradScaler, and a spilled model takes its steps during backward(), with the gradients "
-    "as they are: nothing was stepped. Train it without one, in bfloat16 (which needs none), or leave tsnb.spill out."
+    "as they are: nothing was stepped. Train it without one, in bfloat16 (which needs none), or leave tsnb.offload out."
 )
 GONE = (
     "{what} found no gradients to clip: a spilled model has taken its steps when backward() returns, and its "
     "gradients are gone. Clip each as it comes, parameter.register_hook(lambda gradient: gradient.clamp(-1, 1)), or "
-    "leave tsnb.spill out. This is said once."
+    "leave tsnb.offload out. This is said once."
 )
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 KEPT = 16

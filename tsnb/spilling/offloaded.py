@@ -114,7 +114,7 @@ class Offloaded:
         """
         raise TsnbError(
             "a spilled model can be neither copied nor pickled as a whole: take model.state_dict(), or close() what "
-            "tsnb.spill has returned first."
+            "tsnb.offload has returned first."
         )
 
     # -- tensors -------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Offloaded:
             together = need + sum(self._entries[key].size for key in kept if self._is_present(key))
             raise TsnbError(
                 f"one operation needs {together:,} bytes of parameters and optimizer states on the device at once, and "
-                f"the limit leaves {self.limit_bytes:,}. Give tsnb.spill a limit that is at least "
+                f"the limit leaves {self.limit_bytes:,}. Give tsnb.offload a limit that is at least "
                 f"{together - self.limit_bytes:,} bytes higher."
             )
         for key in absent:

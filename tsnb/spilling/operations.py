@@ -158,7 +158,7 @@ class Operations:
             if of == "data":
                 raise TsnbError(
                     "a spilled parameter's .data cannot be replaced, so model.to(...), model.half() and the like do "
-                    "not work on a spilled model: close() what tsnb.spill has returned first, or use "
+                    "not work on a spilled model: close() what tsnb.offload has returned first, or use "
                     "parameter.copy_(...)."
                 )
             return func(*args, **kwargs)

@@ -158,7 +158,7 @@ class Pages:
         if in_memory(directory):
             raise TsnbError(
                 f"{directory} lies in memory, where a file saves none: give a directory on a disk, "
-                "tsnb.spill(..., directory=...)."
+                "tsnb.offload(..., directory=...)."
             )
         self.limit_bytes = limit_bytes
         self.read_bytes = self.dropped_bytes = 0

@@ -1,4 +1,4 @@
-"""A model that does not fit into memory with its optimizer, made by `tsnb.spill` (`asked`), and trained as any other.
+"""A model that does not fit into memory with its optimizer, made by `tsnb.offload` (`asked`), and trained as any other.
 
     plain                                    spilled
     backward: all gradients                  backward: one gradient, that parameter's step, the gradient goes;
@@ -65,7 +65,7 @@ def _ended() -> None:
 
 
 class Spilled:
-    """A model and its optimizer whose tensors lie in a file, or in host memory; made by `tsnb.spill`.
+    """A model and its optimizer whose tensors lie in a file, or in host memory; made by `tsnb.offload`.
 
     Attributes:
         need_bytes: What parameters, gradients and states would take in memory.
@@ -138,8 +138,8 @@ class Spilled:
             for name, parameter in self._model.named_parameters():
                 if type(parameter) is not nn.Parameter:
                     raise TsnbError(
-                        f"{name!r} is a {type(parameter).__name__}: on a GPU tsnb.spill is for models whose parameters "
-                        "are torch.nn.Parameter."
+                        f"{name!r} is a {type(parameter).__name__}: on a GPU tsnb.offload is for models whose "
+                        "parameters are torch.nn.Parameter."
                     )
             reserve = reserve_bytes(self._model, self._stepped_ones(), self._states_each)
             least += reserve
@@ -155,7 +155,7 @@ class Spilled:
             room = f"{size_text(free)} are free" if free is not None else "the limit is higher"
             warnings.warn(
                 f"this model and its optimizer take {size_text(self.need_bytes)}, and {room}: they fit, and spilling "
-                "only makes each step slower. Leave tsnb.spill out.",
+                "only makes each step slower. Leave tsnb.offload out.",
                 RuntimeWarning,
                 stacklevel=4,
             )

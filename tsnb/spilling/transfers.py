@@ -50,15 +50,15 @@ def device_of(places: Mapping[str, torch.device], asked: torch.device | None = N
     for place, name in first.items():
         if place.type not in ("cpu", "cuda"):
             raise TsnbError(
-                f"tsnb.spill is for models on the CPU or a CUDA GPU, and {name!r} is on {place}. Leave it out there."
+                f"tsnb.offload is for models on the CPU or a CUDA GPU, and {name!r} is on {place}. Leave it out there."
             )
     if asked is not None and asked.type not in ("cpu", "cuda"):
-        raise TsnbError(f"tsnb.spill trains on the CPU or a CUDA GPU: device={str(asked)!r} is neither.")
+        raise TsnbError(f"tsnb.offload trains on the CPU or a CUDA GPU: device={str(asked)!r} is neither.")
     if len(first) > 1:
         (one, name), (other, another), *_ = first.items()
         raise TsnbError(
-            f"this model is on several devices, {name!r} on {one} and {another!r} on {other}: tsnb.spill needs all of "
-            "it on one. Move it to the CPU, and give device= for the GPU to train on."
+            f"this model is on several devices, {name!r} on {one} and {another!r} on {other}: tsnb.offload needs all "
+            "of it on one. Move it to the CPU, and give device= for the GPU to train on."
         )
     where = next(iter(first), None)
     if asked is None or where is None:

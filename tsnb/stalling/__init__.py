@@ -1,4 +1,4 @@
-"""What would sharing give, measured before anything is shared: `tsnb.stalls(loader, step=...)`.
+"""What would sharing give, measured before anything is shared: `tsnb.stalls(loader, train_step=...)`.
 
 After DS-Analyzer (Mohan et al., "Analyzing and Mitigating Data Stalls in DNN Training", VLDB 2021, the CoorDL paper):
 the loader alone, the model alone, both together; what both together lack is the stall. A short time of the same loader

@@ -254,7 +254,7 @@ class Stalls:
             ValueError: No step was measured, or a number is out of range.
         """
         if self.computing is None:
-            raise ValueError("sizing() needs the model's pace: call tsnb.stalls(loader, step=...).")
+            raise ValueError("sizing() needs the model's pace: call tsnb.stalls(loader, train_step=...).")
         number = asked.GPUS.checked("gpus", gpus)
         length = self.epoch_samples if samples is None else asked.SAMPLES.checked("samples", samples)
         prices = {"vcpu_price": vcpu_price, "gpu_price": gpu_price}
@@ -286,9 +286,9 @@ class Stalls:
 
 def stalls(
     loader: Iterable[Any],
-    step: Step | None = None,
+    train_step: Step | None = None,
     *,
-    trials: int = 4,
+    n: int = 4,
     seconds: float = 2.0,
     threads: int = 1,
     cold: bool = False,
@@ -301,9 +301,9 @@ def stalls(
 
     Args:
         loader: A DataLoader, or another iterable of batches that can be gone through more than once.
-        step: Called with a batch: one step of training, from moving the batch to the optimizer's step. None: only the
-            loader is measured, and sharing is predicted for a model that costs nothing.
-        trials: How many trials the sentences speak of; the result answers for any number.
+        train_step: Called with a batch: one step of training, from moving the batch to the optimizer's step. None: only
+            the loader is measured, and sharing is predicted for a model that costs nothing.
+        n: How many trials the sentences speak of; the result answers for any number.
         seconds: How long each measurement takes; longer is steadier.
         threads: Torch threads in the step, as `%%trial --threads`: trials share the machine, so each has one.
         cold: Also measure what the disk costs, for `with_memory`, `with_disk` and `with_cached`: the files of some
@@ -313,15 +313,15 @@ def stalls(
         The measurements; shown as tables with sentences, with `sharing(k)` for numbers.
 
     Raises:
-        TypeError: `loader` is an iterator, which can be gone through once only, or `step` cannot be called.
+        TypeError: `loader` is an iterator, which can be gone through once only, or `train_step` cannot be called.
         ValueError: A number is out of range, or the loader gave no batch.
         LoaderFailed: The loader cannot be shared; says why.
         TsnbError: The step raised; says what, where, and what batch it was given.
     """
-    _check(loader, step, cold)
-    trials, threads = asked.TRIALS.checked("trials", trials), asked.THREADS.checked("threads", threads)
+    _check(loader, train_step, cold)
+    n, threads = asked.TRIALS.checked("n", n), asked.THREADS.checked("threads", threads)
     seconds = asked.SECONDS.checked("seconds", seconds)
-    step = None if step is None else CountedStep(step)
+    train_step = None if train_step is None else CountedStep(train_step)
     workers = getattr(loader, "num_workers", 0)
     ahead = workers * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
@@ -334,24 +334,24 @@ def stalls(
             stack.enter_context(each)
         there = stack.enter_context(served(loader, seconds))
         stream, serving = there.stream, clocks.threads() - others
-        kept = _some(loader) if step is not None else []
+        kept = _some(loader) if train_step is not None else []
         part_s = seconds / ROUNDS
         length = None if isinstance(stream, Continued) else batches
         served_span = (part_s, full_after(loader), length, before, serving, workers)
         for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the five
             alone = measuring.run(fresh(loader), None, part_s, ahead, batches, workers=workers)
             computing = together = together_served = None
-            if step is not None:
-                computing = measuring.run_step(step, kept, part_s)
-                together = measuring.run(fresh(loader), step, part_s, ahead, batches, workers=workers)
+            if train_step is not None:
+                computing = measuring.run_step(train_step, kept, part_s)
+                together = measuring.run(fresh(loader), train_step, part_s, ahead, batches, workers=workers)
                 measuring.wait_for_gpu()
             shared = measuring.run(stream, None, *served_span)
-            if step is not None:
-                together_served = measuring.run(stream, step, *served_span)
+            if train_step is not None:
+                together_served = measuring.run(stream, train_step, *served_span)
                 measuring.wait_for_gpu()
             rounds.append(Round(alone, computing, together, shared, together_served))
-    steps = 0 if step is None else step.runs
-    return replace(_result(loader, trials, threads, rounds, storage), steps=steps, cold=cold)
+    steps = 0 if train_step is None else train_step.runs
+    return replace(_result(loader, n, threads, rounds, storage), steps=steps, cold=cold)
 
 
 def _some(loader: Any) -> list[Any]:
@@ -374,7 +374,7 @@ def _numbers_of(trials: Any) -> list[int]:
 def _check(loader: Any, step: Any, cold: Any) -> None:
     asked.check_loader(loader)
     if step is not None and not callable(step):
-        raise TypeError(f"step={step!r}: give a function that takes a batch and trains on it.")
+        raise TypeError(f"train_step={step!r}: give a function that takes a batch and trains on it.")
     asked.check_cold(cold)
 
 

@@ -107,7 +107,7 @@ def _next(told: Stalls) -> list[str]:
                 f"Next: num_workers={own_workers}; {_each(told).lower()} would get {pace} samples/s ({gain})."
             )
     if told.computing is None:
-        advice.append("Pass step= (--step in a terminal) to see what your model makes of it.")
+        advice.append("Pass train_step= (--train-step in a terminal) to see what your model makes of it.")
     return advice
 
 

@@ -73,7 +73,7 @@ def served(loader: Any, seconds: float) -> Iterator[Served]:
     began_s = time.perf_counter()
     waits()  # a stream begins with a batch
     with (
-        serve(loader, name=name, window=WINDOW, rubber_band=0.0, patience_s=PATIENCE_S) as producer,
+        serve(loader, name=name, window=WINDOW, rubber_band=0.0, stall_timeout_s=PATIENCE_S) as producer,
         attach("stalls", name) as consumer,
     ):
         serve_s = time.perf_counter() - began_s

@@ -8,15 +8,15 @@
 | `planned`, `forecast` | which trials start now by a plan, made anew as they end; its costs and words, of real trials |
 | `plan_wish` | what is left to such a plan, and by when all are to be done |
 | `early` | which trials are started a moment early where there is no plan |
-| `wall_clock` | `until=`, read; times of the day as text |
+| `wall_clock` | `deadline=`, read; times of the day as text |
 | `rungs` | at which steps trials are compared, and which of them are stopped there |
 | `racing`, `race_table` | which of the trials that see the same batches is ahead now; that as a table |
 | `difference` | the statistics of one pair of them |
 | `conductor` | the way of all these decisions to real trials, and their common start |
-| `population`, `generations` | `tsnb.population`: the worst go on as changed clones of the best; which, how changed |
-| `folds` | `tsnb.crossval`: a trial for each fold, the mean and spread of their scores |
+| `population`, `generations` | `tsnb.search.population`: the worst go on as changed clones of the best |
+| `folds` | `tsnb.sweep(folds=)`: a trial for each fold, the mean and spread of their scores |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep`: what was asked for, checked and settled |
-| `settled`, `names`, `marking` | trials that start from one plan; their names; whose line of output is whose |
+| `settled`, `cell_plans`, `names`, `marking` | trials that start from one plan; their names; whose line is whose |
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ def plan_places(
         Exception: As `costs_on` raises.
     """
     if not isinstance(engine_of(plan), ThisMachine):
-        raise ValueError("a plan is of this machine: leave plan= and until= out with engine='ray'.")
+        raise ValueError("a plan is of this machine: leave plan= and deadline= out with engine='ray'.")
     strategies = wish.strategies(_most_threads(plan, params))
     twins = _twins(params, at_once or PLACES_A_CORE * math.ceil(available_cores()))
     alone = [name for name in params if name not in twins]
@@ -91,7 +91,7 @@ def plan_places(
         for strategy in strategies
     }
     must_end = math.isfinite(wish.end_s)
-    costs = costs_on(plan.options.producer, starts, twins=twins, at_once=at_once, must_end=must_end)
+    costs = costs_on(plan.options.stream, starts, twins=twins, at_once=at_once, must_end=must_end)
     for assumed in costs.unsure.values():
         say(assumed)
     if assumed := one_epoch_text(costs.open_ended).strip():

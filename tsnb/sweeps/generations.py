@@ -6,13 +6,13 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
-from tsnb.records.scores import rank
+from tsnb.records.scores import direction_of, rank
 from tsnb.sweeps.rungs import Cut, Rungs
 from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform
 
-__all__ = ["Generations", "explored"]
+__all__ = ["Evolution", "Generations", "explored", "population"]
 
 FACTORS = (0.8, 1.2)
 """What a number is multiplied by, one or the other at random: those of the paper."""
@@ -46,6 +46,57 @@ def _near(what: Any, value: Any, source: random.Random) -> Any:
         if near != value:  # at the edge of the range the other way is free
             return near
     return what.draw(source)
+
+
+class Evolution(NamedTuple):
+    """How a population evolves. Made by `tsnb.search.population`, for `tsnb.sweep(evolve=)`."""
+
+    metric: str
+    """The logged number that decides."""
+    mode: str
+    """Which of its values are better: "min" or "max"."""
+    every: int
+    """Steps of a generation."""
+    share: float
+    """Which part of the trials is replaced in a generation."""
+
+
+def population(
+    metric: str = "loss", *, every: int = 500, share: float = 0.2, mode: str | None = None
+) -> Evolution:
+    """Make a sweep a population: the worst go on as changed clones of the best.
+
+    ```python
+    space = {"lr": tsnb.search.loguniform(1e-4, 1e-1)}
+    tsnb.sweep(train, space=space, n=8, evolve=tsnb.search.population("loss", every=500))
+    ```
+
+    Population based training (Jaderberg et al. 2017). Every `every` steps the trials are compared, and each of the last
+    `share` is stopped. A clone of one of the first `share` takes its place, with the net, the optimizer and the place
+    in the epoch of its parent, and with its live values multiplied by 0.8 or 1.2. So a schedule of the values is found
+    in the time of one training. The function reads what is in the space by `tsnb.live`: `lr = tsnb.live("lr", lr)` at
+    its top, and `float(lr)` or `lr.apply(optimizer)` once a batch.
+
+    Args:
+        metric: A number that the trials log.
+        every: Steps of a generation: as given to `tsnb.log(step=...)`, else how often it was called.
+        share: Which part of the trials is replaced in a generation, at most a half; one trial at least.
+        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.records.direction` or the name says.
+
+    Returns:
+        What `evolve=` of `tsnb.sweep` takes.
+
+    Raises:
+        ValueError: A number is out of its range, or `mode` is another word.
+        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+    """
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"every={every!r}: give a whole number, 1 or more.")
+    if not 0 < share <= 0.5:
+        raise ValueError(
+            f"share={share!r}: give a number above 0, 0.5 at most: the others are what is cloned."
+        )
+    return Evolution(metric, direction_of(metric, mode), every, share)
 
 
 class Generations(Rungs):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.machine.placement import known_devices
 from tsnb.planners.strategies import Strategy
 from tsnb.sweeps.spaces import require_no_name
-from tsnb.sweeps.wall_clock import read_until
+from tsnb.sweeps.wall_clock import read_deadline
 
 if TYPE_CHECKING:
     from tsnb.planning.choices import Choices
@@ -40,7 +40,7 @@ class PlanWish:
     def of(
         cls,
         plan: bool,
-        until: str | datetime | None,
+        deadline: str | datetime | None,
         *,
         threads: Any = None,
         device: Any = None,
@@ -52,7 +52,7 @@ class PlanWish:
 
         Args:
             plan: Its argument.
-            until: Likewise; where it is given, a plan is made anyhow.
+            deadline: Likewise; where it is given, a plan is made anyhow.
             threads: Its option; several numbers are a choice.
             device: Likewise.
             choose: Its argument: the values of each parameter, by name.
@@ -60,8 +60,8 @@ class PlanWish:
             given: Those that are the same in all trials.
 
         Raises:
-            ValueError: `until` is not a time, or has passed; or what is to be chosen is invalid, given without a plan,
-                or beside values of it that are swept over.
+            ValueError: `deadline` is not a time, or has passed; or what is to be chosen is invalid, given without a
+                plan, or beside values of it that are swept over.
         """
         several = read_threads(threads) if isinstance(threads, LISTS) else ()
         on = _read_devices(device) if isinstance(device, LISTS) else ()
@@ -73,7 +73,7 @@ class PlanWish:
 
             chosen = read_choices(choose, taken, _instead)
         for name, asked, values in (("threads", threads, several), ("device", device, on)):
-            if values and until is None and not plan:
+            if values and deadline is None and not plan:
                 what = "numbers" if name == "threads" else "devices"
                 raise ValueError(
                     f"{name}={asked!r}: only a plan chooses among several {what}. Add plan=True (--plan), or give one."
@@ -84,14 +84,14 @@ class PlanWish:
                     f"{name}={asked!r}: {name} {verb} swept over, so each trial has its own already. Leave these out, "
                     f"or take {name} out of the grid."
                 )
-        if chosen and until is None and not plan:
+        if chosen and deadline is None and not plan:
             raise ValueError(
                 f"choose={choose!r}: only a plan chooses among several values. Add plan=True (--plan), or sweep over "
                 "them: grid=."
             )
-        if until is None:
+        if deadline is None:
             return cls(math.inf, several, on, chosen) if plan else None
-        return cls(read_until(until, datetime.now().astimezone()), several, on, chosen)
+        return cls(read_deadline(deadline, datetime.now().astimezone()), several, on, chosen)
 
     @property
     def chooses(self) -> bool:

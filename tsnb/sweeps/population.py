@@ -36,14 +36,13 @@ from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.forking import await_server
 from tsnb.planners.queueing import Places
-from tsnb.records.scores import direction_of
+from tsnb.sweeps.cell_plans import settle_cell
 from tsnb.sweeps.conductor import Conductor, Launcher
-from tsnb.sweeps.generations import Generations, explored
+from tsnb.sweeps.generations import Evolution, Generations, explored
 from tsnb.sweeps.marking import marked
 from tsnb.sweeps.rungs import Cut
 from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.spaces import settings
-from tsnb.sweeps.starting import settle_cell
 from tsnb.sweeps.sweep import Sweep, enter
 
 __all__ = ["Population", "population"]
@@ -189,57 +188,36 @@ def population(
     train: Callable[..., Any],
     *,
     space: Mapping[str, Any],
-    n: int = 8,
-    every: int = 500,
-    metric: str = "loss",
-    mode: str | None = None,
-    share: float = 0.2,
+    n: int,
+    rule: Evolution,
     name: str | None = None,
     seed: int | None = None,
     **options: Any,
 ) -> Population:
-    """Run a function as some trials, whose worst go on again and again as changed clones of the best; return at once.
-
-    Population based training (Jaderberg et al. 2017). Every `every` steps the trials are compared, and each of the last
-    `share` is stopped; a clone of one of the first `share` takes its place, with the net, the optimizer and the
-    place in the epoch of its parent, and with its live values multiplied by 0.8 or 1.2. So a schedule of the values is
-    found in the time of one training. The function reads what is in the space by `tsnb.live`: `lr = tsnb.live("lr",
-    lr)` at its top, and `float(lr)` or `lr.apply(optimizer)` once a batch.
+    """Run a function as a population, and return at once: `tsnb.sweep(evolve=)`.
 
     Args:
-        train: The function; it gets the values of the space by name, and says `tsnb.attach()` and `tsnb.log(...)`.
-        space: What the values are drawn from, by name, as for `tsnb.sweep`. Clones stay within it.
+        train: The function; it gets the values of the space by name.
+        space: What the values are drawn from, by name. Clones stay within it.
         n: How many trials run side by side, 2 or more.
-        every: Steps of a generation: as given to `tsnb.log(step=...)`, else how often it was called.
-        metric: A number that the trials log.
-        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
-        share: Which part of the trials is replaced in a generation, at most a half; one trial at least.
+        rule: How it evolves.
         name: What the trials' names begin with, by default the function's name: cnn-1, cnn-2... A running population
             or sweep of that name is stopped.
         seed: Seeds the draws, and every trial.
-        **options: Options of `tsnb.run` (producer, batch_size, threads...), and arguments of the function that are the
-            same in all trials.
-
-    Returns:
-        The population: a mapping of its trials, those that were replaced too; `wait()`, `stop()`, `best()`, `results()`
-        with a column `parent`. `tsnb.plot("lineage")` draws which came of which.
+        **options: Options of `tsnb.run`, and arguments of the function that are the same in all trials.
 
     Raises:
         ValueError: A number is out of its range, the name or an option is invalid, or the trials could not be cloned:
             on a cluster, on a GPU, detached.
-        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
-        TsnbError: Trials cannot be forked here.
-        TypeError: The values do not fit the function.
-        UndefinedNames: The function reads names that are not defined.
-        NotShippable: It, or an argument, cannot travel.
+        Exception: As `tsnb.sweep` raises.
     """
-    rule = _settled(space, n, every, metric, mode, share, options)
+    generations = _settled(space, n, rule, options)
     title, drawn = check_name(name or name_of(train), "sweep"), settings(None, space, n, seed)
     given = {**options, **drawn[0]} | ({} if seed is None else {"seed": seed})
     ours = {word: given.pop(word) for word in list(given) if word in OPTION_NAMES}
     ours |= {word: given.pop(word) for word in ("with_", "check") if word in options}
     plan = plan_function(train, given, name=f"{title}-1", **{**ours, "sweep": title})
-    return _begun(title, plan, drawn, rule, space, seed)
+    return _begun(title, plan, drawn, generations, space, seed)
 
 
 def population_cell(
@@ -248,11 +226,8 @@ def population_cell(
     namespace: Mapping[str, Any],
     *,
     space: Mapping[str, Any],
-    n: int = 8,
-    every: int = 500,
-    metric: str = "loss",
-    mode: str | None = None,
-    share: float = 0.2,
+    n: int,
+    rule: Evolution,
     seed: int | None = None,
     transform: Callable[[str], str] = str,
     also: Iterable[str] = (),
@@ -266,12 +241,9 @@ def population_cell(
         source: The cell.
         namespace: The notebook's variables.
         space: As `population` takes it, and what follows.
-        n: Likewise.
-        every: Likewise.
-        metric: Likewise.
-        mode: Likewise.
-        share: Likewise.
-        seed: Likewise.
+        n: How many trials run side by side.
+        rule: How it evolves.
+        seed: Seeds the draws, and every trial.
         transform: IPython's `transform_cell`.
         also: Variables that it takes along whether it reads them or not.
         check: Whether names that are not defined are refused.
@@ -280,47 +252,28 @@ def population_cell(
     Raises:
         Exception: As `population` and `run_cell` raise.
     """
-    rule = _settled(space, n, every, metric, mode, share, options)
+    generations = _settled(space, n, rule, options)
     title, drawn = check_name(name, "sweep"), settings(None, space, n, seed)
     given = {**options} if seed is None else {**options, "seed": seed}
     plan = settle_cell(
         title, f"{title}-1", source, namespace, drawn[0], given, transform=transform, also=also, check=check
     )
-    return _begun(title, plan, drawn, rule, space, seed)
+    return _begun(title, plan, drawn, generations, space, seed)
 
 
-def _settled(
-    space: Mapping[str, Any],
-    n: int,
-    every: int,
-    metric: str,
-    mode: str | None,
-    share: float,
-    options: Mapping[str, Any],
-) -> Generations:
+def _settled(space: Mapping[str, Any], n: int, rule: Evolution, options: Mapping[str, Any]) -> Generations:
     """Return what decides, if all that was given can be.
 
     Raises:
         ValueError: It cannot.
-        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
     """
-    for option, value, least in (("n", n, 2), ("every", every, 1)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            raise ValueError(f"{option}={value!r}: give a whole number, {least} or more.")
-    if not 0 < share <= 0.5:
-        raise ValueError(
-            f"share={share!r}: give a number above 0, 0.5 at most: the others are what is cloned."
-        )
-    for option in ("at_once", "rotate"):
-        if option in options:
-            raise ValueError(
-                f"{option}: all trials of a population run at once; n={n} says how many those are."
-            )
+    if isinstance(n, bool) or not isinstance(n, int) or n < 2:
+        raise ValueError(f"n={n!r}: give a whole number, 2 or more.")
     _require_clonable(options)
-    generations = Generations(metric, direction_of(metric, mode), every, share)
+    generations = Generations(rule.metric, rule.mode, rule.every, rule.share)
     if not space:
         raise ValueError(
-            "a population needs values to change: space={'lr': tsnb.sweeps.loguniform(1e-4, 1e-1)}"
+            "a population needs values to change: space={'lr': tsnb.search.loguniform(1e-4, 1e-1)}"
         )
     taken = sorted({*space} & {*OPTION_NAMES})
     if taken:

@@ -17,7 +17,7 @@ __all__ = ["Race", "race"]
 
 
 class Race:
-    """Which trials are ahead now: shows as a table of verdicts, up to date each time it is shown. Made by `tsnb.race`.
+    """Which trials are ahead now: a table of verdicts, up to date each time it is shown; by `tsnb.search.race`.
 
     Attributes:
         metric: The logged number that decides.
@@ -51,7 +51,7 @@ class Race:
         """
         if seed is None and any("seed" not in own for own in params.values()):
             raise ValueError(
-                "prune=tsnb.race(...) compares trials that begin with the same weights: give the sweep a seed "
+                "prune=tsnb.search.race(...) compares trials that begin with the same weights: give the sweep a seed "
                 f"(seed=0), or {SEEDS} and more as a parameter (grid={{'seed': [0, 1, 2]}}). Nothing was started."
             )
         return Racing(self.metric, self.mode, self.error, lambda name: (params[name], seed))
@@ -124,16 +124,16 @@ class Race:
 def race(
     metric: str = "loss", *, error: float = 0.01, mode: str | None = None, trials: Sequence[str] | None = None
 ) -> Race:
-    """Say which trials are ahead now, and end those that are behind: `tsnb.sweep(..., prune=tsnb.race("loss"))`.
+    """Say which trials are ahead now, and end those that are behind: `tsnb.sweep(..., prune=tsnb.search.race("loss"))`.
 
     Trials on one stream are compared batch by batch. A verdict may be looked at after every batch: the chance that any
     of them is ever wrong is at most `error`. A trial that is ahead now need not be at the end;
-    for that compare at the end of an epoch, or use `tsnb.halving`, which leaves the rest more time at each step.
+    for that compare at the end of an epoch, or use `tsnb.search.halving`, which leaves the rest more time at each step.
 
     Args:
         metric: A number that the trials log for every batch with `tsnb.log`.
         error: The chance that a verdict is wrong, above 0 and below 0.5.
-        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
+        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.records.direction` or the name says.
         trials: Names of the trials to compare; left out: those of this notebook that run.
 
     Returns:

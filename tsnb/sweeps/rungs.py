@@ -297,7 +297,7 @@ def _due(live: Sequence[_Climber]) -> int | None:
 
 @dataclass(frozen=True)
 class Halving:
-    """Which trials of a sweep are stopped early. Made by `tsnb.halving`."""
+    """Which trials of a sweep are stopped early. Made by `tsnb.search.halving`."""
 
     metric: str
     """The logged number that decides."""
@@ -327,7 +327,7 @@ class Halving:
 def halving(
     metric: str = "loss", *, every: int = 100, keep: float = 0.5, mode: str | None = None, at_least: int = 1
 ) -> Halving:
-    """Stop the worse trials of a sweep early: `tsnb.sweep(..., prune=tsnb.halving("loss", every=100))`.
+    """Stop the worse trials of a sweep early: `tsnb.sweep(..., prune=tsnb.search.halving("loss", every=100))`.
 
     At steps `every`, `every / keep`, `every / keep**2`... the trials are compared by their values there, and the best
     `keep` of them go on.
@@ -336,7 +336,7 @@ def halving(
         metric: A number that the trials log with `tsnb.log`.
         every: The step of the first comparison: as given to `tsnb.log(step=...)`, else how often it was called.
         keep: The share that goes on, above 0 and below 1.
-        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.direction` or the name says.
+        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.records.direction` or the name says.
         at_least: At least so many trials go on at every comparison.
 
     Returns:

@@ -19,7 +19,7 @@ from tsnb.option_kinds import in_its_words, share, whole
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
 
-__all__ = ["Rule", "add_sweep", "filled", "read_grid", "read_rule", "read_sample", "unlike"]
+__all__ = ["Rule", "add_sweep", "filled", "read_grid", "read_rule", "read_space", "unlike"]
 
 DISTRIBUTIONS = {"uniform": spaces.uniform, "loguniform": spaces.loguniform, "randint": spaces.randint}
 
@@ -45,11 +45,11 @@ EXAMPLES = {
 def add_sweep(parser: argparse.ArgumentParser) -> None:
     """Have a parser take what makes many trials of one function or cell, on every surface alike.
 
-    `--grid` and `--sample` may be given as often as there are parameters. `read_rule` reads what compares the trials.
+    `--grid` and `--space` may be given as often as there are parameters. `read_rule` reads what compares the trials.
     """
     for flag, read, metavar, told in (
         ("--grid", read_grid, "NAME=A,B", "values of a parameter; may be repeated"),
-        ("--sample", read_sample, "NAME=uniform(A,B)", "what a parameter is drawn from; may be repeated"),
+        ("--space", read_space, "NAME=uniform(A,B)", "what a parameter is drawn from; may be repeated"),
         ("--choose", read_grid, "NAME=A,B", "with --plan: values of which it chooses one; may be repeated"),
     ):
         parser.add_argument(
@@ -59,7 +59,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--at-once", type=_COUNT, metavar="N", help="how many run at once")
     parser.add_argument("--rotate", type=_COUNT, metavar="BATCHES", help="all live, and train by turns")
     parser.add_argument("--plan", action="store_true", help="profile them, and run them as all end soonest")
-    parser.add_argument("--until", metavar="18:00", help="plan them, and start only what is done by then")
+    parser.add_argument("--deadline", metavar="18:00", help="plan them, and start only what is done by then")
     parser.add_argument("--halving", metavar="METRIC", help="stop the worse half, again and again")
     parser.add_argument("--race", metavar="METRIC", help="stop a trial as soon as another is surely ahead")
     parser.add_argument(
@@ -126,17 +126,17 @@ def _check_population(given: argparse.Namespace) -> None:
         ValueError: It was typed.
     """
     for name, why in (
-        ("grid", "its values change while the trials run: draw them by --sample lr=loguniform(1e-4,1e-1)"),
+        ("grid", "its values change while the trials run: draw them by --space lr=loguniform(1e-4,1e-1)"),
         ("at_once", "all of its trials run at once: --n says how many those are"),
         ("rotate", "all of its trials run at once"),
         ("plan", "all of its trials run at once, so there is no order to plan"),
-        ("until", "all of its trials run at once, so there is no order to plan"),
+        ("deadline", "all of its trials run at once, so there is no order to plan"),
         ("choose", "all of its trials run at once, so there is no plan to choose"),
     ):
         if getattr(given, name):
             raise ValueError(f"--{name.replace('_', '-')} does not go with --population; {why}")
-    if not given.sample:
-        raise ValueError("--population needs values to change: --sample lr=loguniform(1e-4,1e-1)")
+    if not given.space:
+        raise ValueError("--population needs values to change: --space lr=loguniform(1e-4,1e-1)")
 
 
 def read_grid(text: str) -> tuple[str, list[Any]]:
@@ -149,7 +149,7 @@ def read_grid(text: str) -> tuple[str, list[Any]]:
     return name, [_value(part) for part in _parts(values)]
 
 
-def read_sample(text: str) -> tuple[str, Distribution]:
+def read_space(text: str) -> tuple[str, Distribution]:
     """Read `NAME=uniform(LOW,HIGH)`, loguniform, randint, or `NAME=choice(VALUE,VALUE...)`.
 
     Raises:

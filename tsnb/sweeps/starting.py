@@ -1,4 +1,4 @@
-"""Starting a sweep: of a function (`tsnb.sweep`) or of a cell (`%%trial --grid`).
+"""Starting a sweep: of a function (`tsnb.sweep`) or of a cell (`%%sweep --grid`).
 
 The code and what it reads are packed once, when the sweep is started; every trial gets them with its own parameters,
 however late it starts and whatever has been changed meanwhile. Under a cell the output of all trials comes as whole
@@ -7,7 +7,6 @@ lines, each with its trial's name before it (`marking`).
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -16,29 +15,31 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import MAX_CONSUMERS
 from tsnb.experiments.board import trials
-from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
+from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.replanning import replanned
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.option_kinds import whole
 from tsnb.options import runs_here
 from tsnb.planners.queueing import Places
+from tsnb.sweeps.cell_plans import settle_cell
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.early import LivePlaces
+from tsnb.sweeps.folds import folds_of
+from tsnb.sweeps.generations import Evolution
 from tsnb.sweeps.names import naming_of, title_of, trial_names
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import PlannedPlaces
+from tsnb.sweeps.population import population
 from tsnb.sweeps.race_table import Race, race
 from tsnb.sweeps.rungs import Halving, halving
 from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.space_grammar import Rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
-from tsnb.words import did_you_mean
 
-__all__ = ["prune_of", "settle_cell", "start", "sweep", "sweep_cell"]
+__all__ = ["prune_of", "start", "sweep", "sweep_cell"]
 
 AT_ONCE = whole("how many trials run at once, 1 or more", 1)
 
@@ -49,13 +50,15 @@ def sweep(
     grid: Mapping[str, Sequence[Any]] | None = None,
     space: Mapping[str, Any] | None = None,
     n: int | None = None,
+    folds: int | None = None,
+    evolve: Evolution | None = None,
     at_once: int | None = None,
     rotate: int | None = None,
     prune: Halving | Race | None = None,
     name: str | None = None,
     seed: int | None = None,
     plan: bool = False,
-    until: str | datetime | None = None,
+    deadline: str | datetime | None = None,
     choose: Mapping[str, Sequence[Any]] | None = None,
     **options: Any,
 ) -> Sweep:
@@ -69,31 +72,36 @@ def sweep(
     Args:
         fn: The function; it gets the parameters by name, and says `tsnb.attach()` and `tsnb.log(...)`.
         grid: Values of parameters by name: a trial for every combination.
-        space: What parameters are drawn from, by name: `tsnb.sweeps.loguniform(1e-4, 1e-1)`, uniform, randint,
+        space: What parameters are drawn from, by name: `tsnb.search.loguniform(1e-4, 1e-1)`, uniform, randint,
             choice, or a list of values. With a grid too, the grid is run for every draw.
         n: How many combinations are drawn from the space.
+        folds: Cross-validation: a trial for each fold, on one stream. The function's argument `fold` is what
+            `tsnb.attach(fold=fold)` takes for the samples to train on, and `tsnb.attach(fold=fold, held_out=True)` for
+            those to validate on. What it logs is scored: `scores()`, `score("accuracy")`. All folds run at once.
+        evolve: `tsnb.search.population("loss", every=500)`: the worst of `n` trials (8) go on as changed clones of the
+            best. All run at once.
         at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
             two for each core, else two for each core; on a cluster as many as it has room for. The next one's process
             is started a moment before a place comes free, where there is memory for both.
         rotate: Have all trials live side by side from the start, and train by turns: each gets so many batches, then
             the next ones have their turn. `at_once` is then how many train at the same time. Each batch is prepared
             once for all, and kept until the last has had it; a trial that waits keeps its memory.
-        prune: Stops the worse trials early: `tsnb.halving("loss", every=100)`, or `tsnb.race("loss")`.
+        prune: Stops the worse trials early: `tsnb.search.halving("loss", every=100)`, or `tsnb.search.race("loss")`.
         name: What the trials' names begin with, by default the function's name; or the whole name with parameters in
             braces: "cnn-lr{lr}". A running sweep of that name is stopped.
-        seed: Seeds the draw from the space, and every trial.
+        seed: Seeds the draw from the space, the split into folds, and every trial.
         plan: Profile the trials first, and run them in the order, as many at once, in which all are done soonest; that
             is found anew whenever one ends, fails, is stopped or is cloned. `at_once` is then the most. With several
             numbers of `threads`, `(1, 2)`, each is profiled with each of them, and has more than the fewest where all
             are done sooner by that. With several of `device`, `("cuda:0", "cuda:1")`, each gets one: the longest first,
             where the least is to be done and it fits.
-        until: By when all must be done: "18:00", "2026-11-24 08:00" or a datetime. A plan is made, and only what can be
-            done by then is started; what is not, and why, is said (`Sweep.not_started`).
+        deadline: By when all must be done: "18:00", "2026-11-24 08:00" or a datetime. A plan is made, and only what
+            can be done by then is started; what is not, and why, is said (`Sweep.not_started`).
         choose: Values of parameters by name that are no difference between trials but left to the plan, the preferred
-            one first: `{"limit": [None, "2GiB"]}`, for a function that says `tsnb.spill(net, optimizer, limit=limit)`
+            one first: `{"limit": [None, "2GiB"]}`, for a function that says `tsnb.offload(net, optimizer, limit=limit)`
             where there is one. Each trial is profiled with each; another value than the first is taken where the trial
             does not fit the memory with that or fails with it, or where all are done sooner by 3 % at least.
-        **options: Options of `tsnb.run` (producer, batch_size, threads, engine...) and arguments of the function that
+        **options: Options of `tsnb.run` (stream, batch_size, threads, engine...) and arguments of the function that
             are the same in all trials.
 
     Returns:
@@ -109,8 +117,18 @@ def sweep(
             profiled, or one ended without taking a batch.
         ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
     """
+    if evolve is not None:
+        _refuse("evolve", grid=grid, folds=folds, at_once=at_once, rotate=rotate, prune=prune, plan=plan,
+                deadline=deadline, choose=choose)  # fmt: skip
+        return population(
+            fn, space=space or {}, n=8 if n is None else n, rule=evolve, name=name, seed=seed, **options
+        )
+    if folds is not None:
+        _refuse("folds", grid=grid, space=space, n=n)
+        grid = {"fold": folds_of(folds, seed)}
+        name, at_once = f"{name or name_of(fn)}-fold{{fold[0]}}", folds if at_once is None else at_once
     params = settings(grid, space, n, seed)
-    wish, options = _wished(plan, until, choose, options, params)
+    wish, options = _wished(plan, deadline, choose, options, params)
     template = name or name_of(fn)
     names = trial_names(template, params)
     given = {**options, **params[0], **(wish.params if wish else {})} | (
@@ -123,7 +141,20 @@ def sweep(
     told = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
     told = replace(told, naming=naming_of(template, params[0]))
     each = dict(zip(names, params, strict=True))
-    return start(title, told, each, at_once, prune, wish=wish, rotate=rotate)
+    made = start(title, told, each, at_once, prune, wish=wish, rotate=rotate)
+    made.folds = folds or 0
+    return made
+
+
+def _refuse(option: str, **others: Any) -> None:
+    """Refuse options that do not go with another one.
+
+    Raises:
+        ValueError: One of them was given.
+    """
+    for other, value in others.items():
+        if value not in (None, False):
+            raise ValueError(f"{other}= does not go with {option}=. Leave one of them out.")
 
 
 def sweep_cell(
@@ -140,7 +171,7 @@ def sweep_cell(
     check: bool = True,
     outlet: Outlet | None = None,
     plan: bool = False,
-    until: str | datetime | None = None,
+    deadline: str | datetime | None = None,
     choose: Mapping[str, Sequence[Any]] | None = None,
     **options: Any,
 ) -> Sweep:
@@ -159,7 +190,7 @@ def sweep_cell(
         check: Whether names that are not defined are refused.
         outlet: Where their output goes; left out: under the running cell.
         plan: As `sweep` takes it.
-        until: Likewise.
+        deadline: Likewise.
         choose: Likewise.
         **options: `plan.TrialOptions`, by name.
 
@@ -168,7 +199,7 @@ def sweep_cell(
     """
     names = trial_names(template, params)
     title = title_of(template)
-    wish, options = _wished(plan, until, choose, options, params)
+    wish, options = _wished(plan, deadline, choose, options, params)
     first = {**params[0], **(wish.params if wish else {})}
     told = settle_cell(
         title, names[0], source, namespace, first, options, transform=transform, also=also, check=check
@@ -180,7 +211,7 @@ def sweep_cell(
 
 def _wished(
     plan: bool,
-    until: str | datetime | None,
+    deadline: str | datetime | None,
     choose: Mapping[str, Sequence[Any]] | None,
     options: Mapping[str, Any],
     params: Sequence[Mapping[str, Any]],
@@ -192,7 +223,7 @@ def _wished(
     """
     wish = PlanWish.of(
         plan,
-        until,
+        deadline,
         threads=options.get("threads"),
         device=options.get("device"),
         choose=choose,
@@ -215,75 +246,6 @@ def prune_of(rule: Rule | None) -> Halving | Race | None:
     if rule is None:
         return None
     return halving(**rule.options) if rule.word == "halving" else race(**rule.options)
-
-
-def settle_cell(
-    title: str,
-    name: str,
-    source: str,
-    namespace: Mapping[str, Any],
-    params: Mapping[str, Any],
-    options: Mapping[str, Any],
-    *,
-    transform: Callable[[str], str],
-    also: Iterable[str],
-    check: bool,
-) -> TrialPlan:
-    """Return what the trials of a cell have in common, its variables shipped.
-
-    Args:
-        title: Of the sweep.
-        name: Of its first trial.
-        source: The cell.
-        namespace: The notebook's variables.
-        params: The parameters of the first trial.
-        options: `plan.TrialOptions`, by name.
-        transform: IPython's `transform_cell`.
-        also: Variables that it takes along whether it reads them or not.
-        check: Whether names that are not defined, and parameters that it does not read, are refused.
-
-    Raises:
-        Exception: As `run_cell` raises.
-    """
-    settled = TrialOptions(**{**options, "sweep": title})
-    told = plan_cell(
-        name, source, namespace, settled, transform=transform, params=params, also=also, check=check
-    )
-    own = {key: value for key, value in params.items() if key not in OPTION_NAMES}
-    if check:
-        try:
-            _require_read(told, own)
-        except BaseException:
-            told.discard()
-            raise
-    return replace(told, params=own, signature=_signature(params))
-
-
-def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
-    """Refuse parameters that make no difference to a cell: its trials would be the same, recorded as different ones.
-
-    Raises:
-        ValueError: The cell sets one of them itself, or reads none of that name.
-    """
-    for name in names:
-        if name in plan.reads:
-            continue
-        if name in plan.sets:
-            raise ValueError(
-                f"the cell sets {name!r} itself, so a value for it would make no difference: take that line out, "
-                f"and the cell finds {name!r} as a variable. Nothing was started."
-            )
-        hint = did_you_mean(name, plan.reads)
-        raise ValueError(
-            f"the cell reads no variable {name!r}, so a value for it would make no difference.{hint} If it reads it "
-            "in a way that cannot be seen, run it with --no-check. Nothing was started."
-        )
-
-
-def _signature(names: Iterable[str]) -> inspect.Signature:
-    """Return what a cell takes: an option of ours that is swept over (batch_size) is a variable of the cell, too."""
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
 
 
 def start(
@@ -371,8 +333,8 @@ def _check_turns(
         raise ValueError(f"rotate={rotate!r}: give the batches of a turn, a whole number, 1 or more.")
     if wish is not None:
         raise ValueError(
-            "rotate= trains all trials side by side, so there is no order to plan, and plan= or until= make one: give "
-            "one of them. A plan runs all at once where that is soonest, which ends no later than turns."
+            "rotate= trains all trials side by side, so there is no order to plan, and plan= or deadline= make one: "
+            "give one of them. A plan runs all at once where that is soonest, which ends no later than turns."
         )
     if not runs_here(plan.options.engine):
         raise ValueError(
@@ -391,8 +353,8 @@ def _with_turns(plan: TrialPlan, title: str, rotate: int, at_once: int) -> Trial
     Raises:
         ProducerNotFound: Nothing is served; or several streams are, and none is named.
     """
-    stream = plan.options.producer or registry.away() or registry.find().name
-    return replace(plan, options=replace(plan.options, producer=stream, rotation=(title, rotate, at_once)))
+    stream = plan.options.stream or registry.away() or registry.find().name
+    return replace(plan, options=replace(plan.options, stream=stream, rotation=(title, rotate, at_once)))
 
 
 def _check(

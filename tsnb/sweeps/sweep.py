@@ -26,6 +26,7 @@ from tsnb.printable import harmless
 from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
+from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
 from tsnb.sweeps.rungs import Cut
 from tsnb.telemetry.watching import counters
 from tsnb.words import html_table, text_table
@@ -52,13 +53,14 @@ class Sweep(Bound, Mapping[str, Trial]):
         name: The sweep's name.
         params: The parameters of every trial, by its name, of those too that have not been started; what looks like a
             secret is masked.
+        folds: How many folds a cross-validation has; 0: it is none.
 
     Args:
         name: The same.
         params: The same; may grow.
         conductor: Runs the trials.
         metric: The metric of `best` by default.
-        mode: Which of its values are better: "min" or "max"; None: as `tsnb.direction` or the name says.
+        mode: Which of its values are better: "min" or "max"; None: as `tsnb.records.direction` or the name says.
         foretell: Returns its plan as it is now; None: it was not planned.
     """
 
@@ -80,6 +82,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         self._metric = metric
         self._mode = mode
         self._foretell = foretell
+        self.folds = 0
         self._over = threading.Event()
         self._error: BaseException | None = None
 
@@ -153,7 +156,7 @@ class Sweep(Bound, Mapping[str, Trial]):
     def not_started(self) -> dict[str, str]:
         """The trials that are not started, and why, by name.
 
-        A plan does not start what could not be done in time (`until=`); while the sweep goes on, an early stop or a
+        A plan does not start what could not be done in time (`deadline=`); while the sweep goes on, an early stop or a
         failure of another trial may still leave time for it. Or the sweep ended before.
         """
         refused = {**self._conductor.late, **self._conductor.refused}
@@ -176,7 +179,7 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     def _producers(self) -> set[str | None]:
         """Return the streams that its trials were given, of those that have been started."""
-        return {trial.options.get("producer") for trial in self._conductor.trials.values()}
+        return {trial.options.get("stream") for trial in self._conductor.trials.values()}
 
     @property
     def plan(self) -> Timeline | None:
@@ -279,7 +282,8 @@ class Sweep(Bound, Mapping[str, Trial]):
 
         Args:
             metric: A logged number; by default the one that decided which trials were stopped.
-            mode: "min" or "max"; by default as it was there, else as `tsnb.direction` or the metric's name says.
+            mode: "min" or "max"; by default as it was there, else as `tsnb.records.direction` or the metric's name
+                says.
 
         Raises:
             ValueError: No metric is given or known, or no trial has logged it, or `mode` is another word.
@@ -296,6 +300,18 @@ class Sweep(Bound, Mapping[str, Trial]):
         found = best_of(scores, direction_of(metric, mode))
         assert found is not None
         return self[found]
+
+    def scores(self) -> dict[str, Score]:
+        """Return mean and spread of every number that was logged, over the trials that are done: folds, or seeds."""
+        return scores_of(self.values())
+
+    def score(self, metric: str) -> Score:
+        """Return mean and spread of one number, over the trials that are done.
+
+        Raises:
+            ValueError: None of them has logged it; lists what they have logged.
+        """
+        return score_in(self.scores(), metric)
 
     def results(self) -> Any:
         """Return a table with a row a trial: its name, state, parameters, last logged numbers, and what it took.
@@ -365,10 +381,12 @@ class Sweep(Bound, Mapping[str, Trial]):
         return f"sweep {self.name!r}: {self._counts()}" + (f". Given up: {reason}" if reason else "")
 
     def __repr__(self) -> str:
-        return harmless("\n".join([self._title, *text_table(self._table())]))
+        scores = text_table(scores_table(self.scores(), self.folds)) if self.folds else []
+        return harmless("\n".join([*scores, self._title, *text_table(self._table())]))
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self._title)}</p>{html_table(self._table())}"
+        scores = html_table(scores_table(self.scores(), self.folds)) if self.folds else ""
+        return f"{scores}<p>{html.escape(self._title)}</p>{html_table(self._table())}"
 
 
 def _short(value: Any) -> str:

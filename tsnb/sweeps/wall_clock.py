@@ -8,7 +8,7 @@ from datetime import datetime, time, timedelta
 
 from tsnb.words import clock_time
 
-__all__ = ["clock_span", "read_until"]
+__all__ = ["clock_span", "read_deadline"]
 
 _CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 """A time of the day here: of "18.30" Python reads the hour alone, and "18:00Z" may be another."""
@@ -27,17 +27,17 @@ def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.i
     return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, four times in five)"
 
 
-def read_until(until: str | datetime, now: datetime) -> float:
+def read_deadline(deadline: str | datetime, now: datetime) -> float:
     """Return by when a sweep is to be done, in seconds since 1970.
 
     Args:
-        until: "18:00", the next time that it is so late; "2026-11-24 08:00"; or a datetime.
+        deadline: "18:00", the next time that it is so late; "2026-11-24 08:00"; or a datetime.
         now: The time now, with its time zone.
 
     Raises:
         ValueError: It is not a time, or has passed.
     """
-    found = until
+    found = deadline
     if isinstance(found, str):
         try:
             if len(found) <= len("18:00:00"):
@@ -50,11 +50,13 @@ def read_until(until: str | datetime, now: datetime) -> float:
                 found = datetime.fromisoformat(found)
         except ValueError:
             raise ValueError(
-                f'until={until!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
+                f'deadline={deadline!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
             ) from None
     if not isinstance(found, datetime):
-        raise ValueError(f'until={until!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime')
+        raise ValueError(
+            f'deadline={deadline!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
+        )
     found = found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
     if found <= now:
-        raise ValueError(f"until={until!r} has passed: it is {now:%Y-%m-%d %H:%M}")
+        raise ValueError(f"deadline={deadline!r} has passed: it is {now:%Y-%m-%d %H:%M}")
     return found.timestamp()

@@ -214,7 +214,7 @@ def _window_bound(
     earlier: StreamReading, later: StreamReading, parts: dict[str, Shares], host: HostReading | None
 ) -> Diagnosis:
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
-    if later.mode == "weights" and later.state != "blocked":
+    if later.pacing == "weights" and later.state != "blocked":
         some = _spend(held, "is held back", "are held back")
         return _say("weighed", "Compute is divided by weight.", f"{some}.")
     others = _spend(held, "is held back", "are held back")
@@ -224,7 +224,7 @@ def _window_bound(
         wider = f"{others}; a window larger than {later.window} would even that out."
         return _say("window-bound", "The trials set the pace by turns.", wider)
     rest = f"{others}{_headroom(earlier, later, host)}."
-    if later.mode == "free" and later.window_fill >= later.window:
+    if later.pacing == "free" and later.window_fill >= later.window:
         whom = _list(list(held)) if len(held) <= _NAMED else f"{len(held)} trials"
         lead = f"The {later.window} kept batches are full: {slowest.name} holds {whom}."
         return _say("window-bound", lead, rest, slowest.name)

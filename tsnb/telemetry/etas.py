@@ -361,7 +361,7 @@ class Etas:
         freed = sum(ended) / (1 + len(self._beside))
         moved_s = reading.moves[-1].time_s if reading.moves else 0.0
         around = active, frozenset(self._beside)
-        had, circumstances = self._circumstances, (around, reading.workers, reading.mode, moved_s)
+        had, circumstances = self._circumstances, (around, reading.workers, reading.pacing, moved_s)
         self._circumstances = circumstances
         if had and circumstances != had:
             was_s, is_s = self._model.batch_s(before), self._model.batch_s(active, freed)

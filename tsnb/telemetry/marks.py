@@ -6,13 +6,13 @@
 |---|---|---|
 | joined | a trial attached, or attached anew | `resnet10 joined` |
 | left | it detached, ended or was killed | `resnet10 left` |
-| parked | it stood still past the stream's patience | `resnet10 parked` |
+| parked | it stood still past the stream's stall timeout | `resnet10 parked` |
 | back | it was parked and takes part again | `resnet10 back` |
 | paused | it was asked to pause | `resnet10 paused` |
 | resumed | it was paused and goes on | `resnet10 resumed` |
 | set | a live value of it has changed (`tsnb.live`) | `resnet10: lr 0.1 → 0.03` |
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
-| mode | compute is divided in another way (docs/balance.md) | `mode: free` |
+| pacing | compute is divided in another way (docs/balance.md) | `pacing: free` |
 | workers | the loader has another number of worker processes | `workers: 3, 2 before` |
 | | or a number was measured (docs/before.md) | `tried 3 workers, 2 ahead each: 41.5 batches/s, kept` |
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
@@ -42,12 +42,12 @@ __all__ = [
     "all_marks",
     "in_order",
     "marks",
-    "mode_text",
     "never_attached",
+    "pacing_text",
 ]
 
 MARK_KINDS = (
-    "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "mode", "workers", "round",
+    "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "pacing", "workers", "round",
     "entered", "restarted",
 )  # fmt: skip
 """What a mark can say; the table above explains."""
@@ -85,8 +85,8 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     now_s = later.time_s
     again = earlier.pid != later.pid
     found = [Mark(now_s, "restarted", "", "producer restarted")] if again else []
-    if (earlier.mode, earlier.weights) != (later.mode, later.weights):
-        found.append(Mark(now_s, "mode", "", f"mode: {mode_text(later)}"))
+    if (earlier.pacing, earlier.weights) != (later.pacing, later.weights):
+        found.append(Mark(now_s, "pacing", "", f"pacing: {pacing_text(later)}"))
     if earlier.workers != later.workers and earlier.workers and not again:
         found.append(Mark(now_s, "workers", "", f"workers: {later.workers}, {earlier.workers} before"))
     found += _probed(earlier, later)
@@ -152,10 +152,10 @@ def in_order(its: Iterable[Mark]) -> list[Mark]:
     return sorted(its, key=lambda mark: mark.time_s)
 
 
-def mode_text(reading: StreamReading) -> str:
-    """Return a stream's mode in a few words: "free", or "weights (resnet50 2, others 1)"."""
-    if reading.mode != "weights":
-        return reading.mode
+def pacing_text(reading: StreamReading) -> str:
+    """Return a stream's pacing in a few words: "free", or "weights (resnet50 2, others 1)"."""
+    if reading.pacing != "weights":
+        return reading.pacing
     given = "".join(f"{name} {weight:g}, " for name, weight in reading.weights.items())
     return f"weights ({given}others 1)" if given else "weights (all 1)"
 

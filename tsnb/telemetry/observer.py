@@ -241,9 +241,9 @@ class Observer:
         """
         return self._send(ms.StreamsBeside(dict(cores), dict(left_s)))
 
-    def request_balance(self, mode: str, weights: Mapping[str, float]) -> None:
+    def request_balance(self, pacing: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""
-        self._send(ms.Balance(mode, dict(weights)))
+        self._send(ms.Balance(pacing, dict(weights)))
 
     def request_rounds(self, trigger: str, select: str) -> None:
         """Ask that epochs be rounds of selected samples; the readings say when they are.
@@ -287,18 +287,18 @@ def _read(text: str) -> StreamReading:
         raise RemoteProtocolError(str(error)) from None
 
 
-def status(name: str | None = None) -> StreamReading:
+def status(stream: str | None = None) -> StreamReading:
     """Return one reading of a stream.
 
     Args:
-        name: The stream's name; may be left out while one producer is running.
+        stream: The stream's name; may be left out while one producer is running.
 
     Raises:
         ProducerNotFound: No producer has that name.
         ProducerGone: It died before it answered.
         TsnbError: It does not answer.
     """
-    observer = Observer(name)
+    observer = Observer(stream)
     try:
         reading = observer.read(5.0)
     finally:
@@ -309,13 +309,17 @@ def status(name: str | None = None) -> StreamReading:
 
 
 def balance(
-    name: str | None, mode: str, weights: Mapping[str, float] | None = None, *, timeout_s: float = BALANCED_S
+    stream: str | None,
+    pacing: str,
+    weights: Mapping[str, float] | None = None,
+    *,
+    timeout_s: float = BALANCED_S,
 ) -> StreamReading:
     """Change how a stream divides compute, from now on.
 
     Args:
-        name: The stream's name; may be None while one producer is running.
-        mode: "pace", "weights" or "free"; see `tsnb.serve`.
+        stream: The stream's name; may be None while one producer is running.
+        pacing: "together", "weights" or "free"; see `tsnb.serve`.
         weights: By the consumer's name; only with "weights".
         timeout_s: Seconds to wait until it has.
 
@@ -323,30 +327,30 @@ def balance(
         A reading of the stream that divides so.
 
     Raises:
-        ValueError: The mode is unknown, or the weights are invalid for it.
+        ValueError: The pacing is unknown, or the weights are invalid for it.
         ProducerNotFound: No producer has that name.
         ProducerGone: It died before it answered.
         TsnbError: It does not answer, or is a stream of a cluster.
     """
-    asked = check_balance(mode, weights)
-    observer = Observer(name)
+    asked = check_balance(pacing, weights)
+    observer = Observer(stream)
     deadline = time.monotonic() + timeout_s
     try:
         observer.request_balance(*asked)
         while (left := deadline - time.monotonic()) > 0:
             reading = observer.read(left)
-            if reading is not None and (reading.mode, reading.weights) == asked:
+            if reading is not None and (reading.pacing, reading.weights) == asked:
                 return reading
     finally:
         observer.close()
     raise observer.silence()
 
 
-def rebalance(name: str | None = None, *, on: bool) -> None:
+def rebalance(stream: str | None = None, *, on: bool) -> None:
     """Have a stream's producer move cores between trials and loader from now on, or put them back.
 
     Args:
-        name: The stream's name; may be left out while one producer is running.
+        stream: The stream's name; may be left out while one producer is running.
         on: Whether they are to be moved.
 
     Raises:
@@ -354,7 +358,7 @@ def rebalance(name: str | None = None, *, on: bool) -> None:
         ProducerGone: It died before it answered.
         TsnbError: It does not answer, or is a stream of a cluster.
     """
-    observer = Observer(name)
+    observer = Observer(stream)
     deadline = time.monotonic() + 5.0
     try:
         observer.request_rebalance(on=on)
@@ -413,11 +417,11 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
     raise observer.silence()
 
 
-def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
+def stop(stream: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
     """Stop a producer in good order and wait until it has gone.
 
     Args:
-        name: The stream's name; may be left out while one producer is running.
+        stream: The stream's name; may be left out while one producer is running.
         timeout_s: Seconds to wait for it to go.
         reconnect_s: Seconds that its consumers shall wait for a producer of this name to be started again; by
             default they raise `ProducerGone`.
@@ -426,7 +430,7 @@ def stop(name: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 
         ProducerNotFound: No producer has that name.
         TsnbError: It is still there after `timeout_s` seconds.
     """
-    observer = Observer(name)
+    observer = Observer(stream)
     deadline = time.monotonic() + timeout_s
     try:
         observer.request_stop(reconnect_s)

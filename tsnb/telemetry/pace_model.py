@@ -12,7 +12,7 @@ the producer's own process does counts where it has no workers; else it is the n
 batches come. The formula is asked only by how many times the pace changes: `left = batches x seconds a batch as seen x
 s(those that stay) / s(those that are here)`.
 
-It holds where a stream keeps its trials together (mode "pace"); elsewhere nothing is said to change.
+It holds where a stream keeps its trials together (pacing "together"); elsewhere nothing is said to change.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class PaceModel:
             free: Cores that other streams have given back.
         """
         last = self._last
-        if last is None or last.mode != "pace":
+        if last is None or last.pacing != "together":
             return 0.0
         seen = [self._seen[name] for name in trials if name in self._seen]
         loader_cpu_s, cores = self._loader_cpu_s.value, self._cores.value

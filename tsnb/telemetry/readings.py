@@ -131,7 +131,7 @@ CONSUMER_STATES = (
     "gone",
 )
 """joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
-sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's patience;
+sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's stall timeout;
 paused: it was asked to pause, and nobody waits for it; skipping: it has just given up batches that had gone;
 awaits ranks: others of its group have yet to ask for the epoch; awaits turn: others of its sweep train (`rotate=`)."""
 
@@ -169,7 +169,7 @@ class ConsumerReading:
     skipped: Whole = 0
     """Loader batches it gave up so far (`on_lag="skip"`)."""
     weight: Number = 1.0
-    """Its weight; it counts in the mode `weights` only."""
+    """Its weight; it counts in the pacing `weights` only."""
     epochs: Whole = 0
     """Epochs that it has begun, by its own count: `epoch` is the stream's number."""
     awaits: Text = ""
@@ -338,7 +338,7 @@ class StreamReading:
     """Processes of the DataLoader's workers, as far as they are known."""
     refused: Whole = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
-    mode: Text = "pace"
+    pacing: Text = "together"
     """How compute is divided: `pace`, `weights` or `free`."""
     weights: Annotated[dict[Text, Number], FEW] = field(default_factory=dict)
     """The weights that were given, by consumer name; some may not be attached."""

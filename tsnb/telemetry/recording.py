@@ -163,11 +163,11 @@ class Recorder:
         self._file.flush()
 
 
-def record(name: str | None, path: str | Path) -> Recorder:
+def record(stream: str | None, path: str | Path) -> Recorder:
     """Record a stream's readings to a file, in the background, until the stream ends.
 
     Args:
-        name: The stream's name; None: the one that is running.
+        stream: The stream's name; None: the one that is running.
         path: A new file; by custom its name ends in `.jsonl`.
 
     Returns:
@@ -177,7 +177,7 @@ def record(name: str | None, path: str | Path) -> Recorder:
         ProducerNotFound: That stream is not served.
         TsnbError: The file exists, or cannot be written.
     """
-    return Recorder(registry.find(name).name, expanded(path))
+    return Recorder(registry.find(stream).name, expanded(path))
 
 
 def read_recording(path: str | Path) -> list[StreamReading]:

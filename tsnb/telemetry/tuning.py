@@ -13,7 +13,7 @@ __all__ = ["tune", "tune_as_typed", "tuning_of"]
 
 
 def tune(
-    name: str | None,
+    stream: str | None,
     workers: int | str = AUTO,
     memory: int | str | None = None,
     *,
@@ -23,7 +23,7 @@ def tune(
     """Change the number of a stream's loader workers while its trials go on (docs/before.md).
 
     Args:
-        name: The stream's name; may be None while one producer is running.
+        stream: The stream's name; may be None while one producer is running.
         workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on. What is asked for
             already goes on.
         memory: With "auto": what all of them together may use, "4GiB" or bytes; None: as before, else what is free.
@@ -42,7 +42,7 @@ def tune(
     chosen = TuneOptions(workers, memory, wait_s)
     auto = chosen.workers == AUTO
     asked, budget = str(chosen.workers), None if chosen.memory is None else int(chosen.memory)
-    observer = Observer(name)
+    observer = Observer(stream)
     told: StreamReading | None = None
     deadline = time.monotonic() + timeout_s
     until = time.monotonic() + (chosen.wait_s if auto else 0.0)

@@ -44,7 +44,7 @@ _TURN_S = 1.5
 """... or this often, where it says something else than before; an end or a failure shows at once."""
 
 _WAYS_S = 5.0
-"""Whether a metric is good when it is high or low is looked at this often: `tsnb.direction` may say so later."""
+"""Whether a metric is good when it is high or low is looked at this often: `tsnb.records.direction` may come late."""
 
 _PACES_EVERY = 8
 """Ticks: what a batch costs a trial changes seldom, and is looked at seldom."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from tsnb.telemetry import words
-from tsnb.telemetry.marks import mode_text
+from tsnb.telemetry.marks import pacing_text
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.view import Row, StreamView
 
@@ -64,7 +64,7 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     if whole:
         done += f" of {whole} ({words.percent(reading.published / whole)})"
     left = words.epoch_left(left_s, reading.published / whole) if whole else ""
-    window = f"window {reading.window_fill} of {reading.window}, mode {mode_text(reading)}"
+    window = f"window {reading.window_fill} of {reading.window}, pacing {pacing_text(reading)}"
     after = f", {all_left}" if all_left else ""
     return f", epoch {reading.epoch + 1}, {done}{left}, {window}{after}"
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from tsnb.telemetry.eta import Eta
-from tsnb.telemetry.marks import mode_text
+from tsnb.telemetry.marks import pacing_text
 from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import END_STATES, CacheReading, ProbeReading, StreamReading, TuningReading
 from tsnb.words import clock_time, text_table
@@ -141,13 +141,13 @@ def balanced(reading: StreamReading) -> list[str]:
     window = f"window of {reading.window}"
     full = reading.window_fill >= reading.window > 0
     what = {
-        "pace": f"the {window} keeps all in step, and what the small models leave, the large one gets",
+        "together": f"the {window} keeps all in step, and what the small models leave, the large one gets",
         "free": f"the {reading.window} kept batches are full, so the slowest holds the others until it has caught up"
         if full
         else f"each goes as fast as it can until {reading.window} batches are kept for the slowest",
         "weights": f"a {window}, and a trial that has computed more than its weight lets the others go first",
     }
-    lines = [f"{reading.name}: mode {mode_text(reading)}: {what.get(reading.mode, window)}"]
+    lines = [f"{reading.name}: pacing {pacing_text(reading)}: {what.get(reading.pacing, window)}"]
     # the ranks of a group, bert[0] and so on, have the weight of its name
     here = list(dict.fromkeys(consumer.name.partition("[")[0] for consumer in reading.consumers))
     for name in reading.weights:

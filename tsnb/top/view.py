@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tsnb.telemetry import words
-from tsnb.telemetry.marks import mode_text
+from tsnb.telemetry.marks import pacing_text
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.view import Row, StreamView
 from tsnb.telemetry.words import incidents
@@ -93,7 +93,7 @@ def _header(view: StreamView) -> list[Text]:
         _epoch(view, reading, live),
         _pair("loader", f"{rate} batches/s, {words.workers(reading)}" if live else _DASH),
         _pair("window", f"{reading.window_fill} of {reading.window}" if live else _DASH),
-        *([_pair("mode", mode_text(reading))] if live and reading.mode != "pace" else []),
+        *([_pair("pacing", pacing_text(reading))] if live and reading.pacing != "together" else []),
         *([Text(all_left)] if live and (all_left := words.all_left(view.eta, reading.time_s)) else []),
     ]
 

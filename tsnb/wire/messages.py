@@ -295,7 +295,7 @@ class LiveTold(NamedTuple):
 class Balance(NamedTuple):
     """An observer asks that compute be divided in another way."""
 
-    mode: str
+    pacing: str
     """`pace`, `weights` or `free`."""
     weights: dict[str, float]
     """By consumer name."""
@@ -426,7 +426,7 @@ class Welcome(NamedTuple):
     """How many each `iter` after it draws."""
     draws: bool = False
     """Whether what the producer's process runs of the loader draws from that process's global generators."""
-    patience_s: float = 30.0
+    stall_timeout_s: float = 30.0
     """How long a consumer that stands still is waited for."""
     protocol: int = PROTOCOL
 
@@ -546,7 +546,7 @@ class HeldUp(NamedTuple):
     """The consumers that take it, in words: "a, b and c"."""
     still_s: float
     """For how many seconds none of them has taken a batch."""
-    patience_s: float
+    stall_timeout_s: float
     """After how many they lose their place."""
 
 

@@ -36,7 +36,7 @@ test("numbers, and what is not known", () => {
 test("what each trial does, and would do alone", () => {
   const rows = [{ samplesPerS: 612 }, undefined, { samplesPerS: 0 }], paces = [{ stepMs: 12.34, alonePerS: 5186 }];
   const lanes = ["a", "b", "c"].map((name) => ({ name }));
-  const weighed = pacesOf({ lanes, last: { rows }, paces, stream: { mode: "weights (a 2, others 1)", weights: { a: 2 } } });
+  const weighed = pacesOf({ lanes, last: { rows }, paces, stream: { pacing: "weights (a 2, others 1)", weights: { a: 2 } } });
   assert.deepEqual(weighed.map((row) => [row.name, row.step, row.alone, row.now, row.weight]), [["a", "12.3 ms", "5,186", "612", "2"], ["c", "–", "–", "0", "1"]]);
   assert.deepEqual(pacesOf({ lanes, last: { rows }, paces, stream: {} }).map((row) => row.weight), ["–", "–"]);
   assert.deepEqual(pacesOf({ lanes, last: null, paces, stream: {} }), []);

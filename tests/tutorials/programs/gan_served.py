@@ -27,7 +27,7 @@ def network(outputs):
 
 def train(lr):
     torch.manual_seed(0)
-    photos, paintings = tsnb.attach(producer="photos"), tsnb.attach(producer="paintings")
+    photos, paintings = tsnb.attach(stream="photos"), tsnb.attach(stream="paintings")
     generator, discriminator, loss_fn = network(64), network(1), nn.BCEWithLogitsLoss()
     optimizer_g = torch.optim.Adam(generator.parameters(), lr=lr)
     optimizer_d = torch.optim.Adam(discriminator.parameters(), lr=lr)

@@ -6,7 +6,7 @@
 | `reporter` | what it reports: logged rows, its place in its streams, how it ended |
 | `pictures` | logged values that are not numbers: pictures, tables, text |
 | `keeping` | what is kept of a trial whose code has ended, and the memory that is given back |
-| `kept_state` | `tsnb.keep`, `tsnb.epochs`: what it keeps of its training, and how it goes on from there |
+| `kept_state` | `tsnb.checkpoint`, `tsnb.epochs`: what it keeps of its training, and how it goes on from there |
 | `states` | one such state: what it holds, how it is written, read and put back |
 | `cloning` | a trial becomes two at a batch |
 | `first_weights` | a hash of the weights before the first step, by which trials are paired |

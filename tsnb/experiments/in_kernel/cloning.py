@@ -9,8 +9,8 @@
 | a front of its own; the fork server and the notebook take it in | clone, main | `GO_ON`, the clone's run |
 | it goes on, with the changes that were asked for | clone, main | |
 
-Where a fork is not safe, a trial that calls `tsnb.keep` writes its state instead (`kept_state`), and the clone begins
-with that in a new process: `KeptForClone`.
+Where a fork is not safe, a trial that calls `tsnb.checkpoint` writes its state instead (`kept_state`), and the clone
+begins with that in a new process: `KeptForClone`.
 
 The trial stands still from the fork to the word, so that what it has not taken is kept for both. Whichever process is
 killed in between, nothing is left: a clone whose parent, producer or notebook went ends itself, and a trial whose clone
@@ -173,7 +173,7 @@ class Cloning:
             way = (
                 ""
                 if keeper.trial is None
-                else "; or have its state kept, by tsnb.keep(net=net, optimizer=optimizer)"
+                else "; or have its state kept, by tsnb.checkpoint(net=net, optimizer=optimizer)"
             )
             tell(NotBranched(f"{why}{way}"))
             return

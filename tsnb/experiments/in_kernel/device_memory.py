@@ -1,4 +1,4 @@
-"""The GPU memory of what `tsnb.keep` has, given back while the trial stands still: `trial.pause(release=True)`.
+"""The GPU memory of what `tsnb.checkpoint` has, given back while the trial stands still: `trial.pause(release=True)`.
 
 | step | thread |
 |---|---|
@@ -80,8 +80,8 @@ class DeviceMemory:
             return "it uses no GPU, so there is no GPU memory to give back: pause it without release"
         if not self._objects():
             return (
-                "only what its code keeps can be given back: put tsnb.keep(net=net, optimizer=optimizer) before its "
-                "loop over epochs, or pause it without release"
+                "only what its code keeps can be given back: put tsnb.checkpoint(net=net, optimizer=optimizer) before "
+                "its loop over epochs, or pause it without release"
             )
         return ""
 

@@ -1,6 +1,6 @@
-"""`tsnb.keep` and `tsnb.epochs`: what a trial keeps of its training, and how it goes on from there.
+"""`tsnb.checkpoint` and `tsnb.epochs`: what a trial keeps of its training, and how it goes on from there.
 
-    tsnb.keep(net=net, optimizer=optimizer)     what is kept; in a trial that goes on: put back into these objects
+    tsnb.checkpoint(net=net, optimizer=optimizer)     what is kept; in a trial that goes on: put back into these objects
     for epoch in tsnb.epochs(10):               begins with the epoch that was reached; `extend` makes it longer
         for x, y in tsnb.attach():              gives the rest of that epoch
             ...
@@ -33,7 +33,16 @@ from tsnb.experiments.in_kernel import states
 from tsnb.experiments.in_kernel.states import Restored
 from tsnb.records.kept import EPOCHS, KeptFiles
 
-__all__ = ["EVERY_S", "KeptTrial", "Restored", "SetAside", "StateKeeper", "epochs", "keep", "keeper_here"]
+__all__ = [
+    "EVERY_S",
+    "KeptTrial",
+    "Restored",
+    "SetAside",
+    "StateKeeper",
+    "checkpoint",
+    "epochs",
+    "keeper_here",
+]
 
 EVERY_S = 30.0
 """How often a state is written by default, in seconds: a crash loses that much at most."""
@@ -136,12 +145,12 @@ class StateKeeper:
             raise ValueError(f"history={history!r}: give a whole number of epochs, 1 or more.")
         if self.trial is None:
             if self.nowhere:
-                _log.warning("tsnb.keep keeps nothing here: %s", self.nowhere)
+                _log.warning("tsnb.checkpoint keeps nothing here: %s", self.nowhere)
             return None
         if self._loops and not self._objects:
             raise TsnbError(
-                "tsnb.keep(...) has to stand before the loop over tsnb.epochs(n): only then does that loop begin with "
-                "the epoch that was reached. Move it above the loop."
+                "tsnb.checkpoint(...) has to stand before the loop over tsnb.epochs(n): only then does that loop begin "
+                "with the epoch that was reached. Move it above the loop."
             )
         first = not self._objects
         self._every_s, self.trial.files.history = every_s, history
@@ -213,7 +222,7 @@ class StateKeeper:
 
     def boundary(self, consumer: Any, loop: Any) -> None:
         """A loop over a consumer asks for its next batch: the step before is over."""
-        key = (consumer.producer, consumer.name)
+        key = (consumer.stream, consumer.name)
         if self._over:
             return
         if self._main is None:
@@ -241,7 +250,7 @@ class StateKeeper:
 
     def place(self, consumer: Any) -> None:
         """Have a consumer of this process go on where the one of its name stood."""
-        place = self._places.pop((consumer.producer, consumer.name), None)
+        place = self._places.pop((consumer.stream, consumer.name), None)
         if place is None:
             return
         state, begun, *taken = place
@@ -387,7 +396,9 @@ class StateKeeper:
         self._warned = True
         last = self.trial.files.newest
         there = "there is none before it" if last is None else f"the last one is that of {last}"
-        advice = way_out(error) if isinstance(error, OSError) else "Mend that, or leave it out of tsnb.keep."
+        advice = (
+            way_out(error) if isinstance(error, OSError) else "Mend that, or leave it out of tsnb.checkpoint."
+        )
         _log.warning(
             "trial %r goes on, but its state could not be kept in %s: %s; %s. %s",
             self.trial.name,
@@ -465,7 +476,7 @@ class _Epochs:
 def _by_name() -> dict[tuple[str, str], Any]:
     """Return this process's consumers by stream and name."""
     found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)
-    return {} if found is None else {(each.producer, each.name): each for each in found() if not each.closed}
+    return {} if found is None else {(each.stream, each.name): each for each in found() if not each.closed}
 
 
 def _said(error: Exception) -> str:
@@ -489,8 +500,14 @@ def keeper_here() -> StateKeeper:
     return _keeper
 
 
-def keep(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: Any) -> Restored | None:
-    """Keep the state of a trial's training, so that it can go on from there: `tsnb.keep(net=net, optimizer=optimizer)`.
+def checkpoint(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: Any) -> Restored | None:
+    """Write checkpoints of a trial's training, and go on from the last one.
+
+    ```python
+    tsnb.checkpoint(net=net, optimizer=optimizer)
+    for epoch in tsnb.epochs(10):
+        ...
+    ```
 
     Call it once, before the loop over epochs, when the objects are made. Their state is written at a batch boundary
     every so often, as each epoch of `tsnb.epochs` begins, and at the end, with the place in the stream, the random
@@ -501,7 +518,8 @@ def keep(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: Any) -> 
 
     Of states from the middle of an epoch the newest stays, of those from an epoch's start the last `history`
     (`.tsnb/kept/NAME-NUMBER`): so `history` + 1 times the size of a state is the most that they take. They go with the
-    trial's record (`tsnb.delete`). A full disk is a warning: training goes on. Outside a trial, nothing is kept.
+    trial's record (`tsnb.records.delete`). A full disk is a warning: training goes on. Outside a trial, nothing is
+    kept.
 
     Args:
         every_s: How often a state is written, in seconds. Large states are written less often: writing takes 5 % of the
@@ -524,7 +542,7 @@ def keep(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: Any) -> 
 def epochs(n: int) -> Iterable[int]:
     """Count the epochs of a training: `for epoch in tsnb.epochs(10):`.
 
-    In a trial that goes on from a kept state (`tsnb.keep`) it begins with the epoch that was reached, and
+    In a trial that goes on from a kept state (`tsnb.checkpoint`) it begins with the epoch that was reached, and
     `trial.extend` makes it longer. Anywhere else it is `range(n)`.
 
     Args:

@@ -62,7 +62,9 @@ def check_objects(objects: Mapping[str, Any], every_s: Any) -> None:
         ValueError: `every_s` is not a number of seconds.
     """
     if not objects:
-        raise TypeError("tsnb.keep needs what to keep, by name: tsnb.keep(net=net, optimizer=optimizer)")
+        raise TypeError(
+            "tsnb.checkpoint needs what to keep, by name: tsnb.checkpoint(net=net, optimizer=optimizer)"
+        )
     if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not every_s >= 0:
         raise ValueError(f"every_s={every_s!r}: give a number of seconds, 0 or more.")
     for name, each in objects.items():
@@ -74,8 +76,8 @@ def check_objects(objects: Mapping[str, Any], every_s: Any) -> None:
         if lacks or isinstance(each, type):
             kind = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
             raise TypeError(
-                f"tsnb.keep({name}=...): {kind} has no {' and no '.join(lacks) or 'state of its own'}. Give an object "
-                "that has both, as torch's modules, optimizers and schedulers do."
+                f"tsnb.checkpoint({name}=...): {kind} has no {' and no '.join(lacks) or 'state of its own'}. Give an "
+                "object that has both, as torch's modules, optimizers and schedulers do."
             )
 
 
@@ -93,7 +95,7 @@ def put_back(states: dict[str, Any], objects: Mapping[str, Any], known: Mapping[
     for name, each in objects.items():
         if name not in states and name not in known:
             raise TsnbError(
-                f"tsnb.keep({name}=...): the state to go on from has no {name!r}, only {', '.join(states)}. Give "
+                f"tsnb.checkpoint({name}=...): the state to go on from has no {name!r}, only {', '.join(states)}. Give "
                 "the names that it was kept by, or run the trial again from the top (rerun)."
             )
         if name in states:
@@ -102,7 +104,7 @@ def put_back(states: dict[str, Any], objects: Mapping[str, Any], known: Mapping[
             except Exception as error:
                 first = str(error).partition("\n")[0]
                 raise TsnbError(
-                    f"tsnb.keep({name}=...): the {type(each).__name__} does not take what was kept of it: "
+                    f"tsnb.checkpoint({name}=...): the {type(each).__name__} does not take what was kept of it: "
                     f"{first}. Make it as it was made then, or run the trial again from the top (rerun)."
                 ) from error
 

@@ -282,7 +282,7 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
             seconds since 1970 when it was asked for.
         run: The handle on its records, where it is another than `run` of the settings says.
     """
-    for name in ("name", "producer", "batch_size", "device", "outside", "in_turn"):
+    for name in ("name", "stream", "batch_size", "device", "outside", "in_turn"):
         setattr(attach_defaults, name, settings[name])
     attach_defaults.threads_fixed = settings["threads"] is not None
     turns = settings["rotation"]

@@ -55,7 +55,7 @@ PRELOADED = (
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
-    "tsnb.experiments.in_kernel.steps", "tsnb.streams.in_kernel", "tsnb.kernels.in_kernel.forked",
+    "tsnb.experiments.in_kernel.steps", "tsnb.hosting.in_kernel", "tsnb.kernels.in_kernel.forked",
     "tsnb.kernels.in_kernel.output_channel", "tsnb.experiments.in_kernel.cloning",
     "tsnb.consumer", "tsnb.producer",
 )  # fmt: skip

@@ -36,7 +36,7 @@ class Admission:
         members: Its consumers.
         drift: How far apart they are.
         window: Batches that the loader may give in vain so that others can join from the start.
-        patience_s: How long a returning consumer may wait for its place; and how long a producer is young.
+        stall_timeout_s: How long a returning consumer may wait for its place; and how long a producer is young.
         first_epoch: The number of the stream's first epoch, which is begun at once.
 
     Attributes:
@@ -53,7 +53,7 @@ class Admission:
         members: Mapping[int, Member],
         drift: Drift,
         window: int,
-        patience_s: float,
+        stall_timeout_s: float,
         first_epoch: int,
     ) -> None:
         self.repeatable = False
@@ -62,7 +62,7 @@ class Admission:
         self._members = members
         self._drift = drift
         self.window = window
-        self._patience_s = patience_s
+        self._stall_timeout_s = stall_timeout_s
         self._young_until_s: float | None = None
         self._next = self._fresh = first_epoch + 1  # `_fresh`: no pass of it has begun, nor of those after it
         self.rounds: int | None = None
@@ -83,7 +83,7 @@ class Admission:
         self._now, self._blocked_s, self._lost = now, blocked_s, lost
         self._out = []
         if self._young_until_s is None:
-            self._young_until_s = now + self._patience_s
+            self._young_until_s = now + self._stall_timeout_s
         self._turn_away()
         waiting = self._admit_all()
         if waiting:
@@ -189,7 +189,7 @@ class Admission:
         there, since_s = self._streaming_in(epoch), member.wants_since_s
         if not there or not epoch.covers(member.part):
             return None
-        if epoch.number < ask.epoch and (since_s is None or self._now - since_s < self._patience_s):
+        if epoch.number < ask.epoch and (since_s is None or self._now - since_s < self._stall_timeout_s):
             return None
         at = max(epoch.start, min(m.taken for m in there))
         kept = all(map(self._epochs.has, range(at, epoch.end)))
@@ -300,7 +300,7 @@ class Admission:
         if self.repeatable and member.resumed:
             return False  # its place is given again when the others have come to the end of theirs
         waited_s = self._now - member.moved_s
-        return not (self.repeatable and self._young()) or waited_s >= self._patience_s
+        return not (self.repeatable and self._young()) or waited_s >= self._stall_timeout_s
 
     def _refuse(self, member: Member) -> None:
         """Tell it, and the ranks of its group that would go on without it."""

@@ -2,7 +2,7 @@
 
 Pure, a part of `dispatch`.
 
-| mode | window | granted its next batch later |
+| pacing | window | granted its next batch later |
 |---|---|---|
 | `pace` | the stream's own | none: a consumer at the window's edge waits for the slowest |
 | `free` | the wide one | none |
@@ -62,14 +62,14 @@ class FairShares:
         members: The stream's consumers.
 
     Attributes:
-        mode: "pace", "weights" or "free".
+        pacing: "together", "weights" or "free".
         weights: By consumer name; one that is not named has weight 1.
         contended: Whether the consumers compete for the machine.
         due_s: When to look again (monotonic seconds); None: no batch is withheld.
     """
 
     def __init__(self, members: Mapping[int, Member]) -> None:
-        self.mode = "pace"
+        self.pacing = "together"
         self.weights: dict[str, float] = {}
         self.contended = True
         self.due_s: float | None = None
@@ -81,9 +81,9 @@ class FairShares:
         """Return a consumer's weight; that of a rank (`bert[0]`) is its group's."""
         return self.weights.get(name.partition("[")[0], 1.0)
 
-    def change(self, mode: str, weights: Mapping[str, float]) -> None:
+    def change(self, pacing: str, weights: Mapping[str, float]) -> None:
         """Divide in another way from now on: everybody begins with nothing used."""
-        self.mode, self.weights = mode, dict(weights)
+        self.pacing, self.weights = pacing, dict(weights)
         self._forget()
 
     def note_contended(self, contended: bool) -> None:
@@ -98,7 +98,7 @@ class FairShares:
 
     def withholds(self, member: Member, now: float) -> bool:
         """Return whether a consumer has to wait for its next batch, though it is there; note when to look again."""
-        if self.mode != "weights" or not self.contended:
+        if self.pacing != "weights" or not self.contended:
             return False
         mine = self._used(member, now)
         ahead_s = [
@@ -112,7 +112,7 @@ class FairShares:
 
     def took(self, member: Member, now: float) -> None:
         """A consumer took a batch: settle what went before it. Called after `Member.took`."""
-        if self.mode != "weights" or not self.contended:
+        if self.pacing != "weights" or not self.contended:
             return
         account = self._account(member, now)
         weight = self.weight(member.name)
@@ -137,10 +137,10 @@ class FairShares:
             due_s: When the dispatch looks again.
 
         Raises:
-            AssertionError: A batch is withheld in another mode, or while no other consumer computes, or for good.
+            AssertionError: A batch is withheld in another pacing, or while no other consumer computes, or for good.
         """
         withheld = [m for m in self._members.values() if m.withheld_since_s is not None]
-        assert not withheld or (self.mode == "weights" and self.contended), withheld
+        assert not withheld or (self.pacing == "weights" and self.contended), withheld
         for member in withheld:
             assert list(self._rivals(member)), member
         assert bool(withheld) == (due_s is not None), due_s

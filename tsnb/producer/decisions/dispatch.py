@@ -10,14 +10,15 @@ The rules:
   granted can be read until it is released; nothing is ever taken back from a live process, so nothing can change
   under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
-  waited for (`drift`). Those that stream are waited for, and those between epochs until `patience_s` has passed.
+  waited for (`drift`). Those that stream are waited for, and those between epochs until `stall_timeout_s` has passed.
 - A batch is kept while a consumer reads it, one that is waited for has yet to take it, or the *rubber band* holds
   it: the first `band` batches of an epoch stay until the loader has gone past them, so that a consumer that asks by
   then still gets the whole epoch. One that comes later takes the next epoch.
 - An epoch starts when a consumer asks for one and none can be joined from its start. The stream's first epoch
   starts unasked: its first batch proves the loader, and is ready when the first consumer comes. A consumer that comes
   back to the middle of an epoch is let in there where that is possible (`admission`).
-- A consumer that stands still for `patience_s` while it holds others back is parked: it keeps the batches that it was
+- A consumer that stands still for `stall_timeout_s` while it holds others back is parked: it keeps the batches that it
+was
   granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch that
   no other goes on with; one that waits long for an epoch is told which consumers take the one before.
 - One whose thread waits for another consumer is parked as soon as it holds others back: it cannot go on before.
@@ -65,7 +66,7 @@ class Dispatch:
     Args:
         window: Batches that the fastest consumer may be ahead of the slowest.
         band: Batches from an epoch's start that the rubber band keeps for latecomers.
-        patience_s: Seconds that a consumer which stands still, or is between epochs, is waited for.
+        stall_timeout_s: Seconds that a consumer which stands still, or is between epochs, is waited for.
         first_epoch: The number of the first epoch.
 
     Attributes:
@@ -77,17 +78,19 @@ class Dispatch:
             most, from one truth to the next: other threads may read it.
     """
 
-    def __init__(self, window: int, band: int, patience_s: float, first_epoch: int = 0) -> None:
+    def __init__(self, window: int, band: int, stall_timeout_s: float, first_epoch: int = 0) -> None:
         self.window = window
-        self.patience_s = patience_s
+        self.stall_timeout_s = stall_timeout_s
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
         self.drift = Drift(window, self.members, self.epochs)
         self.balance = FairShares(self.members)
         self.granting = Granting(self.epochs, self.drift, self.balance)
         self.groups = Groups()
-        self.turns = Turns(self.members, self.epochs, self.drift, patience_s)
-        self.admission = Admission(self.epochs, self.members, self.drift, window, patience_s, first_epoch)
+        self.turns = Turns(self.members, self.epochs, self.drift, stall_timeout_s)
+        self.admission = Admission(
+            self.epochs, self.members, self.drift, window, stall_timeout_s, first_epoch
+        )
         self._weighs = False  # compute is divided by weight
         self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
@@ -357,14 +360,14 @@ class Dispatch:
         for member in self.members.values():
             if event.stopped_s:
                 member.forgive(event.stopped_s, self._now)
-            if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.patience_s:
+            if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.stall_timeout_s:
                 member.phase = Phase.AWAY
-            if member.resumed and self._now - member.moved_s >= self.patience_s:
+            if member.resumed and self._now - member.moved_s >= self.stall_timeout_s:
                 member.keeps_place = False  # its step takes long: the others do not wait for it
         if self.turns.on:
             self.turns.pass_on(self._now)
         for member, stood_still_s, in_vain in self.drift.standing_still(self._now):
-            if in_vain or stood_still_s >= self.patience_s:
+            if in_vain or stood_still_s >= self.stall_timeout_s:
                 self.granting.park(member, stood_still_s)
 
     def _tell_held(self) -> None:
@@ -373,7 +376,7 @@ class Dispatch:
         if loading is None or not holders:
             return
         still_s = self.drift.stood_still_s(now)
-        stage = 1 + (still_s >= max(HELD_S, self.patience_s / 2))
+        stage = 1 + (still_s >= max(HELD_S, self.stall_timeout_s / 2))
         names = enumerated([m.name for m in holders])
         published = loading.seq(loading.end)
         for member in self.drift.awaiting_epoch():
@@ -381,14 +384,14 @@ class Dispatch:
             if since_s is not None and now - since_s >= HELD_S and member.told_held < stage:
                 member.told_held = stage
                 told = ms.HeldUp(
-                    member.asked.number, loading.number, published, names, still_s, self.patience_s
+                    member.asked.number, loading.number, published, names, still_s, self.stall_timeout_s
                 )
                 self._out.append(ev.Tell(member.key, told))
 
     def _balanced(self, event: ev.Balanced) -> None:
         self._keep_within(event.window)
-        self.balance.change(event.mode, event.weights)
-        self._weighs = event.mode == "weights"
+        self.balance.change(event.pacing, event.weights)
+        self._weighs = event.pacing == "weights"
 
     def note_repeatable(self, repeatable: bool) -> None:
         """Whether the loader can give an epoch again in the same order."""

@@ -162,8 +162,8 @@ class Tick(NamedTuple):
 class Balanced(NamedTuple):
     """Compute is divided in another way from now on. Batches yet to be taken stay, however many they are."""
 
-    mode: str
-    """One of `config.MODES`."""
+    pacing: str
+    """One of `config.PACINGS`."""
     weights: Mapping[str, float]
     """By consumer name; 1 for one that is not named."""
     window: int

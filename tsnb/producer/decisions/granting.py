@@ -72,7 +72,7 @@ class Granting:
         end = epoch.end
         if member.rotation is not None:
             end = min(end, member.turn_end) if member.has_turn else 0
-        weighs = self._balance.mode == "weights"
+        weighs = self._balance.pacing == "weights"
         # by weight one by one: a batch granted ahead is granted before its share is known
         ahead = 1 if weighs else LOOKAHEAD
         while withheld := member.cursor < end and len(member.granted) < ahead:

@@ -29,7 +29,7 @@ class Phase(Enum):
     """The state of a consumer.
 
     JOINING --ask--> ASKED --epoch open--> STREAMING --last batch taken--> BETWEEN --ask--> ASKED
-                                              |  stood still                  | patience over, or rested
+                                              |  stood still                  | stall timeout over, or rested
                                               +----------------> AWAY <-------+  --ask--> ASKED
     """
 

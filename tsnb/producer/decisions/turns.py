@@ -13,7 +13,7 @@ Pure, a part of `dispatch`. Such consumers (`Rotation`) all take the epoch, each
 - where one that waits for its turn is so far behind that the loader has to stand still (a clone, one that was paused),
   those that have come to the end of what there is give up their turn to it;
 - one that waits for its turn does not stand still, holds nobody up and sets no pace. One that stands still in its turn
-  for `patience_s` loses the turn, not its place in the epoch.
+  for `stall_timeout_s` loses the turn, not its place in the epoch.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ class Turns:
         members: The stream's consumers.
         epochs: Its epochs.
         drift: How far apart they are.
-        patience_s: Seconds that one may stand still in its turn.
+        stall_timeout_s: Seconds that one may stand still in its turn.
 
     Attributes:
         on: Whether any consumer takes turns.
     """
 
     def __init__(
-        self, members: Mapping[int, Member], epochs: Epochs, drift: Drift, patience_s: float
+        self, members: Mapping[int, Member], epochs: Epochs, drift: Drift, stall_timeout_s: float
     ) -> None:
         self.on = False
         self._members = members
         self._epochs = epochs
         self._drift = drift
-        self._patience_s = patience_s
+        self._stall_timeout_s = stall_timeout_s
         self._tickets = itertools.count()
 
     @property
@@ -151,7 +151,7 @@ class Turns:
                     and member.has_turn
                     and member.waiting_since_s is None
                     and member.batches  # else its loop has yet to begin: a sweep's trials wait for each other there
-                    and still_s >= self._patience_s
+                    and still_s >= self._stall_timeout_s
                 ):
                     member.has_turn, member.late = False, True
 

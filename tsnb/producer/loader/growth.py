@@ -61,7 +61,7 @@ def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
         return None
     if not loader.dataset.refresh():
         raise TsnbError(
-            f"{loader.dataset.words} has no sample yet: wait for the first, data = tsnb.grow(...), data.wait(1), "
+            f"{loader.dataset.words} has no sample yet: wait for the first, data = tsnb.data.grow(...), data.wait(1), "
             "before the DataLoader is made and served."
         )
     sampler = getattr(loader, "sampler", None)
@@ -86,8 +86,8 @@ def refuse_wrapped(loader: Any) -> None:
         outer, grown = found
         raise ValueError(
             f"the data set that grows from {grown.words} is inside a {type(outer).__name__}, which would go on with "
-            "the samples that there are now: give the DataLoader what tsnb.grow has returned, and do in parse= what "
-            "is done to a sample."
+            "the samples that there are now: give the DataLoader what tsnb.data.grow has returned, and do in parse= "
+            "what is done to a sample."
         )
 
 
@@ -253,7 +253,7 @@ class Growth:
     def why_not(self, select: str) -> str:
         """Return why rounds cannot have such samples; empty where they can."""
         if read_select(select).word == "balanced" and self._dataset.labels is None:
-            return f"select={select!r} needs the class of each sample: give tsnb.grow a function that tells it, label="
+            return f"select={select!r} needs the class of each sample: give tsnb.data.grow label=, a function of it"
         return ""
 
     def _choose(self, epoch: int, samples: int) -> None:
@@ -289,7 +289,9 @@ class Growth:
         """
         if selection.word == "balanced":
             if self._dataset.labels is None:
-                raise TsnbError(f"{self.why_not(selection.word)}; or choose other rounds with tsnb.rounds.")
+                raise TsnbError(
+                    f"{self.why_not(selection.word)}; or choose other rounds with tsnb.data.rounds."
+                )
             labels = self._dataset.labels.of(samples)
             return balanced(labels, int(selection.number) or None, self.log.seed, epoch)
         former, until_s = self._back

@@ -6,7 +6,7 @@ import { attribute, grey, isGrey, make, put } from "./dom.js";
 const WAITS_MS = { clone: 5000, extend: 3000, release: 3000 }; // a control that was used comes back after this
 const WORDS = { clone: ["Clone", "Clone"], extend: ["More epochs", "Go on"], release: ["Memory", "Pause, memory free"] };
 const ELSEWHERE = "it was started elsewhere, and its notebook does that";
-const MORE = { Clone: "both go on from its next batch", [WORDS.release[1]]: "what tsnb.keep has is copied to the host, and back before it goes on" };
+const MORE = { Clone: "both go on from its next batch", [WORDS.release[1]]: "what tsnb.checkpoint has is copied to the host, and back before it goes on" };
 
 export class Further {
   /** `changed`: gives what the fields of live values say that is not so yet, [[name, text], ...]. */

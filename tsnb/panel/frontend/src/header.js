@@ -7,8 +7,8 @@ import { LIVE, OVER, allLeft, clock, count, hourIn, leftOf, pace, percent, strea
 
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 const BALANCE_MS = 8000; // the stream's readings say it within a second
-const MODES = {
-  pace: "pace: the window keeps all in step",
+const PACINGS = {
+  together: "together: the window keeps all in step",
   weights: "weights: a trial that has computed more than its weight lets the others go first; all have 1 until others are set",
   free: "free: each goes as fast as it can, until the kept batches are full",
 };
@@ -32,23 +32,23 @@ export class Header {
     this.at = make("b", "tsnb-value tsnb-at");
     this.between = make("span", "tsnb-value tsnb-between");
     this.all.box.append(this.at, " ", this.between);
-    this.mode = choice("balance", MODES, (mode) => this.balanced(mode));
-    this.mode.box.title = "How compute is divided: in step (pace), by weight, or each as fast as it can until the kept batches are full (free)";
+    this.pacing = choice("balance", PACINGS, (pacing) => this.balanced(pacing));
+    this.pacing.box.title = "How compute is divided: in step (together), by weight, or each as fast as it can until the kept batches are full (free)";
     this.weights = new Weights((weights) => this.balanced("weights", weights));
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Where each second of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
-    const actions = make("div", "tsnb-actions", this.mode.box, this.weights.element, this.report, this.stop);
+    const actions = make("div", "tsnb-actions", this.pacing.box, this.weights.element, this.report, this.stop);
     this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.all.box, actions);
   }
 
   /** Divide compute in another way: what was chosen is shown at once, and what is once the stream says so. */
-  balanced(mode, weights) {
-    this.asked_mode = mode;
+  balanced(pacing, weights) {
+    this.asked_pacing = pacing;
     this.askedMs = Date.now();
     this.why = "";
-    this.send({ op: "balance", mode, ...(weights ? { weights } : {}) });
+    this.send({ op: "balance", pacing, ...(weights ? { weights } : {}) });
   }
 
   clickedReport() {
@@ -80,7 +80,7 @@ export class Header {
 
   refused(what, why) {
     if (what === "balance") {
-      this.asked_mode = null;
+      this.asked_pacing = null;
       this.why = `Not changed: ${why}`;
       this.weights.refused(why);
       return;
@@ -106,15 +106,15 @@ export class Header {
     this.word.dataset.tone = tone(state);
     put(this.loader.value, OVER.has(state) ? inAll(store.reel) : live && last ? loader(stream, store.toldPerS) : "–");
     put(this.window.value, live && last ? `${last.windowFill} of ${stream.window}` : "–");
-    this.mode.box.hidden = !last;
-    const mode = (stream.mode || "pace").split(" ")[0];
-    if (mode === this.asked_mode || Date.now() - (this.askedMs || 0) > BALANCE_MS) this.asked_mode = null;
+    this.pacing.box.hidden = !last;
+    const pacing = (stream.pacing || "together").split(" ")[0];
+    if (pacing === this.asked_pacing || Date.now() - (this.askedMs || 0) > BALANCE_MS) this.asked_pacing = null;
     const why = idleStream(store, state);
-    grey(this.mode.select, why);
-    const shown = this.asked_mode || mode;
-    if (this.mode.select.value !== shown) this.mode.select.value = shown;
+    grey(this.pacing.select, why);
+    const shown = this.asked_pacing || pacing;
+    if (this.pacing.select.value !== shown) this.pacing.select.value = shown;
     this.weights.draw(store, Boolean(last) && shown === "weights", why);
-    attribute(this.mode.select, "title", why ? `Not now: ${why}` : this.why || MODES[shown] || "");
+    attribute(this.pacing.select, "title", why ? `Not now: ${why}` : this.why || PACINGS[shown] || "");
     this.drawEpoch(stream, last, live);
     this.drawAll(whole);
     this.report.hidden = !can.report;

@@ -102,7 +102,7 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.direction says whether high is good", way, lit: null, sets: [] };
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.records.direction says whether high is good", way, lit: null, sets: [] };
     this.best.draw({ ...what, curves: best, log: log.includes(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     const values = [...shown].map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say

@@ -9,7 +9,7 @@ const COLUMNS = [
   ["a batch", "tsnb-n", "What it computes on one batch of the loader"],
   ["alone", "tsnb-n", "Samples a second with a batch always ready and nobody to wait for, as fast as it computes now"],
   ["samples/s", "tsnb-n", "Samples a second now"],
-  ["weight", "tsnb-n", "Its part of the compute, in the mode weights"],
+  ["weight", "tsnb-n", "Its part of the compute, in the pacing weights"],
 ];
 
 export class Paces {
@@ -47,7 +47,7 @@ export function pacesOf({ lanes, last, paces, stream }) {
   ((last && last.rows) || []).forEach((row, lane) => {
     if (!row || !lanes[lane]) return;
     const { name } = lanes[lane], weights = stream.weights || {};
-    const weight = (stream.mode || "pace").startsWith("weights") ? String(weights[name] ?? 1) : "–";
+    const weight = (stream.pacing || "together").startsWith("weights") ? String(weights[name] ?? 1) : "–";
     const { stepMs, alonePerS } = paces[lane] || { stepMs: NaN, alonePerS: NaN };
     rows.push({ name, lane, step: milliseconds(stepMs), alone: count(alonePerS), now: count(row.samplesPerS), weight });
   });

@@ -1,4 +1,4 @@
-// The weights by which compute is divided, to be set: a number a trial, in a list that opens beside the mode.
+// The weights by which compute is divided, to be set: a number a trial, in a list that opens beside the pacing.
 
 import { attribute, button, grey, isGrey, make, put } from "./dom.js";
 
@@ -57,7 +57,7 @@ export class Weights {
     put(this.why, `Not changed: ${why}`);
   }
 
-  /** `shown`: whether the mode is that of weights; `idle`: why nothing can be asked of the stream now. */
+  /** `shown`: whether the pacing is that of weights; `idle`: why nothing can be asked of the stream now. */
   draw(store, shown, idle) {
     Object.assign(this, { store, idle });
     this.element.hidden = !shown;

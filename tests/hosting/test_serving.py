@@ -18,9 +18,9 @@ from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
 from tsnb.experiments import run_cell, trials
+from tsnb.hosting import producer_kernels, serve_from_cell, serve_loader
 from tsnb.kernels.processes.child import log_path
 from tsnb.options import StreamOptions
-from tsnb.streams import producer_kernels, serve_from_cell, serve_loader
 
 pytestmark = pytest.mark.system
 
@@ -63,14 +63,14 @@ def processes() -> set[str]:
 def test_a_loader_defined_in_the_notebook_is_served_and_attached_to(squares: Any, page: Any) -> None:
     """Dataset, collate function and workers go into the producer kernel; batches come out as the loader gives them."""
     kernel = serve_loader(squares(batch_size=8, num_workers=1), "squares", outlet=page)
-    assert [entry.name for entry in tsnb.producers()] == ["squares"]
+    assert [entry.name for entry in tsnb.streams.list()] == ["squares"]
     assert registry.find("squares").pid == kernel.pid != os.getpid()
-    consumer = tsnb.attach("here", producer="squares")
+    consumer = tsnb.attach("here", stream="squares")
     seen = [row.tolist() for batch in consumer for row in batch["squares"]]
     consumer.close()
     assert seen == [[i, i * i] for i in range(64)]
     kernel.stop()
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
     assert not kernel.alive
 
 
@@ -94,7 +94,7 @@ def test_trials_attach_by_their_own_names_and_their_results_say_what_they_took(
     assert list(table["stream"]) == ["squares", "squares"]
     assert (table["samples_per_s"] > 0).all()
     assert list(table["total"]) == [128, 128]
-    assert tsnb.status("squares").consumers == (), "a trial leaves its streams when its cell ends"
+    assert tsnb.streams.status("squares").consumers == (), "a trial leaves its streams when its cell ends"
 
 
 def test_a_cell_builds_the_loader_in_the_kernel(notebook: Any, page: Any) -> None:
@@ -107,7 +107,7 @@ def test_a_cell_builds_the_loader_in_the_kernel(notebook: Any, page: Any) -> Non
     kernel = serve_from_cell(cell, box, "built", outlet=page)
     assert "building" in page.text
     assert "building" in kernel.logs()
-    consumer = tsnb.attach("here", producer="built")
+    consumer = tsnb.attach("here", stream="built")
     assert sum(len(batch) for batch in consumer) == 24
     consumer.close()
 
@@ -152,7 +152,7 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
         serve_from_cell("1 / 0", box, "bad", outlet=page)
     assert page.of("error")[-1]["ename"] == "ZeroDivisionError"
     assert processes() == before
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
     assert "bad" not in producer_kernels
 
 
@@ -170,7 +170,7 @@ def test_a_killed_producer_is_told_under_its_cell(
 ) -> None:
     """With the signal's name; who is attached gets ProducerGone; its workers go too."""
     kernel = serve_loader(squares(4000, num_workers=1), "killed", outlet=page)
-    consumer = tsnb.attach("here", producer="killed")
+    consumer = tsnb.attach("here", stream="killed")
     batches = iter(consumer)
     next(batches)
     assert kernel.pid is not None
@@ -187,7 +187,7 @@ def test_stopping_it_from_elsewhere_ends_its_kernel(
 ) -> None:
     """`tsnb stop` in a terminal leaves no kernel without a stream."""
     kernel = serve_loader(squares(), "elsewhere", outlet=page)
-    tsnb.stop("elsewhere")
+    tsnb.streams.stop("elsewhere")
     until(lambda: not kernel.alive)
     until(lambda: "was stopped" in page.text)
 
@@ -197,7 +197,7 @@ import sys, types
 sys.modules["__main__"].__dict__.update(__name__="__main__")
 {LOADER}
 from tsnb.options import StreamOptions
-from tsnb.streams.serving import serve_loader
+from tsnb.hosting.serving import serve_loader
 if __name__ == "__main__":
     kernel = serve_loader(DataLoader(Squares(16), batch_size=4), "detached", StreamOptions(detach=True))
     print(kernel.pid, flush=True)
@@ -211,12 +211,12 @@ def test_a_detached_producer_outlives_its_notebook_and_leaves_nothing(until: Cal
     assert done.returncode == 0, done.stderr
     pid = int(done.stdout.split()[-1])
     try:
-        consumer = tsnb.attach("here", producer="detached")
+        consumer = tsnb.attach("here", stream="detached")
         assert sum(len(batch) for batch in consumer) == 16
         consumer.close()
         home = runtime_directory()
         assert len(list(home.glob("hub-*/connection.json"))) == 1
-        tsnb.stop("detached")
+        tsnb.streams.stop("detached")
         until(lambda: not psutil.pid_exists(pid))
         assert not list(home.glob("hub-*/connection.json"))
         assert log_path("detached").exists()
@@ -237,4 +237,4 @@ def test_a_producer_dies_with_its_notebook(until: Callable[..., None]) -> None:
     parent.wait()
     parent.stdout.close()
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    until(lambda: tsnb.producers() == [])  # its other threads may hold its entry a moment longer
+    until(lambda: tsnb.streams.list() == [])  # its other threads may hold its entry a moment longer

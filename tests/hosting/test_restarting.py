@@ -15,22 +15,22 @@ import psutil
 import pytest
 
 import tsnb
+from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import cargoes, wait_until
-from tests.streams.test_serving import LOADER
 from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NotShippable, ProducerGone, ProducerNotFound, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
-from tsnb.kernels.hub import the_hub
-from tsnb.options import StreamOptions
-from tsnb.streams import serve_from_cell, serve_loader
-from tsnb.streams.producing import ProducerKernel
-from tsnb.streams.serving import (
+from tsnb.hosting import serve_from_cell, serve_loader
+from tsnb.hosting.producing import ProducerKernel
+from tsnb.hosting.serving import (
     kernel_of,
     reload_cell,
     reload_loader,
     restart_kernel,
 )
+from tsnb.kernels.hub import the_hub
+from tsnb.options import StreamOptions
 
 pytestmark = pytest.mark.system
 
@@ -93,7 +93,7 @@ def shipped() -> list[object]:
 
 def values(name: str) -> list[int]:
     """Attach, and return the first column of one epoch."""
-    consumer = tsnb.attach("here", producer=name)
+    consumer = tsnb.attach("here", stream=name)
     seen = [row[0].item() for batch in consumer for row in batch]
     consumer.close()
     return seen
@@ -131,13 +131,13 @@ def test_what_a_cache_keeps_outlives_a_restart_and_not_another_loader(box: Any, 
     restart_kernel(kernel)
     assert values("kept") == list(range(16))
     deadline = time.monotonic() + 10
-    while (cache := tsnb.status("kept").cache) is None or cache.state != "serving":
+    while (cache := tsnb.streams.status("kept").cache) is None or cache.state != "serving":
         assert time.monotonic() < deadline, cache  # an epoch's end is told before its workers have ended
         time.sleep(0.02)
     assert (cache.kept, cache.misses) == (16, 32)
     reload_loader(kernel, box["DataLoader"](box["Costly"](8), batch_size=4, num_workers=1))
     assert values("kept") == list(range(8))
-    cache = tsnb.status("kept").cache
+    cache = tsnb.streams.status("kept").cache
     assert cache is not None
     assert (cache.samples, cache.hits) == (8, 0)
     kernel.stop()
@@ -296,7 +296,7 @@ def begin_two(
 
 def inside(batch: int, epoch: int) -> bool:
     """Return whether both trials are past a batch of an epoch."""
-    consumers = tsnb.status("two").consumers
+    consumers = tsnb.streams.status("two").consumers
     return len(consumers) == 2 and all(c.epoch == epoch and c.position > batch for c in consumers)
 
 
@@ -351,7 +351,7 @@ def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box:
             TrialFailed, match=r"ProducerGone.*started again.*cannot give the rest of epoch [01]"
         ):
             trial.wait(SETTLED_S)
-    consumer = tsnb.attach("after", producer="two")
+    consumer = tsnb.attach("after", stream="two")
     assert sum(len(batch["squares"]) for batch in consumer) == 64
     consumer.close()
 
@@ -421,7 +421,7 @@ def test_a_loader_that_kills_its_kernel_each_time_is_given_up(
     assert page.text.count("has crashed") == 2
     assert "It is not started again: it crashed 3 times within 60 s. %tensorsocket logs deadly" in page.text
     until(lambda: shipped() == [])
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
 
 
 def test_a_loader_that_raises_at_its_new_start_is_given_up_at_once(
@@ -478,7 +478,7 @@ NOTEBOOK = f"""
 import sys
 {LOADER}
 from tsnb.options import StreamOptions
-from tsnb.streams.serving import serve_loader
+from tsnb.hosting.serving import serve_loader
 if __name__ == "__main__":
     options = StreamOptions(restart="on-crash")
     kernel = serve_loader(DataLoader(Squares(16), batch_size=4), "orphan", options)
@@ -500,14 +500,16 @@ def test_a_killed_notebook_leaves_no_kernel_and_its_files_are_swept(until: Calla
     notebook.wait()
     notebook.stdout.close()
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
-    until(lambda: tsnb.producers() == [])  # its other threads may take a moment longer to let go of the entry
+    until(
+        lambda: tsnb.streams.list() == []
+    )  # its other threads may take a moment longer to let go of the entry
     until(lambda: not home.exists())
 
 
 STARTING = """
 import os, threading, time
 from tsnb.options import StreamOptions
-from tsnb.streams.serving import serve_loader
+from tsnb.hosting.serving import serve_loader
 class Slow:
     def __iter__(self):
         time.sleep(30)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tsnb.streams.crashes import MOST, ROW_S, WELL_PAST, Crashes, Position
+from tsnb.hosting.crashes import MOST, ROW_S, WELL_PAST, Crashes, Position
 
 LONG_S = 10 * ROW_S
 """Between two crashes that are no row by their times."""

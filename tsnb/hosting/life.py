@@ -10,15 +10,15 @@ from dataclasses import asdict
 from typing import Any
 
 from tsnb import registry
+from tsnb.hosting.served import LEAVING_MESSAGE, RECONNECT_S, SERVED_MESSAGE, Shipment
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child, log_path
 from tsnb.options import StreamOptions
-from tsnb.streams.served import LEAVING_MESSAGE, RECONNECT_S, SERVED_MESSAGE, Shipment
 
 __all__ = ["STOP_GRACE_S", "ProducerLife"]
 
-INSIDE = "tsnb.streams.in_kernel"
+INSIDE = "tsnb.hosting.in_kernel"
 """The module with the steps that its kernel runs."""
 
 STOP_GRACE_S = 5.0

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
+from tests.hosting.test_moments import GATED, LONG_S, Held
 from tests.kernels.conftest import wait_until
-from tests.streams.test_moments import GATED, LONG_S, Held
 from tsnb import registry
 from tsnb.experiments import Trial, run_cell
+from tsnb.hosting import serve_loader
 from tsnb.options import StreamOptions
-from tsnb.streams import serve_loader
 
 pytestmark = pytest.mark.system
 
 KEEPING = """
 import tsnb, torch
 net = torch.nn.Linear(2, 1)
-where = tsnb.keep(net=net, history=3)
+where = tsnb.checkpoint(net=net, history=3)
 seen = []
 for epoch in tsnb.epochs(2):
     for batch in tsnb.attach():

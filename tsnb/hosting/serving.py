@@ -18,6 +18,8 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import LoaderFailed, NameInUse, ProducerNotFound
+from tsnb.hosting.producing import ProducerKernel
+from tsnb.hosting.served import Shipment
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.cargo.capture import Captured, capture
 from tsnb.kernels.cargo.imported import Change, changes_here, packed
@@ -28,8 +30,6 @@ from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import StreamOptions
 from tsnb.promises import require_unpromised
-from tsnb.streams.producing import ProducerKernel
-from tsnb.streams.served import Shipment
 
 __all__ = [
     "is_same_cell",

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tsnb.errors import LoaderFailed
+from tsnb.hosting.served import LEAVING_MESSAGE, SERVED_MESSAGE, seed_of
 from tsnb.kernels.cargo.lane import take
 from tsnb.kernels.in_kernel.arrival import arrive
 from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.native.ties import untie
-from tsnb.streams.served import LEAVING_MESSAGE, SERVED_MESSAGE, seed_of
 
 __all__ = ["enter", "prove", "serve_variable"]
 

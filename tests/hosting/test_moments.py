@@ -23,15 +23,15 @@ import pytest
 
 import tsnb
 from tests import leftovers
+from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import cargoes, wait_until
-from tests.streams.test_serving import LOADER
 from tsnb import registry
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound
+from tsnb.hosting import producer_kernels, serve_loader
+from tsnb.hosting.producing import ProducerKernel
+from tsnb.hosting.serving import kernel_of, reload_loader, replace_loader, restart_kernel
 from tsnb.options import StreamOptions
 from tsnb.promises import is_promised
-from tsnb.streams import producer_kernels, serve_loader
-from tsnb.streams.producing import ProducerKernel
-from tsnb.streams.serving import kernel_of, reload_loader, replace_loader, restart_kernel
 from tsnb.telemetry import observer
 from tsnb.telemetry.observer import Observer
 
@@ -157,7 +157,7 @@ def interrupted(when: Callable[[], Any]) -> Iterator[None]:
 
 def values(consumer: str) -> list[int]:
     """Attach, and return the first column of one epoch."""
-    with tsnb.attach(consumer, producer="s") as attached:
+    with tsnb.attach(consumer, stream="s") as attached:
         return [row[0].item() for batch in attached for row in batch]
 
 
@@ -217,7 +217,7 @@ def test_an_interrupt_of_a_first_start_leaves_nothing_and_it_can_be_started_agai
     with interrupted(held.reached):
         held.start(where)
     assert kernels() == before
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
     assert not is_promised("s")
     assert producer_kernels == {} or producer_kernels["s"].ended
     held.start()
@@ -243,7 +243,7 @@ def test_commands_while_a_stream_is_being_stopped(held: Held, whose: str) -> Non
     kernel = held.start("later batch", restart="on-crash")
     former = kernel.pid
     stop = kernel.stop if whose == "the notebook's" else lambda: observer.stop("s")
-    with tsnb.attach("here", producer="s") as consumer, threads(held) as call:
+    with tsnb.attach("here", stream="s") as consumer, threads(held) as call:
         loop = iter(consumer)
         next(loop)
         held.reached()
@@ -271,7 +271,7 @@ def test_an_interrupt_of_a_stop_lets_it_go_on(held: Held) -> None:
     """Whoever has asked for the end does not want half of it."""
     kernel = held.start("later batch", restart="on-crash")
     before = kernels()
-    with tsnb.attach("here", producer="s") as consumer:
+    with tsnb.attach("here", stream="s") as consumer:
         loop = iter(consumer)
         next(loop)
         held.reached()
@@ -330,7 +330,7 @@ def test_a_stop_of_a_reload_ends_the_stream_and_is_told(held: Held, where: str, 
     assert isinstance(reloaded.exception(), ProducerGone), reloaded.exception()
     wait_until(lambda: kernel.ended, LONG_S)
     assert not kernel.alive
-    assert tsnb.producers() == []
+    assert tsnb.streams.list() == []
     assert not is_promised("s")
     assert cargoes() == []
 
@@ -361,7 +361,7 @@ def test_a_name_is_kept_for_a_stream_that_comes_back(held: Held) -> None:
     with threads(held) as call:
         restarted = call(lambda: restart_kernel(kernel))
         held.reached()
-        assert tsnb.producers() == []
+        assert tsnb.streams.list() == []
         other = subprocess.run(
             [sys.executable, "-c", "import tsnb; tsnb.serve([[1]], name='s')"],
             capture_output=True,

@@ -126,7 +126,7 @@ class Following:
                 if reading.state in SERVING:
                     self.served = True
                     self.position = Position(reading.epoch, reading.published)
-                    self.options = {"mode": reading.mode, "weights": reading.weights}
+                    self.options = {"pacing": reading.pacing, "weights": reading.weights}
                 timeout_s = 0.0
         except (TsnbError, OSError, ValueError):  # it ends, or speaks otherwise: its process's end tells more
             self.close()

@@ -27,6 +27,10 @@ from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
+from tsnb.hosting.crashes import Crashes, Following
+from tsnb.hosting.life import STOP_GRACE_S, ProducerLife
+from tsnb.hosting.refusals import check_changes, gone, spare_those_inside
+from tsnb.hosting.served import RECONNECT_S, Shipment
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.output.relay import Relay
@@ -34,10 +38,6 @@ from tsnb.kernels.processes.death import KernelDied
 from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
 from tsnb.promises import Promise
-from tsnb.streams.crashes import Crashes, Following
-from tsnb.streams.life import STOP_GRACE_S, ProducerLife
-from tsnb.streams.refusals import check_changes, gone, spare_those_inside
-from tsnb.streams.served import RECONNECT_S, Shipment
 from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
 
@@ -57,7 +57,7 @@ class ProducerKernel(Bound):
     Attributes:
         name: The stream's name.
         options: How it is served.
-        asked: How it was asked to be: its mode may have been changed since.
+        asked: How it was asked to be: its pacing may have been changed since.
         started_s: Seconds since 1970.
         restarts: How often it was started again, asked for or not.
     """
@@ -337,7 +337,7 @@ class ProducerKernel(Bound):
         former, former_options = self.shipment, self.options
         if wanted is None and not self.order:
             spare_those_inside(reading)
-        former_options = replace(former_options, mode=reading.mode, weights=reading.weights)
+        former_options = replace(former_options, pacing=reading.pacing, weights=reading.weights)
         self.options = options or former_options
         # a new loader is tried first; the same one is not, since two copies may be more than memory has
         try:

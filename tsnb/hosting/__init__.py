@@ -19,8 +19,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tsnb.streams.producing import ProducerKernel
-    from tsnb.streams.serving import producer_kernels, serve_from_cell, serve_loader
+    from tsnb.hosting.producing import ProducerKernel
+    from tsnb.hosting.serving import producer_kernels, serve_from_cell, serve_loader
 
 __all__ = ["ProducerKernel", "producer_kernels", "serve_from_cell", "serve_loader"]
 

@@ -18,10 +18,10 @@ import time
 from collections.abc import Callable
 
 from tsnb.entries import OWNER, this_owner
+from tsnb.hosting.crashes import Crashes, Following
 from tsnb.kernels.processes.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
 from tsnb.promises import Promise
-from tsnb.streams.crashes import Crashes, Following
 
 __all__ = ["supervise"]
 

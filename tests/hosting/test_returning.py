@@ -15,17 +15,17 @@ import pytest
 from torch.utils.data import DataLoader
 
 import tsnb
+from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import wait_until
-from tests.streams.test_serving import LOADER
 from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.consumer.attaching import detach_all
 from tsnb.errors import ConsumerReplaced, NameInUse, ProducerGone, ProducerNotFound
+from tsnb.hosting import serve_loader
+from tsnb.hosting.producing import ProducerKernel
+from tsnb.hosting.serving import reload_loader, restart_kernel
 from tsnb.options import StreamOptions
 from tsnb.promises import is_promised
-from tsnb.streams import serve_loader
-from tsnb.streams.producing import ProducerKernel
-from tsnb.streams.serving import reload_loader, restart_kernel
 
 pytestmark = pytest.mark.system
 
@@ -40,7 +40,7 @@ def box(notebook: Any) -> Any:
 
 def values(name: str, consumer: str = "here") -> list[int]:
     """Attach, and return the first column of one epoch."""
-    with tsnb.attach(consumer, producer=name) as attached:
+    with tsnb.attach(consumer, stream=name) as attached:
         return [row[0].item() for batch in attached for row in batch]
 
 
@@ -114,7 +114,7 @@ def test_every_command_at_every_moment_ends_with_a_served_stream_or_with_none(
     if command == "stop":
         assert kernel.ended and not promised()
         with pytest.raises(ProducerNotFound):
-            tsnb.attach("late", producer="s")
+            tsnb.attach("late", stream="s")
     else:
         assert other == []
         assert values("s") == list(range(16))
@@ -130,7 +130,7 @@ def test_who_attaches_for_the_first_time_while_a_stream_is_away_waits(
     """A queued trial of a sweep, or a validation consumer, whose moment is that of a crash."""
     kernel = served(box, page, restart="on-crash")
     kill(kernel)
-    consumer = tsnb.attach("first", producer="s" if named else None)
+    consumer = tsnb.attach("first", stream="s" if named else None)
     assert [row[0].item() for batch in consumer for row in batch] == list(range(16))
     consumer.close()
 
@@ -142,11 +142,11 @@ def test_a_stop_between_crash_and_return_is_told_to_those_who_wait(box: Any, pag
     waited: list[float] = []
 
     def train() -> None:
-        for _ in tsnb.attach("trial", producer="s"):
+        for _ in tsnb.attach("trial", stream="s"):
             begun.set()
             wait_until(lambda: not kernel.alive, LONG_S)
         try:
-            list(tsnb.attach("trial", producer="s"))
+            list(tsnb.attach("trial", stream="s"))
         finally:
             waited.append(time.monotonic())
 
@@ -191,9 +191,7 @@ def test_a_consumer_that_is_connected_needs_no_registry() -> None:
     """Somebody removes the runtime folder in a loop that attaches for each epoch, as the README's does."""
     with tsnb.serve([[i] for i in range(5)], name="s"):
         for epoch in range(3):
-            assert [row for (row,) in tsnb.attach("c", producer="s" if epoch != 1 else None)] == list(
-                range(5)
-            )
+            assert [row for (row,) in tsnb.attach("c", stream="s" if epoch != 1 else None)] == list(range(5))
             shutil.rmtree(runtime_directory() / "producers", ignore_errors=True)
         detach_all()
 
@@ -203,7 +201,7 @@ def test_a_stream_that_was_stopped_and_is_served_again_is_another_one() -> None:
     loops: list[Any] = []
     for _ in range(3):
         with tsnb.serve(DataLoader(range(8), 2), name="s"):  # type: ignore[arg-type]
-            loops.append(iter(tsnb.attach("c", producer="s")))
+            loops.append(iter(tsnb.attach("c", stream="s")))
             assert next(loops[-1]).tolist() == [0, 1]
             for former in loops[:-1]:
                 with pytest.raises((ConsumerReplaced, ProducerGone)):

@@ -1,0 +1,38 @@
+"""What a sweep searches: where values are drawn from, and which trials end early.
+
+```python
+import tsnb
+
+space = {"lr": tsnb.search.loguniform(1e-4, 1e-1), "depth": tsnb.search.randint(2, 6)}
+prune = tsnb.search.halving("val_loss", every=1)
+```
+
+Both go to `tsnb.sweep`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tsnb.lazy import lazily
+
+if TYPE_CHECKING:
+    from tsnb.sweeps.generations import population
+    from tsnb.sweeps.race_table import race
+    from tsnb.sweeps.rungs import halving
+    from tsnb.sweeps.spaces import choice, loguniform, randint, uniform
+
+__all__ = ["choice", "halving", "loguniform", "population", "race", "randint", "uniform"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "choice": "tsnb.sweeps.spaces",
+        "halving": "tsnb.sweeps.rungs",
+        "loguniform": "tsnb.sweeps.spaces",
+        "population": "tsnb.sweeps.generations",
+        "race": "tsnb.sweeps.race_table",
+        "randint": "tsnb.sweeps.spaces",
+        "uniform": "tsnb.sweeps.spaces",
+    },
+)

@@ -1,0 +1,40 @@
+"""The streams that are served on this machine: list, read, change, record and stop them.
+
+```python
+import tsnb
+
+with tsnb.serve([1, 2, 3], name="numbers"):
+    print([stream.name for stream in tsnb.streams.list()])
+    print(tsnb.streams.status("numbers").batches)
+```
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tsnb.lazy import lazily
+
+if TYPE_CHECKING:
+    from tsnb.notebook.panels import replay
+    from tsnb.producer import Producer
+    from tsnb.registry import entries as list  # noqa: A004 (its name there)
+    from tsnb.telemetry.observer import balance, status, stop
+    from tsnb.telemetry.recording import record
+    from tsnb.telemetry.tuning import tune
+
+__all__ = ["Producer", "balance", "list", "record", "replay", "status", "stop", "tune"]
+
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Producer": "tsnb.producer",
+        "balance": "tsnb.telemetry.observer",
+        "list": "tsnb.registry:entries",
+        "record": "tsnb.telemetry.recording",
+        "replay": "tsnb.notebook.panels",
+        "status": "tsnb.telemetry.observer",
+        "stop": "tsnb.telemetry.observer",
+        "tune": "tsnb.telemetry.tuning",
+    },
+)
