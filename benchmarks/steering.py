@@ -194,7 +194,7 @@ def latency(given: Given) -> Iterator[Row]:
     with tsnb.serve(loader, name="steering", seed=1):
         for state in states:
             for thread in (False, True):
-                way = "by kept state" if thread else "by fork"
+                way = "by checkpoint" if thread else "by fork"
                 trial = tsnb.run(
                     steps, name="timed", stream="steering", state_mib=state, step_s=STEP_S, thread=thread
                 )

@@ -58,6 +58,6 @@ def test_its_program_measures_pause_set_and_clone(tmp_path: Path) -> None:
         "resume",
         "set",
         *["clone of 8 MiB by fork"] * 2,
-        *["clone of 8 MiB by kept state"] * 2,
+        *["clone of 8 MiB by checkpoint"] * 2,
     ]
     assert all(row["n"] == 2 for row in rows), rows

@@ -86,7 +86,7 @@ def test_a_trial_that_is_killed_goes_on_where_it_was_bit_for_bit(page: Any) -> N
     with serve(seed=5):
         trial = start(page, "killed", 3, dies=True, restart="on-crash").wait(300)
     assert trial.restarts == 1
-    assert "it goes on from its kept state: epoch 1, batch 7 (1 of 3)" in page.text
+    assert "it goes on from its checkpoint: epoch 1, batch 7 (1 of 3)" in page.text
     assert losses(trial) == losses(plain)
     assert all(map(torch.equal, trial["weights"], plain["weights"]))
     assert {key: trial.report[key] for key in ("epochs", "batches", "samples")} == {
@@ -271,7 +271,7 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
 def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
     page: Any, until: Until, at: int | None
 ) -> None:
-    """From its own kept state, by a fork and by a state alike; it counts, and its parent is left alone."""
+    """From its own checkpoint, by a fork and by a state alike; it counts, and its parent is left alone."""
     hold = "    if epoch == 2: __import__('time').sleep(0.05 if float(rate) == 1.0 else 0.2)\n    schedule.step()"
     cell = CELL.replace("every_s=0", "every_s=0, history=3").replace("    schedule.step()", hold)
     cell = cell.replace(
@@ -289,7 +289,7 @@ def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
         assert two.restarts == 1
         assert one.wait(300).restarts == 0
     assert "trial 'two' lost its process" in page.text
-    assert "it goes on from its kept state" in page.text
+    assert "it goes on from its checkpoint" in page.text
     steps = [row.step for row in two.metrics.rows]
     assert steps == list(range(steps[0], 4 * BATCHES)), "each batch of its rest once"
 
@@ -299,7 +299,7 @@ def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
 def test_a_clone_that_is_killed_goes_on_without_a_row_twice_and_with_its_latest_values(
     page: Any, tmp_path: Path, every_s: int
 ) -> None:
-    """Its record begins where it branched off: what it logged after the kept state goes, and a change of it stays."""
+    """Its record begins where it branched off: what it logged after the checkpoint goes, and a change of it stays."""
     once = tmp_path / "once"
     dies = f"epoch == 3 and number == 7 and float(rate) == 3.0 and not Path({str(once)!r}).exists()"
     cell = CELL.replace("epoch == 1 and number == 7 and not where and dies", dies)

@@ -49,7 +49,7 @@ seen = [i for batch in tsnb.attach() for i in batch[:, 0].tolist()]
 def test_every_kind_of_trial_waits_for_a_stream_that_comes_back(
     notebook: Any, page: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that waited for another one, one that is extended, a clone from kept state, and a validation that begins."""
+    """One that waited for another one, one that is extended, a clone from checkpoint, and a validation that begins."""
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
     gate = tmp_path / "gate"
     held = Held(notebook.run(GATED), page, gate)

@@ -24,7 +24,7 @@ NOT_RUN = {
     ): "takes half an hour; its most telling part is test_portable.py",
     ("docs/macos.md", "make bench"): "a measurement; tests/benchmarks runs its smallest form",
     ("docs/performance.md", "make bench"): "takes 20 minutes; tests/benchmarks runs its smallest form",
-    ("docs/spilling.md", 'spilled = tsnb.offload(model, optimizer, limit="8GiB", device'): "needs a GPU",
+    ("docs/offloading.md", 'spilled = tsnb.offload(model, optimizer, limit="8GiB", device'): "needs a GPU",
     ("docs/stalls.md", "One trial waits"): "output",
     ("docs/telemetry.md", '{"tsnb"'): "a picture of the format, with dots",
     ("docs/tutorial.md", "tsnb panel of the stream"): "output",

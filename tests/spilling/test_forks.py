@@ -1,4 +1,4 @@
-"""Forks of a process that trains a spilled model: a clone has weights of its own, and any other child has none."""
+"""Forks of a process that trains an offloaded model: a clone has weights of its own, and any other child has none."""
 
 from __future__ import annotations
 

@@ -192,7 +192,7 @@ def test_what_cannot_be_had_is_refused_by_name(tmp_path: Path) -> None:
 def test_it_advises_against_itself_where_the_model_fits() -> None:
     """It is slower, and a user who has the memory should know."""
     model = net()
-    with pytest.warns(RuntimeWarning, match="they fit, and spilling only makes each step slower") as said:
+    with pytest.warns(RuntimeWarning, match="they fit, and offloading only makes each step slower") as said:
         tsnb.offload(model, OPTIMIZERS["Adam"](model.parameters()), "1GiB", directory=DISK).close()
     assert said[0].filename == __file__
 

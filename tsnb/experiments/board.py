@@ -356,7 +356,7 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
 
 
 def _from_state(plan: TrialPlan, outlet: Outlet, wish: CloneWish, start: KeptStart) -> Trial:
-    """Enter a clone that begins with a kept state, in a new process."""
+    """Enter a clone that begins with a checkpoint, in a new process."""
     parent = wish.parent
     origin = Parent(parent.name, parent.number, *start.place)
     try:

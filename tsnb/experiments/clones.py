@@ -142,7 +142,7 @@ class KeptCloneLife(OwnLife):
         self._resume = {"exact": True, "begins": dict(changes)}
 
     async def _once(self) -> Outcome:
-        """Take the state over; after that it is a trial that goes on from a kept state."""
+        """Take the state over; after that it is a trial that goes on from a checkpoint."""
         if self._start is not None:
             await asked(lambda start: self._run.kept.take_in(start.path, copied=start.copied), self._start)
             self._start = None

@@ -10,7 +10,7 @@
 | `Declared`, `Changed` | it has made a live value; changes of live values hold | `trial_life` |
 | `StandsStill` | its consumer stands still because it is paused, or does no more | `trial_life` |
 | `Releasable` | whether its GPU memory can be given back while it is paused has changed | `trial_life` |
-| `WentBack` | it goes on from a kept state: what came after that is to be forgotten | `trial_life` |
+| `WentBack` | it goes on from a checkpoint: what came after that is to be forgotten | `trial_life` |
 | `Branched`, `NotBranched` | it has been cloned at a batch, or cannot be | `branches` |
 | `KeptForClone` | it could not be forked, and has written its state for the clone | `branches` |
 | `Wrote` | once a second, if its code has written files | `trial_life` |

@@ -125,7 +125,7 @@ class OwnLife(TrialLife):
         if kept is None:
             return "started again from the top, as it has kept no state (tsnb.checkpoint)"
         self._resume = {"rows": 0, **self._resume, "exact": True}
-        return f"it goes on from its kept state: {kept}"
+        return f"it goes on from its checkpoint: {kept}"
 
     async def extend(self, epochs: int) -> None:
         """Have it go on, once it has ended, for some more epochs."""

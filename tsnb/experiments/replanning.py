@@ -67,7 +67,7 @@ def replanned(plan: TrialPlan, changes: Mapping[str, Any], gate: Path | None = N
 def cloned(plan: TrialPlan, name: str, sweep: str = "") -> TrialPlan:
     """Return the plan of a trial's clone: that of the trial, with a shipment and a name of its own.
 
-    A clone whose process dies goes on from its kept state, where its parent would (`restart`). Without one it is not
+    A clone whose process dies goes on from its checkpoint, where its parent would (`restart`). Without one it is not
     started again: from the top it would be another trial.
 
     Args:

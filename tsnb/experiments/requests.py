@@ -70,7 +70,7 @@ def _answered(request: dict[str, Any], own: Sequence[Trial]) -> dict[str, Any]:
         assert made.parent is not None
         deadline = time.monotonic() + STARTS_S
         while made.state in ("queued", "starting") and time.monotonic() < deadline:
-            time.sleep(0.02)  # one that begins with a kept state does so in a new process
+            time.sleep(0.02)  # one that begins with a checkpoint does so in a new process
         facts = {**made.parent._asdict(), "trial": made.parent.name, "clone": made.name, "pid": made.pid}
         return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
     if verb == "extend":

@@ -307,7 +307,7 @@ class KeptFiles:
                 return load(file)
         except Exception as error:  # noqa: BLE001 (a damaged pickle may raise anything)
             first = str(error).partition("\n")[0]
-            raise TsnbError(f"the kept state {kept.path} cannot be read: {first}") from None
+            raise TsnbError(f"the checkpoint {kept.path} cannot be read: {first}") from None
 
     def latest(self, load: Load) -> tuple[KeptFile, dict[str, Any], list[str]] | None:
         """Return the newest state that can be read.

@@ -1,7 +1,7 @@
 """Which runs a question is about: by a trial's name or a sweep's or a tag, the last of each name or all.
 
 What a user does with runs selected so: put words on them (`tag`), to find them again: the baseline, those of the paper;
-and delete them, with their logs, artifacts and kept states.
+and delete them, with their logs, artifacts and checkpoints.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def delete(
     tag: str | None = None,
     all_runs: bool = False,
 ) -> list[str]:
-    """Delete runs of the project's records for good: their numbers, logs, artifacts, kept states and TensorBoard files.
+    """Delete runs of the project's records for good: their numbers, logs, artifacts, checkpoints and TensorBoard files.
 
     Say in full what to delete: of a name with several runs, which one (`run=2`) or all of them (`all_runs=True`). If
     one of them has not ended, nothing is deleted. Whatever was sent to MLflow or W&B stays there.

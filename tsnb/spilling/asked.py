@@ -51,12 +51,12 @@ def offload(
         device: The GPU to train on, "cuda" or "cuda:1". By default a model is trained where it is.
 
     Returns:
-        The spilled model; `close()` undoes it.
+        The offloaded model; `close()` undoes it.
 
     Raises:
         ValueError: The limit is not a size, or below what the largest parameter needs; or a directory for a GPU.
         TypeError: The optimizer does not step parameter by parameter, or something else was given for an argument.
-        TsnbError: The model is on several devices or one of another kind, is spilled already, or the directory cannot
+        TsnbError: The model is on several devices or one of another kind, is offloaded already, or the directory cannot
             be used.
     """
     _check_types(model, optimizer, directory, device)
@@ -66,7 +66,7 @@ def offload(
             "LBFGS needs all gradients at once: tsnb.offload works with any other optimizer of torch.optim."
         )
     if is_spilled(model):
-        raise TsnbError("this model is spilled already: close() what tsnb.offload has returned first.")
+        raise TsnbError("this model is offloaded already: close() what tsnb.offload has returned first.")
     on = device_of(
         {name: p.device for name, p in model.named_parameters()},
         None if device is None else torch.device(device),

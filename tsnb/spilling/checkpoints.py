@@ -1,4 +1,4 @@
-"""Checkpoints of a model on a GPU that is spilled: whole values, saved from host memory and loaded into it.
+"""Checkpoints of a model on a GPU that is offloaded: whole values, saved from host memory and loaded into it.
 
 state_dict()                parameters and states are their homes in host memory, whatever is on the GPU
 model.load_state_dict       copies into one parameter after the other, as any other operation on them (`operations`)

@@ -1,11 +1,12 @@
-"""Code of torch that needs gradients which a spilled model does not have any more: refused, or warned of, in time.
+"""Code of torch that needs gradients which an offloaded model does not have any more: refused, or warned of, in time.
 
     GradScaler.scale(loss)    its `backward` gives gradients that are too large, and each parameter would take its step
                               with them: refused at the first of them, before any step
     clip_grad_norm_, ..._value_    find no gradient, and clip nothing: a warning
 
-Neither can be seen from a hook, so both are watched where torch has them, while a model is spilled. Which `backward` is
-that of a scaled loss is known by the graph's number, so other models of the process train with a `GradScaler` as ever.
+Neither can be seen from a hook, so both are watched where torch has them, while a model is offloaded. Which `backward`
+is that of a scaled loss is known by the graph's number, so other models of the process train with a `GradScaler` as
+ever.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import torch
 __all__ = ["GONE", "SCALED", "is_scaled", "unwatch", "watch"]
 
 SCALED = (
-    "this loss was scaled by a GradScaler, and a spilled model takes its steps during backward(), with the gradients "
-    "as they are: nothing was stepped. Train it without one, in bfloat16 (which needs none), or leave tsnb.offload out."
+    "this loss was scaled by a GradScaler, and an offloaded model takes its steps during backward(), with the "
+    "gradients as they are: nothing was stepped. Train it without one, in bfloat16 (which needs none), or leave "
+    "tsnb.offload out."
 )
 GONE = (
-    "{what} found no gradients to clip: a spilled model has taken its steps when backward() returns, and its "
+    "{what} found no gradients to clip: an offloaded model has taken its steps when backward() returns, and its "
     "gradients are gone. Clip each as it comes, parameter.register_hook(lambda gradient: gradient.clamp(-1, 1)), or "
     "leave tsnb.offload out. This is said once."
 )
@@ -52,7 +54,7 @@ def watch(gone: Callable[[Iterable[Any]], Iterable[Any]]) -> None:
     """Begin to watch, unless that has begun.
 
     Args:
-        gone: Returns the spilled models of which some of these parameters have lost their gradients.
+        gone: Returns the offloaded models of which some of these parameters have lost their gradients.
     """
     if _undo:
         return

@@ -41,7 +41,7 @@ ALIGNED_BYTES = 256
 
 
 def plain() -> Any:
-    """Return a context in which spilled parameters are as any others: nothing is brought in for an operation."""
+    """Return a context in which offloaded parameters are as any others: nothing is brought in for an operation."""
     return torch._C.DisableTorchFunctionSubclass()
 
 
@@ -49,12 +49,12 @@ _all: weakref.WeakSet[Offloaded] = weakref.WeakSet()
 
 
 def is_offloaded(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's values are in host memory, as a spilled model has them, and it may have no memory now."""
+    """Whether a tensor's values are in host memory, as an offloaded model has them, and it may have no memory now."""
     return any(memory.has(tensor) for memory in _all)
 
 
 def drop_all() -> None:
-    """Drop all tensors of all spilled models, between two steps: they come in again as they are used."""
+    """Drop all tensors of all offloaded models, between two steps: they come in again as they are used."""
     for memory in _all:
         memory.drop_all()
 
@@ -113,7 +113,7 @@ class Offloaded:
             TsnbError: Always.
         """
         raise TsnbError(
-            "a spilled model can be neither copied nor pickled as a whole: take model.state_dict(), or close() what "
+            "an offloaded model can be neither copied nor pickled as a whole: take model.state_dict(), or close() what "
             "tsnb.offload has returned first."
         )
 

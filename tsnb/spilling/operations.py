@@ -1,4 +1,4 @@
-"""What each operation uses of a spilled model on a GPU: brought in before it computes, forwards and backwards.
+"""What each operation uses of an offloaded model on a GPU: brought in before it computes, forwards and backwards.
 
 A parameter of a GPU that is not there must not be computed with at all: CUDA would read from address zero. So spilled
 parameters have a class of their own (and their old one back after `close`), whose `__torch_function__` sees every
@@ -83,7 +83,7 @@ class _Watched:
 
 
 class _Parameter(_Watched, nn.Parameter):
-    """A parameter of a spilled model."""
+    """A parameter of an offloaded model."""
 
 
 class _View(_Watched, torch.Tensor):
@@ -100,7 +100,7 @@ class _Use:
 
 
 class Operations:
-    """The operations on a model's spilled parameters.
+    """The operations on a model's offloaded parameters.
 
     Args:
         memory: Where the parameters are.
@@ -157,8 +157,8 @@ class Operations:
         if name == "__set__":
             if of == "data":
                 raise TsnbError(
-                    "a spilled parameter's .data cannot be replaced, so model.to(...), model.half() and the like do "
-                    "not work on a spilled model: close() what tsnb.offload has returned first, or use "
+                    "an offloaded parameter's .data cannot be replaced, so model.to(...), model.half() and the like do "
+                    "not work on an offloaded model: close() what tsnb.offload has returned first, or use "
                     "parameter.copy_(...)."
                 )
             return func(*args, **kwargs)

@@ -54,8 +54,8 @@ SHORT_BYTES = 1 << 28
 """With less free memory than this, a tensor that makes room is written before training goes on."""
 _M_MMAP_THRESHOLD = -3
 OWN_BYTES = 1 << 17
-"""While a model is spilled, blocks from this size on go back to the system when they are freed: glibc's default, before
-it learns from freed blocks."""
+"""While a model is offloaded, blocks from this size on go back to the system when they are freed: glibc's default,
+before it learns from freed blocks."""
 LEARNED_BYTES = 1 << 25
 """The most that glibc learns: what the size above goes back to."""
 
@@ -328,7 +328,7 @@ class Pages:
                 made.close()
             size = sum(chunk.used for chunk in self._chunks)
             raise TsnbError(
-                f"its spilled model needs a second file of {size / 2**20:,.0f} MiB, for which {self._directory} has "
+                f"its offloaded model needs a second file of {size / 2**20:,.0f} MiB, for which {self._directory} has "
                 f"no room ({error.strerror or error}). {way_out(error).rstrip('.')}"
             ) from None
         return made
@@ -358,7 +358,7 @@ class Pages:
     def _check_own(self) -> None:
         if self._left:
             raise TsnbError(
-                "this process was forked from one that trains a spilled model, and that model's weights stay there. "
+                "this process was forked from one that trains an offloaded model, and that model's weights stay there. "
                 "Give it a copy that is made before the fork: {name: value.clone() for name, value in "
                 "model.state_dict().items()}."
             )
@@ -392,7 +392,7 @@ def copied() -> Iterator[None]:
         gc.collect()
         if any(memory not in known for memory in list(_mapped)):
             raise TsnbError(
-                "weights of a spilled model are in use whose file was closed. Let go of them after close()"
+                "weights of an offloaded model are in use whose file was closed. Let go of them after close()"
             )
     try:
         for pages in list(_open):

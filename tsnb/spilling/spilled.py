@@ -47,7 +47,7 @@ _stepping: weakref.WeakSet[Spilled] = weakref.WeakSet()
 
 
 def is_spilled(model: nn.Module) -> bool:
-    """Tell whether a model is spilled now."""
+    """Tell whether a model is offloaded now."""
     return model in _spilled
 
 
@@ -58,7 +58,7 @@ def _gone(parameters: Iterable[Any]) -> list[Spilled]:
 
 
 def _ended() -> None:
-    """Leave heap and torch as usual once no model is spilled any more."""
+    """Leave heap and torch as usual once no model is offloaded any more."""
     if not list(_spilled):  # its length may still count one that goes now
         free_at_once(False)
         unwatch()
@@ -154,7 +154,7 @@ class Spilled:
         if self.need_bytes <= self.limit_bytes or (free is not None and self.need_bytes < free // 2):
             room = f"{size_text(free)} are free" if free is not None else "the limit is higher"
             warnings.warn(
-                f"this model and its optimizer take {size_text(self.need_bytes)}, and {room}: they fit, and spilling "
+                f"this model and its optimizer take {size_text(self.need_bytes)}, and {room}: they fit, and offloading "
                 "only makes each step slower. Leave tsnb.offload out.",
                 RuntimeWarning,
                 stacklevel=4,
@@ -279,7 +279,7 @@ class Spilled:
             raise TsnbError(SCALED)
         if id(parameter) in self._stepped:
             raise TsnbError(
-                "a second backward() before optimizer.step(): a spilled model takes its step in each backward(), so "
+                "a second backward() before optimizer.step(): an offloaded model takes its step in each backward(), so "
                 "gradients cannot be added up. Call optimizer.step() after each, with larger batches if need be."
             )
         if before is not None:  # read while this one is computed
@@ -363,7 +363,7 @@ class Spilled:
 
     def __repr__(self) -> str:
         return (
-            f"<tsnb spilled model: {size_text(self.present_bytes)} of {size_text(self.need_bytes)} in memory, limit "
+            f"<tsnb offloaded model: {size_text(self.present_bytes)} of {size_text(self.need_bytes)} in memory, limit "
             f"{size_text(self.limit_bytes)}>"
         )
 

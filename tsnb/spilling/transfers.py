@@ -34,7 +34,7 @@ _PORTABLE = 1
 
 
 def device_of(places: Mapping[str, torch.device], asked: torch.device | None = None) -> torch.device:
-    """Return where a spilled model is trained.
+    """Return where an offloaded model is trained.
 
     Args:
         places: Where its parameters are, by name.
@@ -95,7 +95,7 @@ class Transfers:
             return np.empty(size, np.uint8)
         except MemoryError:
             raise TsnbError(
-                f"there is no host memory for {size:,} bytes of a spilled model's parameters and optimizer states: "
+                f"there is no host memory for {size:,} bytes of an offloaded model's parameters and optimizer states: "
                 "free some."
             ) from None
 
@@ -182,7 +182,7 @@ class CudaTransfers(Transfers):
             failed = int(_cuda.cudart().cudaHostRegister(made.ctypes.data, size, _PORTABLE))
         if failed:
             raise TsnbError(
-                f"{size:,} bytes of host memory could not be pinned (CUDA error {failed}): a spilled model needs as "
+                f"{size:,} bytes of host memory could not be pinned (CUDA error {failed}): an offloaded model needs as "
                 "much of it as its parameters and optimizer states take. Free some, or use a smaller model."
             )
         self._pinned.append(made)

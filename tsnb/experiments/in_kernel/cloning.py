@@ -224,7 +224,7 @@ def _consumers() -> list[Any]:
 
 
 def _files_of_its_own() -> contextlib.AbstractContextManager[None]:
-    """Return a context in which a forked process has a spilled model of its own."""
+    """Return a context in which a forked process has an offloaded model of its own."""
     found = getattr(sys.modules.get("tsnb.spilling.pages"), "copied", None)
     return contextlib.nullcontext() if found is None else found()
 

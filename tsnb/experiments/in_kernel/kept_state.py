@@ -542,7 +542,7 @@ def checkpoint(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: An
 def epochs(n: int) -> Iterable[int]:
     """Count the epochs of a training: `for epoch in tsnb.epochs(10):`.
 
-    In a trial that goes on from a kept state (`tsnb.checkpoint`) it begins with the epoch that was reached, and
+    In a trial that goes on from a checkpoint (`tsnb.checkpoint`) it begins with the epoch that was reached, and
     `trial.extend` makes it longer. Anywhere else it is `range(n)`.
 
     Args:

@@ -11,7 +11,7 @@ A forked process has the thread that forked and no other, and a copy of all memo
 | a cell that awaits | refused: its rest needs the event loop, which is the parent's |
 | text in the buffers of open files | written before: both would write it |
 | Python's random numbers | put back by the caller: Python draws a new seed in each forked process |
-| the file of a spilled model | copied before by the caller (`spilling.pages.copied`): both would write into it |
+| the file of an offloaded model | copied before by the caller (`spilling.pages.copied`): both would write into it |
 | memory | looked for: after one step of each nothing is shared any more |
 
 The clone's parent is the fork server, which inherits it: a process between the two ends at once.
