@@ -203,6 +203,15 @@ def test_what_fits_is_given_as_json(tmp_path: Path) -> None:
     assert told["memory_bytes"] == 500 << 20 and told["order"] == ["train-mib10"]
 
 
+def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    """As git and docker do: all commands, each with a line."""
+    from tsnb.cli import main
+
+    assert main([]) == 0
+    shown = capsys.readouterr().out
+    assert all(f"    {command}" in shown for command in ("serve", "sweep", "top", "results"))
+
+
 def test_an_interrupt_that_comes_while_something_is_freed_is_not_dropped(tmp_path: Path) -> None:
     """Python prints and drops it: the user has pressed Ctrl-C, and the command goes on."""
     (tmp_path / "mydata.py").write_text(

@@ -188,55 +188,61 @@ class StreamOptions:
         ValueError: A value is out of bounds, the pacing or engine is unknown, or two options do not go together.
     """
 
-    window: int = option(8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (8)")
+    window: int = option(
+        8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (default: 8)"
+    )
     rubber_band: float = option(
-        0.02, _BAND, "how far into an epoch a trial may attach and still get all of it (2%)"
+        0.02, _BAND, "share of an epoch in which a late trial can still join it from the start (default: 2%)"
     )
     stall_timeout_s: float = option(
-        30.0, _PATIENCE, "how long the others wait for a trial that stands still (30)", "--stall-timeout"
+        30.0, _PATIENCE, "seconds to wait for a stalled trial (default: 30)", "--stall-timeout"
     )
-    seed: int | None = option(None, _SEED, "makes the order of samples a function of seed and epoch")
+    seed: int | None = option(
+        None, _SEED, "makes the sample order reproducible: a function of seed and epoch"
+    )
     workers: int | str | None = option(
         None,
         _WORKERS,
-        "loader processes, in place of the loader's own num_workers; auto: as many as help (docs/before.md)",
+        "number of loader processes; auto finds it (default: the loader's num_workers)",
     )
     memory: int | str | None = option(
-        None, SIZE, "with --workers auto: what all of them together may use; left out: what is free"
+        None, SIZE, "with --workers auto: memory limit for all workers together (default: what is free)"
     )
     cache: int | str | None = option(
         None,
         SIZE,
-        "memory of each machine for prepared samples: those that save the most work (docs/caching.md)",
+        "memory for prepared samples, per machine (default: no cache)",
     )
     max_batch_bytes: int | str | None = option(
-        None, _BYTES, "the largest batch, in bytes or with a unit; left out: what fits into memory"
+        None, _BYTES, "size limit of a batch, in bytes or with a unit (default: what fits into memory)"
     )
-    reconnect_s: float = option(0.0, _RECONNECT, "how long trials wait for a new producer", surfaces=())
-    first_epoch: int = option(0, _EPOCH, "the number of the first epoch", surfaces=())
+    reconnect_s: float = option(
+        0.0, _RECONNECT, "seconds that trials wait for the stream to be started again", surfaces=()
+    )
+    first_epoch: int = option(0, _EPOCH, "number of the first epoch", surfaces=())
     engine: str = option(
         "local",
         ENGINE,
-        "ray: for trials on every machine of the Ray cluster at hand, or of the one at ray://HOST:PORT",
+        "ray: serve trials on every machine of a Ray cluster, the one at hand or at ray://HOST:PORT",
     )
     pacing: str = option(
-        "together", _PACING, "how compute is divided between trials: together (in step), weights, free"
+        "together",
+        _PACING,
+        "how trials share compute: together (in step), weights or free (default: together)",
     )
     weights: Mapping[str, float] = option(
-        dict, _WEIGHTS, "with --pacing weights: twice the compute of one with 1; may be repeated", "--weight"
+        dict, _WEIGHTS, "with --pacing weights: a trial's share of the compute (repeatable)", "--weight"
     )
-    rebalance: bool = option(
-        False, FLAG, "move cores and threads to the trial that sets the pace (docs/balance.md)"
-    )
+    rebalance: bool = option(False, FLAG, "move cores and threads to the slowest trial")
     guard: bool = option(
-        False, FLAG, "every trial looks for batches that are changed in place; it reads each twice more"
+        False, FLAG, "check in every trial for batches changed in place (reads each batch twice more)"
     )
-    detach: bool = option(False, FLAG, "goes on when this notebook's kernel ends", surfaces=(NOTEBOOK,))
+    detach: bool = option(False, FLAG, "keep serving when this notebook's kernel ends", surfaces=(NOTEBOOK,))
     restart: str | None = option(
         None,
         RESTART,
-        "when its process dies (out of memory, say) it is started again, and trials go on where they were; a "
-        "DataLoader without --seed is given one",
+        "start the stream again when its process dies, and resume trials where they were; a DataLoader without "
+        "--seed gets one",
     )
 
     def __post_init__(self) -> None:
@@ -270,13 +276,13 @@ class TuneOptions:
     workers: int | str = option(
         AUTO,
         _WORKERS,
-        "loader processes; auto: as many as help (auto for a stream that is named; else no change)",
+        "number of loader processes; auto finds it (default: auto if NAME is given, else no change)",
     )
     memory: int | str | None = option(
-        None, SIZE, "with auto: what all of them together may use; left out: as before, else what is free"
+        None, SIZE, "with auto: memory limit for all workers together (default: as before, else what is free)"
     )
     wait_s: float = option(
-        0.0, _RECONNECT, "with auto: how long to wait at most until nothing is left to try (0)", "--wait"
+        0.0, _RECONNECT, "with auto: seconds to wait until it has settled (default: 0)", "--wait"
     )
 
     def __post_init__(self) -> None:

@@ -48,7 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with _all_letters():
             try:
-                options = _parser().parse_args(arguments)
+                parser = _parser()
+                options = parser.parse_args(arguments)
+                if options.command is None:
+                    parser.print_help()
+                    return 0
                 return _guarded(options, options.run)
             finally:
                 if sys.stdout is not None:  # closed by `>&-`
@@ -139,60 +143,54 @@ def _parser() -> argparse.ArgumentParser:
         "tsnb"
     ].__version__  # not `import tsnb`: its lazy names reach up to the notebook layer
     parser.add_argument("--version", action="version", version=f"tsnb {version}")
-    commands = parser.add_subparsers(
-        dest="command", required=True, metavar="COMMAND", parser_class=CommandParser
-    )
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
-    serve.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
-    serve.add_argument("--name", required=True, help="the name that consumers attach by")
+    serve.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
+    serve.add_argument("--name", required=True, help="name of the stream, by which trials attach")
     add_options(serve, StreamOptions, "command")
     serve.set_defaults(run=partial(streams.serve_loader, guarded=_guarded))
-    examined = commands.add_parser(
-        "doctor", help="try what tsnb needs on this machine, and say what will not work"
-    )
+    examined = commands.add_parser("doctor", help="check what tsnb needs on this machine")
     examined.set_defaults(run=_doctor)
-    listed = commands.add_parser("list", help="list what is served")
-    listed.add_argument("--json", action="store_true", help="print it as JSON")
+    listed = commands.add_parser("list", help="list the running streams")
+    listed.add_argument("--json", action="store_true", help="print the list as JSON")
     listed.set_defaults(run=streams.list_streams)
     for name, run, text in (
         ("status", streams.show_status, "show a stream and its consumers"),
-        ("top", streams.show_top, "watch a stream live: who waits for whom, and what the machine does"),
-        ("rounds", streams.give_rounds, "give a stream over data that grows in rounds of chosen samples"),
-        ("stop", streams.stop_named, "stop a stream, or one of its trials: STREAM/TRIAL"),
+        ("top", streams.show_top, "watch a stream live: trials, waits and the machine"),
+        ("rounds", streams.give_rounds, "train on growing data in rounds of selected samples"),
+        ("stop", streams.stop_named, "stop a stream, or one of its trials (STREAM/TRIAL)"),
     ):
         command = commands.add_parser(name, help=text)
-        command.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
+        command.add_argument("name", nargs="?", metavar="NAME", help="stream (default: the only one)")
         command.set_defaults(run=run)
     add_verbs(commands)
-    balancing = commands.add_parser("balance", help="change how a stream divides compute between its trials")
-    balancing.add_argument("name", nargs="?", metavar="NAME", help="may be left out while one is running")
-    balancing.add_argument("pacing", metavar="|".join(PACINGS), help="how compute is divided between trials")
+    balancing = commands.add_parser("balance", help="change how trials share compute")
+    balancing.add_argument("name", nargs="?", metavar="NAME", help="stream (default: the only one)")
+    balancing.add_argument("pacing", metavar="|".join(PACINGS), help="how trials share compute")
     balancing.add_argument(
         "--weight",
         action="append",
         default=[],
         metavar="TRIAL=2",
-        help="by weight: twice the compute of one with 1",
+        help="with weights: a trial's share of the compute (repeatable)",
     )
     balancing.set_defaults(run=streams.set_balance)
     for name in ("status", "stop", "rounds"):
         commands.choices[name].add_argument("--json", action="store_true", help="print the answer as JSON")
-    tuning = commands.add_parser(
-        "tune", help="change the number of a loader's workers while trials go on, or look at it"
-    )
+    tuning = commands.add_parser("tune", help="show or change a loader's number of workers while trials run")
     tuning.add_argument(
         "name",
         nargs="?",
         metavar="NAME",
-        help="may be left out while one is running; without --workers it is only looked at then",
+        help="stream (default: the only one, which is shown unless --workers is given)",
     )
     add_options(tuning, TuneOptions, COMMAND)
     tuning.set_defaults(workers=None)  # left out, and no name: only looked at
-    tuning.add_argument("--json", action="store_true", help="print what was asked and measured as JSON")
+    tuning.add_argument("--json", action="store_true", help="print the answer as JSON")
     tuning.set_defaults(run=streams.tune_workers)
     add_rounds(commands.choices["rounds"])
-    commands.choices["top"].add_argument("--once", action="store_true", help="print it once and exit")
-    listing = commands.add_parser("devices", help="show GPUs and cores, and the processes that use them")
+    commands.choices["top"].add_argument("--once", action="store_true", help="print once and exit")
+    listing = commands.add_parser("devices", help="show GPUs, cores and the processes that use them")
     listing.set_defaults(run=_devices)
     _add_mps(commands)
     add_stalls(commands)
@@ -201,21 +199,17 @@ def _parser() -> argparse.ArgumentParser:
     add_sweep_command(commands)
     add_results(commands)
     recording = commands.add_parser(
-        "record", help="write a stream's readings to a file until it ends or Ctrl-C"
+        "record", help="write a stream's time series to a file until it ends or Ctrl-C"
     )
-    recording.add_argument("name", metavar="NAME", help="the stream's name")
-    recording.add_argument("file", metavar="FILE", help="a new file, such as run.jsonl")
+    recording.add_argument("name", metavar="NAME", help="stream")
+    recording.add_argument("file", metavar="FILE", help="new file, for example run.jsonl")
     recording.set_defaults(run=streams.record_readings)
     return parser
 
 
 def _add_mps(commands: Any) -> None:
-    mps = commands.add_parser(
-        "mps", help="run trials on one GPU at the same time, by an MPS daemon of yours (docs/devices.md)"
-    )
-    mps.add_argument(
-        "verb", choices=("start", "stop", "status"), help="status tells which trials are attached"
-    )
+    mps = commands.add_parser("mps", help="run trials on one GPU at the same time through NVIDIA's MPS")
+    mps.add_argument("verb", choices=("start", "stop", "status"), help="status shows the attached trials")
     mps.add_argument("--json", action="store_true", help="print the answer as JSON")
     mps.set_defaults(run=_mps)
 

@@ -22,73 +22,75 @@ __all__ = ["add_place", "add_plan", "add_stalls"]
 
 def add_stalls(commands: Any) -> None:
     """Add `tsnb stalls`."""
-    stalling = commands.add_parser(
-        "stalls", help="measure how long a model waits for its loader (docs/stalls.md)"
-    )
-    stalling.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    stalling = commands.add_parser("stalls", help="measure how long a model waits for its loader")
+    stalling.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
     stalling.add_argument(
         "--train-step",
         metavar="MODULE:NAME",
-        help="a function of a batch: one step of training; it really trains",
+        help="function of a batch that does one training step (it really trains)",
     )
-    stalling.add_argument("--n", type=int, default=4, metavar="N", help="how many trials to tell of (4)")
     stalling.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="of each measurement; longer is steadier (2)"
+        "--n", type=int, default=4, metavar="N", help="number of trials to predict for (default: 4)"
     )
-    stalling.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads in the step (1)")
+    stalling.add_argument(
+        "--seconds", type=float, default=2.0, metavar="S", help="seconds per measurement (default: 2)"
+    )
+    stalling.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="torch threads in the step (default: 1)"
+    )
     stalling.add_argument(
         "--cold",
         action="store_true",
-        help="also measure what the disk costs: some files leave the page cache",
+        help="also measure the disk: drops some files from the page cache",
     )
-    stalling.add_argument("--workers", type=int, metavar="N", help="also tell of that many loader workers")
-    stalling.add_argument(
-        "--disk", metavar="100MB/s", help="also tell of everything read from a disk of that rate"
-    )
+    stalling.add_argument("--workers", type=int, metavar="N", help="also predict for N loader workers")
+    stalling.add_argument("--disk", metavar="100MB/s", help="also predict for a disk of that rate")
     held = stalling.add_mutually_exclusive_group()
     held.add_argument(
-        "--memory", metavar="8GiB", help="also tell of so much memory for files; with --cold or --disk"
+        "--memory", metavar="8GiB", help="also predict for so much file cache (needs --cold or --disk)"
     )
     held.add_argument(
         "--cached",
         type=share("a share of the samples, 0 to 1").typed,
         metavar="50%",
-        help="also tell of this share of the samples in memory; likewise",
+        help="also predict for this share of the samples in memory (needs --cold or --disk)",
     )
-    stalling.add_argument("--cores", type=float, metavar="N", help="also tell of the trials on so many cores")
+    stalling.add_argument("--cores", type=float, metavar="N", help="also predict for N cores")
     stalling.add_argument(
         "--gpus",
         type=int,
         metavar="N",
-        help="also tell the vCPUs that each of so many GPUs needs; with --train-step",
+        help="also size a machine: vCPUs per GPU for N GPUs (needs --train-step)",
     )
-    stalling.add_argument("--vcpu-price", type=float, metavar="P", help="with --gpus: of a vCPU for an hour")
-    stalling.add_argument("--gpu-price", type=float, metavar="P", help="with --gpus: of a GPU for an hour")
+    stalling.add_argument(
+        "--vcpu-price", type=float, metavar="P", help="with --gpus: price of a vCPU for an hour"
+    )
+    stalling.add_argument(
+        "--gpu-price", type=float, metavar="P", help="with --gpus: price of a GPU for an hour"
+    )
     stalling.add_argument("--json", action="store_true", help="print the figures as JSON")
     stalling.set_defaults(run=_stalls)
 
 
 def add_plan(commands: Any) -> None:
     """Add `tsnb plan`."""
-    planning = commands.add_parser(
-        "plan", help="measure several trials, and tell in which way all are done soonest (docs/before.md)"
-    )
+    planning = commands.add_parser("plan", help="predict how long several trials take, and in which order")
     _add_measured(planning)
     planning.add_argument(
         "--threads",
         type=numbers,
         default=(1,),
         metavar="N[,N]",
-        help="torch threads of each (1); 1,2: those of them with which all are done soonest",
+        help="torch threads per trial (default: 1); of several it picks the fastest",
     )
     planning.add_argument(
-        "--cold", action="store_true", help="also measure the disk: some files leave the page cache"
+        "--cold", action="store_true", help="also measure the disk: drops some files from the page cache"
     )
     planning.add_argument(
         "--device",
         type=lambda words: words.split(","),
         metavar="cuda:0,cuda:1",
-        help="a GPU of these for each",
+        help="GPUs, of which each trial gets one",
     )
     planning.add_argument(
         "--choose",
@@ -96,25 +98,35 @@ def add_plan(commands: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=A,B",
-        help="values of a parameter, of which it chooses one for each; may be repeated",
+        help="values of a parameter, from which the plan picks one per trial (repeatable)",
     )
-    planning.add_argument("--cores", type=float, metavar="N", help="for all of them; by default all")
+    planning.add_argument("--cores", type=float, metavar="N", help="cores for all trials (default: all)")
     planning.add_argument(
-        "--seconds", type=float, default=1.0, metavar="S", help="of each measurement of the loader (1)"
+        "--seconds",
+        type=float,
+        default=1.0,
+        metavar="S",
+        help="seconds per measurement of the loader (default: 1)",
     )
-    planning.add_argument("--run", action="store_true", dest="carried_out", help="then run them in that way")
+    planning.add_argument(
+        "--run", action="store_true", dest="carried_out", help="then run the trials in that order"
+    )
     planning.set_defaults(run=_plan)
 
 
 def add_place(commands: Any) -> None:
     """Add `tsnb place`."""
-    placing = commands.add_parser(
-        "place", help="measure which trials fit together in memory, and which have to wait (docs/before.md)"
-    )
+    placing = commands.add_parser("place", help="find out which trials fit in memory together")
     _add_measured(placing)
-    placing.add_argument("--threads", type=int, default=1, metavar="N", help="torch threads of each (1)")
     placing.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="each trial, and each group, is watched (2)"
+        "--threads", type=int, default=1, metavar="N", help="torch threads per trial (default: 1)"
+    )
+    placing.add_argument(
+        "--seconds",
+        type=float,
+        default=2.0,
+        metavar="S",
+        help="seconds to watch each trial and group (default: 2)",
     )
     placing.add_argument("--run", action="store_true", dest="carried_out", help="then run those that fit")
     placing.set_defaults(run=_place)
@@ -122,18 +134,22 @@ def add_place(commands: Any) -> None:
 
 def _add_measured(parser: argparse.ArgumentParser) -> None:
     """Add what `plan` and `place` share: the loader and the trials."""
-    parser.add_argument("loader", metavar="MODULE:NAME", help="a loader, or a function that returns one")
+    parser.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
     parser.add_argument(
         "--trial",
         action="append",
         nargs="+",
         required=True,
         metavar=("MODULE:NAME", "K=V"),
-        help="a function that trains on tsnb.attach(), and its parameters; may be repeated",
+        help="function that trains on tsnb.attach(), and its parameters (repeatable)",
     )
-    parser.add_argument("--epochs", type=float, metavar="N", help="of each; by default its parameter epochs")
-    parser.add_argument("--samples", type=int, metavar="N", help="in an epoch, if the loader does not say")
-    parser.add_argument("--memory", metavar="12GiB", help="for all of them; by default what is free")
+    parser.add_argument(
+        "--epochs", type=float, metavar="N", help="epochs per trial (default: its parameter epochs)"
+    )
+    parser.add_argument(
+        "--samples", type=int, metavar="N", help="samples per epoch, if the loader has no length"
+    )
+    parser.add_argument("--memory", metavar="12GiB", help="memory for all trials (default: what is free)")
     parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 

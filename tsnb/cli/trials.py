@@ -18,44 +18,52 @@ __all__ = ["add_results", "add_sweep_command"]
 
 def add_sweep_command(commands: Any) -> None:
     """Add `tsnb sweep`."""
-    swept = commands.add_parser("sweep", help="run a function as many trials, and wait for their end")
+    swept = commands.add_parser("sweep", help="run a function as many trials and wait for them")
     swept.add_argument(
-        "function", metavar="MODULE:NAME", help="it gets the parameters, and says tsnb.attach()"
+        "function",
+        metavar="MODULE:NAME",
+        help="training function that takes the parameters and reads from tsnb.attach()",
     )
     add_sweep(swept)
-    swept.add_argument("--name", metavar="NAME", help="what the trials' names begin with")
-    swept.add_argument("--stream", metavar="STREAM", help="what tsnb.attach() takes; left out: the only one")
-    swept.add_argument("--seed", type=int, metavar="S", help="seeds the draw, and every trial")
+    swept.add_argument(
+        "--name", metavar="NAME", help="first part of the trials' names (default: the function's name)"
+    )
+    swept.add_argument(
+        "--stream", metavar="STREAM", help="stream that tsnb.attach() reads (default: the only one)"
+    )
+    swept.add_argument("--seed", type=int, metavar="S", help="seed of the draws and of every trial")
     swept.add_argument(
         "--threads",
         type=numbers,
         metavar="N[,N]",
-        help="torch threads of each (1); 1,2 with --plan: those of them with which all are done soonest",
+        help="torch threads per trial (default: 1); with --plan several, of which it picks the fastest",
     )
     swept.add_argument(
         "--device",
         type=read_devices,
         metavar="D[,D]",
-        help="the only device that each sees; cuda:0,cuda:1 with --plan: one of those",
+        help="only device that each trial sees; with --plan several, of which each gets one",
     )
-    swept.add_argument("--json", action="store_true", help="print a line of JSON for each trial that ends")
+    swept.add_argument("--json", action="store_true", help="print a line of JSON per trial that ends")
     swept.set_defaults(run=_sweep)
 
 
 def add_results(commands: Any) -> None:
     """Add `tsnb results`."""
-    told = commands.add_parser("results", help="print what the project's trials have logged last")
-    told.add_argument("name", nargs="?", metavar="NAME", help="a trial or a sweep; left out: all")
-    told.add_argument("--sort", metavar="METRIC", help="the best first")
+    told = commands.add_parser("results", help="print the last logged numbers of the project's trials")
+    told.add_argument("name", nargs="?", metavar="NAME", help="trial or sweep (default: all)")
+    told.add_argument("--sort", metavar="METRIC", help="sort by METRIC, best first")
     told.add_argument(
         "--target",
         action="append",
         metavar="METRIC=VALUE",
-        help="what each had cost when it got there; may be repeated",
+        help="also print what each trial had cost when it reached VALUE (repeatable)",
     )
-    told.add_argument("--recording", metavar="FILE", help="with --target: what `tsnb record` wrote meanwhile")
-    told.add_argument("--vcpu-price", type=float, metavar="P", help="with --target: of an hour of one core")
-    told.add_argument("--kwh-price", type=float, metavar="P", help="with --target: of a kilowatt hour")
+    told.add_argument("--recording", metavar="FILE", help="with --target: file that `tsnb record` wrote")
+    told.add_argument(
+        "--vcpu-price", type=float, metavar="P", help="with --target: price of one core for an hour"
+    )
+    told.add_argument("--kwh-price", type=float, metavar="P", help="with --target: price of a kilowatt hour")
     told.add_argument("--json", action="store_true", help="print a list of JSON objects")
     told.set_defaults(run=_results)
 

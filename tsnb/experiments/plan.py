@@ -89,53 +89,54 @@ _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")
 class TrialOptions:
     """How a trial is run, whatever its code."""
 
-    stream: str | None = option(
-        None, _text("P"), "the stream that tsnb.attach() takes; may be left out while one is served"
+    stream: str | None = option(None, _text("P"), "stream that tsnb.attach() reads (default: the only one)")
+    batch_size: int | None = option(
+        None, _COUNT, "samples per batch of tsnb.attach() (default: the loader's)"
     )
-    batch_size: int | None = option(None, _COUNT, "samples in a batch that tsnb.attach() gives")
     device: str | None = option(
         None,
         _DEVICE,
-        "the only device that it sees: cuda:1, gpu, mig:UUID or cpu; batches are delivered there; cuda:0,cuda:1 with "
-        "--plan: one of those",
+        "only device that the trial sees, where its batches go: cuda:1, gpu, mig:UUID or cpu; with --plan several, of "
+        "which it gets one",
     )
-    mps_percent: int | None = option(None, _PERCENT, "share of that GPU's threads, where NVIDIA's MPS runs")
-    seed: int | None = option(None, _SEED, "seeds random, numpy and torch")
+    mps_percent: int | None = option(
+        None, _PERCENT, "share of the GPU's threads, in percent; needs NVIDIA's MPS"
+    )
+    seed: int | None = option(None, _SEED, "seed of random, numpy and torch")
     threads: int | None = option(
         None,
         _THREADS,
-        "threads that torch computes on, fixed (otherwise 1, or more where the stream's balancer says so); 1,2 with "
-        "--plan: those of them with which all trials are done soonest",
+        "torch threads (default: 1, or what the stream's balancer gives); with --plan several, of which it picks the "
+        "fastest",
     )
     env: Mapping[str, str] = option(
-        dict, _SETTINGS, "an environment variable of its process; may be repeated", shown=False
+        dict, _SETTINGS, "environment variable of its process (repeatable)", shown=False
     )
     after: str | None = option(
-        None, _text("NAME"), "start when that trial is done; if it ends otherwise, this one does not run"
+        None, _text("NAME"), "start when trial NAME is done; do not run if it ends in another way"
     )
     needs: int | None = option(
         None,
         _NEEDS,
-        "memory that it needs: it is queued until so much is free, behind those that waited before; left out: as much "
-        "as it was seen to take; 0: it is never queued",
+        "memory to wait for before it starts; 0 starts it at once (default: what it took before)",
     )
     restart: str | None = option(
         None,
         RESTART,
-        "when its process dies (out of memory, say) it goes on from the last state of tsnb.checkpoint, else from the "
-        "top; three times at most without progress",
+        "start it again when its process dies, from its last tsnb.checkpoint if there is one; at most three times "
+        "without progress",
     )
     detach: bool = option(
-        False, FLAG, 'it goes on when this notebook ends; tsnb.trials["NAME"] finds it from another one'
+        False, FLAG, 'keep it running when this notebook ends; tsnb.trials["NAME"] finds it from another one'
     )
     log_to: tuple[str, ...] = option(
-        (), _TRACKERS, "its numbers go to tensorboard, mlflow or wandb as well; several with commas"
+        (), _TRACKERS, "also send its numbers to tensorboard, mlflow or wandb (comma-separated)"
     )
     engine: str = option(
         "local",
         ENGINE,
-        "ray: run it on a machine of the Ray cluster at hand, or of the one at ray://HOST:PORT; --device is gpu (one "
-        "that Ray chooses) or cpu there, and --detach, --log-to and --mps-percent do not work",
+        "ray: run it on a machine of a Ray cluster, the one at hand or at ray://HOST:PORT; --device is gpu or cpu "
+        "there, and --detach, --log-to and --mps-percent do not work",
     )
     gate: Path | None = None
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""

@@ -48,34 +48,60 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     `--grid` and `--space` may be given as often as there are parameters. `read_rule` reads what compares the trials.
     """
     for flag, read, metavar, told in (
-        ("--grid", read_grid, "NAME=A,B", "values of a parameter; may be repeated"),
-        ("--space", read_space, "NAME=uniform(A,B)", "what a parameter is drawn from; may be repeated"),
-        ("--choose", read_grid, "NAME=A,B", "with --plan: values of which it chooses one; may be repeated"),
+        ("--grid", read_grid, "NAME=A,B", "values of a parameter (repeatable)"),
+        ("--space", read_space, "NAME=uniform(A,B)", "distribution to draw a parameter from (repeatable)"),
+        (
+            "--choose",
+            read_grid,
+            "NAME=A,B",
+            "with --plan: values from which the plan picks one per trial (repeatable)",
+        ),
     ):
         parser.add_argument(
             flag, type=in_its_words(read), action="append", default=[], metavar=metavar, help=told
         )
-    parser.add_argument("--n", type=_COUNT, metavar="N", help="how many are drawn")
-    parser.add_argument("--at-once", type=_COUNT, metavar="N", help="how many run at once")
-    parser.add_argument("--rotate", type=_COUNT, metavar="BATCHES", help="all live, and train by turns")
-    parser.add_argument("--plan", action="store_true", help="profile them, and run them as all end soonest")
-    parser.add_argument("--deadline", metavar="18:00", help="plan them, and start only what is done by then")
-    parser.add_argument("--halving", metavar="METRIC", help="stop the worse half, again and again")
-    parser.add_argument("--race", metavar="METRIC", help="stop a trial as soon as another is surely ahead")
+    parser.add_argument("--n", type=_COUNT, metavar="N", help="number of random draws")
     parser.add_argument(
-        "--population", metavar="METRIC", help="the worst go on as changed clones of the best"
+        "--at-once",
+        type=_COUNT,
+        metavar="N",
+        help="number of trials that run at once (default: two per core)",
+    )
+    parser.add_argument(
+        "--rotate",
+        type=_COUNT,
+        metavar="BATCHES",
+        help="start all trials and train them in turns of BATCHES batches",
+    )
+    parser.add_argument(
+        "--plan", action="store_true", help="profile the trials and run them in the fastest order"
+    )
+    parser.add_argument(
+        "--deadline", metavar="18:00", help="plan the trials and start only those that finish by then"
+    )
+    parser.add_argument("--halving", metavar="METRIC", help="stop the worse half at regular steps, by METRIC")
+    parser.add_argument(
+        "--race", metavar="METRIC", help="stop a trial as soon as another is clearly ahead in METRIC"
+    )
+    parser.add_argument(
+        "--population",
+        metavar="METRIC",
+        help="replace the worst trials in METRIC by changed clones of the best",
     )
     parser.add_argument(
         "--every",
         type=_COUNT,
         metavar="STEPS",
-        help="of halving: the first comparison; of a population: each",
+        help="steps to the first comparison (halving), or per generation (population)",
     )
-    parser.add_argument("--keep", type=_SHARE, metavar="50%", help="of halving: the share that goes on")  # fmt: skip
-    parser.add_argument("--error", type=_SHARE, metavar="1%", help="of a race: the chance of a wrong verdict")
-    parser.add_argument("--share", type=_SHARE, metavar="20%", help="of a population: the share replaced")
+    for flag, metavar, told in (
+        ("--keep", "50%", "with --halving: share of trials to keep (default: 50%%)"),
+        ("--error", "1%", "with --race: chance of a wrong verdict (default: 1%%)"),
+        ("--share", "20%", "with --population: share of trials to replace (default: 20%%)"),
+    ):
+        parser.add_argument(flag, type=_SHARE, metavar=metavar, help=told)
     parser.add_argument(
-        "--mode", choices=("min", "max"), help="whether a low or a high value of the METRIC is good"
+        "--mode", choices=("min", "max"), help="whether a low (min) or high (max) METRIC is better"
     )
 
 
