@@ -385,7 +385,8 @@ class Sweep(Bound, Mapping[str, Trial]):
         return harmless("\n".join([*scores, self._title, *text_table(self._table())]))
 
     def _repr_html_(self) -> str:
-        scores = html_table(scores_table(self.scores(), self.folds)) if self.folds else ""
+        title = f"<p>{self.folds}-fold cross-validation</p>"
+        scores = f"{title}{html_table(scores_table(self.scores(), self.folds))}" if self.folds else ""
         return f"{scores}<p>{html.escape(self._title)}</p>{html_table(self._table())}"
 
 
