@@ -101,7 +101,23 @@ __all__ = [
     "trials",
 ]
 
-__getattr__, _names = lazily(__name__, _HOMES)
+_load, _names = lazily(__name__, _HOMES)
+_PARTS = ("streams", "data", "search", "records")
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name at its first use; one of a namespace is named there."""
+    try:
+        return _load(name)
+    except AttributeError as error:
+        there = [
+            part
+            for part in _PARTS
+            if not name.startswith("_") and name in import_module(f"tsnb.{part}").__all__
+        ]
+        if name in _HOMES or not there:
+            raise
+        raise AttributeError(f"{error}. Did you mean tsnb.{there[0]}.{name}?") from None
 
 
 def __dir__() -> list[str]:

@@ -104,6 +104,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
     """A typo fails as in any module, with the name in the message."""
     with pytest.raises(AttributeError, match="atach"):
         getattr(tsnb, "atach")  # noqa: B009  # type checkers would refuse the plain spelling
+    with pytest.raises(AttributeError, match=r"Did you mean tsnb\.records\.export\?"):
+        getattr(tsnb, "export")  # noqa: B009
 
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
