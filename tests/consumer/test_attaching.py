@@ -40,7 +40,7 @@ def test_the_same_name_gives_the_same_consumer(producer: Played) -> None:
     """Inside a loop over epochs, say; options that it may change are those of the last call."""
     one, end = attached(producer, batch_size=2)
     assert tsnb.attach("c", "s", batch_size=3) is one and one.batch_size == 3
-    assert consumers() == [one] and "Bye" not in kinds(end)
+    assert consumers() == [one._inner] and "Bye" not in kinds(end)
 
 
 def test_options_that_the_stream_was_told_make_another_consumer(producer: Played) -> None:
@@ -48,7 +48,7 @@ def test_options_that_the_stream_was_told_make_another_consumer(producer: Played
     one, end = attached(producer)
     other, new = attached(producer, on_lag="skip")
     assert other is not one and one.closed and kinds(end)[-1] == "Bye"
-    assert new.hello.on_lag == "skip" and consumers() == [other]
+    assert new.hello.on_lag == "skip" and consumers() == [other._inner]
 
 
 def test_a_consumer_of_a_producer_that_has_gone_is_replaced(producer: Played) -> None:
@@ -60,7 +60,7 @@ def test_a_consumer_of_a_producer_that_has_gone_is_replaced(producer: Played) ->
     other_end.channel.close()
     with played() as successor:
         new, _ = attached(successor)
-        assert new is not one and one.closed and two.closed and consumers() == [new]
+        assert new is not one and one.closed and two.closed and consumers() == [new._inner]
         detach_all()
 
 
@@ -183,4 +183,4 @@ def test_a_forked_child_begins_without_its_parents_consumers(producer: Played) -
     if child == 0:
         os._exit(len(consumers()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert consumers() == [one]
+    assert consumers() == [one._inner]

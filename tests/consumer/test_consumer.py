@@ -12,7 +12,7 @@ import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
 from tsnb.config import attach_defaults
-from tsnb.consumer.consumer import Consumer, rest_siblings
+from tsnb.consumer.attachment import Attachment, rest_siblings
 from tsnb.consumer.options import Options
 from tsnb.errors import (
     ConsumerParked,
@@ -34,8 +34,8 @@ def producer() -> Iterator[Played]:
         yield made
 
 
-def attached(producer: Played, **options: Any) -> tuple[Consumer, End]:
-    consumer = Consumer(producer.entry, "c", Options(**options))
+def attached(producer: Played, **options: Any) -> tuple[Attachment, End]:
+    consumer = Attachment(producer.entry, "c", Options(**options))
     end = producer.end()
     assert isinstance(end.await_(ms.Threads), ms.Threads)
     return consumer, end
@@ -65,7 +65,7 @@ def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[BaseEx
     return thread, raised
 
 
-def until_idle(consumer: Consumer) -> None:
+def until_idle(consumer: Attachment) -> None:
     """Return when a loop over it waits for a batch."""
     until(lambda: consumer.idle)
 
@@ -73,7 +73,7 @@ def until_idle(consumer: Consumer) -> None:
 def test_an_epoch_from_its_ask_to_its_end(producer: Played) -> None:
     """It asks when the loop begins, says each batch that it takes, and leaves at the end; the next one is asked for."""
     consumer, end = attached(producer)
-    assert (len(consumer), consumer.batch_size, consumer.epoch) == (3, 4, -1)
+    assert (len(consumer), consumer.face.batch_size, consumer.epoch) == (3, 4, -1)
     loop = iter(consumer)
     ask = end.begin(epoch=7)
     assert ask == ms.Ask(1, 0, 0, exact=False, held=()) and consumer.iterating

@@ -16,7 +16,7 @@ import tsnb
 from tests.consumer.played import End, Played, played
 from tests.consumer.test_parts import loader
 from tsnb.consumer import attaching
-from tsnb.consumer.consumer import Consumer
+from tsnb.consumer.attachment import Attachment
 from tsnb.consumer.counts import Count, Total, Totals
 from tsnb.consumer.options import Options
 from tsnb.experiments.in_kernel.reporter import position, report
@@ -114,7 +114,7 @@ def producer() -> Iterator[Played]:
         yield made
 
 
-def train(producer: Played, name: str, batches: int, epoch: int) -> tuple[Consumer, End]:
+def train(producer: Played, name: str, batches: int, epoch: int) -> tuple[tsnb.Consumer, End]:
     """Attach, and take an epoch of so many batches of 4."""
     consumer, end = tsnb.attach(name), producer.end()
     loop = iter(consumer)
@@ -150,9 +150,9 @@ def test_while_a_trial_leaves_its_streams_its_numbers_stay(
     for name, batches in (("train", 3), ("held", 1)):
         train(producer, name, batches, 0)
     seen: list[dict[str, Any]] = []
-    close = Consumer.close
+    close = Attachment.close
 
-    def look(consumer: Consumer) -> None:
+    def look(consumer: Attachment) -> None:
         for closes in (False, True):
             if closes:
                 close(consumer)
@@ -160,7 +160,7 @@ def test_while_a_trial_leaves_its_streams_its_numbers_stay(
             looking.start()
             looking.join()
 
-    monkeypatch.setattr(Consumer, "close", look)
+    monkeypatch.setattr(Attachment, "close", look)
     attaching.detach_all()
     assert [(one["batches"], one["samples"]) for one in seen] == [(4, 16)] * 4
     assert (report()["batches"], report()["samples"]) == (4, 16)
@@ -169,8 +169,8 @@ def test_while_a_trial_leaves_its_streams_its_numbers_stay(
 def test_a_clone_s_consumer_that_two_names_lead_to_counts_once(producer: Played) -> None:
     """Code of the parent's attaches by the former name."""
     consumer, _ = train(producer, "c", 2, 0)
-    attaching._consumers["s", "another"] = consumer
-    assert attaching.consumers() == [consumer]
+    attaching._consumers["s", "another"] = consumer._inner
+    assert attaching.consumers() == [consumer._inner]
     assert report()["samples"] == 8
     attaching.detach_all()
     assert report()["samples"] == 8

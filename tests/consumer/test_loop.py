@@ -11,7 +11,7 @@ import torch
 
 from tests.consumer.played import End, Played, played
 from tsnb.config import attach_defaults
-from tsnb.consumer.consumer import Consumer
+from tsnb.consumer.attachment import Attachment
 from tsnb.consumer.options import Options
 from tsnb.errors import BatchNotShareable
 from tsnb.wire import messages as ms
@@ -23,9 +23,9 @@ def producer() -> Iterator[Played]:
         yield made
 
 
-def looping(producer: Played, *seqs: int, **options: Any) -> tuple[Consumer, Any, End]:
+def looping(producer: Played, *seqs: int, **options: Any) -> tuple[Attachment, Any, End]:
     """Attach, begin a loop over epoch 0, and send it batches."""
-    consumer = Consumer(producer.entry, "c", Options(**options))
+    consumer = Attachment(producer.entry, "c", Options(**options))
     end = producer.end()
     loop = iter(consumer)
     end.begin()
@@ -33,7 +33,7 @@ def looping(producer: Played, *seqs: int, **options: Any) -> tuple[Consumer, Any
     return consumer, loop, end
 
 
-def finish(consumer: Consumer, end: End) -> None:
+def finish(consumer: Attachment, end: End) -> None:
     consumer.close()
     end.heard()
 
@@ -183,7 +183,7 @@ def test_a_trial_says_that_it_takes_its_first_batch_once_and_before_it_does(
 def test_a_loop_cannot_travel_and_says_what_can(producer: Played) -> None:
     """Nor can its consumer: both are bound to this process."""
     consumer, loop, end = looping(producer)
-    for bound, instead in ((loop, "Send batches"), (consumer, "send its state_dict")):
+    for bound, instead in ((loop, "Send batches"), (consumer.face, "send its state_dict")):
         with pytest.raises(TypeError, match=instead):
             pickle.dumps(bound)
     finish(consumer, end)

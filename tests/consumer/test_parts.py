@@ -142,7 +142,7 @@ def test_training_and_validation_of_a_fold_share_the_samples_of_one_stream(
         order, *parts = [labels_of(loop) for loop in loops]
         assert len({consumer.epoch for consumer in (whole, train, held)}) == 1, "they were to share an epoch"
         for consumer, part in zip((train, held), parts, strict=True):
-            mask = consumer.options.part.mask(SAMPLES)  # type: ignore[union-attr]
+            mask = consumer._inner.options.part.mask(SAMPLES)  # type: ignore[union-attr]
             assert part == [index for index in order if mask[index]]
         assert sorted(parts[0] + parts[1]) == sorted(order) == list(range(SAMPLES))
     assert [len(labels) for _, labels, _ in train] == [8] * 5

@@ -131,11 +131,11 @@ def test_batches_for_a_gpu_are_copied_ahead_by_default() -> None:
             {"device": "cuda:0", "prefetch_to_device": 3},
         ]  # fmt: skip
         made = [attach("c", **options) for options in asked]
-        assert [consumer.options.prefetch_to_device for consumer in made] == [0, 0, 2, 0, 3]
+        assert [consumer._inner.options.prefetch_to_device for consumer in made] == [0, 0, 2, 0, 3]
         assert made[0] is made[1] and made[1] is not made[2] and made[2] is not made[3]
         assert made[3] is not made[4], "locked memory is for copies of our own only"
         sharing = attach("shared", device="cuda:0", share_on_device=True)
-        assert sharing.options.prefetch_to_device == 0
+        assert sharing._inner.options.prefetch_to_device == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"batch_size": 6}, {"batch_size": 6, "drop_last": True}])

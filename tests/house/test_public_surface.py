@@ -15,6 +15,7 @@ from typing import Any
 
 import cloudpickle
 import pytest
+import torch
 
 import tsnb
 from tsnb import errors
@@ -176,3 +177,23 @@ def test_what_public_names_give_is_in_the_reference() -> None:
         if word in ours and word not in there
     }
     assert not missing, sorted(missing)
+
+
+LOOPS = (
+    "as_dataloader, batch_sampler, batch_size, close, closed, dataset, epoch, load_state_dict, name, report, sampler, "
+    "set_epoch, state_dict, stats, stream, weights"
+)
+"""What `tsnb.attach` returns has for a training loop, beside iteration and `len`."""
+
+
+def test_a_consumer_shows_what_a_training_loop_needs() -> None:
+    """Completion offers those and no others, and the reference, which lists them all, thereby too."""
+    with tsnb.serve([torch.zeros(2)], name="shown"):
+        consumer = tsnb.attach("loop", stream="shown")
+        shown = [name for name in dir(consumer) if not name.startswith("_")]
+        consumer.close()
+    assert ", ".join(shown) == LOOPS
+    assert {"__iter__", "__len__", "__enter__"} <= set(dir(consumer))
+    assert all(inspect.getdoc(inspect.getattr_static(tsnb.Consumer, name)) for name in shown)
+    members = REFERENCE.read_text(encoding="utf-8").partition(".. autoclass:: Consumer()\n")[2]
+    assert members.startswith("   :members:\n")

@@ -43,7 +43,7 @@ OLD = -1
 class SimConsumer:
     """A user's loop around a real session: it takes batches at random moments and may hold some, break, or fall silent.
 
-    What the session says and asks for is done as `consumer.line`, `consumer.consumer` and `consumer.loop` do it.
+    What the session says and asks for is done as `consumer.line`, `consumer.attachment` and `consumer.loop` do it.
     """
 
     name: str

@@ -164,7 +164,7 @@ with tsnb.serve(loader, name="s", window=4, stall_timeout_s=60) as producer:
             + f"""
 consumer = tsnb.attach("c{n}", **SHARE)
 warm(consumer)
-consumer.rest()
+consumer._inner.rest()
 say("warm"); sys.stdin.readline()
 loop = iter(consumer)
 say("asked"); sys.stdin.readline()

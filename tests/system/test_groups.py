@@ -414,7 +414,7 @@ def test_a_rank_that_closed_did_not_die_though_the_producer_had_something_to_tel
             assert len([next(loop) for loop in loops]) == 3
         core = producer._core
         first = next(s for s in core.sessions.values() if s.name == "all[0]")
-        while not group[0]._line.connection.arrived or first.channel.wait(0):
+        while not group[0]._inner._line.connection.arrived or first.channel.wait(0):
             time.sleep(0.001)  # until it has been told of the end, and has been heard
         with core.lock:
             assert next(loops[0], None) is None

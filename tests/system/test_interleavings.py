@@ -181,7 +181,7 @@ def test_a_batch_handed_to_a_forked_child_stays_as_it_was(
         + """
     consumer = tsnb.attach("c")
     loop = iter(consumer)
-    own = consumer._line.connection.unpacker._own
+    own = consumer._inner._line.connection.unpacker._own
     children, taken = [], []
     for turn in range(40):
         held = [next(loop) for _ in range(3)]
@@ -401,7 +401,7 @@ def test_a_late_ask_of_a_consumer_that_was_closed_holds_nobody(run: Run) -> None
     producer = tsnb.serve([[torch.ones(4)] for i in range(400)], name="s", window=2, stall_timeout_s=600)
     closed = tsnb.attach("closed")
     held = next(iter(closed))
-    line = closed._line.connection
+    line = closed._inner._line.connection
     line.post(ms.Bye())
     line.post(ms.Ask(99, 0, 1, exact=True, held=line.unpacker.held))
     say("taken", sum(1 for _ in tsnb.attach("other")))

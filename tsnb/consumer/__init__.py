@@ -2,7 +2,8 @@
 
 | module | what it owns |
 |---|---|
-| `attaching`, `consumer` | `attach`; `Consumer`, one attachment to a stream |
+| `attaching`, `consumer` | `attach`; `Consumer`, which it returns: what a training loop needs |
+| `attachment` | one attachment to a stream, which is behind a `Consumer` |
 | `finding`, `standstill` | which stream is meant, also while it is away for a moment; a producer that stands still |
 | `tasks` | the end of a task of a pool or a thread |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |

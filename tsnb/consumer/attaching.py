@@ -20,7 +20,8 @@ import torch
 
 from tsnb import registry
 from tsnb.config import attach_defaults, check_name, require_platform
-from tsnb.consumer.consumer import Consumer, rest_siblings
+from tsnb.consumer.attachment import Attachment, rest_siblings
+from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.counts import CpuTime, Total, Totals
 from tsnb.consumer.finding import LOOK_S, RETURN_S, find
 from tsnb.consumer.options import Options, ranks_hint
@@ -48,7 +49,7 @@ before: behind one of 20 ms it returned after 25 ms, from locked memory and ahea
 DYING_S = 0.5
 """A process that is killed keeps its sockets for a moment; the next one of that name waits this out."""
 
-_consumers: dict[tuple[str, str], Consumer] = {}
+_consumers: dict[tuple[str, str], Attachment] = {}
 """This process's consumers by (producer's name, consumer's name). Strong references: between two loops of
 `for epoch in ...: for batch in tsnb.attach(...)` nothing else keeps the consumer, and it must not lose its place."""
 
@@ -150,15 +151,15 @@ def attach(
         _look_for_ranks(world_size)
     shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
     entry = find(stream or attach_defaults.stream, shown, _consumers)
-    options = _with_turns(options, entry.stream if isinstance(entry, Consumer) else entry.name, shown)
-    if isinstance(entry, Consumer):
-        return _again(entry, options)
+    options = _with_turns(options, entry.stream if isinstance(entry, Attachment) else entry.name, shown)
+    if isinstance(entry, Attachment):
+        return _again(entry, options).face
     rest_siblings(entry.name, shown)
     mine = _consumers.get((entry.name, shown))
     if mine is not None and mine.address != entry.address:
         mine.close_if_gone(taken_over=True)
     if mine is not None and not mine.closed and mine.options.attachment == options.attachment:
-        return _again(mine, options)
+        return _again(mine, options).face
     if mine is not None:
         if not mine.closed:
             _require_same_thread(mine)
@@ -172,7 +173,7 @@ def attach(
     _consumers[entry.name, shown] = consumer
     if attach_defaults.attached_to is not None:
         attach_defaults.attached_to(consumer)
-    return consumer
+    return consumer.face
 
 
 def _with_turns(options: Options, stream: str, name: str) -> Options:
@@ -199,14 +200,14 @@ def _with_turns(options: Options, stream: str, name: str) -> Options:
     return replace(options, rotation=rotation)
 
 
-def _again(mine: Consumer, options: Options) -> Consumer:
+def _again(mine: Attachment, options: Options) -> Attachment:
     """Return a consumer that exists, wanted in a possibly new way."""
     _require_same_thread(mine)
     mine.options = options
     return mine
 
 
-def consumers() -> list[Consumer]:
+def consumers() -> list[Attachment]:
     """Return this process's consumers, and detached ones until their name is taken again."""
     return list(dict.fromkeys(_consumers.values()))
 
@@ -222,15 +223,15 @@ def cpu_time() -> CpuTime | None:
     return _totals.cpu_time()
 
 
-def _key(consumer: Consumer) -> tuple[str, str]:
+def _key(consumer: Attachment) -> tuple[str, str]:
     return consumer.stream, consumer.name
 
 
-def _total(consumer: Consumer) -> Total:
+def _total(consumer: Attachment) -> Total:
     return Total.of(consumer.stream, consumer.epoch, consumer.epoch_batches_taken, consumer.stats())
 
 
-def _forget(consumer: Consumer) -> None:
+def _forget(consumer: Attachment) -> None:
     """Keep what a closed consumer did, and not the consumer."""
     with _totals.changing:
         keys = [key for key, other in _consumers.items() if other is consumer]
@@ -267,12 +268,12 @@ def log_losses(losses: Any) -> None:
     found[0].report(losses)
 
 
-def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Consumer:
+def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Attachment:
     """Attach; wait a moment for a holder of the name that is just being killed, or for a stream that comes back."""
     deadline, until_s = time.monotonic() + DYING_S, time.monotonic() + RETURN_S
     while True:
         try:
-            return Consumer(entry, name, options)
+            return Attachment(entry, name, options)
         except ProducerGone:  # it is ending: its entry goes in a moment
             if not is_promised(entry.name) or time.monotonic() > until_s:
                 raise
@@ -297,7 +298,7 @@ def name_in_clone(known: str, name: str, own: str) -> str:
     return f"{name[: 64 - len(suffix)]}{suffix}"
 
 
-def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
+def branch_all(former: Sequence[Attachment], name: str, own: str) -> None:
     """Have consumers go on in this process, a clone, at their places, while the parent stands still.
 
     The trial's own is called as the clone is, one that was named after the trial ("cnn-held-out") alike, and any
@@ -309,7 +310,7 @@ def branch_all(former: Sequence[Consumer], name: str, own: str) -> None:
         own: The parent's.
 
     Raises:
-        NameInUse, JoinRefused, ProducerGone, ConsumerParked, TimeoutError: As `Consumer.branch`.
+        NameInUse, JoinRefused, ProducerGone, ConsumerParked, TimeoutError: As `Attachment.branch`.
     """
     for consumer in former:
         known = consumer.name
@@ -338,7 +339,7 @@ def rest_all(*, failed: bool = False) -> None:
             consumer.rest(failed=failed)
 
 
-def _require_same_thread(mine: Consumer) -> None:
+def _require_same_thread(mine: Attachment) -> None:
     """Refuse a second live loop.
 
     In the same thread the older loop cannot be running: it was abandoned, or it encloses this call and will be

@@ -113,7 +113,7 @@ class StreamBatchSampler(Sampler[BatchIndices]):
     def _require_rank(self) -> None:
         consumer = self.sampler.consumer
         if not consumer.closed:  # a stand-in for one that stayed in another process says so itself
-            require_rank(consumer.options, consumer.name)
+            require_rank(consumer._inner.options, consumer.name)
 
     def __len__(self) -> int:
         """Return the batches in an epoch.
@@ -149,7 +149,7 @@ class ConsumerLoader(DataLoader[Any]):
             ValueError: One of them is another.
         """
         consumer = self._consumer = dataset.consumer
-        split = consumer.options.world_size > 1
+        split = consumer._inner.options.world_size > 1
         sampler = (RankSampler if split else StreamSampler)(consumer)
         size = consumer.batch_size
         batches = options.pop("batch_sampler", None) or StreamBatchSampler(
@@ -200,7 +200,8 @@ class ConsumerLoader(DataLoader[Any]):
 def _drops_last(consumer: Consumer) -> bool:
     """Return whether an epoch has fewer samples than the dataset: accelerate counts the rest of its length."""
     try:
-        return consumer.options.world_size == 1 and consumer.epoch_samples < len(consumer.dataset)
+        one = consumer._inner.options.world_size == 1
+        return one and consumer._inner.epoch_samples < len(consumer.dataset)
     except TypeError:
         return False
 

@@ -118,7 +118,7 @@ class StreamSampler(SequentialSampler):
         Raises:
             TypeError: The loader does not say how many there are.
         """
-        return self.consumer.epoch_samples
+        return self.consumer._inner.epoch_samples
 
     def __iter__(self) -> NoReturn:
         raise TypeError(

@@ -11,7 +11,7 @@ from tsnb.engines import stream_of_cluster
 from tsnb.errors import ProducerNotFound
 
 if TYPE_CHECKING:
-    from tsnb.consumer.consumer import Consumer
+    from tsnb.consumer.attachment import Attachment
 
 __all__ = ["LOOK_S", "RETURN_S", "find"]
 
@@ -22,8 +22,8 @@ LOOK_S = 0.1
 
 
 def find(
-    stream: str | None, name: str, consumers: Mapping[tuple[str, str], Consumer]
-) -> registry.Entry | Consumer:
+    stream: str | None, name: str, consumers: Mapping[tuple[str, str], Attachment]
+) -> registry.Entry | Attachment:
     """Return a producer; else a consumer that is connected, or the relay of a stream of the cluster.
 
     A stream that is being started again is waited for.
@@ -75,8 +75,8 @@ def _only_one() -> str | None:
 
 
 def _connected(
-    producer: str | None, name: str, consumers: Mapping[tuple[str, str], Consumer]
-) -> Consumer | None:
+    producer: str | None, name: str, consumers: Mapping[tuple[str, str], Attachment]
+) -> Attachment | None:
     """Return this process's consumer of that name whose producer lives, or is being started again, if there is one.
 
     The registry may not know of it: it is away for a moment, or somebody has removed the folder of its entries.

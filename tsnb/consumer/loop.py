@@ -30,7 +30,7 @@ from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending
 
 if TYPE_CHECKING:
-    from tsnb.consumer.consumer import Consumer
+    from tsnb.consumer.attachment import Attachment
 
 __all__ = ["EpochIterator", "pass_gate"]
 
@@ -66,9 +66,9 @@ class EpochIterator(Iterator[Any], Bound):
     """
 
     __slots__ = ("__del__", "__dict__", "__weakref__")
-    instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, stream=STREAM)."
+    _instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, stream=STREAM)."
 
-    def __init__(self, consumer: Consumer, loop: Loop) -> None:
+    def __init__(self, consumer: Attachment, loop: Loop) -> None:
         self._loop = loop
         self._consumer = consumer
         self._full_rows = consumer.full_rows
@@ -249,7 +249,7 @@ class EpochIterator(Iterator[Any], Bound):
             self._ready = self._rebatcher.feed(fresh)
 
 
-def _left(consumer: Consumer, loop: Loop, ahead: list[Prefetch]) -> None:
+def _left(consumer: Attachment, loop: Loop, ahead: list[Prefetch]) -> None:
     for prefetch in ahead:
         with contextlib.suppress(Exception):
             prefetch.close()

@@ -95,7 +95,7 @@ class Trial(Bound):
         life: That.
     """
 
-    instead = 'Send what it computed: trial["net"], trial.result() or trial.metrics.'
+    _instead = 'Send what it computed: trial["net"], trial.result() or trial.metrics.'
 
     def __init__(self, life: TrialLife) -> None:
         self.life = life

@@ -62,7 +62,7 @@ class ProducerKernel(Bound):
         restarts: How often it was started again, asked for or not.
     """
 
-    instead = "Send the stream's name: other processes attach by it."
+    _instead = "Send the stream's name: other processes attach by it."
 
     def __init__(self, name: str, options: StreamOptions, hub: Hub, outlet: Outlet) -> None:
         self.name = name

@@ -124,11 +124,11 @@ class Bound:
     """Base of what holds connections, threads or processes, which cannot be copied or sent elsewhere.
 
     Attributes:
-        instead: What to do, in whole sentences.
+        _instead: What to do, in whole sentences.
     """
 
     __slots__ = ()
-    instead: ClassVar[str] = ""
+    _instead: ClassVar[str] = ""
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         """Refuse to be pickled or copied.
@@ -138,5 +138,5 @@ class Bound:
         """
         raise TypeError(
             f"a {type(self).__name__} of tsnb cannot be pickled or copied: it is bound to the process that made it. "
-            f"{self.instead}"
+            f"{self._instead}"
         )

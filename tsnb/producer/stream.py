@@ -41,7 +41,7 @@ class Producer(Bound):
         endings: Called in turn when it is about to stop, before its consumers are told.
     """
 
-    instead = (
+    _instead = (
         "Send the stream's name: other processes attach by it, and ask by it for tsnb.streams.status(NAME)."
     )
 

@@ -20,14 +20,14 @@ from tsnb.telemetry.marks import Ends, Taken, never_attached
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 
-__all__ = ["PARTS", "Attachment", "Spent", "lives", "spent"]
+__all__ = ["PARTS", "Life", "Spent", "lives", "spent"]
 
 PARTS = ("computing", "waiting", "held", "between", "parked")
 """What a trial's time goes to, in the order in which it is drawn."""
 
 
 @dataclass
-class Attachment:
+class Life:
     """One attachment of a trial to one life of its producer."""
 
     name: str
@@ -134,10 +134,10 @@ class Spent:
         return self.samples / self.inside_s if self.inside_s > 0 else 0.0
 
 
-def lives(readings: Iterable[StreamReading]) -> list[Attachment]:
+def lives(readings: Iterable[StreamReading]) -> list[Life]:
     """Return every attachment of every trial, in the order of first appearance."""
-    found: list[Attachment] = []
-    open_: dict[str, Attachment] = {}
+    found: list[Life] = []
+    open_: dict[str, Life] = {}
     producer = None
     for reading in readings:
         if reading.pid != producer:
@@ -148,7 +148,7 @@ def lives(readings: Iterable[StreamReading]) -> list[Attachment]:
             if life is not None and life.continues(consumer):
                 life.extend(reading.time_s, consumer)
             else:
-                open_[name] = Attachment(name, reading.time_s, consumer, reading.time_s, consumer)
+                open_[name] = Life(name, reading.time_s, consumer, reading.time_s, consumer)
                 found.append(open_[name])
         open_ = {name: life for name, life in open_.items() if name in here}
     return found
@@ -156,7 +156,7 @@ def lives(readings: Iterable[StreamReading]) -> list[Attachment]:
 
 def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     """Return where the time of each trial went, in the order of first appearance."""
-    by_name: dict[str, list[Attachment]] = {}
+    by_name: dict[str, list[Life]] = {}
     for life in lives(readings):
         by_name.setdefault(life.name, []).append(life)
     used = stretches(readings)
@@ -168,7 +168,7 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
     for name, end in ends.by_name.items():
         if name not in by_name:  # it ended without ever having attached
             nothing = never_attached(end)
-            by_name[name] = [Attachment(name, end.time_s, nothing, end.time_s, nothing)]
+            by_name[name] = [Life(name, end.time_s, nothing, end.time_s, nothing)]
     sums = [_sum(its, here.get(name, "gone"), taken.epochs(name)) for name, its in by_name.items()]
     sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
     return [replace(one, cpu_s=_known(cpu_until(used.get(one.name, ())))) for one in sums]
@@ -185,7 +185,7 @@ def _ended(trial: Spent, end: EndReading | None) -> Spent:
     return replace(trial, state=end.state, error=end.error, metrics={**trial.metrics, **end.metrics})
 
 
-def _sum(its: Sequence[Attachment], state: str, epochs: float) -> Spent:
+def _sum(its: Sequence[Life], state: str, epochs: float) -> Spent:
     parked_s, between_s = 0.0, 0.0
     for life in its:
         rest_s = max(0.0, life.last_s - life.first_s - (_inside_s(life.last) - _inside_s(life.start)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tsnb.reports.spent import Attachment, lives
+from tsnb.reports.spent import Life, lives
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["COUNTED", "Numbers", "Strips", "strips"]
@@ -87,7 +87,7 @@ def _seen(readings: Sequence[StreamReading]) -> dict[str, Numbers]:
     return {name: np.asarray(its, dtype=np.float64) for name, its in rows.items()}
 
 
-def _add(made: Strips, life: Attachment, rows: Numbers) -> None:
+def _add(made: Strips, life: Life, rows: Numbers) -> None:
     """Add one attachment of a trial."""
     steps = len(made.edges_s) - 1
     parts = made.parts.setdefault(life.name, {part: np.zeros(steps) for part in COUNTED})

@@ -64,7 +64,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         foretell: Returns its plan as it is now; None: it was not planned.
     """
 
-    instead = "Take its results() along, or what a trial returned: trial.result()."
+    _instead = "Take its results() along, or what a trial returned: trial.result()."
 
     def __init__(
         self,

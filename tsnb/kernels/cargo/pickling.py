@@ -274,7 +274,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
             named = _names_of(obj)
             return (*reduced, named, None, None, _settle_name) if named else reduced
         if isinstance(obj, Bound) and attach_defaults.name is not None:  # it leaves a trial
-            return LeftBehind, (repr(obj), obj.instead)
+            return LeftBehind, (repr(obj), obj._instead)
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)
         if isinstance(obj, types.CodeType):
