@@ -250,6 +250,10 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
             TsnbError, match=r"no state of epoch 1's start.*epochs 3, 4, counted from 0 as its loop"
         ):
             one.clone(at=1)
+        with pytest.raises(
+            TsnbError, match=r"is done: .*\['one'\]\.clone\(at=3\) begins .*epochs 3, 4, counted"
+        ):
+            one.clone()
         with pytest.raises(TsnbError, match=r"epoch 0 begins at the top of its code, which .*rerun"):
             one.clone(at=0)
         with pytest.raises(ValueError, match=r"clone\(at=-1\)"):

@@ -121,6 +121,10 @@ while float(lr) > 0.01: time.sleep(0.01)
     ]
     with pytest.raises(TsnbError, match="is done"):
         logs.set("setter", "lr", "0.1")
-    assert facts()["cannot"]["clone"] == "is done: a trial is cloned while it runs"
+    assert facts()["cannot"]["clone"] == (
+        "is done: a trial is cloned while it runs. tsnb.trials['setter'].rerun(name=...) runs its code from the top. "
+        "It has no checkpoint of an epoch's start: tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over "
+        "tsnb.epochs(n) makes them"
+    )
     with pytest.raises(TsnbError, match="has kept no state"):
         logs.extend("setter", 2)

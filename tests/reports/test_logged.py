@@ -95,5 +95,11 @@ def test_lineage_draws_clones_below_their_parents_from_where_they_branched(proje
     assert list(figure.layout.yaxis.ticktext) == ["a", "b", "d", "c"]
     assert [line.x[0] for line in figure.data if line.line.width == 5] == [0, 16, 24, 8]
     assert [tuple(line.y) for line in figure.data if line.line.dash] == [(0, 1), (1, 2), (0, 3)]
+    second = Parent("a", 2, 0, 3, 24)
+    Run.begin(RunStart("e", "x = 1", {}, {}, parent=second)).process(os.getpid(), {})
+    told = [line.hovertemplate for line in tsnb.plot("lineage").data if line.hovertemplate]
+    assert "a clone of &#x27;a&#x27; (run 2) from batch 3 of epoch 1 on" in told[-1], "no trial is called a-2"
+    rows = {row["name"]: row["parent"] for row in tsnb.results().to_dict("records")}
+    assert (rows["c"], rows["e"]) == ("a, batch 1 of epoch 1", "a (run 2), batch 3 of epoch 1")
     with pytest.raises(ValueError, match="by= does not go with 'lineage'"):
         tsnb.plot("lineage", by="lr")

@@ -166,7 +166,7 @@ def test_the_worst_goes_on_as_a_changed_clone_of_the_best_and_loses_no_sample(
     for clone in clones:
         assert clone.parent is not None
         parent = found[clone.parent.name]
-        assert rows[clone.name]["parent"] == f"{parent.name} ({clone.parent.place})"
+        assert rows[clone.name]["parent"] == f"{parent.name}, {clone.parent.place}"
         assert clone.changes[-1].name == "lr"
         if clone.state == "done":
             weight, seen = clone.result()

@@ -313,6 +313,23 @@ class OwnLife(TrialLife):
             raise TsnbError("it has never run")
         return await self._attempt.branches.branch(self._attempt.child, name, changes)
 
+    def instead_of_cloning(self) -> str:
+        """Return which checkpoints a clone can begin with, or how to have some, and what to do without."""
+        where = f"tsnb.trials[{self.name!r}]"
+        at = sorted(
+            epoch for epoch, kept in self._run.kept.starts.items() if epoch and kept.samples is not None
+        )
+        if not at:
+            return (
+                f"{where}.rerun(name=...) runs its code from the top. It has no checkpoint of an epoch's start: "
+                "tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over tsnb.epochs(n) makes them"
+            )
+        epochs = f"{'epoch' if len(at) == 1 else 'epochs'} {', '.join(map(str, at))}"
+        return (
+            f"{where}.clone(at={at[0]}) begins with a checkpoint. It has those of {epochs}, counted from 0 as its loop "
+            "does"
+        )
+
     def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
         """Return the state from an epoch's start."""
         where = f"tsnb.trials[{self.name!r}]"

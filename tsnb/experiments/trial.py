@@ -353,7 +353,9 @@ class Trial(Bound):
     def why_not_cloned(self) -> str:
         """Why it cannot be cloned, as far as that is known before its next batch; empty: it can."""
         if self.life.state != "running":
-            return f"is {self.state}: a trial is cloned while it runs"
+            why = f"is {self.state}: a trial is cloned while it runs"
+            other = self.life.instead_of_cloning() if self.life.state in ENDED else ""
+            return f"{why}. {other}" if other else why
         return self._why_not_cloned_here
 
     @property

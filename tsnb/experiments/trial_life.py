@@ -189,6 +189,10 @@ class TrialLife(ABC):
         """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
         return "was started elsewhere, and its code and variables are there: extend it there, or run its cell again"
 
+    def instead_of_cloning(self) -> str:
+        """Return what to do with one that has ended, where a clone is wanted; "": nothing here. From any thread."""
+        return ""
+
     @abstractmethod
     async def set(self, changes: dict[str, Any]) -> dict[str, Any]:
         """Have live values changed while the code runs; return the kernel's reply.

@@ -33,7 +33,7 @@ def rows_of(shown: Sequence[Trial]) -> list[list[str]]:
 
 def _origin(trial: Trial) -> str:
     """Return which trial it is a clone of, and from where on."""
-    return "" if trial.parent is None else f"{trial.parent.label}, {trial.parent.place}"
+    return "" if trial.parent is None else trial.parent.told
 
 
 def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:

@@ -144,7 +144,7 @@ def _own(run: RunRecord, columns: Sequence[str]) -> list[Any]:
         "notebook": run.origin.removeprefix("notebook ") or None,
         "git": run.git or None,
         "tags": ", ".join(run.tags) or None,
-        "parent": None if run.parent is None else f"{run.parent.label} ({run.parent.place})",
+        "parent": None if run.parent is None else run.parent.told,
     }
     return [own[column] for column in columns]
 

@@ -47,8 +47,17 @@ class Parent(NamedTuple):
 
     @property
     def label(self) -> str:
-        """NAME, or NAME-NUMBER from the second run on."""
-        return self.name if self.number == 1 else f"{self.name}-{self.number}"
+        """NAME, or NAME (run NUMBER) from the second run on."""
+        return f"{self.name}{self._run}"
+
+    @property
+    def _run(self) -> str:
+        return "" if self.number == 1 else f" (run {self.number})"
+
+    @property
+    def told(self) -> str:
+        """Whose clone it is and where they parted, as tables have it."""
+        return f"{self.label}, {self.place}"
 
     @property
     def place(self) -> str:
@@ -58,7 +67,7 @@ class Parent(NamedTuple):
         return f"batch {self.batch} of epoch {self.epoch + 1}"  # counted from 1, as panels do
 
     def __str__(self) -> str:
-        return f"a clone of {self.label!r} from {self.place} on"
+        return f"a clone of {self.name!r}{self._run} from {self.place} on"
 
 
 @dataclass(frozen=True)

@@ -181,7 +181,7 @@ class Population(Sweep):
 
 def _origin(trial: Trial) -> str | None:
     """Return which trial it is a clone of, and from where on, as `tsnb.results` has it."""
-    return None if trial.parent is None else f"{trial.parent.label} ({trial.parent.place})"
+    return None if trial.parent is None else trial.parent.told
 
 
 def population(
