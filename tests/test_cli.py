@@ -441,6 +441,8 @@ def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:
     [
         (("serve", "nothing", "--name", "x"), "expected MODULE:NAME, for example"),
         (("serve", "no_such_module:x", "--name", "x"), "no module 'no_such_module'"),
+        (("serve", "train.py:make", "--name", "x"), "'train.py' is a file. Name its module: train:make"),
+        (("serve", "./part/train.py", "--name", "x"), "is a file. Name its module: part.train:NAME"),
         (("serve", "gc:collect", "--name", "x"), "a int cannot be served"),
         (("stalls", "gc:enable"), "gc:enable is None, or returned it: name a loader"),
         (("serve", "math:pi", "--name", "x"), "a float cannot be served"),

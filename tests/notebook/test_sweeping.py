@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.promises import HANG_S
 from tsnb.experiments import trials
+from tsnb.experiments.trial import ENDED
 from tsnb.notebook.grammar import SWEEP, options_of
 from tsnb.sweeps.spaces import loguniform
 
@@ -126,8 +127,34 @@ def test_stopping_all_trials_starts_no_others(shell: Any, capsys: pytest.Capture
         assert sweep.over and len(sweep) == 1 and sweep["slow-a1"].state == "stopped"
         assert "1 stopped, 2 not started" in repr(sweep)
     run(shell, "%trials wait slow")
-    with pytest.raises(UsageError, match="no trial named 'slower'"):
+    with pytest.raises(UsageError, match=r"no trial named 'slower'"):
         run(shell, "%trials stop slower")
+
+
+@pytest.mark.system
+def test_several_names_are_stopped_together_and_a_sweep_is_named_by_what_stands_before_its_braces(
+    shell: Any,
+) -> None:
+    """One name that is not there, and nothing is done: what is meant by it is looked for among the sweeps, too."""
+    sleeping = "import time\nprint('begun')\ntime.sleep(100)"
+    began = shell.run_cell(
+        f'%%sweep "cnn-lr{{lr}}-wd{{wd}}" --grid lr=1,2 --grid wd=3 --no-check\n{sleeping}'
+    )
+    began.raise_error()
+    sweep = began.result
+    for name in ("a", "b", "c"):
+        run(shell, f"%%trial {name}\n{sleeping}")
+    for command in ("stop", "wait", "pause", "resume", "interrupt"):
+        with pytest.raises(UsageError, match=r"no trial named 'cnn'\..* Sweeps here: cnn-lr$"):
+            run(shell, f"%trials {command} a cnn")
+    assert [trials[name].state in ENDED for name in ("a", "b", "c")] == [False, False, False]
+    run(shell, "%trials stop a cnn-lr b")
+    assert sweep.over and [trials[name].state for name in ("a", "b")] == ["stopped", "stopped"]
+    while "begun" not in trials["c"].logs():
+        time.sleep(0.02)
+    run(shell, "%trials interrupt c c")
+    run(shell, "%trials wait c cnn-lr")
+    assert trials["c"].state == "interrupted"
 
 
 def test_the_line_is_read_as_it_is_written() -> None:

@@ -69,7 +69,9 @@ def named(target: str) -> Any:
     """
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
+        _refuse_file(Path(target), "NAME")
         raise ValueError(f"expected MODULE:NAME, for example data.cifar:make_loader, and got {target!r}.")
+    _refuse_file(Path(module_name), attribute)
     from tsnb.native.start_line import close_workers
 
     close_workers()
@@ -90,6 +92,20 @@ def named(target: str) -> Any:
         where = getattr(module, "__file__", None) or "part of Python"
         raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")
     return getattr(module, attribute)
+
+
+def _refuse_file(path: Path, attribute: str) -> None:
+    """Say which module a file's path means. To import `train.py` by that name would run `train` first.
+
+    Raises:
+        ValueError: It is a file's path.
+    """
+    if path.suffix != ".py" or path.with_suffix("").is_dir():  # a package may have a module py
+        return
+    outside = path.is_absolute() or ".." in path.parts
+    where = f" In the folder {str(path.parent)!r}:" if outside else " Name its module:"
+    dotted = path.stem if outside else ".".join(path.with_suffix("").parts)
+    raise ValueError(f"{str(path)!r} is a file.{where} {dotted}:{attribute}")
 
 
 def _raised(what: str, error: Exception, alone: str) -> TsnbError:

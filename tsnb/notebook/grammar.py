@@ -121,6 +121,12 @@ def _named(prog: str, description: str, *, optional: bool) -> Parser:
     return parser
 
 
+def _several(prog: str, description: str, *, optional: bool = True) -> Parser:
+    parser = Parser(prog, description)
+    parser.add_argument("names", nargs="*" if optional else "+", metavar="NAME")
+    return parser
+
+
 def _dashboard() -> Parser:
     parser = Parser("%tensorsocket dashboard", "Show the live panel of a stream, or of several together.")
     parser.add_argument("names", nargs="*", metavar="NAME")
@@ -203,7 +209,7 @@ def _set() -> Parser:
 
 
 def _pause() -> Parser:
-    parser = _named("%trials pause", "Pause one trial, or all, at the next batch.", optional=True)
+    parser = _several("%trials pause", "Pause trials or sweeps, or all, at the next batch.")
     parser.add_argument("--release", action="store_true", help="give GPU memory back meanwhile")
     return parser
 
@@ -241,12 +247,14 @@ TENSORSOCKET = {
 
 TRIALS = {
     "list": Parser("%trials list", "List this notebook's trials."),
-    "stop": _named("%trials stop", "Stop one trial, or all.", optional=True),
+    "stop": _several("%trials stop", "Stop trials or sweeps, or all."),
     "pause": _pause(),
-    "resume": _named("%trials resume", "Let one trial go on, or all.", optional=True),
+    "resume": _several("%trials resume", "Let trials or sweeps go on, or all."),
     "set": _set(),
-    "interrupt": _named("%trials interrupt", "Interrupt a trial's code, as Ctrl-C does.", optional=False),
-    "wait": _named("%trials wait", "Wait for one trial, or all.", optional=True),
+    "interrupt": _several(
+        "%trials interrupt", "Interrupt the code of trials, as Ctrl-C does.", optional=False
+    ),
+    "wait": _several("%trials wait", "Wait for trials or sweeps, or all."),
     "logs": _logs(),
     "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),
     "clone": _clone(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -53,12 +53,13 @@ def plain_errors(magic: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _way_elsewhere(command: str, name: str | None) -> Iterator[None]:
+def _way_elsewhere(command: str, names: Sequence[str]) -> Iterator[None]:
     """Where this notebook has no trial of a name, say how one of another notebook is reached."""
     try:
         yield
     except NoSuchTrial as error:
-        raise NoSuchTrial(f"{error}{way_to(name or '', command)}") from error
+        ways = (way_to(name, command) for name in names if name not in trials)
+        raise NoSuchTrial(f"{error}{next(filter(None, ways), '')}") from error
 
 
 @magics_class
@@ -212,14 +213,14 @@ class TsnbMagics(Magics):
         """Look after this notebook's trials.
 
         %trials [list]
-        %trials stop [NAME]
-        %trials pause [NAME] [--release]   from the next batch on; the others go on, and do not wait for it; --release:
+        %trials stop [NAME ...]            a trial or a sweep each
+        %trials pause [NAME ...] [--release]   from the next batch on; the others go on, and do not wait; --release:
                                the GPU memory of what tsnb.checkpoint has is free meanwhile
-        %trials resume [NAME]  where it was: it gets every batch once
+        %trials resume [NAME ...]  where it was: it gets every batch once
         %trials set NAME VALUE=0.03 ...    live values (tsnb.live) of a trial or a sweep, from its next batch on
-        %trials interrupt NAME             as the stop button of a cell: its variables stay
+        %trials interrupt NAME ...         as the stop button of a cell: its variables stay
         %trials clone NAME [--name N] [--at EPOCH] [LIVE=VALUE ...]   makes two of it, at its next batch
-        %trials wait [NAME]
+        %trials wait [NAME ...]
         %trials logs NAME [--run N]     runs of before a restart too; --run: another run of that name than the last
         %trials follow NAME    shows its output under this cell from now on, after a reload of the page say
         %trials rerun NAME [PARAMETER=VALUE ...]   the same code and variables again; options too: seed=2 name=again
@@ -231,13 +232,14 @@ class TsnbMagics(Magics):
         stop gives its memory back.
         """
         command, given = parse(line, "%trials", TRIALS, default="list")
-        with plain_errors(f"%trials {command}"), _way_elsewhere(command, getattr(given, "name", None)):
+        names = given.names if "names" in given else [given.name] if "name" in given else []
+        with plain_errors(f"%trials {command}"), _way_elsewhere(command, names):
             if command == "list":
                 return trials
             if command == "clear":
                 return runs.clear()
             if command == "pause":
-                return runs.pause(given.name, release=given.release)
+                return runs.pause(names, release=given.release)
             if command == "set":
                 print(runs.set_values(given.name, dict(given.changes)))  # noqa: T201
                 return None
@@ -249,4 +251,4 @@ class TsnbMagics(Magics):
             act = {"resume": runs.resume, "stop": runs.stop, "interrupt": runs.interrupt, "wait": runs.wait}[
                 command
             ]
-            return act(given.name)
+            return act(names)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import trials
+from tsnb.experiments.board import NoSuchTrial, stop_together, trials
 from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
@@ -26,7 +26,7 @@ from tsnb.sweeps.population import population_cell
 from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import prune_of, sweep_cell
-from tsnb.sweeps.sweep import Sweep, find, live
+from tsnb.sweeps.sweep import Sweep, find, known, live
 from tsnb.telemetry.observer import pause as pause_consumers
 
 if TYPE_CHECKING:
@@ -144,40 +144,48 @@ def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]], at: in
     return f"trial {made.name!r} is {made.parent}"
 
 
-def stop(name: str | None) -> Any:
-    """Stop one trial, one sweep, or all of this notebook's own, their kernels too; return the table."""
-    if name is None:
+def stop(names: Sequence[str]) -> Any:
+    """Stop trials and sweeps, or all of this notebook's own, their kernels too; return the table."""
+    if not names:
         trials.stop()
-    elif name in trials or (sweep := find(name)) is None:
-        trials[name].stop()
-    else:
+        return trials
+    sweeps, single = _meant(names)
+    for sweep in sweeps:
         sweep.stop()
+    stop_together(single)
     return trials
 
 
-def pause(name: str | None, *, release: bool = False) -> Any:
-    """Pause one trial, one sweep, or all of this notebook's own that run; return the table.
+def pause(names: Sequence[str], *, release: bool = False) -> Any:
+    """Pause trials and sweeps, or all of this notebook's own that run; return the table.
 
     Args:
-        name: Which; None: all.
+        names: Which; none: all.
         release: Have them give the GPU memory of what they keep back meanwhile.
 
     Raises:
         TsnbError: As `Trial.pause` raises.
     """
-    if name is None:
-        pause_trials(_running(), on=True, release=release)
-    else:
-        _trial_or_sweep(name).pause(release=release)
-    return trials
+    return _have_paused(names, on=True, release=release)
 
 
-def resume(name: str | None) -> Any:
-    """Let one trial, one sweep, or all of this notebook's own that were paused go on; return the table."""
-    if name is None:
-        pause_trials(_running(), on=False)
-    else:
-        _trial_or_sweep(name).resume()
+def resume(names: Sequence[str]) -> Any:
+    """Let trials and sweeps, or all of this notebook's own that were paused, go on; return the table."""
+    return _have_paused(names, on=False)
+
+
+def _have_paused(names: Sequence[str], *, on: bool, release: bool = False) -> Any:
+    if not names:
+        pause_trials(_running(), on=on, release=release)
+        return trials
+    sweeps, single = _meant(names)
+    for sweep in sweeps:
+        if on:
+            sweep.pause(release=release)
+        else:
+            sweep.resume()
+    if single:
+        pause_trials([trial.life for trial in single], on=on, release=release)
     return trials
 
 
@@ -185,13 +193,36 @@ def _running() -> list[TrialLife]:
     return [trial.life for trial in trials.own if trial.life.state == "running"]
 
 
-def _trial_or_sweep(name: str) -> Trial | Sweep:
-    return trials[name] if name in trials or (sweep := find(name)) is None else sweep
+def _meant(names: Iterable[str]) -> tuple[list[Sweep], list[Trial]]:
+    """Return the sweeps and the trials of some names, each once.
+
+    Raises:
+        NoSuchTrial: There is neither of one of them; lists both.
+    """
+    sweeps: list[Sweep] = []
+    single: list[Trial] = []
+    for name in dict.fromkeys(names):
+        sweep = None if name in trials else find(name)
+        if sweep is None:
+            single.append(_trial(name))
+        else:
+            sweeps.append(sweep)
+    return sweeps, single
 
 
-def interrupt(name: str) -> Any:
-    """Interrupt one trial's code; return the table."""
-    trials[name].interrupt()
+def _trial(name: str) -> Trial:
+    try:
+        return trials[name]
+    except NoSuchTrial as error:
+        here = [one for one in known() if not one.over or any(trial in trials for trial in one.params)]
+        there = ", ".join(sweep.name for sweep in here)
+        raise NoSuchTrial(f"{error}. Sweeps here: {there}" if there else str(error)) from None
+
+
+def interrupt(names: Sequence[str]) -> Any:
+    """Interrupt the code of trials; return the table."""
+    for trial in [_trial(name) for name in dict.fromkeys(names)]:
+        trial.interrupt()
     return trials
 
 
@@ -201,10 +232,10 @@ def set_values(name: str, changes: dict[str, Any]) -> str:
     Raises:
         Exception: As `Trial.set` raises.
     """
-    if name in trials or (sweep := find(name)) is None:
-        trials[name].set(**changes)
-    else:
-        sweep.set(**changes)
+    sweeps, single = _meant([name])
+    meant: list[Sweep | Trial] = [*sweeps, *single]
+    for one in meant:
+        one.set(**changes)
     return f"{name}: {', '.join(f'{value}={to!r}' for value, to in changes.items())} from the next batch on"
 
 
@@ -214,26 +245,18 @@ def clear() -> Any:
     return trials
 
 
-def _sweeps(name: str | None) -> list[Sweep]:
-    """Return the sweeps that a command means: all that run, or the one of that name, where no trial has it."""
-    if name is None:
-        return live()
-    meant = None if name in trials else find(name)
-    return [meant] if meant else []
-
-
-def wait(name: str | None) -> Any:
-    """Wait for one trial, one sweep, or all of this notebook's own; return the table.
+def wait(names: Sequence[str]) -> Any:
+    """Wait for trials and sweeps, or all of this notebook's own; return the table.
 
     Raises:
         TrialFailed: One failed.
     """
-    for sweep in _sweeps(name):
-        sweep.wait()
-    if name is None:
+    sweeps, single = _meant(names) if names else (live(), [])
+    meant: list[Sweep | Trial] = [*sweeps, *single]
+    for one in meant:
+        one.wait()
+    if not names:
         trials.wait()
-    elif name in trials or not find(name):
-        trials[name].wait()
     return trials
 
 
