@@ -37,6 +37,7 @@ TOGETHER = (
     "browser/test_report_picture",
     "cluster/test_cluster",
     "house/test_clean_install",
+    "house/test_public_surface.py::test_the_example",
     "house/test_site",
     "house/test_wheel",
     "notebook/test_live_output",

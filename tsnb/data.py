@@ -1,4 +1,4 @@
-"""Batches and samples: what they may hold, keeping prepared ones, data that grows, which samples come how often."""
+"""Batches and samples: their types, a cache, growing data, and rounds."""
 
 from __future__ import annotations
 

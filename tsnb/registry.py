@@ -201,10 +201,13 @@ def line(entry: Entry) -> str:
 
 
 def entries() -> list[Entry]:
-    """Return the producers that are served now, by name; stale entries and promises are swept on the way.
+    """List the streams that are served now, by name.
+
+    Example:
+        >>> [stream.name for stream in tsnb.streams.list()]
 
     Raises:
-        TsnbError: The runtime directory cannot be used.
+        TsnbError: If the runtime directory cannot be used.
     """
     with explained("look up producers"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]

@@ -1,4 +1,4 @@
-"""What a sweep searches: where values are drawn from, and which trials end early.
+"""Rules for `tsnb.sweep`: distributions to draw from, and early stops.
 
 ```python
 import tsnb
@@ -6,8 +6,6 @@ import tsnb
 space = {"lr": tsnb.search.loguniform(1e-4, 1e-1), "depth": tsnb.search.randint(2, 6)}
 prune = tsnb.search.halving("val_loss", every=1)
 ```
-
-Both go to `tsnb.sweep`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The streams that are served on this machine: list, read, change, record and stop them.
+"""The streams of this machine: list, read, change, record, stop them.
 
 ```python
 import tsnb

@@ -168,6 +168,7 @@ LONG_MODULES = {
     "experiments/trial.py": "one public class, with what its users read of each method",
     "producer/core.py": "what the producer's threads share under one lock: a part elsewhere would hide who holds it",
     "producer/decisions/dispatch.py": "one state machine: the table of events, and what follows from each",
+    "sweeps/sweep.py": "one public class, with an example of each method",
     "wire/messages.py": "the list of all messages: to look one up, there is one place",
 }
 """Modules that may be longer, each with the reason why it is one noun all the same."""

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import functools
+import gc
 import importlib
 import inspect
+import os
 import pickle
 import re
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import cloudpickle
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb import errors
@@ -83,6 +89,180 @@ def test_every_parameter_of_a_public_function_is_explained(name: str) -> None:
     assert not [p for p in signature.parameters if f"{p}:" not in text], f"tsnb.{name} leaves some out"
     assert signature.return_annotation is not inspect.Signature.empty
     assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values())
+
+
+CLASSES = {
+    "Consumer": (
+        "epoch batch_size dataset sampler batch_sampler name stream set_epoch state_dict load_state_dict "
+        "as_dataloader stats report weights close closed"
+    ),
+    "Sweep": ("over not_started plan stopped_early wait stop pause resume set best scores score results"),
+    "Trial": (
+        "state waits_for state_text params options report attached started_s successor pid restarts eta "
+        "duration_s listen wait stop pause resume interrupt live changes set parent clone why_not_cloned "
+        "why_not_released why_not_extended logs log_since follow pull result extend rerun"
+    ),
+    "streams.Producer": "order status balance rebalance tune probes wait stop",
+}
+"""What a user calls of each class: the rest of a consumer is for tsnb's own modules."""
+
+DESCRIBED = sorted([*NAMES, *(f"{of}.{name}" for of, names in CLASSES.items() for name in names.split())])
+
+LONGEST_FIRST_LINE = 72
+
+ONE_SCREEN = 48
+"""Lines of the longest docstrings: what `tsnb.serve?` may fill."""
+
+EMPTY = re.compile(
+    r"^\s+\**\w+: (?:(?:That|Those|The same|Likewise|As above|As that|It|Its name)\.|.*\b[Ll]eft out:)",
+    re.MULTILINE,
+)
+"""Args that say nothing by themselves, or give the default in another word than the rest."""
+
+NO_EXAMPLE = {"data", "errors", "records", "search", "streams"}
+"""Modules: their names have the examples."""
+
+OF_ENDED = {
+    *("Trial.wait", "Trial.pull"),
+    *("Sweep.wait", "Sweep.best", "Sweep.scores", "Sweep.score", "Sweep.results", "Sweep.stop"),
+}
+"""Examples whose trial or sweep has ended; those of all others still go on."""
+
+NOT_RUN = {"Trial.pull": "takes a variable of a cell, which needs a notebook"}
+"""Examples that cannot run here, with the reason."""
+
+
+def text_of(path: str) -> str:
+    """Return the docstring of what a user writes as `tsnb.` and this."""
+    found = named(path)
+    shown = isinstance(found, property) or inspect.isroutine(found) or inspect.isclass(found)
+    return inspect.getdoc(found if shown or inspect.ismodule(found) else type(found)) or ""
+
+
+def section(text: str, name: str) -> str:
+    """Return one section of a docstring."""
+    found = re.search(rf"^{name}:\n((?:(?:[ ].*)?\n)*(?:[ ].*)?)", text, re.MULTILINE)
+    return found.group(1) if found else ""
+
+
+@pytest.mark.parametrize("name", DESCRIBED)
+def test_a_docstring_says_what_the_caller_gets(name: str) -> None:
+    """A short first line; arguments that say what they are and what they default to; one screen in all."""
+    text = text_of(name)
+    assert text, name
+    lines = text.splitlines()
+    assert len(lines[0]) <= LONGEST_FIRST_LINE, lines[0]
+    assert len(lines) <= ONE_SCREEN, f"{len(lines)} lines"
+    arguments = section(text, "Args")
+    assert not EMPTY.search(arguments), EMPTY.search(arguments)
+    found = named(name)
+    if not inspect.isfunction(found):
+        return
+    for parameter in inspect.signature(found).parameters.values():
+        if parameter.default is not inspect.Parameter.empty:
+            entry = re.search(rf"^    {parameter.name}: (.*(?:\n {{5,}}.*)*)", arguments, re.MULTILINE)
+            assert entry and re.search(r"efaults\s+to", entry.group(1)), (
+                f"{parameter.name} does not end with its default"
+            )
+    assert not re.search(r"^    [\w, ]+: (?!If )", section(text, "Raises"), re.MULTILINE), "no condition"
+
+
+def train(lr: float = 0.1, epochs: int = 1, fold: Any = None) -> float:
+    """A training of almost nothing, which the examples run."""
+    import time
+
+    rate, loss = tsnb.live("lr", lr), 1.0
+    net = torch.nn.Linear(1, 1)
+    tsnb.checkpoint(net=net, every_s=0)
+    for _epoch in tsnb.epochs(epochs):
+        for _images, labels in tsnb.attach(fold=fold):
+            time.sleep(0.001)
+            loss -= 1e-6 * float(rate) * float(labels.float().mean())
+            tsnb.log(loss=loss)
+    return loss
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
+    """Serve a small loader as "digits", with one trial that trains on it until the end; what examples may name."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    here = tmp_path_factory.mktemp("examples")
+    (here / "photos").mkdir()
+    for name in ("weights.pt", "photos/a.png", "photos/b.png"):
+        (here / name).write_bytes(b"1")
+        os.utime(here / name, (0, 0))
+    loader = DataLoader(TensorDataset(torch.rand(128, 4), torch.arange(128) % 10), 4, num_workers=1)
+    model = torch.nn.Linear(4, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_step(batch: Any) -> None:
+        images, labels = batch
+        torch.autograd.backward(torch.nn.functional.cross_entropy(model(images), labels))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        patch.setenv("TSNB_PROJECT_DIR", str(here))
+        with tsnb.serve(loader, name="digits", seed=0, stall_timeout_s=1) as stream:
+            running = tsnb.sweep(train, grid={"lr": [0.1]}, name="cnn", epochs=100_000)
+            done = tsnb.sweep(train, grid={"lr": [0.1, 0.01]}).wait(60)
+            trial = next(iter(running.values()))
+            recorder = tsnb.streams.record("digits", "run.jsonl")
+            while not trial.metrics or not Path("run.jsonl").stat().st_size > 1000:
+                time.sleep(0.05)
+            recorder.stop()
+            gc.collect()
+            gc.freeze()  # each test collects what it left behind
+            try:
+                yield {
+                    "tsnb": tsnb,
+                    "torch": torch,
+                    "DataLoader": DataLoader,
+                    "loader": loader,
+                    "dataset": loader.dataset,
+                    "model": model,
+                    "optimizer": optimizer,
+                    "train": train,
+                    "train_step": train_step,
+                    "parse": lambda path: torch.zeros(1),
+                    "stream": stream,
+                    "trial": trial,
+                    "sweep": running,
+                    "ended": (done["train-lr0.01"], done),
+                }
+            finally:
+                tsnb.trials.clear()
+
+
+RUN = [name for name in DESCRIBED if not isinstance(named(name), property) and name not in NO_EXAMPLE]
+
+
+@pytest.mark.parametrize("name", RUN)
+def test_the_example_of_a_docstring_runs(
+    name: str, served: dict[str, Any], request: pytest.FixtureRequest
+) -> None:
+    """Each public function, class and method shows its use in a few lines, which do what they show."""
+    source = "".join(
+        one.source for one in doctest.DocTestParser().get_examples(section(text_of(name), "Example"))
+    )
+    assert source, f"tsnb.{name} has no Example"
+    if name in NOT_RUN:
+        compile(source, name, "exec")
+        return
+    names = {**served, "__name__": "__main__"}
+    kept = [names["trial"], *names["ended"][1].values()]
+    if name in OF_ENDED:
+        names["trial"], names["sweep"] = names["ended"]
+    try:
+        exec(compile(source, name, "exec"), names)
+    finally:
+        for found in names.values():
+            if isinstance(found, tsnb.Consumer):
+                found.close()
+        for one in tsnb.trials.values():
+            if one not in kept:
+                one.stop()
 
 
 def test_every_error_is_a_tsnb_error() -> None:

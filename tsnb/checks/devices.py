@@ -106,13 +106,15 @@ class Devices(Inventory):
 
 
 def devices() -> Devices:
-    """Look at this machine: GPUs, MIG instances and the processes on them, MPS, cores, measurable energy.
+    """List this machine's GPUs, MIG instances, MPS, cores and energy meters.
 
-    It starts nothing on a GPU, and does not import torch.
+    Starts nothing on a GPU and does not import torch. One number is `tsnb.devices()["cuda:0"].used_bytes`.
+
+    Example:
+        >>> print(tsnb.devices())
 
     Returns:
-        The devices, shown as a table in a terminal and in a notebook. One number is
-        `tsnb.devices()["cuda:0"].used_bytes`.
+        The devices, shown as a table.
     """
     return look(Gpus(), Machine())
 

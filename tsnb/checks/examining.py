@@ -117,13 +117,15 @@ CHECKS: dict[str, Callable[[], Finding]] = {
 
 
 def doctor() -> Checkup:
-    """Try what tsnb needs on this machine: a loader is served and taken, and a real trial kernel started.
+    """Check what works on this machine, with a real stream and trial.
 
-    It takes some seconds, leaves nothing behind, and does not disturb trials that run meanwhile.
+    Takes some seconds, leaves nothing behind, and does not disturb running trials.
+
+    Example:
+        >>> tsnb.doctor().works
 
     Returns:
-        What works, what does not and what to do about it: printed as a list, shown as a table in a notebook;
-        `.works` for programs.
+        What works, what does not, and what to do about it. It shows as a list or table, with `works` for programs.
     """
     return Checkup([_checked(part, check) for part, check in CHECKS.items()])
 

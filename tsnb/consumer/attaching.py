@@ -79,60 +79,50 @@ def attach(
     fold: Sequence[int] | None = None,
     held_out: bool = False,
 ) -> Consumer:
-    """Attach to a stream by name; iterate the result like a DataLoader.
+    """Attach to a stream and iterate its batches like a `DataLoader`.
 
-    Attaching again by the same name in the same process gives the same consumer, so it may stand inside the
-    loop over epochs; a loop that was left behind (its cell was interrupted and run again) is replaced.
+    Each iteration takes one epoch. A second call with the same name in this process returns the same consumer.
+
+    Example:
+        >>> consumer = tsnb.attach("my-model", "digits")
+        >>> for images, labels in consumer:
+        ...     ...
 
     Args:
-        name: This consumer's name, shown in the panel. In a trial: the trial's; else one is made up.
-        stream: The stream's name; left out: the only one of this notebook or script (its trials too), else the only
-            one that runs. In a process that is in a Ray cluster, streams of the cluster count too (docs/cluster.md).
-        batch_size: Samples in a batch; by default the loader's own batches.
-        drop_last: Leave out an epoch's last batch if it is not full.
-        device: Where tensors are wanted ("cuda:0"); by default they stay in shared memory on the CPU. In a trial that
-            was started with `--device`: that device, which is called cuda:0 there.
-        transform: Applied to each batch, in this process, for this consumer only.
-        join: Which epoch to begin with: "epoch", the one being given if all of it can still be had, else the
-            next; "now", that one or `JoinRefused`, with the numbers; "here", that one or the rest of it, from the batch
-            that the slowest other consumer takes now: for a loader that never ends. Defaults to "epoch".
-        on_lag: What happens when this consumer is slower than the others: "wait", they wait for it; "skip",
-            it gives up the batches that it misses (`stats().skipped` counts them; the logger "tsnb" tells them by
-            epoch, at level INFO).
-        private: Give copies, so that batches may be changed in place; without it numpy arrays are read-only.
-        reconnect_s: Seconds to wait for a producer that has gone to be started again, and then go on at the same
-            batch; by default what the producer says (0 if it is not to be started again).
-        prefetch_to_device: Batches that are copied to the GPU ahead, while the model computes; 0: each when it is
-            asked for. Defaults to 2 where `device` is a GPU. Without a GPU it changes nothing.
-        share_on_device: Experimental. Copy each batch to the GPU once for all consumers there that say so too. Where
-            that is not possible, one warning says why, and each copies its own.
-        rank: Which rank of a distributed job this process is, from 0. All ranks attach with the same name, and together
-            take the stream as one consumer would: each step is one batch, of which each rank gets a part. `batch_size`
-            is then what one rank gets, as with torch's `DistributedSampler`. If one dies, the others get `GroupBroken`.
-        world_size: How many ranks there are; 1: no group.
-        shard: Each rank gets its own part of each batch; False: all get the same whole batches (for pipeline and tensor
-            parallel training).
-        guard: Take checksums of each batch before and after each step, and warn, with the batch and the place, of every
-            change in place. Without it a change behind torch's back (`x.numpy()`, `x.data`) is noticed if it changes
-            one of a few words that are compared (docs/loaders.md). It reads each batch twice more.
-        subset: Take only these samples of the stream, in its order, in full batches: indices of the loader's dataset, a
-            mask with True or False for each of its samples, or a function of the index that says so (docs/parts.md).
-        fold: Cross-validation, `(k, n)` or `(k, n, seed)`: of n equal folds take all but fold k. The same numbers give
-            the same split everywhere. With `subset`, that is split.
-        held_out: Take just fold k, the samples that are held out of `fold`. In a trial such a consumer is called after
-            the trial and "-held-out", so that it stands beside the one that trains.
+        name: Name shown in the panel. Defaults to the trial's name, outside a trial to a new one.
+        stream: Name of the stream. Defaults to the only stream of this notebook or script, else the only one that
+            runs.
+        batch_size: Samples per batch; with ranks, per rank. Defaults to the loader's own batches.
+        drop_last: Whether an epoch's last batch is left out if it is not full. Defaults to False.
+        device: Device to which tensors are copied, for example "cuda:0". Defaults to the trial's device, else
+            shared memory.
+        transform: Function applied to each batch in this process. Defaults to None.
+        join: Epoch to begin with: "epoch", "now" or "here" (docs/loaders.md). Defaults to "epoch".
+        on_lag: Behaviour when this trial is slower: "wait", the others wait; "skip", it misses batches. Defaults to
+            "wait".
+        private: Whether batches are copies that may be changed in place. Defaults to False.
+        reconnect_s: Seconds to wait for a restart if the stream's process dies. Defaults to the stream's own.
+        prefetch_to_device: Batches copied to the GPU ahead. Defaults to 2 with a GPU as `device`.
+        share_on_device: Whether trials on one GPU share one copy of each batch. Experimental. Defaults to False.
+        rank: Rank of this process in a distributed job. Defaults to 0.
+        world_size: Number of ranks. Defaults to 1, no group.
+        shard: Whether each rank gets its own part of each batch. Pass False for pipeline or tensor parallel
+            training. Defaults to True.
+        guard: Whether checksums reveal changes of a batch in place. Reads each batch twice more. Defaults to False.
+        subset: Samples to take: indices, a mask, or a function of the index (docs/parts.md). Defaults to all.
+        fold: Cross-validation split `(k, n)` or `(k, n, seed)`: all samples but fold k of n. Defaults to None.
+        held_out: Whether to take the samples of fold k instead. Defaults to False.
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
 
     Raises:
-        ProducerNotFound: No producer has that name, or none was named and there is not exactly one; lists them.
-        NameInUse: A live consumer elsewhere has that name; says which process.
-        JoinRefused: The stream does not take this consumer.
-        ValueError: `batch_size` below 1, a subset or fold that the dataset does not have, a rank that `world_size` does
-            not have, a group without a name, a name with odd characters, a word that `join` or `on_lag` is not, or a
-            device that this process does not see.
-        UnsupportedPlatform: Neither on Linux nor on macOS.
+        ProducerNotFound: If no stream has that name, or none is named and there is not exactly one.
+        NameInUse: If a live consumer in another process has that name.
+        JoinRefused: If the stream does not take this consumer.
+        ValueError: If an option is out of range or unknown, the subset or fold does not exist in the dataset, a
+            group has no name, or this process does not see the device.
+        UnsupportedPlatform: If this is neither Linux nor macOS.
     """
     require_platform()
     chosen = check_name(name or _default_name(held_out=held_out), "consumer")
@@ -242,17 +232,22 @@ def _forget(consumer: Attachment) -> None:
 
 
 def log_losses(losses: Any) -> None:
-    """Report the loss of each sample of the batch that this thread's loop was given last, as `Consumer.report`.
+    """Report the loss of each sample of the last batch of this loop.
 
-    For loops that iterate `tsnb.attach(...)` without keeping the consumer:
-    `tsnb.data.log_losses(cross_entropy(model(x), y, reduction="none"))`.
+    For loops over `tsnb.attach(...)` that do not keep the consumer. See `Consumer.report`.
+
+    Example:
+        >>> with tsnb.serve(DataLoader(tsnb.data.grow("photos", parse), 2), name="photos"):
+        ...     for batch in tsnb.attach("cnn", "photos"):
+        ...         tsnb.data.log_losses(torch.rand(len(batch)))
 
     Args:
-        losses: One finite number for each row, in order: a tensor on any device, an array or a list.
+        losses: One finite number per row, in order: a tensor on any device, an array or a list.
 
     Raises:
-        TypeError, ValueError: They are not that; nothing has been reported then.
-        TsnbError: As `Consumer.report`, or this thread has several loops, or none.
+        TypeError, ValueError: If `losses` has another type or another number of rows. Nothing was reported.
+        TsnbError: If there is no batch to report, its losses were reported before, the stream's dataset does not
+            grow, the rows' samples are unknown, or this thread has several loops or none.
     """
     mine = [c for c in _consumers.values() if c.given is not None and c.thread == threading.get_ident()]
     found = list(dict.fromkeys(mine))

@@ -21,13 +21,15 @@ __all__ = ["Consumer"]
 
 
 class Consumer(Bound):
-    """One attachment to a stream, made by `tsnb.attach`. Iterating it takes one epoch.
+    """Hold one attachment to a stream. Each iteration takes one epoch.
+
+    Made by `tsnb.attach`.
 
     Example:
-        >>> import torch, tsnb
-        >>> with tsnb.serve([torch.zeros(2)] * 3, name="zeros"), tsnb.attach(stream="zeros") as consumer:
-        ...     len(consumer), sum(len(batch) for batch in consumer)
-        (3, 6)
+        >>> consumer = tsnb.attach("my-model", "digits")
+        >>> for epoch in range(2):
+        ...     for images, labels in consumer:
+        ...         ...
     """
 
     _instead = (
@@ -50,12 +52,15 @@ class Consumer(Bound):
 
     @property
     def epoch(self) -> int:
-        """The stream's number of the epoch that is being taken, or was taken last; -1 before the first."""
+        """Number of the epoch that is taken, or was last; -1 before the first."""
         return self._inner.epoch
 
     @property
     def batch_size(self) -> int | None:
-        """Samples in a full batch, where known: this consumer's own, else the loader's; for a rank its largest part."""
+        """Samples per full batch, where known.
+
+        This consumer's own size, else the loader's. For a rank, its largest part.
+        """
         return full_batch_size(self._inner.welcome, self._inner.options)
 
     def __len__(self) -> int:
@@ -79,31 +84,50 @@ class Consumer(Bound):
         return iter(self._inner)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this consumer stands, as plain values: after the batch that it gave last.
+        """Return this consumer's place in the stream, as plain values.
 
-        To go on from there, in this process or another, `load_state_dict` it before iterating. Within an epoch
-        that needs a stream whose order can be given again: a `DataLoader` served with a seed.
+        The place is after the batch that it gave last. Resuming within an epoch needs a stream whose order can be
+        given again: a `DataLoader` served with a seed.
+
+        Example:
+            >>> state = tsnb.attach("my-model", "digits").state_dict()
         """
         return self._inner.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from where `state_dict` was taken: the next iteration gives the rest of that epoch.
+        """Continue from a saved place: the next iteration gives the rest.
+
+        Example:
+            >>> consumer = tsnb.attach("my-model", "digits")
+            >>> consumer.load_state_dict(consumer.state_dict())
+
+        Args:
+            state: Value that `state_dict` returned, in this process or another.
 
         Raises:
-            ValueError: `state_dict` did not make this state.
-            JoinRefused: The stream cannot give the rest of that epoch: it has no seed, or another order.
-            NameInUse: A loop over it waits for a batch in another thread.
+            ValueError: If `state_dict` did not make this state.
+            JoinRefused: If the stream cannot give the rest of that epoch, because it has no seed or another order.
+            NameInUse: If a loop over this consumer waits for a batch in another thread.
         """
         self._inner.load_state_dict(state)
 
     def set_epoch(self, epoch: int) -> None:
-        """Do nothing: the stream counts its epochs itself. Trainers call this on every loader."""
+        """Do nothing, because the stream counts its epochs itself.
+
+        Trainers call this on every loader.
+
+        Example:
+            >>> tsnb.attach("my-model", "digits").set_epoch(1)
+
+        Args:
+            epoch: Number of the epoch, which is ignored.
+        """
 
     @property
     def dataset(self) -> StreamDataset:
-        """What stands for the loader's dataset: its length, and attributes such as `classes`; the samples stay there.
+        """Stand-in for the loader's dataset: its length and small attributes.
 
-        With `subset=` or `fold=` its length is that of this consumer's part.
+        The samples stay with the loader. With `subset=` or `fold=` the length is that of this consumer's part.
         """
         stream, part = self._inner.welcome, self._inner.options.part
         facts = told_of(stream.dataset)
@@ -116,63 +140,87 @@ class Consumer(Bound):
 
     @property
     def sampler(self) -> StreamSampler:
-        """What stands for the loader's sampler: `len` is what this consumer gets in an epoch."""
+        """Stand-in for the loader's sampler, with samples per epoch as length."""
         return StreamSampler(self)
 
     @property
     def batch_sampler(self) -> None:
-        """None, as of a `DataLoader(batch_size=None)`. Lightning reads it of every loader that has a `sampler`."""
+        """None, as in a `DataLoader(batch_size=None)`.
+
+        Lightning reads it from every loader that has a `sampler`.
+        """
         return None
 
     def as_dataloader(self) -> ConsumerLoader:
-        """Return this consumer as a torch `DataLoader`, for trainers that demand one.
+        """Return this consumer as a torch `DataLoader`, for trainers.
+
+        Example:
+            >>> trainer_loader = tsnb.attach("my-model", "digits").as_dataloader()
 
         Raises:
-            TsnbError: Accelerate runs several processes, and this consumer does not know which of them it is in.
+            TsnbError: If Accelerate runs several processes, and this consumer does not know which of them it is in.
         """
         require_rank(self._inner.options, self.name)
         return ConsumerLoader(ConsumerDataset(self))
 
     def stats(self) -> Stats:
-        """Return what was taken so far."""
+        """Return what was taken so far.
+
+        Example:
+            >>> tsnb.attach("my-model", "digits").stats().samples
+        """
         return self._inner.stats()
 
     def report(self, losses: Any) -> None:
-        """Report the loss of each sample of the batch that the loop was given last.
+        """Report the loss of each sample of the batch that was given last.
 
-        Rounds choose samples by them (`tsnb.data.rounds(..., select="hard:0.3")`); for a data set that grows,
-        `tsnb.data.grow`. Does not keep the graph of what is reported. Losses on a GPU are waited for and copied.
+        Rounds choose samples by them (`tsnb.data.rounds(..., select="hard:0.3")`). The graph is not kept. Losses on
+        a GPU are waited for and copied.
+
+        Example:
+            >>> with tsnb.serve(DataLoader(tsnb.data.grow("photos", parse), 2), name="photos"):
+            ...     consumer = tsnb.attach("cnn", "photos")
+            ...     for batch in consumer:
+            ...         consumer.report(torch.rand(len(batch)))
 
         Args:
-            losses: One finite number for each row, in order: a tensor on any device, an array or a list.
+            losses: One finite number per row, in order: a tensor on any device, an array or a list.
 
         Raises:
-            TypeError, ValueError: They are not that; nothing has been reported then.
-            TsnbError: It is not the time to report: no batch was given, or its losses were reported before. Or the
-                stream's data set does not grow, or does not tell which samples the rows are.
+            TypeError, ValueError: If `losses` has another type or another number of rows. Nothing was reported.
+            TsnbError: If there is no batch to report, its losses were reported before, the stream's dataset does
+                not grow, or the rows' samples are unknown.
         """
         self._inner.report(losses)
 
     @property
     def weights(self) -> torch.Tensor:
-        """The weights of the rows of the batch that the loop was given last: float32 [rows], on this consumer's device.
+        """Weights of the rows of the last batch: float32, one per row.
 
-        In a round that has some samples rather than others (`select="hard:0.3"`, "balanced"), the mean of
-        weights * losses has the mean loss over all samples as its expectation. In all other epochs each weight is 1.
+        They are on this consumer's device. In a round that prefers some samples ("hard:0.3", "balanced"), the mean
+        of weights * losses has the mean loss over all samples as its expectation. In all other epochs each weight
+        is 1.
 
         Raises:
-            TsnbError: There is no such batch, the stream's data set does not grow, or it is not known which samples
-                the rows are.
+            TsnbError: If there is no such batch, the stream's dataset does not grow, or the rows' samples are
+                unknown.
         """
         return self._inner.weights
 
     def close(self) -> None:
-        """Detach. Batches that are still held stay valid; the name is free. Calling it again does nothing."""
+        """Detach from the stream, so that the name is free.
+
+        Batches that you still hold stay valid. A second call does nothing.
+
+        Example:
+            >>> consumer = tsnb.attach("my-model", "digits")
+            >>> consumer.close()
+        """
         self._inner.close()
 
     @property
     def closed(self) -> bool:
-        """Whether it was detached, or its producer has gone."""
+        """Whether it is detached, or its stream is gone."""
         return self._inner.closed
 
     def __enter__(self) -> Consumer:

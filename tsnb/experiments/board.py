@@ -49,12 +49,17 @@ KEPT_PROCESSES = 8
 
 
 class Board(Mapping[str, Trial]):
-    """The trials of this notebook, by name, in the order of their first start; then the detached ones of others.
+    """Hold the trials of this notebook by name, in the order of their start.
+
+    Detached trials of other notebooks follow. The value shows as a table.
+
+    Example:
+        >>> {name: trial.state for name, trial in tsnb.trials.items()}
 
     Attributes:
-        starters: Called before trials are stopped, with those, or None for all of them: what would start another one in
-            the place of one that ends.
-        watchers: Called with each trial that has begun, or has ended; from any thread.
+        starters: Functions called before trials are stopped, with those, or None for all of them. They would start
+            another trial in the place of one that ends.
+        watchers: Functions called with each trial that has begun or ended, from any thread.
     """
 
     def __init__(self) -> None:

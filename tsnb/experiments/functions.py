@@ -67,49 +67,53 @@ def run(
     wait: bool = False,
     **params: Any,
 ) -> Trial:
-    """Run a function in a background kernel of its own, and return at once.
+    """Run a function as a trial in the background.
 
-    In a notebook its output comes under the cell that calls this, in a script on the terminal. An option that the
-    function has as a parameter (`seed`, `device`) is passed to it as well, if it was given.
+    Returns at once. Output appears under the calling cell, or on the terminal of a script. An option that the
+    function has as a parameter (`seed`, `device`) is passed to the function too.
+
+    Example:
+        >>> trial = tsnb.run(train, lr=0.1)
+        >>> trial.result()
 
     Args:
-        fn: The function. `Trial.result` fetches what it returns.
-        name: The trial's name; by default the function's, with the parameters: "train-lr0.1".
-        stream: The stream that `tsnb.attach()` takes there; may be left out while one is served.
-        batch_size: Samples in a batch that `tsnb.attach()` gives there.
-        device: The device it runs on, the only one that it sees: "cuda:1", "gpu", "mig:UUID" or "cpu". `tsnb.attach()`
-            delivers there. Inside, that GPU is called cuda:0, also in the function's own parameter `device`.
-        mps_percent: Share of that GPU's threads that it may use, in percent; only where NVIDIA's MPS runs.
-        seed: Seeds Python's, numpy's and torch's generators.
-        threads: Threads that torch computes on, fixed. By default one, since several trials share the machine, or more
-            where the stream's balancer says so (docs/balance.md).
-        env: Added to the environment of its process.
-        after: A trial that has to be done first, or its name.
-        needs: Memory that it needs, "3GiB": it is queued until so much is free, behind those that waited before. Left
-            out: what an earlier run of that name took, or `tsnb.place` measured, if any did; 0: it is never queued.
-        restart: "on-crash": when its process dies (out of memory, say), it goes on from the last state that it has kept
-            (`tsnb.checkpoint`), else it starts again from the top; three times at most without progress.
-        detach: It goes on when this notebook or script ends.
-        log_to: Where its numbers go besides the project's records: "tensorboard", "mlflow", "wandb".
-        engine: Where it runs: "local", on this machine; "ray", on a machine of the Ray cluster that this process or
-            machine is in; "ray://HOST:PORT", of that cluster (docs/cluster.md). There `device` is "gpu" or "cpu".
-        with_: Variables of the notebook that it takes along though it does not read them by name (in an `eval`, say).
-        check: Whether names that are not defined are refused before anything is started.
-        wait: Return when it has ended.
-        **params: The function's arguments, by name.
+        fn: Function to run. It takes `params` and reads its batches from `tsnb.attach()`.
+        name: Name of the trial. Defaults to the function's name with its parameters, "train-lr0.1".
+        stream: Name of the stream that `tsnb.attach()` takes there. Defaults to the only one served.
+        batch_size: Samples per batch that `tsnb.attach()` gives there. Defaults to the loader's.
+        device: Device of the trial: "cuda:1", "gpu", "mig:UUID" or "cpu". It sees no other, and its GPU is called
+            cuda:0 there. Defaults to what this process sees.
+        mps_percent: Percent of the GPU's threads that it may use, with NVIDIA's MPS. Defaults to None, no limit.
+        seed: Number that seeds Python's, numpy's and torch's generators. Defaults to None.
+        threads: Torch threads of the trial. Defaults to 1, or more where the balancer says so (docs/balance.md).
+        env: Environment variables to add. Defaults to none.
+        after: Trial, or its name, that must be done first. Defaults to None.
+        needs: Memory that must be free before it starts, for example "3GiB"; 0 never waits. Defaults to what an
+            earlier run or `tsnb.place` measured.
+        restart: "on-crash" to continue from its last checkpoint when its process dies, or from the top without one.
+            At most three times without progress. Defaults to None, no restart.
+        detach: Whether the trial continues when this notebook or script ends. Defaults to False.
+        log_to: Trackers that get its numbers too: "tensorboard", "mlflow", "wandb". Defaults to none.
+        engine: "local", "ray" or "ray://HOST:PORT" (docs/cluster.md). With Ray, `device` is "gpu" or "cpu".
+            Defaults to "local".
+        with_: Names of variables to take along that the function does not name, for example in an `eval`. Defaults
+            to none.
+        check: Whether undefined names are refused before the start. Defaults to True.
+        wait: Whether to return only when the trial has ended. Defaults to False.
+        **params: Arguments of the function, by name.
 
     Returns:
-        The trial: `wait()`, `stop()`, `metrics`, `result()`.
+        The trial, with `wait()`, `stop()`, `metrics` and `result()`.
 
     Raises:
-        TypeError: The parameters do not fit the function, or it is not a function, or a generator or async.
-        UndefinedNames: It reads names that are not defined.
-        NotShippable: It, or a parameter, cannot travel.
-        ValueError: Invalid name or option.
-        NameInUse: A detached trial of that name is running.
-        ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: The cluster does not exist.
-        TrialFailed: It was waited for, and failed.
+        TypeError: If the parameters do not fit the function, or `fn` is not a function, or is a generator or async.
+        UndefinedNames: If the function reads names that are not defined.
+        NotShippable: If the function or one of its parameters cannot be pickled.
+        ValueError: If a name or option is invalid.
+        NameInUse: If a detached trial of that name is running.
+        ExtraMissing: If `engine` is "ray" and Ray is not installed.
+        TsnbError: If the cluster does not exist.
+        TrialFailed: If `wait` is True and the trial failed.
     """
     given = {
         "stream": stream, "batch_size": batch_size, "device": device, "mps_percent": mps_percent,
@@ -307,17 +311,20 @@ def trial(**options: Any) -> Callable[[Callable[..., Any]], TrialFunction]: ...
 
 
 def trial(fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Make a function one that runs as a trial when it is called: `@tsnb.trial`, `@tsnb.trial(stream="mnist")`.
+    """Make a function start a trial whenever it is called.
 
-    `train(lr=0.1)` then starts a trial in the background and returns it; `train.__wrapped__(lr=0.1)` calls the
-    function itself, here and now.
+    `train.__wrapped__(lr=0.1)` still calls the function itself, here and now.
+
+    Example:
+        >>> train = tsnb.trial(train)  # or @tsnb.trial, @tsnb.trial(seed=1) above its def
+        >>> train(lr=0.1).wait()
 
     Args:
-        fn: The function.
-        **options: Keywords of `tsnb.run` that hold for all its trials: stream, seed, threads...
+        fn: Function to decorate. Defaults to None, for a decorator with options.
+        **options: Options of `tsnb.run` for all its trials, such as stream, seed or threads.
 
     Raises:
-        TypeError: An option is not one of `tsnb.run`'s.
+        TypeError: If an option is not an option of `tsnb.run`.
     """
     unknown = [name for name in options if name not in OPTION_NAMES | {"name", "with_", "check"}]
     if unknown:

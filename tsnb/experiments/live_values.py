@@ -376,21 +376,27 @@ def live(
     bounds: tuple[float, float] | None = None,
     choices: Sequence[Any] | None = None,
 ) -> Live:
-    """Return a value that can be set while the training reads it: `lr = tsnb.live("lr", 0.1)`.
+    """Make a hyperparameter that can be changed while the training runs.
 
-    Read it where it is used, once a batch: `float(lr)`, `lr.value`, or `lr.apply(optimizer)`. `trial.set(lr=0.03)` in
-    the notebook changes it from the next batch on; every change is kept with its place in the stream. Outside a trial
-    it is a value that only its own `set` changes.
+    Read it where you use it, once per batch: `float(lr)`, `lr.value` or `lr.apply(optimizer)`. `trial.set(lr=0.03)`
+    changes it from the next batch on. Outside a trial only its own `set` changes it.
+
+    Example:
+        >>> lr = tsnb.live("lr", 0.1, bounds=(1e-5, 1.0))
+        >>> lr.apply(optimizer)
 
     Args:
-        name: Its name, a Python identifier: `trial.set(NAME=...)` takes it.
-        default: A number, a bool, or one of the choices: its value until it is set. It decides the type, too.
-        bounds: The lowest and the highest number allowed.
-        choices: The allowed values, in place of numbers: `choices=("sum", "mean")`.
+        name: Name of the value, a Python identifier.
+        default: First value: a number, a bool, or one of the choices. It decides the type.
+        bounds: Lowest and highest number allowed. Defaults to None, no bounds.
+        choices: Allowed values in place of numbers, for example ("sum", "mean"). Defaults to None.
+
+    Returns:
+        The live value.
 
     Raises:
-        ValueError: The name is not an identifier, or the default does not fit bounds or choices.
-        TypeError: The default is neither a number nor a bool, and there are no choices.
+        ValueError: If the name is not an identifier, or the default does not fit the bounds or choices.
+        TypeError: If the default is neither a number nor a bool, and no choices are given.
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(

@@ -81,18 +81,24 @@ class NoSuchVariable(TsnbError, KeyError):
 
 
 class Trial(Bound):
-    """Code that runs in a background kernel.
+    """Hold one run of your code in a background kernel.
+
+    Made by `tsnb.run`, `tsnb.sweep` and `%%trial`.
+
+    Example:
+        >>> trial = tsnb.run(train, lr=0.1)
+        >>> trial.wait().metrics["loss"]
 
     Attributes:
-        name: Its name.
-        number: Which run of that name this is, from 1.
-        metrics: The last value of each number it logged; `by_step`, `by_epoch` and `rows` have all of them.
-        log_path: The file with its output, which outlives the notebook.
+        name: Name of the trial.
+        number: Number of this run of that name, from 1.
+        metrics: Last value of each logged number. `by_step`, `by_epoch` and `rows` have all of them.
+        log_path: Path of the file with its output, which outlives the notebook.
         failure_seen: Whether a caller has waited for it and was told that it failed.
-        life: What happens to it, on the hub's thread. tsnb's own.
+        life: Internal state of tsnb, on the hub's thread.
 
     Args:
-        life: That.
+        life: Internal state of tsnb.
     """
 
     _instead = 'Send what it computed: trial["net"], trial.result() or trial.metrics.'
@@ -109,15 +115,16 @@ class Trial(Bound):
 
     @property
     def state(self) -> str:
-        """One of `TRIAL_STATES`."""
+        """State of the trial, one of `TRIAL_STATES`."""
         return self.life.shown_state
 
     @property
     def waits_for(self) -> str:
-        """What it waits for, in words: "it needs 2.1 GiB, as its run 3 took, and 1.2 GiB are free ..."; else empty.
+        """What it waits for, in words; else empty.
 
-        Of one that is queued: memory, another trial, room in a cluster. Of one that runs: "waits for its turn" in its
-        sweep, or "waits for ranks 2 and 3 of 4", where its stream is watched from here.
+        While queued: memory ("it needs 2.1 GiB, as its run 3 took, and 1.2 GiB are free ..."), another trial, or
+        room in a cluster. While running, where its stream is watched from here: "waits for its turn" in its sweep,
+        or "waits for ranks 2 and 3 of 4".
         """
         if self.state == "queued":
             return self.life.waits_for
@@ -126,28 +133,28 @@ class Trial(Bound):
 
     @property
     def state_text(self) -> str:
-        """Its state, and what it waits for: "queued: it starts when 'a' is done". The same words on every screen."""
+        """State with what it waits for: "queued: it starts when 'a' is done"."""
         return f"{self.state}: {why}" if (why := self.waits_for) else self.state
 
     @property
     def params(self) -> dict[str, Any]:
-        """The user's parameters; what looks like a secret is masked (docs/results.md)."""
+        """Parameters that you passed. Likely secrets are masked."""
         params: dict[str, Any] = self.life.params
         return params
 
     @property
     def options(self) -> dict[str, Any]:
-        """How it is run: producer, batch_size, device, seed, threads and the like, those that were given."""
+        """Options that you passed, such as stream, batch_size, device or seed."""
         return self.life.options
 
     @property
     def report(self) -> dict[str, Any]:
-        """What its consumers did: stream, epochs, batches, samples, samples_per_s, seconds of computing and waiting.
+        """What its consumers did: batches, samples, computing and waiting.
 
-        From the first step of a torch optimizer on, weights too: a hash of what it begins with.
-
-        Once its code has ended, cpu_s too: CPU seconds of its process and all below it, from since_s on (seconds since
-        1970), when it attached. Empty if it has no consumers.
+        Keys: stream, epochs, batches, samples, samples_per_s, and seconds of computing and waiting. From the first
+        step of a torch optimizer on, also weights, a hash of the first weights. Once its code has ended, also
+        cpu_s: CPU seconds of its process and all below it from since_s on (seconds since 1970), when it attached.
+        Empty without consumers.
         """
         return self.life.report
 
@@ -158,32 +165,35 @@ class Trial(Bound):
 
     @property
     def started_s(self) -> float:
-        """Seconds since 1970 when it was asked for."""
+        """Time when it was requested, in seconds since 1970."""
         return self.life.started_s
 
     @property
     def successor(self) -> Trial | None:
-        """The run that took its name, if one did."""
+        """Run that took its name, or None."""
         after = self.life.successor
         found: Trial | None = None if after is None else after.trial
         return found
 
     @property
     def pid(self) -> int | None:
-        """Its kernel's process, while there is one; on a cluster, its number on the machine that it is on."""
+        """Process of its kernel while there is one.
+
+        On a cluster, its number on the machine where it runs.
+        """
         return self.life.pid
 
     @property
     def restarts(self) -> int:
-        """How often its process died and was started again (`restart`)."""
+        """Number of times its process died and was started again (`restart`)."""
         return self.life.restarts
 
     @property
     def eta(self) -> Eta:
-        """How long it still takes, with an interval, as the panel says it: estimated from its stream's readings.
+        """Predicted time that is left, with an interval, as in the panel.
 
-        `known` is False where nothing is: it has ended, has just begun (without a plan, which knows before), or nobody
-        watched its stream until now.
+        Estimated from the readings of its stream. `known` is False where the trial has ended or has just begun
+        without a plan, or its stream was not watched until now.
         """
         if self.state in ENDED:
             return NO_ETA
@@ -195,22 +205,34 @@ class Trial(Bound):
         return time.time() - self.started_s if self.life.took_s is None else self.life.took_s
 
     def listen(self, listener: RowListener) -> None:
-        """Have `listener(trial, rows)` called for all rows that come from now on.
+        """Call a function for all rows that the trial logs from now on.
 
-        It is called with [] when anything else changes: the trial's state, or that it has attached. That happens on
-        the thread that all background kernels share, so it must not wait for anything.
+        The call has an empty list when its state changes or it attaches. It comes on the thread that all background
+        kernels share, so the function must not wait.
+
+        Example:
+            >>> trial.listen(lambda trial, rows: None)
+
+        Args:
+            listener: Function of the trial and the new rows.
         """
         self.life.listeners.append(listener)
 
     def wait(self, timeout_s: float | None = None) -> Trial:
-        """Wait until the trial has ended; its output goes on meanwhile.
+        """Wait until the trial has ended. Its output continues meanwhile.
+
+        Example:
+            >>> trial.wait(timeout_s=60).metrics["loss"]
+
+        Args:
+            timeout_s: Seconds to wait. Defaults to None, without a limit.
 
         Returns:
-            This trial, so that `trials["cnn"].wait()["net"]` reads well. A stopped one returns as well.
+            This trial, also if it was stopped.
 
         Raises:
-            TrialFailed: Its cell raised, or its process died; the message carries the traceback.
-            TimeoutError: It has not ended within `timeout_s` seconds. It goes on.
+            TrialFailed: If its cell raised or its process died. The message has the traceback.
+            TimeoutError: If it has not ended within `timeout_s` seconds. It continues.
         """
         if not self.life.ended.wait(timeout_s):
             raise TimeoutError(f"trial {self.name!r} is still {self.state} after {timeout_s} s; it goes on")
@@ -220,44 +242,60 @@ class Trial(Bound):
         return self
 
     def stop(self) -> None:
-        """End the trial and its kernel; one that has ended already gives its memory back.
+        """End the trial and its kernel.
 
-        A running cell is interrupted first and has two seconds to put things in order.
+        A running cell is interrupted first and has two seconds to clean up. A trial that has ended frees its
+        memory.
+
+        Example:
+            >>> trial = tsnb.run(train, lr=0.1, epochs=100)
+            >>> trial.stop()
         """
         self._call(self.life.end(STOP_GRACE_S))
 
     def pause(self, *, release: bool = False) -> None:
-        """Have the trial take no more batches, from its next one on, until `resume`.
+        """Pause the trial at its next batch, until `resume`.
 
-        The other trials of its streams go on and do not wait for it. It keeps its place in the epoch, its memory and
-        its name. When it goes on it gets every batch that it has missed, once. Those that are kept no more, because
-        others have gone on by more than the stream's window, are given again when these have ended their epoch, which
-        a stream with `seed=` can do; on another stream its loop raises `ConsumerParked` then.
+        The other trials continue and do not wait for it. It keeps its place in the epoch, its memory and its name.
+        Later it gets every batch that it has missed, once. Batches beyond the stream's window are given again when
+        the others have ended their epoch. That needs a stream with `seed=`. On another stream its loop then raises
+        `ConsumerParked`.
+
+        Example:
+            >>> trial.pause()
+            >>> trial.resume()
 
         Args:
-            release: Give the GPU memory of what `tsnb.checkpoint` has (nets, optimizers, gradients) back while it is
-                paused: it is copied to the host's memory, and back before the trial goes on, which waits for room if
-                there is none. What else it has on the GPU stays: CUDA itself, what variables hold. Of a trial that is
-                paused already it is given back now.
+            release: Whether to move the GPU memory of its `tsnb.checkpoint` objects to the host while it is paused.
+                It waits for room before it continues. CUDA itself and other variables stay on the GPU. Works on a
+                paused trial too. Defaults to False.
 
         Raises:
-            TsnbError: It does not run, or takes batches of no stream on this machine now; or there is no GPU memory to
-                give back: it trains on the CPU, or keeps nothing. Then it is not paused.
+            TsnbError: If it is not running, takes batches of no stream on this machine now, or has no GPU memory to
+                free. It is not paused then.
         """
         pause_trials([self.life], on=True, release=release)
 
     def resume(self) -> None:
-        """Let a trial that was paused go on where it was.
+        """Let a paused trial continue where it was.
+
+        Example:
+            >>> trial.pause()
+            >>> trial.resume()
 
         Raises:
-            TsnbError: As `pause`.
+            TsnbError: If it is not running, or takes batches of no stream on this machine now.
         """
         pause_trials([self.life], on=False)
 
     def interrupt(self) -> None:
-        """Interrupt the cell, as the stop button does for an ordinary one; its variables stay.
+        """Interrupt the trial as Ctrl-C does. Its variables stay.
 
-        A trial whose code has not begun is ended instead: there is nothing to interrupt yet.
+        A trial whose code has not begun is ended instead.
+
+        Example:
+            >>> trial = tsnb.run(train, lr=0.1, epochs=100)
+            >>> trial.interrupt()
         """
         if self.life.state == "running":
             self.life.ended_by = "interrupted"
@@ -267,29 +305,35 @@ class Trial(Bound):
 
     @property
     def live(self) -> dict[str, Any]:
-        """Its live values (`tsnb.live`) by name; one that was set is shown as it will be from its next batch on."""
+        """Live hyperparameters (`tsnb.live`) by name.
+
+        A value that was set is shown as it will be from the next batch on.
+        """
         return dict(self.life.live)
 
     @property
     def changes(self) -> list[LiveChange]:
-        """Every change of its live values, with the place in the stream from which it held."""
+        """Changes of its live hyperparameters, each with its place in the stream."""
         return list(self.life.changes)
 
     def set(self, **values: Any) -> None:
-        """Change live values of the training from its next batch on, all of them together.
+        """Change live hyperparameters from the trial's next batch on.
 
-        Returns once the training's process has taken them. Each change is kept with its place in the stream
-        (`changes`, and in the project's records), so that `rerun(changes=True)` makes the same ones.
+        All of them change together. Returns once the trial's process has taken them. Each change is recorded with
+        its place in the stream, so that `rerun(changes=True)` repeats them.
+
+        Example:
+            >>> trial.set(lr=0.03)
 
         Args:
-            **values: By the name that the code gave them: `tsnb.live("lr", 0.1)` is set by `trial.set(lr=0.03)`.
+            **values: New values by the names that the code gave to `tsnb.live`.
 
         Raises:
-            NoSuchLiveValue: The code has not made a live value of that name, or not yet; lists those it has made.
-            ValueError: A value is out of bounds, or of another type. Then nothing is changed.
-            TypeError: No value is given.
-            TsnbError: The trial is not running, or another notebook has started it.
-            TimeoutError: Its process does not answer: C code holds the interpreter.
+            NoSuchLiveValue: If the code has not made a live value of that name yet.
+            ValueError: If a value is out of bounds or of another type. Nothing is changed then.
+            TypeError: If no value is given.
+            TsnbError: If the trial is not running, or another notebook started it.
+            TimeoutError: If its process does not answer because C code holds the interpreter.
         """
         if not values:
             there = ", ".join(f"{name}={value!r}" for name, value in self.live.items()) or "none"
@@ -305,38 +349,37 @@ class Trial(Bound):
 
     @property
     def parent(self) -> Parent | None:
-        """Which trial it is a clone of, and from which batch on; None: it began at the top of its code."""
+        """Trial and batch that it is a clone of, or None."""
         return self.life.parent
 
     def clone(self, name: str | None = None, *, at: int | None = None, **changes: Any) -> Trial:
-        """Make two trials of this one at its next batch; return the other one, which goes on with all that this has.
+        """Clone the trial at its next batch, with all that it has.
 
-        The clone is a fork of the process: net, optimizer, schedule, random numbers, the place in the epoch and every
-        variable are there, without a line of code for it. With nothing changed both compute the same, bit for bit, on
-        a stream without a seed too. It is a trial of its own, with its name, output and record (`parent` says of which
-        trial and from which batch on), and goes on when this one ends. This one stands still for less than 0.1 s.
+        The clone is a fork of the process: net, optimizer, random numbers, the place in the epoch and every
+        variable. Unchanged, both compute the same, bit for bit. The clone has its own name, output and record. The
+        trial pauses for less than 0.1 s. Where a fork is not safe (GPU, own threads or processes, `--detach`, a
+        spawned process), the trial is cloned from its `tsnb.checkpoint` in a new process. That needs a stream with
+        a seed (docs/trials.md). Both write to the same open files and paths, so give each its own.
 
-        Where a fork is not safe (a GPU, threads or processes of its own, `--detach`, a process that was spawned), a
-        trial that calls `tsnb.checkpoint` is cloned by its state: it writes that at its next batch, a new process runs
-        the code from its first line, `tsnb.checkpoint` puts the state back, and the clone goes on with that very batch.
-        That needs a stream with a seed, and losses are the same bit for bit on a CPU. `at` takes a state of the past,
-        which a trial that has ended has, too.
-
-        Both write to the files that the code has open or names by the same path: give each its own, by `tsnb.live` say.
+        Example:
+            >>> clone = trial.clone(lr=0.03)
 
         Args:
-            name: The clone's name; left out: this one's, with the changes or a number behind it.
-            at: Begin with the state that `tsnb.checkpoint` has written as this epoch began, as the loop counts, from 0.
-            **changes: New values of its live values (`tsnb.live`), from its first batch on: `clone(lr=0.03)`.
+            name: Name of the clone. Defaults to this trial's name with the changes or a number.
+            at: Epoch, from 0, whose first state in `tsnb.checkpoint` the clone begins with. Works for an ended
+                trial too. Defaults to None, the next batch.
+            **changes: New values of live hyperparameters (`tsnb.live`), from its first batch on.
+
+        Returns:
+            The clone.
 
         Raises:
-            NameInUse: A trial or consumer of that name is there.
-            NoSuchLiveValue: The code has not made a live value of that name; lists those it has made.
-            ValueError: A value is out of bounds, or of another type; or the name is not one.
-            TsnbError: It cannot be cloned; says why and what to do: no fork is safe and it keeps no state, it runs on a
-                cluster, takes batches of no stream, or memory is short; or there is no state of that epoch: lists those
-                that there are.
-            TimeoutError: It has not asked for a batch for a minute.
+            NameInUse: If a trial or consumer of that name exists.
+            NoSuchLiveValue: If the code has not made a live value of that name.
+            ValueError: If a value is out of bounds or of another type, or the name is invalid.
+            TsnbError: If it cannot be cloned: no fork is safe and there is no checkpoint, it runs on a cluster,
+                takes batches of no stream, memory is short, or there is no state of that epoch.
+            TimeoutError: If it has not requested a batch for a minute.
         """
         if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 0):
             raise ValueError(f"clone(at={at!r}): give an epoch, a whole number from 0, as its loop counts.")
@@ -351,7 +394,7 @@ class Trial(Bound):
 
     @property
     def why_not_cloned(self) -> str:
-        """Why it cannot be cloned, as far as that is known before its next batch; empty: it can."""
+        """Reason why it cannot be cloned, as far as known now; else empty."""
         if self.life.state != "running":
             why = f"is {self.state}: a trial is cloned while it runs"
             other = self.life.instead_of_cloning() if self.life.state in ENDED else ""
@@ -366,7 +409,7 @@ class Trial(Bound):
 
     @property
     def why_not_released(self) -> str:
-        """Why `pause(release=True)` cannot give GPU memory back now, as far as is known here; empty: it can."""
+        """Reason why `pause(release=True)` cannot free GPU memory; else empty."""
         if self.life.state != "running":
             return f"is {self.state}: a trial is paused while it runs"
         if self.life.launch is None:
@@ -375,7 +418,7 @@ class Trial(Bound):
 
     @property
     def why_not_extended(self) -> str:
-        """Why it cannot be extended now, and what to do; empty: it can."""
+        """Reason why it cannot be extended now, and what to do; else empty."""
         return self.life.why_not_extended()
 
     @property
@@ -391,20 +434,36 @@ class Trial(Bound):
         return isinstance(beneath, (CellOutlet, TerminalOutlet))
 
     def logs(self) -> str:
-        """Return what it printed, tracebacks included (the last million characters)."""
+        """Return its output, tracebacks included (the last million characters).
+
+        Example:
+            >>> print(trial.logs())
+        """
         return self.life.printed.text
 
     def log_since(self, position: int, most: int) -> PrintedPart:
-        """Return what was printed since a position of the log, `most` characters at most (`Transcript.since`)."""
+        """Return its output since a position of the log.
+
+        Example:
+            >>> part = trial.log_since(0, 1000)
+
+        Args:
+            position: Position in the log, in characters.
+            most: Largest number of characters to return.
+        """
         return self.life.printed.since(position, most)
 
     def follow(self) -> None:
-        """Show its output under the running cell from now on: the end of what came until now, then what comes.
+        """Show its output under the running cell from now on.
 
-        A page that is loaded again does not update the cells that it had started before.
+        Begins with the end of what it has printed. A page that is loaded again does not update the cells that it
+        had started before.
+
+        Example:
+            >>> trial.follow()
 
         Raises:
-            TsnbError: It is a detached trial of another notebook, which prints to its log.
+            TsnbError: If it is a detached trial of another notebook, which prints to its log.
         """
         if self.life.launch is None:
             raise TsnbError(
@@ -418,19 +477,21 @@ class Trial(Bound):
         )
 
     def pull(self, *variables: str) -> Any:
-        """Return copies of some of the cell's variables; waits for the cell's end first, and says how far it is.
+        """Return copies of some of the trial's variables.
 
-        An interrupt ends the waiting; the trial goes on. Fetch variables that belong together in one call:
-        `net, optimizer = trial["net", "optimizer"]`. The optimizer then trains that very net. Fetched one by one it
-        would hold copies, which a warning says.
+        Waits for the end of its code first. An interrupt ends the waiting, and the trial continues. Pull variables
+        that belong together in one call, or the optimizer holds copies of the net's parameters.
+
+        Example:
+            >>> net = trial.pull("net")
 
         Args:
-            *variables: Their names. One gives that variable; several give a tuple.
+            *variables: Names of the variables. One name gives that variable, several give a tuple.
 
         Raises:
-            NoSuchVariable: It has no variable of that name.
-            NotShippable: It cannot travel; says why.
-            TsnbError: Its kernel has gone, or ends with its code (a detached trial's).
+            NoSuchVariable: If it has no variable of that name.
+            NotShippable: If the variable cannot be pickled.
+            TsnbError: If its kernel is gone, or ends with its code (a detached trial).
         """
         if self.state not in ENDED:
             if self.life.plan.options.detach:
@@ -496,30 +557,45 @@ class Trial(Bound):
         return f"{self.name}[{wanted}]: trial {self.name!r} {self.state}, {self.duration_s:.0f} s{numbers}"
 
     def result(self, timeout_s: float | None = None) -> Any:
-        """Wait until the trial has ended, and return what its function returned (a cell: its variable `result`).
+        """Wait until the trial has ended, and return its function's result.
+
+        For a cell, the result is its variable `result`.
+
+        Example:
+            >>> trial = tsnb.run(train, lr=0.1)
+            >>> trial.result()
+
+        Args:
+            timeout_s: Seconds to wait. Defaults to None, without a limit.
 
         Raises:
-            TrialFailed: It raised, or its process died.
-            TimeoutError: It has not ended within `timeout_s` seconds.
-            TsnbError: It was stopped, and has no result.
+            TrialFailed: If it raised or its process died.
+            TimeoutError: If it has not ended within `timeout_s` seconds.
+            TsnbError: If it was stopped and has no result.
         """
         return self.wait(timeout_s).pull(RESULT)
 
     def extend(self, epochs: int) -> Trial:
-        """Have a trial that has ended go on for some more epochs; return it.
+        """Continue an ended trial for some more epochs.
 
-        It goes on in a new process from the last state that it has kept (`tsnb.checkpoint`), and its loop over
-        `tsnb.epochs` becomes longer. One that was killed, stopped or pruned goes on where that state was taken, to the
-        end of its loop and beyond. It keeps its name, and its record goes on. Its code runs from its first line: what
-        it draws or loads before `tsnb.checkpoint` does not matter. Variables of the run before are gone once it begins.
+        It continues in a new process from its last checkpoint (`tsnb.checkpoint`), and its loop over `tsnb.epochs`
+        becomes longer. A killed, stopped or pruned trial completes its loop first. Its name and record continue.
+        Its code runs from the first line, and variables of the run before are gone.
+
+        Example:
+            >>> trial = tsnb.run(train, lr=0.1).wait()
+            >>> trial.extend(1).wait()
 
         Args:
-            epochs: How many more.
+            epochs: Number of further epochs, 1 or more.
+
+        Returns:
+            This trial.
 
         Raises:
-            ValueError: It is not a whole number, 1 or more.
-            TsnbError: It has not ended, or has failed; it has kept no state, or does not ask `tsnb.epochs`; its stream
-                is not served any more. Says what to do.
+            ValueError: If `epochs` is not a whole number of 1 or more.
+            TsnbError: If it has not ended or has failed, has no checkpoint, does not use `tsnb.epochs`, or its
+                stream is not served any more.
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
             raise ValueError(f"extend(epochs={epochs!r}): give a whole number of epochs, 1 or more.")
@@ -528,18 +604,26 @@ class Trial(Bound):
         return self
 
     def rerun(self, *, changes: bool = False, **new: Any) -> Trial:
-        """Run the same code again, with the variables that it took along then; return the new trial.
+        """Run the same code again, with the variables that it had then.
+
+        Example:
+            >>> trial = tsnb.run(train, lr=0.1).wait()
+            >>> trial.rerun(lr=0.05).wait()
 
         Args:
-            changes: Whether the changes of live values (`set`) are made again, after as many samples as here.
-            **new: Parameters and options that are to differ: `rerun(lr=0.01, seed=2)`. `name` gives
-                the new trial a name of its own; else it takes this one's, whose run is stopped and stays in the
-                project's records. A name that was made from the parameters is made again.
+            changes: Whether changes of live hyperparameters (`set`) are repeated, after as many samples. Defaults
+                to False.
+            **new: Parameters and options to change, for example `lr=0.01, seed=2`. `name` names the new trial.
+                Without `name`, a name made from parameters is made again; any other is taken over, and the former
+                run is stopped and stays in the records.
+
+        Returns:
+            The new trial.
 
         Raises:
-            TypeError: The parameter or option does not exist.
-            TsnbError: Its code and variables are gone, or lie in another notebook; names the parameters whose values
-                were masked in its record.
+            TypeError: If the parameter or option does not exist.
+            TsnbError: If its code and variables are gone or belong to another notebook, or a parameter was masked
+                in its record.
         """
         if self.life.launch is None:
             not_kept = ", ".join(name for name, value in self.params.items() if is_masked(value))

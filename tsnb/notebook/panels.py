@@ -18,16 +18,18 @@ __all__ = ["dashboard", "replay", "show_beside"]
 
 
 def dashboard(name: str | None = None, *more: str) -> Panel:
-    """Return the live panel of a stream, or of several together; a cell that ends with it shows it.
+    """Show the live panel of one stream, or of several together.
 
-    Its stop buttons stop the trial of that name if this notebook has one, and otherwise ask the consumer to end; its
-    interrupt buttons do what Ctrl-C does, for this notebook's trials. Its log pane shows what they print. Its report
-    button leaves a report under this cell.
+    A cell that ends with the call shows the panel. Its stop buttons end trials of this notebook, and ask other
+    consumers to end.
+
+    Example:
+        >>> tsnb.dashboard("digits")
 
     Args:
-        name: The stream; left out: all of this notebook's, those that it starts later too, or the only one there is. It
-            need not be served yet.
-        more: Other streams for the same panel, as `tsnb.dashboard("train", "val")`: a trial on several is one row.
+        name: Name of the stream. It need not be served yet. Defaults to all streams of this notebook, else the only
+            one there is.
+        more: Names of further streams for the same panel. A trial on several streams is one row.
     """
     panel = panel_of(name, *more)
     panel.stop_consumer = stop_consumer(panel)
@@ -40,14 +42,19 @@ def dashboard(name: str | None = None, *more: str) -> Panel:
 
 
 def replay(path: str | os.PathLike[str]) -> Panel:
-    """Return a panel of a recording; a cell that ends with it shows all of it, marked as a recording, its buttons off.
+    """Show the panel of a recording, with all of it at once.
+
+    The panel is marked as a recording, and its buttons are off.
+
+    Example:
+        >>> tsnb.streams.replay("run.jsonl")
 
     Args:
-        path: A file that `tsnb.streams.record` or `%tensorsocket record` wrote.
+        path: Path of a file that `tsnb.streams.record` or `%tensorsocket record` wrote.
 
     Raises:
-        TsnbError: It cannot be read, or holds no reading.
-        ValueError: It is not a recording.
+        TsnbError: If the file cannot be read, or holds no reading.
+        ValueError: If the file is not a recording.
     """
     from tsnb.reports.sources import recorded
 

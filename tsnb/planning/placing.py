@@ -196,32 +196,33 @@ def place(
     threads: int = 1,
     seconds: float = 2.0,
 ) -> Fitting:
-    """Find out which trials fit together, and which have to wait so that none is killed for want of memory.
+    """Find out which trials fit into memory together, and which must wait.
 
-    Each trial runs alone for a moment in a process of its own, then groups of up to four that fit; then they are
-    stopped, and nothing of them is kept. The notebook is not changed.
+    Runs each trial for a moment in its own process, then groups of up to four that fit. Nothing of them is kept.
+
+    Example:
+        >>> fitting = tsnb.place([train], loader=loader, seconds=0.2)
 
     Args:
-        fns: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
-            name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
-            `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
-        loader: The DataLoader that they train on.
-        epochs: Epochs of each trial that is not given a number of its own. A function that has a parameter "epochs"
-            gets it, so `run` trains as long as was planned. Left out: that parameter, given or by default, or 1.
-        samples: Samples in an epoch, if the loader does not say.
-        memory: For all of them: "12GiB"; by default all that is free, of the machine or of a control group's limit.
-        threads: Torch threads of each.
-        seconds: How long each trial, and each group, is watched.
+        fns: Functions as for `tsnb.run`, or pairs of a function and its parameters: a list, or a mapping by name. A
+            trial (`tsnb.trials["cnn"]`) stands for its cell.
+        loader: The `DataLoader` that they train on.
+        epochs: Epochs per trial, passed to a function's parameter "epochs". Defaults to that parameter, else 1.
+        samples: Samples per epoch. Defaults to what the loader says.
+        memory: Memory for all trials, for example "12GiB". Defaults to what is free, of the machine or of a control
+            group's limit.
+        threads: Torch threads per trial. Defaults to 1.
+        seconds: Seconds to watch each trial and each group. Defaults to 2.
 
     Returns:
-        A table: peak memory, where, together with which, speed together and alone, and why; `run()`.
+        A table of peak memory, place, company, speed together and alone, and why. `run()` starts the trials.
 
     Raises:
-        TypeError: Something other than functions was given, or `loader` is an iterator or no loader.
-        ValueError: No trial was given, or a number is out of range.
-        TsnbError: A trial raised, or takes no or too few batches to be profiled.
-        LoaderFailed: The loader cannot be shared.
-        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
+        TypeError: If an entry is not a function, or `loader` is an iterator or no loader.
+        ValueError: If no trial is given, or a number is out of range.
+        TsnbError: If a trial raises, or takes too few batches to be profiled.
+        LoaderFailed: If the loader cannot be shared.
+        Exception: If a trial cannot start, as `tsnb.run` raises, before any measurement.
     """
     several = wanted(fns, epochs, caller="tsnb.place")
     asked.check_loader(loader)

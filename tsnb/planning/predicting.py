@@ -43,43 +43,42 @@ def plan(
     cold: bool = False,
     seconds: float = 1.0,
 ) -> Plan:
-    """Predict how long several unequal trials take, one after the other, with a loader each, or on one stream.
+    """Predict how long trials take in turn, side by side, or on one stream.
 
-    The loader is measured as `tsnb.stalls` does, and served twice at once. Every trial runs for some 20 batches in a
-    process of its own: alone (all of them where a start takes a moment, else two), then all together on one stream, if
-    they fit; then they are stopped, and nothing of them is kept. The notebook is not changed.
+    Measures the loader as `tsnb.stalls` does. Runs every trial for some 20 batches in its own process, alone and
+    then together, and keeps nothing of them.
+
+    Example:
+        >>> plan = tsnb.plan([train, (train, {"lr": 0.01})], loader=loader, seconds=0.2)
+        >>> print(plan.choice)
 
     Args:
-        fns: Functions as for `tsnb.run`, which take their batches from `tsnb.attach()`: a list, or a mapping by
-            name; each alone, or a pair of the function and its parameters. A trial stands for its cell:
-            `tsnb.trials["cnn"]`, or a pair of it and what is to be other than there.
-        loader: The DataLoader that they train on.
-        epochs: Epochs of each trial that is not given a number of its own. A function that has a parameter "epochs"
-            gets it, so `run` trains as long as was planned. Left out: that parameter, given or by default, or 1.
-        samples: Samples in an epoch, if the loader does not say.
-        cores: CPU cores for all of them; by default those of this process.
-        memory: Memory for all of them: "12GiB"; by default all that is free.
-        threads: Torch threads of each; several numbers, `(1, 2)`: each trial is profiled with each of them, and a way
-            has those with which it ends soonest. Sums in other numbers of threads may differ in their last digits.
-        device: GPUs for them, as `device=` of `tsnb.run` names them: `["cuda:0", "cuda:1"]`. Each trial gets one: the
-            longest first, where the least is to be done. By default each sees what this process sees.
-        choose: Parameters that are left to the plan, and their values: `{"limit": [None, "2GiB"]}`. They change how a
-            trial is run and nothing of what it learns. Each trial is profiled with each value, and has the first, but
-            where it fails or does not fit the memory with that, or all are done sooner with another.
-        cold: Also measure what the disk costs: the files of some samples leave the page cache and are read again. A
-            trial that starts later then finds files in memory that another has read.
-        seconds: How long each measurement of the loader takes, and how long each trial is watched at least.
+        fns: Functions as for `tsnb.run`, or pairs of a function and its parameters: a list, or a mapping by name. A
+            trial (`tsnb.trials["cnn"]`) stands for its cell.
+        loader: The `DataLoader` that they train on.
+        epochs: Epochs per trial, passed to a function's parameter "epochs". Defaults to that parameter, else 1.
+        samples: Samples per epoch. Defaults to what the loader says.
+        cores: CPU cores for all trials. Defaults to those of this process.
+        memory: Memory for all trials, for example "12GiB". Defaults to what is free.
+        threads: Torch threads per trial, or several numbers to choose from. Defaults to 1.
+        device: GPUs to divide between the trials, for example ["cuda:0", "cuda:1"]. Defaults to what this process
+            sees.
+        choose: Values by parameter name from which the plan picks one per trial, the preferred first. Defaults to
+            None.
+        cold: Whether to measure what the disk costs. Defaults to False.
+        seconds: Seconds per measurement of the loader, and at least per trial. Defaults to 1.
 
     Returns:
-        The plan: a table of ways, a choice in words, `run()`.
+        The plan, with a table of ways, a choice in words, and `run()`.
 
     Raises:
-        TypeError: Something other than functions was given, one does not take what is to be chosen, or `loader` is an
-            iterator or no loader.
-        ValueError: No trial was given, a number is out of range, or what is to be chosen is invalid or given, too.
-        TsnbError: A trial failed, or takes no or too few batches to be profiled.
-        LoaderFailed: The loader cannot be shared.
-        Exception: As `tsnb.run` raises of what cannot start, before anything is measured.
+        TypeError: If an entry is not a function or does not take what is to be chosen, or `loader` is an iterator
+            or no loader.
+        ValueError: If no trial is given, a number is out of range, or a value to choose is invalid or given as a
+            parameter too.
+        TsnbError: If a trial fails, or takes too few batches to be profiled.
+        LoaderFailed: If the loader cannot be shared.
+        Exception: If a trial cannot start, as `tsnb.run` raises, before any measurement.
     """
     several = wanted(fns, epochs)
     asked.check_loader(loader)

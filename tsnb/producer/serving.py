@@ -60,64 +60,54 @@ def serve(
     weights: Mapping[str, float] | None = None,
     guard: bool = False,
 ) -> Producer:
-    """Serve a loader to any number of consumers, which attach by its name.
+    """Serve a data loader to any number of trials on this machine.
 
-    Returns once the loader's first batch is ready, so a loader that cannot work fails here. It warns of an iterator,
-    which as a rule gives one epoch only.
+    Returns once the first batch is ready, so a broken loader raises here. docs/loaders.md has the details.
+
+    Example:
+        >>> with tsnb.serve(loader, name="mnist", seed=0):
+        ...     for images, labels in tsnb.attach("my-model", "mnist"):
+        ...         ...
 
     Args:
-        loader: A torch DataLoader, any iterable of batches, or a function `make_epoch(epoch)` returning one.
-            It is not changed; a DataLoader's workers write straight into shared memory. A function, a list of
-            batches and an iterable with `set_epoch` are expected to give the same batches for the same epoch: consumers
-            rely on it when they go on in the middle of one, which they never do with any other iterable.
-        name: 1-64 letters, digits, dots, dashes, underscores; unique among this user's producers.
-        engine: "local", for consumers on this machine; "ray", for those on every machine of the Ray cluster that this
-            process, or this machine, is in; "ray://HOST:PORT", of that cluster. The loader runs here in each case.
-        window: Loader batches that the fastest consumer may be ahead of the slowest. Between machines it is smaller
-            where the object stores are.
-        rubber_band: Share of an epoch (0 to 1) that may have been given when a latecomer still gets all of it;
-            at least `window` batches, at most 1 GiB. Of a loader without a length, 1 keeps all that fits and any other
-            share has no effect. A machine that comes late gets all of it within the window.
-        stall_timeout_s: Seconds that the others wait for a consumer which stands still or is between epochs.
-        seed: Makes the order of samples, and what a DataLoader's workers draw from torch's, random's and numpy's
-            global generators, a function of (seed, epoch, batch number): a batch that is given again is the same
-            bit for bit, however many workers there are. Samplers need a `generator` or `set_epoch`. Generators that a
-            dataset keeps itself are not seeded, nor is anything with 0 workers: that process is yours. For an
-            IterableDataset you promise by it that the dataset repeats itself with the same number of workers.
-        workers: Worker processes instead of the DataLoader's own `num_workers`. "auto": as many as help; that number is
-            found while trials go on, and followed (docs/before.md). For a DataLoader with a map-style data set.
-        memory: With `workers="auto"`: what all workers together may use, "4GiB" or bytes; left out: what is free.
-        cache: Memory for prepared samples, "2GiB" or bytes; it keeps those that save the most work
-            (docs/caching.md). Batches are the same with it and without. For a DataLoader with workers. With
-            `engine="ray"` it is per machine: each other one that has a consumer lends as much.
-        max_batch_bytes: The size of the largest batch, "512MiB" or bytes. By default a batch may be as large as memory
-            allows (4 TiB of addresses are divided between the buffers), and at least four times as large as the first.
-        reconnect_s: If this process dies: seconds that consumers wait for a producer of this name to be started
-            again, instead of raising `ProducerGone`. They then go on where they were, exactly once, if it gives
-            the same batches in the same order: a `DataLoader` with the same `seed`. On this machine only.
-        first_epoch: The number of the first epoch, for a producer that is started again.
-        rebalance: Move cores and torch threads between trials and the loader's workers, so that the pace of the
-            slowest rises (docs/balance.md); `Producer.rebalance` switches it while it runs. On this machine only.
-        origin: What serves it, for messages ("script train.py"); found out by default.
-        pacing: How compute is divided between consumers (docs/balance.md). "together": the window keeps all in step,
-            and what the small models leave, the large one gets. "free": a wide window, each as fast as it can.
-            "weights": as "free", but a consumer that has computed more than its weighted share lets the others go
-            first. Over a cluster always "together".
-        weights: By the consumer's name, for "weights": {"resnet50": 2} has twice the compute of one with 1.
-        guard: Every consumer attaches with `guard=True`: it takes checksums of each batch before and after each step,
-            and warns of every change in place. Each batch is read twice more by each of them.
+        loader: A torch `DataLoader`, an iterable of batches, or a function `make_epoch(epoch)` that returns one. It
+            is not modified.
+        name: Name of the stream: 1 to 64 letters, digits, `.`, `_` or `-`. Unique among your running streams.
+        engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/cluster.md). Defaults
+            to "local".
+        window: Number of batches that the fastest trial may be ahead of the slowest. Defaults to 8.
+        rubber_band: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to
+            0.02.
+        stall_timeout_s: Seconds to wait for a stalled trial before the others continue without it. Defaults to 30.
+        seed: Number that fixes sample order and augmentation. A shuffled epoch can be resumed in its middle only
+            with one. Defaults to None.
+        workers: Number of loader processes, or "auto" to find it (docs/before.md). Defaults to the loader's
+            `num_workers`.
+        memory: Memory for all workers with `workers="auto"`, for example "4GiB". Defaults to what is free.
+        cache: Memory for prepared samples, for example "2GiB" (docs/caching.md). Needs workers. Defaults to no
+            cache.
+        max_batch_bytes: Size of the largest batch, for example "512MiB". Defaults to what memory allows.
+        reconnect_s: Seconds that trials wait for a restart of this stream if its process dies. Defaults to 0.
+        first_epoch: Number of the first epoch, for a stream that is started again. Defaults to 0.
+        rebalance: Whether cores and threads move to the slowest trial (docs/balance.md). Defaults to False.
+        origin: Name of the script or notebook, for messages. Defaults to the one that is found.
+        pacing: Division of compute between trials: "together", "free" or "weights" (docs/balance.md). Defaults to
+            "together".
+        weights: Weight of each trial by name, with `pacing="weights"`. Defaults to 1 for each.
+        guard: Whether every trial checks its batches for changes in place, by checksums. Defaults to False.
 
     Returns:
-        The producer; a context manager that stops it at its end.
+        The running stream. Use it as a context manager to stop it at the end.
 
     Raises:
-        LoaderFailed: The loader raised before its first batch, or gave none.
-        NameInUse: That name is being served, here or in the cluster.
-        ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: No cluster is running.
-        TypeError: `loader` cannot be iterated.
-        ValueError: A number is out of range, `engine` or `pacing` is unknown or not for a cluster, or the name invalid.
-        UnsupportedPlatform: Neither on Linux nor on macOS.
+        LoaderFailed: If the loader raises before its first batch, or yields none.
+        NameInUse: If a stream of that name is running.
+        ExtraMissing: If `engine` is "ray" and Ray is not installed.
+        TsnbError: If `engine` is "ray" and no cluster is running.
+        TypeError: If `loader` cannot be iterated.
+        ValueError: If a number is out of range, the name is invalid, or `engine` or `pacing` is unknown or not for
+            a cluster.
+        UnsupportedPlatform: If this is neither Linux nor macOS.
     """
     check_name(name, "producer")
     options = StreamOptions(

@@ -31,14 +31,18 @@ _serving: weakref.WeakSet[Producer] = weakref.WeakSet()
 
 
 class Producer(Bound):
-    """A loader being served by this process, until `stop`, the end of its `with` block, or of the process.
+    """Hold a served loader: its numbers, its changes and its end.
 
-    Made by `tsnb.serve`. Where an error leaves the block, Ctrl-C say, this process's trials on it are stopped first:
-    nobody waits for them any more.
+    Made by `tsnb.serve`. It ends with `stop`, with its `with` block, or with the process. Where an error leaves the
+    block (also Ctrl-C), this process's trials on it are stopped first.
+
+    Example:
+        >>> with tsnb.serve([1, 2, 3], name="numbers") as numbers:
+        ...     print(numbers.status().batches)
 
     Attributes:
-        name: The stream's name.
-        endings: Called in turn when it is about to stop, before its consumers are told.
+        name: Name of the stream.
+        endings: Functions called in turn before the stream stops and tells its trials.
     """
 
     _instead = (
@@ -61,7 +65,10 @@ class Producer(Bound):
 
     @property
     def order(self) -> str:
-        """Identity of the order of its batches, equal for equal epochs; empty where none can be given again."""
+        """Identity of the order of its batches.
+
+        Equal for equal epochs. Empty where no epoch can be given again.
+        """
         source = self._core.source
         return source.order if source is not None else ""
 
@@ -94,23 +101,32 @@ class Producer(Bound):
     def status(self) -> StreamReading:
         """Return the stream's numbers now.
 
+        Example:
+            >>> stream.status().batches
+
         Raises:
-            ProducerGone: It has been stopped.
+            ProducerGone: If the stream was stopped.
         """
         with self._core.lock:
             self._require_running()
             return reading(self._core)
 
     def balance(self, pacing: str, weights: Mapping[str, float] | None = None) -> None:
-        """Divide compute between the consumers in another way from now on; no batch is lost by it.
+        """Change how compute is divided between the trials.
+
+        No batch is lost by the change.
+
+        Example:
+            >>> stream.balance("weights", {"my-model": 2})
+            >>> stream.balance("together")
 
         Args:
-            pacing: "together", "weights" or "free"; see `tsnb.serve`.
-            weights: By the consumer's name, attached or not; only with "weights".
+            pacing: "together", "weights" or "free" (docs/balance.md).
+            weights: Weight of each trial by name, attached or not, only with "weights". Defaults to None.
 
         Raises:
-            ValueError: The pacing is unknown, the weights are invalid, or it is served over a cluster.
-            ProducerGone: It has been stopped.
+            ValueError: If the pacing is unknown, the weights are invalid, or the stream is served over a cluster.
+            ProducerGone: If the stream was stopped.
         """
         chosen = check_balance(pacing, weights)
         with self._core.lock:
@@ -118,35 +134,42 @@ class Producer(Bound):
             self._core.balance(*chosen)
 
     def rebalance(self, on: bool = True) -> None:
-        """Move cores and torch threads between trials and the loader's workers from now on, or put all back.
+        """Move cores and torch threads to the slowest trial, or stop doing so.
 
-        docs/balance.md says what is moved, when, and what never is.
+        docs/balance.md explains what is moved, when, and what never is.
+
+        Example:
+            >>> stream.rebalance()
+            >>> stream.rebalance(False)
 
         Args:
-            on: Whether to.
+            on: Whether to move them. False puts all back. Defaults to True.
 
         Raises:
-            ValueError: It is served over a cluster.
-            ProducerGone: It has been stopped.
+            ValueError: If the stream is served over a cluster.
+            ProducerGone: If the stream was stopped.
         """
         self._require_running()
         self._core.rebalance(on)
 
     def tune(self, *, workers: int | str, memory: int | str | None = None) -> None:
-        """Change the number of the loader's workers, while trials go on.
+        """Change the number of loader workers while trials run.
 
-        It takes effect with the next batch that no worker has been told to prepare. No batch is lost or given twice,
-        their order stays, and with `seed=` they are the same bit for bit as with any other number of workers.
+        It takes effect with the next batch that no worker has begun. No batch is lost or given twice, and the order
+        stays. With `seed=` batches are the same bit for bit with any number of workers.
+
+        Example:
+            >>> stream.tune(workers=2)
 
         Args:
-            workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on (docs/before.md).
-            memory: With "auto": what all of them together may use, "4GiB" or bytes; None: as before, else what is
-                free.
+            workers: Number of processes, 1 or more, or "auto" to find it and follow it (docs/before.md).
+            memory: Memory for all workers with "auto", for example "4GiB". Defaults to the former value, else what
+                is free.
 
         Raises:
-            ValueError: The loader cannot change them: it is not a DataLoader, has an IterableDataset, or was served
-                without workers. Or a number is out of range.
-            ProducerGone: It has been stopped.
+            ValueError: If a number is out of range, or the loader is not a `DataLoader`, has an `IterableDataset`,
+                or was served without workers.
+            ProducerGone: If the stream was stopped.
         """
         self._require_running()
         with self._ending:
@@ -155,7 +178,10 @@ class Producer(Bound):
 
     @property
     def probes(self) -> Probes:
-        """Numbers of workers that `workers="auto"` has tried, in order: shows as a table. Empty without it."""
+        """Numbers of workers that `workers="auto"` has tried, in order.
+
+        Shows as a table. Empty without "auto".
+        """
         tuning = self._core.tuning
         return Probes() if tuning is None else tuning.probes
 
@@ -164,10 +190,13 @@ class Producer(Bound):
             raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until the producer has stopped; return whether it has.
+        """Wait until the stream has stopped, and return whether it has.
+
+        Example:
+            >>> stream.wait(timeout_s=0.1)
 
         Args:
-            timeout_s: Seconds; None waits for good.
+            timeout_s: Seconds to wait. Defaults to None, without a limit.
         """
         # in slices: an Event waits uninterruptibly in some Pythons, and Ctrl-C must end a script that waits
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
@@ -180,10 +209,16 @@ class Producer(Bound):
         return True
 
     def stop(self, reconnect_s: float = 0.0) -> None:
-        """Stop in good order: consumers raise `ProducerGone`, workers end, the name is free again.
+        """Stop the stream: its workers end, and its name is free again.
+
+        Trials raise `ProducerGone` at their next batch.
+
+        Example:
+            >>> numbers = tsnb.serve([1, 2, 3], name="numbers")
+            >>> numbers.stop()
 
         Args:
-            reconnect_s: Seconds that consumers wait for a producer of this name to be started again, instead.
+            reconnect_s: Seconds that trials wait for a restart of the stream instead. Defaults to 0.
         """
         if os.getpid() != self._entry.pid:
             return  # a forked child has a copy of this object, not of the producer

@@ -1,4 +1,6 @@
-"""What a project remembers of its trials: a small SQLite file and logs in `.tsnb/`, and how it is read again.
+"""The records of a project's trials: read, tag, export and delete them.
+
+They are a small SQLite file and logs in `.tsnb/`.
 
 | module | what it owns |
 |---|---|

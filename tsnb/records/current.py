@@ -25,18 +25,20 @@ def current_run() -> Run | None:
 
 
 def folder() -> Path:
-    """Return a folder of this trial's own, for what its code writes.
+    """Return the folder of this trial, for the files that its code writes.
 
-    Trials that run side by side share the working directory, so that they can read its data. A file that each of them
-    writes belongs here: `torch.save(net.state_dict(), tsnb.folder() / "best.pt")`, or as a trainer's directory. It is
-    the folder of the run's artifacts, `.tsnb/artifacts/NAME-NUMBER`. Outside a trial it is the working directory, so
-    that the same code runs in a cell of the notebook. In a trial on a cluster it lies on the machine of the trial.
+    Trials that run side by side share the working directory. Files that each of them writes belong here:
+    `.tsnb/artifacts/NAME-NUMBER`. Outside a trial it is the working directory. On a cluster it is on the machine of
+    the trial.
+
+    Example:
+        >>> torch.save(model.state_dict(), tsnb.folder() / "best.pt")
 
     Returns:
-        The folder, which is there.
+        The folder, which exists.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: If the folder cannot be made.
     """
     if _current is None:
         return Path.cwd()
@@ -46,21 +48,27 @@ def folder() -> Path:
 
 
 def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
-    """Keep a copy of a file or folder with this trial's results, in `.tsnb/artifacts/NAME-NUMBER`.
+    """Copy a file or folder to the results of this trial.
 
-    A second one of the same name replaces the first. A full disk is a warning: training goes on.
+    The copy is in `.tsnb/artifacts/NAME-NUMBER`. A second artifact of the same name replaces the first. A full disk
+    is a warning, and training continues.
+
+    Example:
+        >>> def train():
+        ...     tsnb.log_artifact("weights.pt")
+        >>> tsnb.run(train).wait()
 
     Args:
-        path: The file or folder, as it is now.
-        name: Its name there ("nets/last.pt"); left out: its own.
+        path: File or folder to copy, as it is now.
+        name: Name of the copy, for example "nets/last.pt". Defaults to the file's own name.
 
     Returns:
         The path of the copy.
 
     Raises:
-        TsnbError: This is not a trial.
-        FileNotFoundError: There is no such file or folder.
-        ValueError: The name leads out of the trial's folder.
+        TsnbError: If this is not a trial.
+        FileNotFoundError: If the file or folder does not exist.
+        ValueError: If the name leads out of the trial's folder.
     """
     if _current is None:
         raise TsnbError(

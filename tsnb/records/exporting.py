@@ -24,25 +24,30 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 def export(
     path: str | os.PathLike[str], what: str = "trials", *, trial: str | None = None, all_runs: bool = False
 ) -> Path:
-    """Write the project's records to a file that other programs read.
+    """Write the project's records to a file for other programs.
+
+    An existing file is replaced once all is written, and keeps its mode. Only you can read a new one. In CSV, a
+    string that a spreadsheet would take for a formula gets a leading apostrophe.
+
+    Example:
+        >>> tsnb.records.export("runs.csv")
 
     Args:
-        path: "runs.csv" or "runs.parquet"; the ending decides. An existing file is replaced once all is written, and
-            keeps its mode; a new one can be read by this user only. In CSV, text that a spreadsheet would take for a
-            formula has an apostrophe before it.
-        what: "trials" for the table of `tsnb.results()`, "metrics" for `tsnb.records.history()`.
-        trial: Only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: Former runs of each name too, not only the last.
+        path: Path that ends in ".csv" or ".parquet", which decides the format.
+        what: "trials" for the table of `tsnb.results()`, "metrics" for `tsnb.records.history()`. Defaults to
+            "trials".
+        trial: Name of one trial or sweep. Defaults to all of the project.
+        all_runs: Whether former runs of each name are written too. Defaults to False.
 
     Returns:
-        The file.
+        The path of the file.
 
     Raises:
-        ValueError: Another ending, or another `what`.
-        ExtraMissing: Parquet needs pyarrow.
-        NoSuchRecord: Nothing is called so; lists what there is.
-        TsnbError: The project's records cannot be read.
-        OSError: The file cannot be written.
+        ValueError: If the path has another ending, or `what` is another word.
+        ExtraMissing: If a Parquet file is wanted and pyarrow is not installed.
+        NoSuchRecord: If no trial or sweep has that name.
+        TsnbError: If the project's records cannot be read.
+        OSError: If the file cannot be written.
     """
     target = Path(path)
     write = _WRITERS.get(target.suffix.lower())

@@ -78,20 +78,19 @@ os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 def notify(call: Callable[[Notice], object] | None) -> None:
-    """Have a function called at each end of a trial of this notebook or script, whether it is done or failed.
+    """Call a function whenever a trial of this notebook or script ends.
 
-    ```python
-    tsnb.records.notify(lambda end: print(end))  # trial cnn done after 12.3 s: loss 0.031
-    tsnb.records.notify(lambda end: end.failed and send_mail(str(end)))
-    tsnb.records.notify(None)  # no longer
-    ```
+    Example:
+        >>> tsnb.records.notify(print)  # trial cnn done after 12.3 s: loss 0.031
+        >>> tsnb.records.notify(None)  # no longer
 
     Args:
-        call: Called with a notice (`name`, `state`, `error`, `took_s`, `metrics`, `failed`; `str()` says it in a line)
-            on a thread of its own, one after the other. It replaces the one given before. None: nobody is called.
+        call: Function of a notice (`name`, `state`, `error`, `took_s`, `metrics`, `failed`, and `str()` for one
+            line). It is called on its own thread, one notice at a time, and replaces the one given before. None
+            switches it off.
 
     Raises:
-        TypeError: It is not callable.
+        TypeError: If `call` is not callable.
     """
     global _call
     if call is not None and not callable(call):

@@ -70,18 +70,22 @@ class UnknownDirection(TsnbError, ValueError):
 
 
 def direction(metrics: Mapping[str, str] | None = None, /, **named: str) -> None:
-    """Say which way logged numbers are good: `tsnb.records.direction(churn="min", quality="max")`.
+    """Declare whether a high or a low value of a metric is good.
 
-    Holds for everything that compares trials: `best`, `compare`, `halving`, tables, plots, Optuna, the panel.
-    Accuracy, f1, reward and the like are known to be good when high, loss, error, perplexity and the like when low;
-    a direction given here overrides that. In a trial the notebook learns of it, too.
+    Holds for everything that compares trials: `best`, `results`, `halving`, tables, plots, Optuna and the panel.
+    tsnb knows names such as accuracy, f1 and reward (high), or loss, error and perplexity (low). A declared
+    direction overrides that. A trial tells its notebook.
+
+    Example:
+        >>> tsnb.records.direction(churn="min", quality="max")
 
     Args:
-        metrics: Directions by name, for names that are not words: `tsnb.records.direction({"val/churn": "min"})`.
-        **named: `churn="min"`: "min" where a low value is good, "max" where a high one is.
+        metrics: "min" or "max" by name, for names that are not identifiers, such as {"val/churn": "min"}. Defaults
+            to none.
+        **named: "min" where a low value is good, "max" where a high one is.
 
     Raises:
-        ValueError: A direction is another word.
+        ValueError: If a direction is another word.
     """
     given = {**(metrics or {}), **named}
     for metric, mode in given.items():

@@ -137,23 +137,27 @@ def _missing(what: str, name: str, there: Iterable[str], kind: str) -> str:
 
 
 def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = False) -> list[str]:
-    """Tag a trial in the project's records: `tsnb.records.tag("cnn", "baseline")`, then `tsnb.results(tag="baseline")`.
+    """Tag runs of a trial in the project's records.
 
-    A tag belongs to one run: the next one of that name does not have it.
+    A tag belongs to one run. The next run of that name does not have it.
+
+    Example:
+        >>> tsnb.records.tag("train-lr0.1", "baseline")
+        >>> tsnb.results(tag="baseline")
 
     Args:
-        trial: A trial, or a trial's name or a sweep's: the last run of each name, as `tsnb.results` shows.
+        trial: A trial, or the name of a trial or sweep. Stands for the last run of each name.
         *tags: Words of your own, without commas.
-        run: Another run of that name than the last.
-        remove: Take the tags off instead.
+        run: Number of another run of that name. Defaults to the last.
+        remove: Whether to remove the tags instead. Defaults to False.
 
     Returns:
-        The runs that were tagged: ["cnn-2"].
+        The runs that were tagged, for example ["cnn-2"].
 
     Raises:
-        ValueError: No tag is given, or one is empty or has a comma.
-        NoSuchRecord: No trial or sweep has that name, or it has no such run; lists those it has.
-        TsnbError: The project's records cannot be changed.
+        ValueError: If no tag is given, or one is empty or has a comma.
+        NoSuchRecord: If no trial or sweep has that name, or the run does not exist.
+        TsnbError: If the project's records cannot be changed.
     """
     for word in tags:
         if not isinstance(word, str) or not word.strip() or "," in word or one_line(word) != word:
@@ -191,25 +195,29 @@ def delete(
     tag: str | None = None,
     all_runs: bool = False,
 ) -> list[str]:
-    """Delete runs of the project's records for good: their numbers, logs, artifacts, checkpoints and TensorBoard files.
+    """Delete runs from the project's records for good.
 
-    Say in full what to delete: of a name with several runs, which one (`run=2`) or all of them (`all_runs=True`). If
-    one of them has not ended, nothing is deleted. Whatever was sent to MLflow or W&B stays there.
+    Deletes numbers, logs, artifacts, checkpoints and TensorBoard files. A name with several runs needs `run=` or
+    `all_runs=True`. If one of them has not ended, nothing is deleted. Data sent to MLflow or W&B stays there.
+
+    Example:
+        >>> tsnb.records.tag("train-lr0.01", "draft")
+        >>> tsnb.records.delete(tag="draft")
 
     Args:
-        trial: A trial, or a trial's name or a sweep's; left out: all that have the tag.
-        run: Only this run of the name.
-        tag: Only runs with this tag, former ones too.
-        all_runs: All runs of each name.
+        trial: A trial, or the name of a trial or sweep. Defaults to all runs with the tag.
+        run: Number of the run to delete. Defaults to the only one.
+        tag: Tag of the runs to delete, former ones too. Defaults to None.
+        all_runs: Whether to delete all runs of each name. Defaults to False.
 
     Returns:
-        The runs that were deleted: ["cnn-1", "cnn-2"].
+        The runs that were deleted, for example ["cnn-1", "cnn-2"].
 
     Raises:
-        ValueError: Neither a trial nor a tag is named.
-        NoSuchRecord: No trial or sweep has that name or tag, or it has no such run; lists those it has.
-        TsnbError: A name has several runs and it is not said which; one has not ended; files or records cannot be
-            changed.
+        ValueError: If neither a trial nor a tag is named.
+        NoSuchRecord: If no trial or sweep has that name or tag, or the run does not exist.
+        TsnbError: If a name has several runs and you do not say which, a run has not ended, or files or records
+            cannot be changed.
     """
     if trial is None and tag is None:
         raise ValueError(

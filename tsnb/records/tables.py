@@ -29,21 +29,24 @@ HISTORY = ["name", "run", "step", "epoch", "samples", "time_s", "metric", "value
 
 
 def history(metric: str | None = None, trial: str | None = None, *, all_runs: bool = False) -> Any:
-    """Return all logged numbers in long form: one row a number.
+    """Return all logged numbers, one row per number.
 
     Columns: name, run, step, epoch, samples (taken by then), time_s (seconds since 1970), metric, value.
 
+    Example:
+        >>> tsnb.records.history("loss")
+
     Args:
-        metric: Only numbers logged under this name; left out: all.
-        trial: Only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: Former runs of each name too, not only the last.
+        metric: Logged name to show. Defaults to all.
+        trial: Name of one trial or sweep. Defaults to all of the project.
+        all_runs: Whether former runs of each name are shown too. Defaults to False.
 
     Returns:
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
 
     Raises:
-        NoSuchRecord: Nothing is called so; lists what there is.
-        TsnbError: The project's records cannot be read.
+        NoSuchRecord: If no trial, sweep or logged number has that name.
+        TsnbError: If the project's records cannot be read.
     """
     return shown(*history_table(metric, trial, all_runs))
 

@@ -43,46 +43,38 @@ def results(
     kwh_price: float | None = None,
     recording: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Return a table of this project's trials: one row a run, as it stands now.
+    """Return a table of this project's trials, one row per run.
 
-    Columns: name, run (1 for the first of that name), state, waits_for (only while one is queued: for what), started
-    (local time), duration_s, stream, epochs, samples, samples_per_s (empty without a stream), peak_bytes (the largest
-    memory that its process had to itself, on this machine), sweep, seed, notebook (or script), git (the commit
-    that it started from, with "-dirty" where files differed from it, "?" where that is unknown), tags, parent (only
-    where there are clones: the trial that it was cloned from, and where), then one a parameter and one a logged name
-    (its last value, which is the trial's score). Where a name is taken: "NAME (param)", "NAME (logged)".
+    docs/results.md explains the columns. One column per parameter and per logged name (its last value) follows
+    them. With `target`, the table also has what each trial had cost when it reached that number.
 
-    With `target`: what each trial had cost when it reached a number, as `tsnb.report` says it: after_s (seconds),
-    cpu_s (its CPU seconds), loader_cpu_s (those of the loader that all share, in that time), joules (of counters that
-    counted for it alone) and, where a price is given, price; named "joules (accuracy)" where several numbers are
-    wanted. Empty where it was not reached, "not measurable here" where nothing counted it, "not watched here" where
-    this process has no readings of the run: never 0, never an estimate.
+    Example:
+        >>> tsnb.results()
+        >>> tsnb.results(sort="loss", by="lr")
 
     Args:
-        trial: Only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: Former runs of each name too, not only the last of each notebook.
-        sort: A logged name: the best trial first, those that are done before the others. Left out: as they began.
-        by: With `sort`: a parameter ("lr") or an option ("batch_size", "seed") to compare the trials by: one row a
-            value of it, the best first. Columns: it, trials (how many), best (the best score among them) and
-            best_trial (of those that are done, if any is), mean and std of their scores (std from two on), best_ever
-            (the best value that any of them ever logged). Scores that are nan count as trials, but not in the mean.
-        mode: With `by`: "min" where a low score is good, "max" where a high one is; left out: as
-            `tsnb.records.direction` or the metric's name says.
-        tag: Only the runs with this tag (`tsnb.records.tag`), former ones too.
-        target: By logged name, a number to reach: {"accuracy": 0.95}.
-        vcpu_price: With `target`: what an hour of one core costs, in any currency; None: not counted.
-        kwh_price: With `target`: what a kilowatt hour costs; None: not counted.
-        recording: With `target`: the path of a recording (`tsnb.streams.record`) with the trials' readings; left out:
-            those of the streams that this process watches or watched.
+        trial: Name of one trial or sweep. Defaults to all of the project.
+        all_runs: Whether former runs of each name are shown too. Defaults to False.
+        sort: Logged name to sort by, best trial first. Trials that are done come before the others. Defaults to the
+            order of starts.
+        by: Parameter or option, with `sort`, to compare the trials by: one row per value. Defaults to None.
+        mode: "min" or "max", with `by`: whether a low or a high score is good. Defaults to
+            `tsnb.records.direction`, else the metric's name.
+        tag: Tag of the runs to show (`tsnb.records.tag`), former ones too. Defaults to None.
+        target: Numbers to reach, by logged name: {"accuracy": 0.95}. Defaults to None.
+        vcpu_price: Price of one core for an hour, in any currency, with `target`. Defaults to None, not counted.
+        kwh_price: Price of a kilowatt hour, with `target`. Defaults to None, not counted.
+        recording: Path of a recording (`tsnb.streams.record`) with the trials' readings, with `target`. Defaults to
+            the streams that this process watches.
 
     Returns:
         A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
 
     Raises:
-        NoSuchRecord: Nothing is called so, has that tag or logged that; lists what there is.
-        UnknownDirection: Nothing says whether a high or a low value of `sort`, or of a wanted number, is good.
-        ValueError: A number or price is invalid, or the file is not a recording.
-        TsnbError: The project's records, or the recording, cannot be read.
+        NoSuchRecord: If no trial, sweep, tag or logged name is called so.
+        UnknownDirection: If tsnb cannot tell whether a high or a low value of `sort` or `target` is good.
+        ValueError: If a number or price is invalid, or the file is not a recording.
+        TsnbError: If the project's records or the recording cannot be read.
     """
     if by is not None:
         if sort is None or target:

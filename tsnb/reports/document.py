@@ -176,27 +176,29 @@ def report(
     vcpu_price: float | None = None,
     kwh_price: float | None = None,
 ) -> Report:
-    """Say where each second of each trial of a stream went, and what held it up.
+    """Report where each second of each trial of a stream went.
 
-    A stream that has ended still has its report in the process that watched it: the notebook that started it, or a
-    process that called this while it was served. From then on that process watches it.
+    This process watches the stream from the first call on. The report of an ended stream stays available here.
+
+    Example:
+        >>> tsnb.report("digits").save("report.html")
 
     Args:
-        name: The stream's name, or the path of a recording (`tsnb.streams.record`); left out: the only one that is
-            served, or if none is the last one that was watched.
-        target: By logged name, a number to reach, {"accuracy": 0.95}: the report says what each trial had cost by then,
-            as far as this machine counts it (docs/panel.md).
-        vcpu_price: With `target`: what an hour of one core costs, in any currency; None: not counted.
-        kwh_price: With `target`: what a kilowatt hour costs; None: not counted.
+        name: Name of the stream, or path of a recording (`tsnb.streams.record`). Defaults to the only stream
+            served, else the last one watched.
+        target: Numbers to reach, by logged name: {"accuracy": 0.95}. The report then has what each trial had cost
+            by then (docs/panel.md). Defaults to None.
+        vcpu_price: Price of one core for an hour, in any currency, with `target`. Defaults to None, not counted.
+        kwh_price: Price of a kilowatt hour, with `target`. Defaults to None, not counted.
 
     Returns:
-        The report: shows as a picture; `.figure()`, `.save("report.html")`, `.to_dict()`.
+        The report. It shows as a picture and has `figure()`, `save("report.html")` and `to_dict()`.
 
     Raises:
-        ProducerNotFound: No such stream is served or was watched; lists those that are.
-        TsnbError: Nothing was read of it, or the recording cannot be read.
-        UnknownDirection: Nothing says whether a high or a low value of a metric is good; `tsnb.records.direction` does.
-        ValueError: The file is not a recording, a number or price is invalid, or no trial logs that metric.
+        ProducerNotFound: If no such stream is served or was watched.
+        TsnbError: If no reading of the stream exists, or the recording cannot be read.
+        UnknownDirection: If tsnb cannot tell whether a high or a low value of a metric is good.
+        ValueError: If the file is not a recording, a number or price is invalid, or no trial logs that metric.
     """
     prices = Prices(vcpu_price, kwh_price)
     wanted = wanted_of(target, prices)

@@ -32,35 +32,34 @@ def plot(
     stream: str | None = None,
     recording: str | os.PathLike[str] | None = None,
 ) -> go.Figure:
-    """Draw a stream's lag, throughput or shares over time, or a logged number of many trials; a line each.
+    """Draw a stream over time, or a logged number of many trials.
 
-    Words for a stream: "lag", "fill", "throughput", "loader", "share" (of compute), "computing", "waiting", "held"
-    (shares of a trial's time), "spent" (where each second went), "cpu", "memory", "gpu". "plan" draws when each trial
-    of the newest `tsnb.plan` or planned sweep starts and ends, and once it runs when it really did, and what is still
-    to come. "lineage" draws which trial is a
-    clone of which, over the samples that each has seen; `trial` and `all_runs` go with it. A stream is known from the
-    moment when this process began to watch it: `%tensorsocket start`, or the first plot or report.
+    Words for a stream: "lag", "fill", "throughput", "loader", "share", "computing", "waiting", "held", "spent",
+    "cpu", "memory", "gpu" (docs/panel.md). "plan" draws the newest plan against what really happened. "lineage"
+    draws which trial is a clone of which.
+
+    Example:
+        >>> tsnb.plot("loss", by="lr")
 
     Args:
-        what: One of these words, or a logged name ("loss").
-        by: For logged names: a parameter ("lr") or option; lines of one value share a colour. Left out: a colour a
+        what: Word from the list above, or a logged name such as "loss".
+        by: Parameter or option for a logged name. Lines of one value share a colour. Defaults to a colour per
             trial.
-        x: For logged names: "step" (the default), "epoch" (the last value of each), "samples" (taken by
-            then), or "seconds" (since it ran).
-        trial: For logged names: only the trial of this name, or the sweep; left out: all of the project.
-        all_runs: For logged names: former runs of each name too, not only the last.
-        stream: The stream's name; may be left out while one is served. With a logged name: over that stream's time.
-        recording: A recording's path (`tsnb.streams.record`) in place of a stream.
+        x: Axis for a logged name: "step", "epoch" (the last value of each), "samples" or "seconds". Defaults to
+            "step".
+        trial: Name of one trial or sweep, for a logged name or "lineage". Defaults to all of the project.
+        all_runs: Whether former runs of each name are drawn too. Defaults to False.
+        stream: Name of the stream. With a logged name, the time of that stream. Defaults to the only one served.
+        recording: Path of a recording (`tsnb.streams.record`) in place of a stream. Defaults to None.
 
     Returns:
-        A plotly figure: shows in a cell, `.write_html("lag.html")`, `.write_image("lag.png")` with kaleido. Lines of
-        more than 2,000 points show the lowest and highest of each stretch.
+        A plotly figure. Lines of more than 2,000 points show the lowest and highest of each stretch.
 
     Raises:
-        ValueError: `x` is not one of these, or an option does not go with the word, or the file is not a recording.
-        NoSuchRecord: It is not a word for a stream, and no trial logged it; lists both.
-        ProducerNotFound: No stream has that name; lists those that are served.
-        TsnbError: Too little is known of the stream, or the recording or the project's records cannot be read.
+        ValueError: If `x` is unknown, an option does not go with the word, or the file is not a recording.
+        NoSuchRecord: If `what` is neither a word for a stream nor a logged name.
+        ProducerNotFound: If no stream has that name.
+        TsnbError: If too little is known of the stream, or the recording or the records cannot be read.
     """
     if stream is not None and recording is not None:
         raise ValueError("give stream= or recording=, not both")

@@ -88,21 +88,23 @@ class Cached(Dataset[Any]):
 
 
 def cache(dataset: Any, then: Callable[[Any], Any] | None = None) -> Cached:
-    """Say which part of a data set's samples is the same in every epoch, so that `cache=` can keep it.
+    """Mark the part of a dataset that is the same in every epoch.
 
-    The samples are `then(dataset[index])`, with a cache and without one. When its loader is served with
-    `cache="2GiB"`, the results of `dataset[index]` are kept for the samples where that saves the most, and only `then`
-    is called for those. Without `cache=` nothing is kept.
+    The samples are `then(dataset[index])`, with a cache and without. With `tsnb.serve(..., cache="2GiB")` the
+    results of `dataset[index]` are kept where that saves the most time. Without `cache=` nothing is kept.
+
+    Example:
+        >>> loader = DataLoader(tsnb.data.cache(dataset), batch_size=8, num_workers=1)
 
     Args:
-        dataset: A map-style data set without random parts. It is asked for one sample at a time.
-        then: Called with its result: augmentation, say. Left out: nothing follows.
+        dataset: Map-style dataset without random parts. It is asked for one sample at a time.
+        then: Function of its result, for example the augmentation. Defaults to None, the result itself.
 
     Returns:
-        A data set for a `DataLoader`.
+        A dataset for a `DataLoader`.
 
     Raises:
-        TypeError: `dataset` is not a map-style data set, or `then` cannot be called.
+        TypeError: If `dataset` is not a map-style dataset, or `then` cannot be called.
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise TypeError(

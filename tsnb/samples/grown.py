@@ -212,29 +212,32 @@ def grow(
     settle_s: float = 1.0,
     label: Callable[[Any], Hashable] | None = None,
 ) -> Grown:
-    """Return a data set that grows while it is used: a folder of files, the lines of a file, or what a function lists.
+    """Make a dataset of files or lines that grows while it is used.
 
-    In a plain `DataLoader` it has the samples of the last `refresh()`. Served by `tsnb.serve`, new samples enter the
-    running epoch, at seeded places among those that have not been given yet, or the next one (docs/growing.md).
+    Served by `tsnb.serve`, new samples enter the running epoch or the next one (docs/growing.md). In a plain
+    `DataLoader` the dataset has the samples of its last `refresh()`.
+
+    Example:
+        >>> loader = DataLoader(tsnb.data.grow("photos", parse), batch_size=2)
 
     Args:
-        source: A folder: each file in it, or in a folder of it, is a sample. A file: each line is one. A function: each
-            text that it lists is one, and it may be called at any time.
-        parse: Makes the sample: of the file's path, of the line as bytes without its end, or of the listed text. Called
-            in the DataLoader's workers.
-        index: Directory for the index. Left out: `.tsnb-index` in the folder, or beside the file with its name.
-        settle_s: Seconds for which a file must not have been written to before it is taken. 0 is for folders where
-            every file is renamed into its place: from a name that begins with a dot or ends in .tmp or .part.
-        label: Tells a sample's class, for rounds that balance them (`select="balanced"`): a function of what `parse`
-            gets, that returns a text or a number. Called once for each sample, where the stream is served.
+        source: Folder whose files are samples (subfolders too), file whose lines are samples, or function that
+            lists strings. The function may be called at any time.
+        parse: Function that makes a sample from the file's path, the line as bytes without its end, or the listed
+            string. Workers call it.
+        index: Directory of the index. Defaults to `.tsnb-index` in the folder or next to the file.
+        settle_s: Seconds without a write before a file counts. 0 is for folders where files are renamed into place,
+            from names that begin with a dot or end in .tmp or .part. Defaults to 1.
+        label: Function that returns a sample's class, a string or a number, from what `parse` gets. For rounds with
+            `select="balanced"`. Defaults to None.
 
     Returns:
-        A map-style data set; samples keep their numbers for good.
+        A map-style dataset whose samples keep their numbers.
 
     Raises:
-        TsnbError: The folder or file is not there, or its index cannot be kept.
-        TypeError: `parse` or `label` cannot be called.
-        ValueError: `settle_s` is negative, or a function is given without `index=`.
+        TsnbError: If the folder or file does not exist, or the index cannot be kept.
+        TypeError: If `parse` or `label` cannot be called.
+        ValueError: If `settle_s` is negative, or a function is given without `index=`.
     """
     if not callable(parse):
         raise TypeError(

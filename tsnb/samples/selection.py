@@ -145,13 +145,16 @@ class Standing(NamedTuple):
 
 
 def every(samples: int) -> Trigger:
-    """A round begins when so many new samples have been found since the last one was chosen.
+    """Begin a round when so many new samples have been found.
+
+    Example:
+        >>> trigger = tsnb.data.every(2000)
 
     Args:
-        samples: 1 or more.
+        samples: Number of samples since the last round was chosen, 1 or more.
 
     Raises:
-        ValueError: It is not a whole number of 1 or more.
+        ValueError: If `samples` is not a whole number of 1 or more.
     """
     if isinstance(samples, bool) or not isinstance(samples, Integral) or samples < 1:
         raise ValueError(
@@ -161,13 +164,18 @@ def every(samples: int) -> Trigger:
 
 
 def after(duration: float | str) -> Trigger:
-    """A round begins when so much time has passed since the last one was chosen, if there is something to choose.
+    """Begin a round when so much time has passed since the last one.
+
+    A round begins only if there are samples to choose.
+
+    Example:
+        >>> trigger = tsnb.data.after("1h")
 
     Args:
-        duration: Seconds, or "90s", "30min", "1h", "2d".
+        duration: Seconds, or a string such as "90s", "30min", "1h" or "2d".
 
     Raises:
-        ValueError: It is not a time above 0.
+        ValueError: If `duration` is not a time above 0.
     """
     unit = next(
         (
@@ -189,17 +197,21 @@ def after(duration: float | str) -> Trigger:
 
 
 def worse(metric: str, by: float, mode: str | None = None) -> Trigger:
-    """A round begins when a number that a trial logs is worse than its best since the last round was chosen.
+    """Begin a round when a logged number gets worse than its best.
 
-    What counts as its best begins with the value at that time. The first round of a stream begins at once.
+    The best is counted since the last round was chosen, from the value at that time. The first round of a stream
+    begins at once.
+
+    Example:
+        >>> trigger = tsnb.data.worse("val_loss", by=0.02)
 
     Args:
-        metric: Its name, as in `tsnb.log(val_loss=...)`.
-        by: By how much at least; above 0.
-        mode: "min" or "max": which way it is good. Left out: as its name says, or `tsnb.records.direction`.
+        metric: Name of the number, as in `tsnb.log(val_loss=...)`.
+        by: Smallest difference that counts, above 0.
+        mode: "min" or "max": which direction is good. Defaults to `tsnb.records.direction`, else the metric's name.
 
     Raises:
-        ValueError: `by` is not above 0, or nothing says which way the number is good.
+        ValueError: If `by` is not above 0, or tsnb cannot tell which direction is good.
     """
     if isinstance(by, bool) or not isinstance(by, (int, float)) or not 0 < by < float("inf"):
         raise ValueError(
@@ -357,27 +369,27 @@ def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReadin
 
 
 def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> None:
-    """Give a stream over a data set that grows (`tsnb.data.grow`) in rounds from its next epoch on.
+    """Serve a growing dataset in rounds, from the next epoch on.
 
-    A round is an epoch of selected samples, for all attached trials. It begins when its trigger says so, and there is
-    something to select; trials wait for it. The stream's log keeps what was selected, so that it can be given again.
+    A round is one epoch of selected samples for all attached trials, which wait for it. It begins when its trigger
+    fires and there are samples to select. The stream's log keeps the selection, so the round can be given again.
+
+    Example:
+        >>> with tsnb.serve(DataLoader(tsnb.data.grow("photos", parse), 2), name="photos"):
+        ...     tsnb.data.rounds("photos", tsnb.data.every(2000) | tsnb.data.after("1h"))
 
     Args:
-        stream: The stream's; may be None while one producer is running.
-        trigger: `tsnb.data.every(2000)`, `tsnb.data.after("1h")`, `tsnb.data.worse("val_loss", by=0.02)`, or several
-            joined by `|`.
-            None: epochs follow each other again, each with all samples.
-        select: "new": those found since the last round was chosen. "all". "recent:5000": the last 5000. "hard:0.3": of
-            all samples 0.3, the likelier the higher the loss that trials report (`Consumer.report`), with weights
-            (`Consumer.weights`); "hard:0.3:cnn": by the losses of the trial cnn alone. "balanced": of each class as
-            many as the smallest one has, classes by `tsnb.data.grow(..., label=)`; "balanced:5000": 5000 in all, as
-            evenly as the classes allow.
+        stream: Name of the stream, or None while only one is running.
+        trigger: `tsnb.data.every(2000)`, `tsnb.data.after("1h")`, `tsnb.data.worse("val_loss", by=0.02)`, or
+            several joined by `|`. None returns to epochs of all samples.
+        select: "new", "all", "recent:5000", "hard:0.3", "hard:0.3:cnn", "balanced" or "balanced:5000"
+            (docs/growing.md). Defaults to "new", the samples since the last round.
 
     Raises:
-        ProducerNotFound: No producer has that name.
-        ProducerGone: It died before it answered.
-        ValueError: There is no such selection, or `trigger` is not a trigger.
-        TsnbError: Its data set does not grow, or it does not answer.
+        ProducerNotFound: If no stream has that name.
+        ProducerGone: If the stream's process died before it answered.
+        ValueError: If the selection is unknown, or `trigger` is not a trigger.
+        TsnbError: If the stream's dataset does not grow, or the stream does not answer.
     """
     check_select(select)
     if trigger is not None and (not isinstance(trigger, Trigger) or trigger == Trigger()):

@@ -27,37 +27,34 @@ def offload(
     directory: str | Path | None = None,
     device: str | torch.device | None = None,
 ) -> Spilled:
-    """Keep a model's parameters and its optimizer's states in a file, and at most `limit` of them in memory.
+    """Train a model larger than memory, from a file or from host memory.
 
-    On a GPU they are kept in pinned host memory, and at most `limit` on the GPU: the next layer is copied there while
-    one computes, and what was stepped is copied back meanwhile.
+    On a CPU the parameters and optimizer states are in a file. On a GPU they are in pinned host memory. The
+    training loop stays as it is, and losses are the same. Each parameter takes its step during `backward`, and its
+    gradient is gone afterwards. So there is no clipping by common norm, no gradient accumulation and no
+    `GradScaler` (docs/offloading.md).
 
-    The loop stays as it is: `loss.backward()`, `optimizer.step()`, `optimizer.zero_grad()`. Each parameter takes
-    its step during `backward`, as soon as its gradient is there, and the gradient goes; losses are the same as
-    without. Saving and loading of `state_dict` works as usual (load with `torch.load(..., mmap=True)`, or it is in
-    memory first). A model that does not even fit once is made on the device "meta": its modules' `reset_parameters`
-    then fill it. With `device="cuda"` a model that is made on the CPU goes to the GPU in parts.
-
-    Gradients are gone after `backward`: no clipping by their common norm, no accumulation over several `backward`, no
-    `GradScaler`. Until `close()`, memory blocks of 128 KiB or more that the process frees go back to the system at once
-    (glibc's `M_MMAP_THRESHOLD`), or holes in the heap would take as much memory as the file saves.
+    Example:
+        >>> offloaded = tsnb.offload(model, optimizer, "1MB")
+        >>> offloaded.close()
 
     Args:
-        model: On the CPU or a GPU, all of it, or on "meta".
-        optimizer: Over its parameters; any of torch.optim except LBFGS.
-        limit: Memory for parameters and states, "700MB"; activations and one gradient come on top. On a GPU its memory
-            for parameters, gradients and states; activations and what the optimizer needs for one step come on top.
-        directory: Where the file is, on a disk. By default that of temporary files. Not for a GPU.
-        device: The GPU to train on, "cuda" or "cuda:1". By default a model is trained where it is.
+        model: Model on the CPU or a GPU, all of it, or on "meta" (its `reset_parameters` then fill it).
+        optimizer: Optimizer over its parameters, any of torch.optim except LBFGS.
+        limit: Memory for parameters and states, for example "700MB". On a GPU it counts gradients too. Activations
+            come on top, and one gradient (GPU: what one step needs).
+        directory: Directory of the file, on a disk. Not for a GPU. Defaults to the directory of temporary files.
+        device: GPU to train on, "cuda" or "cuda:1". Defaults to where the model is.
 
     Returns:
-        The offloaded model; `close()` undoes it.
+        The offloaded model. `close()` undoes it.
 
     Raises:
-        ValueError: The limit is not a size, or below what the largest parameter needs; or a directory for a GPU.
-        TypeError: The optimizer does not step parameter by parameter, or something else was given for an argument.
-        TsnbError: The model is on several devices or one of another kind, is offloaded already, or the directory cannot
-            be used.
+        ValueError: If the limit is not a size, or below what the largest parameter needs, or a directory is given
+            for a GPU.
+        TypeError: If the optimizer does not step parameter by parameter, or an argument has the wrong type.
+        TsnbError: If the model is on several devices or an unsupported one, is offloaded already, or the directory
+            cannot be used.
     """
     _check_types(model, optimizer, directory, device)
     most = int(size_of(limit))

@@ -293,30 +293,31 @@ def stalls(
     threads: int = 1,
     cold: bool = False,
 ) -> Stalls:
-    """Measure how long a model waits for its loader, and what trials would get from sharing it.
+    """Measure how long a model waits for its loader, and what sharing saves.
 
-    Runs the loader alone, the step alone, both together, and the loader as `tsnb.serve` shares it, alone and with the
-    step: some 15 seconds. The step really runs: give it a model that may be trained a little, or a copy. Nothing else
-    is changed, and nothing is left running.
+    Runs the loader alone, the step alone, both together, and the loader as `tsnb.serve` shares it: some 15 seconds.
+    The step really trains, so pass a copy of the model if that matters.
+
+    Example:
+        >>> tsnb.stalls(loader, train_step, seconds=0.2)
 
     Args:
-        loader: A DataLoader, or another iterable of batches that can be gone through more than once.
-        train_step: Called with a batch: one step of training, from moving the batch to the optimizer's step. None: only
-            the loader is measured, and sharing is predicted for a model that costs nothing.
-        n: How many trials the sentences speak of; the result answers for any number.
-        seconds: How long each measurement takes; longer is steadier.
-        threads: Torch threads in the step, as `%%trial --threads`: trials share the machine, so each has one.
-        cold: Also measure what the disk costs, for `with_memory`, `with_disk` and `with_cached`: the files of some
-            samples leave the page cache and are read again. Others that read these files wait for the disk then, too.
+        loader: A `DataLoader`, or another iterable of batches that can be iterated more than once.
+        train_step: Function of one batch: one training step. Defaults to None, a model that costs nothing.
+        n: Number of trials that the sentences speak of. The result answers for any number. Defaults to 4.
+        seconds: Seconds per measurement. Longer is steadier. Defaults to 2.
+        threads: Torch threads in the step. Defaults to 1, as in trials.
+        cold: Whether to measure the disk too. Other readers of these files wait for the disk meanwhile. Defaults to
+            False.
 
     Returns:
-        The measurements; shown as tables with sentences, with `sharing(k)` for numbers.
+        The measurements. They show as tables with sentences, with `sharing(k)` for numbers.
 
     Raises:
-        TypeError: `loader` is an iterator, which can be gone through once only, or `train_step` cannot be called.
-        ValueError: A number is out of range, or the loader gave no batch.
-        LoaderFailed: The loader cannot be shared; says why.
-        TsnbError: The step raised; says what, where, and what batch it was given.
+        TypeError: If `loader` is an iterator, or `train_step` cannot be called.
+        ValueError: If a number is out of range, or the loader yields no batch.
+        LoaderFailed: If the loader cannot be shared.
+        TsnbError: If the step raises. The message has the place and the batch.
     """
     _check(loader, train_step, cold)
     n, threads = asked.TRIALS.checked("n", n), asked.THREADS.checked("threads", threads)

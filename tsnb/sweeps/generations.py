@@ -64,31 +64,28 @@ class Evolution(NamedTuple):
 def population(
     metric: str = "loss", *, every: int = 500, share: float = 0.2, mode: str | None = None
 ) -> Evolution:
-    """Make a sweep a population: the worst go on as changed clones of the best.
+    """Let clones of the best trials of a sweep replace the worst.
 
-    ```python
-    space = {"lr": tsnb.search.loguniform(1e-4, 1e-1)}
-    tsnb.sweep(train, space=space, n=8, evolve=tsnb.search.population("loss", every=500))
-    ```
+    This is population based training (Jaderberg et al. 2017). A clone takes over the net, the optimizer and the
+    place in the epoch. Its live values are multiplied by 0.8 or 1.2. The function reads what is in the space by
+    `tsnb.live`: `lr = tsnb.live("lr", lr)` at its top, then `float(lr)` or `lr.apply(optimizer)` once per batch.
 
-    Population based training (Jaderberg et al. 2017). Every `every` steps the trials are compared, and each of the last
-    `share` is stopped. A clone of one of the first `share` takes its place, with the net, the optimizer and the place
-    in the epoch of its parent, and with its live values multiplied by 0.8 or 1.2. So a schedule of the values is found
-    in the time of one training. The function reads what is in the space by `tsnb.live`: `lr = tsnb.live("lr", lr)` at
-    its top, and `float(lr)` or `lr.apply(optimizer)` once a batch.
+    Example:
+        >>> evolve = tsnb.search.population("loss", every=500)
 
     Args:
-        metric: A number that the trials log.
-        every: Steps of a generation: as given to `tsnb.log(step=...)`, else how often it was called.
-        share: Which part of the trials is replaced in a generation, at most a half; one trial at least.
-        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.records.direction` or the name says.
+        metric: Number that the trials log. Defaults to "loss".
+        every: Steps per generation: as given to `tsnb.log(step=...)`, else the number of calls. Defaults to 500.
+        share: Share of trials replaced per generation, at most 0.5 and at least one trial. Defaults to 0.2.
+        mode: "min" if smaller is better, "max" if larger is. Defaults to `tsnb.records.direction`, else the
+            metric's name.
 
     Returns:
-        What `evolve=` of `tsnb.sweep` takes.
+        The rule for `evolve=` of `tsnb.sweep`.
 
     Raises:
-        ValueError: A number is out of its range, or `mode` is another word.
-        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+        ValueError: If a number is out of range, or `mode` is another word.
+        UnknownDirection: If tsnb cannot tell whether a high or a low value of the metric is good.
     """
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
         raise ValueError(f"every={every!r}: give a whole number, 1 or more.")

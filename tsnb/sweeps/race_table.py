@@ -124,25 +124,28 @@ class Race:
 def race(
     metric: str = "loss", *, error: float = 0.01, mode: str | None = None, trials: Sequence[str] | None = None
 ) -> Race:
-    """Say which trials are ahead now, and end those that are behind: `tsnb.sweep(..., prune=tsnb.search.race("loss"))`.
+    """Compare trials batch by batch, and end those that are behind.
 
-    Trials on one stream are compared batch by batch. A verdict may be looked at after every batch: the chance that any
-    of them is ever wrong is at most `error`. A trial that is ahead now need not be at the end;
-    for that compare at the end of an epoch, or use `tsnb.search.halving`, which leaves the rest more time at each step.
+    The chance that any verdict is ever wrong is at most `error`, however often you look. A trial that is ahead now
+    need not be ahead at the end. For that, compare at the end of an epoch or use `tsnb.search.halving`.
+
+    Example:
+        >>> prune = tsnb.search.race("loss", error=0.05)
 
     Args:
-        metric: A number that the trials log for every batch with `tsnb.log`.
-        error: The chance that a verdict is wrong, above 0 and below 0.5.
-        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.records.direction` or the name says.
-        trials: Names of the trials to compare; left out: those of this notebook that run.
+        metric: Number that the trials log for every batch with `tsnb.log`. Defaults to "loss".
+        error: Chance of a wrong verdict, above 0 and below 0.5. Defaults to 0.01.
+        mode: "min" if smaller is better, "max" if larger is. Defaults to `tsnb.records.direction`, else the
+            metric's name.
+        trials: Names of the trials to compare. Defaults to the running trials of this notebook.
 
     Returns:
-        A table of verdicts that is up to date each time it is shown; `look()`, `end_losers()`. Also the rule for
-        `prune=`.
+        A live table of verdicts with `look()` and `end_losers()`, which is also the rule for `prune=` of
+        `tsnb.sweep`.
 
     Raises:
-        ValueError: `error` is out of its range, or `mode` is another word.
-        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+        ValueError: If `error` is out of range, or `mode` is another word.
+        UnknownDirection: If tsnb cannot tell whether a high or a low value of the metric is good.
     """
     if not 0.0 < error < 0.5:
         raise ValueError(

@@ -327,24 +327,28 @@ class Halving:
 def halving(
     metric: str = "loss", *, every: int = 100, keep: float = 0.5, mode: str | None = None, at_least: int = 1
 ) -> Halving:
-    """Stop the worse trials of a sweep early: `tsnb.sweep(..., prune=tsnb.search.halving("loss", every=100))`.
+    """Stop the worse trials of a sweep early, at growing steps.
 
-    At steps `every`, `every / keep`, `every / keep**2`... the trials are compared by their values there, and the best
-    `keep` of them go on.
+    At steps `every`, `every / keep`, `every / keep**2` and so on, the best `keep` of the trials continue.
+
+    Example:
+        >>> prune = tsnb.search.halving("loss", every=100)
 
     Args:
-        metric: A number that the trials log with `tsnb.log`.
-        every: The step of the first comparison: as given to `tsnb.log(step=...)`, else how often it was called.
-        keep: The share that goes on, above 0 and below 1.
-        mode: "min" if smaller is better, "max" if larger is; left out: as `tsnb.records.direction` or the name says.
-        at_least: At least so many trials go on at every comparison.
+        metric: Number that the trials log with `tsnb.log`. Defaults to "loss".
+        every: Step of the first comparison: as given to `tsnb.log(step=...)`, else the number of calls. Defaults to
+            100.
+        keep: Share of trials that continue, above 0 and below 1. Defaults to 0.5.
+        mode: "min" if smaller is better, "max" if larger is. Defaults to `tsnb.records.direction`, else the
+            metric's name.
+        at_least: Number of trials that continue at every comparison. Defaults to 1.
 
     Returns:
-        The rule, for `tsnb.sweep`.
+        The rule for `prune=` of `tsnb.sweep`.
 
     Raises:
-        ValueError: A number is out of its range, or `mode` is another word.
-        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+        ValueError: If a number is out of range, or `mode` is another word.
+        UnknownDirection: If tsnb cannot tell whether a high or a low value of the metric is good.
     """
     if every < 1 or every != int(every):
         raise ValueError(f"every={every!r}: give the step of the first comparison, 1 or more.")

@@ -91,28 +91,36 @@ class Choice:
 
 
 def uniform(low: float, high: float) -> Distribution:
-    """Draw a float between `low` and `high`, every part of the range equally often.
+    """Draw a float between two bounds, evenly over the range.
+
+    Example:
+        >>> space = {"dropout": tsnb.search.uniform(0.0, 0.5)}
 
     Args:
-        low: The smallest value.
-        high: The largest value.
+        low: Smallest value.
+        high: Largest value.
 
     Raises:
-        ValueError: `low` is not below `high`.
+        ValueError: If `low` is not below `high`.
     """
     _require_range("uniform", low, high)
     return Uniform(low, high)
 
 
 def loguniform(low: float, high: float) -> Distribution:
-    """Draw a float between `low` and `high`, every factor equally often: what learning rates want.
+    """Draw a float between two bounds, evenly over its magnitudes.
+
+    Learning rates want this.
+
+    Example:
+        >>> space = {"lr": tsnb.search.loguniform(1e-4, 1e-1)}
 
     Args:
-        low: The smallest value, above 0.
-        high: The largest value.
+        low: Smallest value, above 0.
+        high: Largest value.
 
     Raises:
-        ValueError: `low` is not above 0, or not below `high`.
+        ValueError: If `low` is not above 0, or not below `high`.
     """
     _require_range("loguniform", low, high)
     if low <= 0:
@@ -121,14 +129,17 @@ def loguniform(low: float, high: float) -> Distribution:
 
 
 def randint(low: int, high: int) -> Distribution:
-    """Draw a whole number from `low` to `high`, both included.
+    """Draw a whole number between two bounds, both included.
+
+    Example:
+        >>> space = {"depth": tsnb.search.randint(2, 6)}
 
     Args:
-        low: The smallest number.
-        high: The largest number.
+        low: Smallest number.
+        high: Largest number.
 
     Raises:
-        ValueError: They are not whole numbers, or `low` is not below `high`.
+        ValueError: If `low` or `high` is not a whole number, or `low` is not below `high`.
     """
     _require_range("randint", low, high)
     if low != int(low) or high != int(high):
@@ -137,13 +148,16 @@ def randint(low: int, high: int) -> Distribution:
 
 
 def choice(values: Iterable[Any]) -> Distribution:
-    """Draw one of `values`, each equally often.
+    """Draw one of several values, each equally often.
+
+    Example:
+        >>> space = {"activation": tsnb.search.choice(["relu", "gelu"])}
 
     Args:
-        values: What can be drawn; at least one.
+        values: Values to draw from, at least one.
 
     Raises:
-        ValueError: The list is empty.
+        ValueError: If there are no values.
     """
     if isinstance(values, str) or not (listed := tuple(values)):
         raise ValueError(f"choice({values!r}): give a list of values, [16, 32] say.")

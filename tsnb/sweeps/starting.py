@@ -62,60 +62,54 @@ def sweep(
     choose: Mapping[str, Sequence[Any]] | None = None,
     **options: Any,
 ) -> Sweep:
-    """Run a function as many trials, each with other parameters, and return at once.
+    """Run a function once per parameter combination, as background trials.
 
-    Trials that start together wait for each other before their first batch, so that all get the same batches in the
-    same order: a difference between two of them is their parameters'.
+    Returns at once, with a plan after a profile of some 20 batches of each trial. Trials that start together get the
+    same batches in the same order.
 
-    With a plan, it returns when each trial has run for some 20 batches under another name, of which nothing is kept.
+    Example:
+        >>> sweep = tsnb.sweep(train, grid={"lr": [0.1, 0.01]})
+        >>> sweep.wait().best("loss")
 
     Args:
-        fn: The function; it gets the parameters by name, and says `tsnb.attach()` and `tsnb.log(...)`.
-        grid: Values of parameters by name: a trial for every combination.
-        space: What parameters are drawn from, by name: `tsnb.search.loguniform(1e-4, 1e-1)`, uniform, randint,
-            choice, or a list of values. With a grid too, the grid is run for every draw.
-        n: How many combinations are drawn from the space.
-        folds: Cross-validation: a trial for each fold, on one stream. The function's argument `fold` is what
-            `tsnb.attach(fold=fold)` takes for the samples to train on, and `tsnb.attach(fold=fold, held_out=True)` for
-            those to validate on. What it logs is scored: `scores()`, `score("accuracy")`. All folds run at once.
-        evolve: `tsnb.search.population("loss", every=500)`: the worst of `n` trials (8) go on as changed clones of the
-            best. All run at once.
-        at_once: How many trials run at once; the others wait for a place. By default all, if they are no more than
-            two for each core, else two for each core; on a cluster as many as it has room for. The next one's process
-            is started a moment before a place comes free, where there is memory for both.
-        rotate: Have all trials live side by side from the start, and train by turns: each gets so many batches, then
-            the next ones have their turn. `at_once` is then how many train at the same time. Each batch is prepared
-            once for all, and kept until the last has had it; a trial that waits keeps its memory.
-        prune: Stops the worse trials early: `tsnb.search.halving("loss", every=100)`, or `tsnb.search.race("loss")`.
-        name: What the trials' names begin with, by default the function's name; or the whole name with parameters in
-            braces: "cnn-lr{lr}". A running sweep of that name is stopped.
-        seed: Seeds the draw from the space, the split into folds, and every trial.
-        plan: Profile the trials first, and run them in the order, as many at once, in which all are done soonest; that
-            is found anew whenever one ends, fails, is stopped or is cloned. `at_once` is then the most. With several
-            numbers of `threads`, `(1, 2)`, each is profiled with each of them, and has more than the fewest where all
-            are done sooner by that. With several of `device`, `("cuda:0", "cuda:1")`, each gets one: the longest first,
-            where the least is to be done and it fits.
-        deadline: By when all must be done: "18:00", "2026-11-24 08:00" or a datetime. A plan is made, and only what
-            can be done by then is started; what is not, and why, is said (`Sweep.not_started`).
-        choose: Values of parameters by name that are no difference between trials but left to the plan, the preferred
-            one first: `{"limit": [None, "2GiB"]}`, for a function that says `tsnb.offload(net, optimizer, limit=limit)`
-            where there is one. Each trial is profiled with each; another value than the first is taken where the trial
-            does not fit the memory with that or fails with it, or where all are done sooner by 3 % at least.
-        **options: Options of `tsnb.run` (stream, batch_size, threads, engine...) and arguments of the function that
-            are the same in all trials.
+        fn: Training function that takes the parameters and reads from `tsnb.attach()`.
+        grid: Values by parameter name. Each combination is one trial. Defaults to None.
+        space: Distributions (`tsnb.search.loguniform(1e-4, 1e-1)`) or lists by parameter name. A grid is run for
+            every draw. Defaults to None.
+        n: Number of draws from the space. Defaults to None.
+        folds: Number of folds of a cross-validation. Each trial gets `fold` for `tsnb.attach(fold=fold)`
+            (docs/parts.md). Defaults to None.
+        evolve: Rule `tsnb.search.population("loss", every=500)`: clones of the best of `n` trials (8) replace the
+            worst. Defaults to None.
+        at_once: Number of trials that run at once. Defaults to all, or two per core if there are more.
+        rotate: Number of batches after which trials take turns. `at_once` is then how many train at the same time
+            (docs/sweeps.md). Defaults to None.
+        prune: Rule that stops worse trials early, `tsnb.search.halving("loss", every=100)` or
+            `tsnb.search.race("loss")`. Defaults to None.
+        name: Prefix of the trials' names, or a whole name with parameters in braces, "cnn-lr{lr}". A running sweep
+            of that name is stopped. Defaults to the function's name.
+        seed: Number that seeds the draws, the folds and every trial. Defaults to None.
+        plan: Whether to profile the trials first and run them in the order that ends soonest. `at_once` is then the
+            most. Defaults to False.
+        deadline: Time by which all must be done: "18:00", "2026-11-24 08:00" or a datetime. Makes a plan. Defaults
+            to None.
+        choose: Values by parameter name from which the plan picks one per trial, the preferred first
+            (docs/sweeps.md). Defaults to None.
+        **options: Options of `tsnb.run` (stream, batch_size, threads) and arguments that are equal in all trials.
+            With a plan, several `threads` or `device` are allowed.
 
     Returns:
-        The sweep: a mapping of its trials that shows as a table; `wait()`, `stop()`, `best("loss")`, `results()`.
+        The sweep, which maps names to trials, with `wait()`, `stop()`, `best("loss")` and `results()`.
 
     Raises:
-        ValueError: Invalid parameters, name or option.
-        TypeError: The parameters do not fit the function.
-        UndefinedNames: The function reads names that are not defined.
-        NotShippable: It, or a parameter, cannot travel.
-        ExtraMissing: `engine="ray"` without Ray.
-        TsnbError: The cluster does not exist; or no plan can be made: the stream has no length, no trial could be
-            profiled, or one ended without taking a batch.
-        ProducerNotFound: A plan is wanted, and nothing is served; or several streams are, and none is named.
+        ValueError: If parameters, name or an option are invalid.
+        TypeError: If the parameters do not fit the function.
+        UndefinedNames: If the function reads names that are not defined.
+        NotShippable: If the function or one of its parameters cannot be pickled.
+        ExtraMissing: If `engine` is "ray" and Ray is not installed.
+        TsnbError: If the cluster does not exist, or no plan can be made: no length, no trial profiled, or one took
+            no batch.
+        ProducerNotFound: If a plan is wanted and no stream is served, or several are and none is named.
     """
     if evolve is not None:
         _refuse("evolve", grid=grid, folds=folds, at_once=at_once, rotate=rotate, prune=prune, plan=plan,

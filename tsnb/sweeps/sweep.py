@@ -47,21 +47,27 @@ STOPPING_S = 60.0
 
 
 class Sweep(Bound, Mapping[str, Trial]):
-    """The trials of one sweep by their names, those that have been started. Shows as a table in a notebook.
+    """Hold the trials of one sweep by name, and show them as a table.
+
+    Holds the trials that were started. Made by `tsnb.sweep`.
+
+    Example:
+        >>> sweep = tsnb.sweep(train, grid={"lr": [0.1, 0.01]})
+        >>> sweep.wait().results()
 
     Attributes:
-        name: The sweep's name.
-        params: The parameters of every trial, by its name, of those too that have not been started; what looks like a
-            secret is masked.
-        folds: How many folds a cross-validation has; 0: it is none.
+        name: Name of the sweep.
+        params: Parameters of every trial by its name, also of trials that were not started. Likely secrets are
+            masked.
+        folds: Number of folds of a cross-validation, else 0.
 
     Args:
-        name: The same.
-        params: The same; may grow.
-        conductor: Runs the trials.
-        metric: The metric of `best` by default.
-        mode: Which of its values are better: "min" or "max"; None: as `tsnb.records.direction` or the name says.
-        foretell: Returns its plan as it is now; None: it was not planned.
+        name: Name of the sweep.
+        params: Parameters of every trial by its name. The mapping may grow.
+        conductor: Conductor that runs the trials.
+        metric: Metric of `best`. Defaults to None.
+        mode: "min" or "max": which values are better. Defaults to `tsnb.records.direction`, else the metric's name.
+        foretell: Function that returns the plan as it is now. Defaults to None, no plan.
     """
 
     _instead = "Take its results() along, or what a trial returned: trial.result()."
@@ -154,10 +160,10 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     @property
     def not_started(self) -> dict[str, str]:
-        """The trials that are not started, and why, by name.
+        """Reasons by the names of the trials that were not started.
 
-        A plan does not start what could not be done in time (`deadline=`); while the sweep goes on, an early stop or a
-        failure of another trial may still leave time for it. Or the sweep ended before.
+        A plan does not start what could not be done in time (`deadline=`), or the sweep ended before. While the
+        sweep runs, an early stop or a failure of another trial may still leave time.
         """
         refused = {**self._conductor.late, **self._conductor.refused}
         if not self._over.is_set():
@@ -183,31 +189,36 @@ class Sweep(Bound, Mapping[str, Trial]):
 
     @property
     def plan(self) -> Timeline | None:
-        """When its trials run: as planned first, as it was, and as foretold now; None: it was not planned.
+        """Plan of the sweep: as first planned, as it was, and as predicted now.
 
-        Shows as bars. Of the newest plan `tsnb.plot("plan")` draws the same.
+        Shows as bars. None without a plan. `tsnb.plot("plan")` draws the newest plan.
         """
         return None if self._foretell is None else self._foretell()
 
     @property
     def stopped_early(self) -> dict[str, Cut]:
-        """The trials that were stopped because others were better: at which step, with which value and rank."""
+        """Trials stopped because others were better: step, value and rank."""
         cuts = self._conductor.cuts.copy()
         return {name: cut for name, cut in cuts.items() if self[name].state == "pruned"}
 
     def wait(self, timeout_s: float | None = None) -> Sweep:
-        """Wait until every trial has ended. An interrupt ends the waiting; the sweep goes on.
+        """Wait until every trial has ended.
 
-        If it also ends the `with` block that serves the sweep's stream, the sweep is stopped first.
+        An interrupt ends the waiting, and the sweep continues. If it also ends the `with` block that serves the
+        stream, the sweep is stopped first. A failed trial does not end the sweep: see its state and `logs()`.
 
-        A trial that fails does not end the sweep: its state and `logs()` tell.
+        Example:
+            >>> sweep.wait(timeout_s=60)
+
+        Args:
+            timeout_s: Seconds to wait. Defaults to None, without a limit.
 
         Returns:
             This sweep.
 
         Raises:
-            TrialFailed: Every trial that was started has failed; the message is the first one's.
-            TimeoutError: They have not ended within `timeout_s` seconds. They go on.
+            TrialFailed: If every trial that was started has failed. The message is the first one's.
+            TimeoutError: If they have not ended within `timeout_s` seconds. They continue.
         """
         if not self._over.wait(timeout_s):
             raise TimeoutError(
@@ -223,42 +234,61 @@ class Sweep(Bound, Mapping[str, Trial]):
         return self
 
     def stop(self) -> None:
-        """Stop every trial, their kernels too, and start none any more; give back the memory of those that ended."""
+        """Stop every trial and its kernel, and start no more of them.
+
+        The memory of trials that have ended is freed too.
+
+        Example:
+            >>> sweep.stop()
+        """
         self._conductor.stop()
         self._over.wait(STOPPING_S)
         stop_together(self.values(), STOPPING_S)
 
     def pause(self, *, release: bool = False) -> None:
-        """Have every trial that runs take no more batches until `resume`, as `Trial.pause`.
+        """Pause every running trial until `resume`.
 
-        A paused trial keeps its place, so none of those that wait is started in its stead.
+        A paused trial keeps its place, so no waiting trial starts in its stead.
+
+        Example:
+            >>> sweep.pause()
+            >>> sweep.resume()
 
         Args:
-            release: Give the GPU memory of what they keep back meanwhile, as `Trial.pause`.
+            release: Whether to free the GPU memory of their checkpointed objects meanwhile. Defaults to False.
 
         Raises:
-            TsnbError: One of them takes batches of no stream on this machine now, or is to give back GPU memory and has
-                none; the others pause.
+            TsnbError: If a trial takes batches of no stream on this machine now, or has no GPU memory to free. The
+                others pause.
         """
         self._pause(on=True, release=release)
 
     def resume(self) -> None:
-        """Let the trials that were paused go on.
+        """Let the paused trials continue.
+
+        Example:
+            >>> sweep.pause()
+            >>> sweep.resume()
 
         Raises:
-            TsnbError: As `pause`.
+            TsnbError: If a trial takes batches of no stream on this machine now.
         """
         self._pause(on=False)
 
     def set(self, **values: Any) -> None:
-        """Change live values of every trial that runs, as `Trial.set`, each from its own next batch on.
+        """Change live hyperparameters of every running trial.
+
+        Each trial changes from its next batch on.
+
+        Example:
+            >>> sweep.set(lr=0.03)
 
         Args:
-            **values: By name.
+            **values: New values by the names of `tsnb.live`.
 
         Raises:
-            TsnbError: None of them runs.
-            Exception: As `Trial.set` raises for the first that refuses; those before it have taken them.
+            TsnbError: If no trial is running.
+            Exception: If a trial refuses, as `Trial.set` raises. Trials before it have taken the values.
         """
         running = [trial for trial in self.values() if trial.life.state == "running"]
         if not running:
@@ -277,17 +307,19 @@ class Sweep(Bound, Mapping[str, Trial]):
     def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
         """Return the best trial, by the last value that it logged.
 
-        Only of those that are done, if there are any: a trial that was stopped early has logged its value after less
-        training.
+        Only trials that are done count, if there are any. A trial that was stopped early has trained less.
+
+        Example:
+            >>> sweep.best("loss").params
 
         Args:
-            metric: A logged number; by default the one that decided which trials were stopped.
-            mode: "min" or "max"; by default as it was there, else as `tsnb.records.direction` or the metric's name
-                says.
+            metric: Logged number to compare. Defaults to the one that decided which trials were stopped.
+            mode: "min" or "max". Defaults to that of the early stop, else `tsnb.records.direction` or the metric's
+                name.
 
         Raises:
-            ValueError: No metric is given or known, or no trial has logged it, or `mode` is another word.
-            UnknownDirection: Nothing says whether a high or a low value is good.
+            ValueError: If no metric is given or known, no trial has logged it, or `mode` is another word.
+            UnknownDirection: If tsnb cannot tell whether a high or a low value is good.
         """
         metric = metric or self._metric
         if metric is None:
@@ -302,25 +334,41 @@ class Sweep(Bound, Mapping[str, Trial]):
         return self[found]
 
     def scores(self) -> dict[str, Score]:
-        """Return mean and spread of every number that was logged, over the trials that are done: folds, or seeds."""
+        """Return mean and spread of every logged number, over folds or seeds.
+
+        Trials that are done count.
+
+        Example:
+            >>> sweep.scores()
+        """
         return scores_of(self.values())
 
     def score(self, metric: str) -> Score:
         """Return mean and spread of one number, over the trials that are done.
 
+        Example:
+            >>> sweep.score("loss").mean
+
+        Args:
+            metric: Logged name.
+
         Raises:
-            ValueError: None of them has logged it; lists what they have logged.
+            ValueError: If no trial that is done has logged it.
         """
         return score_in(self.scores(), metric)
 
     def results(self) -> Any:
-        """Return a table with a row a trial: its name, state, parameters, last logged numbers, and what it took.
+        """Return a table of the sweep, one row per trial.
+
+        Columns: name, state, the parameters, stopped_at (step of an early stop), not_paired (others began without
+        it, with other batches), duration_s, epochs and samples (taken so far), and the last logged numbers. A taken
+        name becomes "epochs (param)" or "samples (logged)".
+
+        Example:
+            >>> sweep.results()
 
         Returns:
-            A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys. Columns:
-            name, state, the parameters, stopped_at (the step at which it was stopped early), not_paired (whether the
-            others began without it, with other batches), duration_s, epochs and samples (taken so far), the numbers.
-            Where a name is taken: "epochs (param)", "samples (logged)".
+            A pandas DataFrame where pandas is installed, else a list of dictionaries with the same keys.
         """
         rows = [self._row(name) for name in self.params]
         columns = list(dict.fromkeys(column for row in rows for column in row))

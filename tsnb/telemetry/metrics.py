@@ -59,20 +59,20 @@ _unheard = False
 
 
 def log(*values: Any, step: Any = None, **numbers: Any) -> None:
-    """Log numbers of this training loop; they are shown beside its consumer in the panel. Never raises.
+    """Log numbers of this training to the panel and the records.
 
-    A value that is not a number never ends a training: None is left out; in a trial, text is printed when it changes,
-    and figures and pictures are kept as artifacts; anything else (an array of many elements) is warned of, once a name.
-    Text that reads as a number ("0.3") is text, and warned of too.
+    Never raises. A value that is not a number is left out, printed, kept as an artifact (figures and pictures) or
+    warned of once per name (docs/results.md). Panels show the first 16 names. The records keep all.
 
-    The records keep all names; panels, `tsnb top` and reports show the first 16 that a trial logged.
+    Example:
+        >>> tsnb.log(loss=0.3, accuracy=0.97)
+        >>> tsnb.log({"val/loss": 0.31}, step=100)
 
     Args:
-        values: Numbers by name, for those that have them in a dict (`tsnb.log({"loss": 0.3})`), or a name and its
-            number. A dict in a dict is logged as `outer/inner`. A name is one line of 120 characters at most: what does
-            not fit is changed, with a warning.
-        step: The training step they belong to, a whole number; left out: the records count them.
-        **numbers: `loss=0.3`, `accuracy=0.97`; a one-element tensor or array counts as a number; nan and inf may be.
+        values: Dict of numbers by name, or one name and its number. A nested dict is logged as `outer/inner`. Names
+            are one line of at most 120 characters.
+        step: Training step of the numbers, a whole number. Defaults to a count kept by the records.
+        **numbers: Numbers by name. A tensor or array with one element counts as a number. nan and inf are allowed.
     """
     taken: dict[str, float] = {}
     others: dict[str, Any] = {}

@@ -26,10 +26,6 @@ __all__ = ["Observer", "balance", "rebalance", "status", "stop"]
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
 
-BALANCED_S = 5.0
-"""How long a producer may take to say that it divides as it was asked to: its readings come four times a second."""
-
-
 LIVE_S = 30.0
 """How long a consumer may take to come to its next batch: a validation between two epochs takes its time."""
 
@@ -288,15 +284,18 @@ def _read(text: str) -> StreamReading:
 
 
 def status(stream: str | None = None) -> StreamReading:
-    """Return one reading of a stream.
+    """Return one reading of a stream: its trials, epoch, lag and rates.
+
+    Example:
+        >>> tsnb.streams.status("digits").batches
 
     Args:
-        stream: The stream's name; may be left out while one producer is running.
+        stream: Name of the stream. Defaults to the only one running.
 
     Raises:
-        ProducerNotFound: No producer has that name.
-        ProducerGone: It died before it answered.
-        TsnbError: It does not answer.
+        ProducerNotFound: If no stream has that name.
+        ProducerGone: If the stream's process died before it answered.
+        TsnbError: If the stream does not answer.
     """
     observer = Observer(stream)
     try:
@@ -309,28 +308,27 @@ def status(stream: str | None = None) -> StreamReading:
 
 
 def balance(
-    stream: str | None,
-    pacing: str,
-    weights: Mapping[str, float] | None = None,
-    *,
-    timeout_s: float = BALANCED_S,
+    stream: str | None, pacing: str, weights: Mapping[str, float] | None = None, *, timeout_s: float = 5.0
 ) -> StreamReading:
-    """Change how a stream divides compute, from now on.
+    """Change how a running stream divides compute between its trials.
+
+    Example:
+        >>> tsnb.streams.balance("digits", "weights", {"my-model": 2})
 
     Args:
-        stream: The stream's name; may be None while one producer is running.
-        pacing: "together", "weights" or "free"; see `tsnb.serve`.
-        weights: By the consumer's name; only with "weights".
-        timeout_s: Seconds to wait until it has.
+        stream: Name of the stream, or None while only one is running.
+        pacing: "together", "weights" or "free" (docs/balance.md).
+        weights: Weight of each trial by name, only with "weights". Defaults to None.
+        timeout_s: Seconds to wait for the change. Defaults to 5.
 
     Returns:
-        A reading of the stream that divides so.
+        A reading of the stream after the change.
 
     Raises:
-        ValueError: The pacing is unknown, or the weights are invalid for it.
-        ProducerNotFound: No producer has that name.
-        ProducerGone: It died before it answered.
-        TsnbError: It does not answer, or is a stream of a cluster.
+        ValueError: If the pacing is unknown, or the weights are invalid for it.
+        ProducerNotFound: If no stream has that name.
+        ProducerGone: If the stream's process died before it answered.
+        TsnbError: If the stream does not answer, or belongs to a cluster.
     """
     asked = check_balance(pacing, weights)
     observer = Observer(stream)
@@ -418,17 +416,21 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
 
 
 def stop(stream: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
-    """Stop a producer in good order and wait until it has gone.
+    """Stop a stream, and wait until it is gone.
+
+    Example:
+        >>> numbers = tsnb.serve([1, 2, 3], name="numbers")
+        >>> tsnb.streams.stop("numbers")
 
     Args:
-        stream: The stream's name; may be left out while one producer is running.
-        timeout_s: Seconds to wait for it to go.
-        reconnect_s: Seconds that its consumers shall wait for a producer of this name to be started again; by
-            default they raise `ProducerGone`.
+        stream: Name of the stream. Defaults to the only one running.
+        timeout_s: Seconds to wait for the stream to stop. Defaults to 10.
+        reconnect_s: Seconds that its trials wait for a restart of the stream. Defaults to 0: they raise
+            `ProducerGone`.
 
     Raises:
-        ProducerNotFound: No producer has that name.
-        TsnbError: It is still there after `timeout_s` seconds.
+        ProducerNotFound: If no stream has that name.
+        TsnbError: If the stream is still there after `timeout_s` seconds.
     """
     observer = Observer(stream)
     deadline = time.monotonic() + timeout_s

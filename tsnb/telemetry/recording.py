@@ -164,18 +164,22 @@ class Recorder:
 
 
 def record(stream: str | None, path: str | Path) -> Recorder:
-    """Record a stream's readings to a file, in the background, until the stream ends.
+    """Record a stream's readings to a file until the stream ends.
+
+    Example:
+        >>> recorder = tsnb.streams.record("digits", "digits.jsonl")
+        >>> recorder.stop()
 
     Args:
-        stream: The stream's name; None: the one that is running.
-        path: A new file; by custom its name ends in `.jsonl`.
+        stream: Name of the stream, or None while only one is running.
+        path: Path of a new file. By custom its name ends in `.jsonl`.
 
     Returns:
-        The recorder: `stop()` ends it, `wait()` waits for the stream's end.
+        The recorder. `stop()` ends it, `wait()` waits for the stream's end.
 
     Raises:
-        ProducerNotFound: That stream is not served.
-        TsnbError: The file exists, or cannot be written.
+        ProducerNotFound: If no stream has that name.
+        TsnbError: If the file exists, or cannot be written.
     """
     return Recorder(registry.find(stream).name, expanded(path))
 

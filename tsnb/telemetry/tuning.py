@@ -6,7 +6,7 @@ import argparse
 import time
 
 from tsnb.options import AUTO, TuneOptions, typed
-from tsnb.telemetry.observer import BALANCED_S, Observer
+from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["tune", "tune_as_typed", "tuning_of"]
@@ -18,26 +18,29 @@ def tune(
     memory: int | str | None = None,
     *,
     wait_s: float = 0.0,
-    timeout_s: float = BALANCED_S,
+    timeout_s: float = 5.0,
 ) -> StreamReading:
-    """Change the number of a stream's loader workers while its trials go on (docs/before.md).
+    """Change the number of a stream's loader workers while trials run.
+
+    Example:
+        >>> tsnb.streams.tune("digits", workers=2)
 
     Args:
-        stream: The stream's name; may be None while one producer is running.
-        workers: Processes, 1 or more; or "auto": as many as help, found and followed from now on. What is asked for
-            already goes on.
-        memory: With "auto": what all of them together may use, "4GiB" or bytes; None: as before, else what is free.
-        wait_s: With "auto": seconds to wait at most until nothing is left to try.
-        timeout_s: Seconds to wait until it has taken the wish.
+        stream: Name of the stream, or None while only one is running.
+        workers: Number of processes, or "auto" to find it and follow it (docs/before.md). Defaults to "auto".
+        memory: Memory for all workers with "auto", for example "4GiB". Defaults to the former value, else what is
+            free.
+        wait_s: Seconds to wait with "auto" until no number is left to try. Defaults to 0.
+        timeout_s: Seconds to wait until the stream has taken the wish. Defaults to 5.
 
     Returns:
-        A reading of the stream that is tuned so.
+        A reading of the stream after the change.
 
     Raises:
-        ValueError: A number is out of range, or `memory` was given with one.
-        ProducerNotFound: No producer has that name.
-        ProducerGone: It died before it answered.
-        TsnbError: Its loader cannot change them, or it does not answer.
+        ValueError: If a number is out of range, or `memory` is given with a number of workers.
+        ProducerNotFound: If no stream has that name.
+        ProducerGone: If the stream's process died before it answered.
+        TsnbError: If the loader cannot change its workers, or the stream does not answer.
     """
     chosen = TuneOptions(workers, memory, wait_s)
     auto = chosen.workers == AUTO
@@ -63,7 +66,7 @@ def tune(
     return told
 
 
-def tuning_of(name: str | None, *, wait_s: float = 0.0, timeout_s: float = BALANCED_S) -> StreamReading:
+def tuning_of(name: str | None, *, wait_s: float = 0.0, timeout_s: float = 5.0) -> StreamReading:
     """Return how a stream's workers are tuned; changes nothing.
 
     Args:

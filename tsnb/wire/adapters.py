@@ -49,18 +49,19 @@ _proven: set[type] = set()
 
 
 def register(cls: type, to: Callable[[Any], Any], make: Callable[[Any], Any], /) -> None:
-    """Let batches hold objects of a class that cannot travel by itself.
+    """Let batches hold objects of your own class.
 
-    Call it in a module that both the loader and the trials import, or in the notebook before the stream and its trials
-    start: background kernels take it along.
+    Call it in a module that the loader and the trials import, or in the notebook before the stream and its trials
+    start. Background kernels take it along.
 
     Example:
-        tsnb.data.register(Scene, lambda scene: {"points": scene.points}, lambda parts: Scene(parts["points"]))
+        >>> from decimal import Context
+        >>> tsnb.data.register(Context, lambda one: {"prec": one.prec}, lambda parts: Context(**parts))
 
     Args:
-        cls: The class. Subclasses need a call of their own unless `make` returns their class.
-        to: Function that takes an object and returns what may stand in a batch: tensors, arrays, texts, numbers, in
-            dicts, lists and tuples.
+        cls: Class of the objects. Subclasses need their own call unless `make` returns their class.
+        to: Function that takes an object and returns what may stand in a batch: tensors, arrays, strings and
+            numbers in dicts, lists and tuples.
         make: Function that takes what `to` returned and returns the object.
 
     Raises:

@@ -501,54 +501,51 @@ def keeper_here() -> StateKeeper:
 
 
 def checkpoint(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: Any) -> Restored | None:
-    """Write checkpoints of a trial's training, and go on from the last one.
+    """Write checkpoints of a trial's training, and resume from the last one.
 
-    ```python
-    tsnb.checkpoint(net=net, optimizer=optimizer)
-    for epoch in tsnb.epochs(10):
-        ...
-    ```
+    Call it once, before the loop over epochs. It writes at batch boundaries, as each epoch of `tsnb.epochs` begins,
+    and at the end. A checkpoint includes the place in the stream, the random states of Python, numpy and torch, and
+    the live values. Checkpoints lie in `.tsnb/kept/NAME-NUMBER` and go with the trial's record. A full disk is a
+    warning. Outside a trial nothing is written (docs/trials.md).
 
-    Call it once, before the loop over epochs, when the objects are made. Their state is written at a batch boundary
-    every so often, as each epoch of `tsnb.epochs` begins, and at the end, with the place in the stream, the random
-    states of Python, numpy and torch, and the live values. In a trial that goes on (its process had died, with
-    `restart="on-crash"`; `trial.extend`; a clone where forking is not possible, or `clone(at=EPOCH)`) it puts the
-    last state back into the objects, and `tsnb.attach` and `tsnb.epochs` go on from there. Variables of your own (a
-    running mean, a count of steps) go on if they are part of an object that is kept.
-
-    Of states from the middle of an epoch the newest stays, of those from an epoch's start the last `history`
-    (`.tsnb/kept/NAME-NUMBER`): so `history` + 1 times the size of a state is the most that they take. They go with the
-    trial's record (`tsnb.records.delete`). A full disk is a warning: training goes on. Outside a trial, nothing is
-    kept.
+    Example:
+        >>> tsnb.checkpoint(model=model, optimizer=optimizer)
+        >>> for epoch in tsnb.epochs(2):
+        ...     ...
 
     Args:
-        every_s: How often a state is written, in seconds. Large states are written less often: writing takes 5 % of the
-            time at most, so that an epoch's start may be left out, too. 0: at every batch, whatever that takes.
-        history: Of how many epochs the state at their start stays, the last ones: what `trial.clone(at=EPOCH)` can go
-            back to.
-        **objects: What is to be kept, by name: anything with `state_dict` and `load_state_dict`.
+        every_s: Seconds between checkpoints; 0 writes one at every batch. Writing large states takes at most 5% of
+            the time. Defaults to 30.
+        history: Number of epochs whose first state stays, for `trial.clone(at=EPOCH)`. One state more is kept in
+            all. Defaults to 3.
+        **objects: Objects to save, by name: anything with `state_dict` and `load_state_dict`.
 
     Returns:
-        From where the trial goes on (`epoch`, `batch`, `samples`, `rows`); None where it begins from the top.
+        The place from which the trial resumes (`epoch`, `batch`, `samples`, `rows`), or None where it begins from
+        the top.
 
     Raises:
-        TypeError: An object has no `state_dict` or no `load_state_dict`; names it.
-        ValueError: `every_s` is not a number of seconds, or `history` not a number of epochs.
-        TsnbError: It is called after the loop over `tsnb.epochs` has begun; or the state does not fit the objects.
+        TypeError: If an object has no `state_dict` or no `load_state_dict`.
+        ValueError: If `every_s` is not a number of seconds, or `history` is not a number of epochs.
+        TsnbError: If the loop over `tsnb.epochs` has begun already, or the state does not fit the objects.
     """
     return _keeper.keep(objects, every_s, history)
 
 
 def epochs(n: int) -> Iterable[int]:
-    """Count the epochs of a training: `for epoch in tsnb.epochs(10):`.
+    """Count the epochs of a training, and resume the count with the trial.
 
-    In a trial that goes on from a checkpoint (`tsnb.checkpoint`) it begins with the epoch that was reached, and
-    `trial.extend` makes it longer. Anywhere else it is `range(n)`.
+    A trial that resumes from a checkpoint (`tsnb.checkpoint`) begins with the epoch that it had reached.
+    `trial.extend` makes the loop longer. Anywhere else this is `range(n)`.
+
+    Example:
+        >>> for epoch in tsnb.epochs(2):
+        ...     print(epoch)
 
     Args:
-        n: How many there are.
+        n: Number of epochs.
 
     Raises:
-        ValueError: It is not a whole number, 0 or more.
+        ValueError: If `n` is not a whole number of 0 or more.
     """
     return _keeper.epochs(n)
