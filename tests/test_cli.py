@@ -100,7 +100,7 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
     )
     for number in range(64):
         (tmp_path / f"{number}.dat").write_bytes(bytes(20_000))
-    words = ("stalls", "mydata:make", "--step", "mydata:step", "--seconds", "0.1")
+    words = ("stalls", "mydata:make", "--train-step", "mydata:step", "--seconds", "0.1")
     asked = ("--workers", "2", "--disk", "1MB/s", "--memory", "640kB")
     found = json.loads(tsnb(*words, *asked, "--json", cwd=tmp_path).stdout)
     assert found["storage"]["sample_bytes"] == 20_000 and found["hits"] is None
@@ -150,7 +150,7 @@ def test_stalls_are_printed_or_given_as_json(tmp_path: Path) -> None:
     assert [each["trials"] for each in found["sharing"]] == [1, 2, 3, 4, 8]
     assert found["loader_per_s_interval"][0] <= found["loader_per_s"] <= found["loader_per_s_interval"][1]
     assert found["model_per_s"] > 0
-    wrong = tsnb("stalls", "mydata:make", "--step", "mydata:nothing", cwd=tmp_path)
+    wrong = tsnb("stalls", "mydata:make", "--train-step", "mydata:nothing", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (1, "")
     assert "has no 'nothing'" in wrong.stderr
 
@@ -331,7 +331,7 @@ print("imported")
 class Loud(Dataset):
     def __len__(self): return 240
     def __getitem__(self, k):
-        print("space", k)
+        print("sample", k)
         os.write(1, b"from C\\n")
         return torch.zeros(2)
 def make():
@@ -351,8 +351,8 @@ def train(width=1, epochs=1):
 @pytest.mark.parametrize(
     ("words", "workers", "context"),
     [
-        (("stalls", "loud:make", "--step", "loud:step"), 0, None),
-        (("stalls", "loud:make", "--step", "loud:step"), 1, "spawn"),
+        (("stalls", "loud:make", "--train-step", "loud:step"), 0, None),
+        (("stalls", "loud:make", "--train-step", "loud:step"), 1, "spawn"),
         (("plan", "loud:make", "--trial", "loud:train", "--run"), 0, None),
         (("place", "loud:make", "--trial", "loud:train", "--run"), 1, "fork"),
     ],
