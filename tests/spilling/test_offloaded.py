@@ -488,7 +488,7 @@ def test_what_cannot_be_had_is_refused_by_name() -> None:
         offloaded(model, OPTIMIZERS["Adam"](net().parameters()))
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     held, memory = offloaded(model, optimizer)
-    with pytest.raises(TsnbError, match=r"spilled already"):
+    with pytest.raises(TsnbError, match=r"offloaded already"):
         tsnb.offload(model, optimizer, LIMIT)
     with pytest.raises(TsnbError, match=r"\.data cannot be replaced, so model.to\(...\), model.half\(\)"):
         model.half()

@@ -181,7 +181,7 @@ def test_what_cannot_be_had_is_refused_by_name(tmp_path: Path) -> None:
             tsnb.offload(model, optimizer, LIMIT, directory="/dev/shm")
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     held = spilled(model, optimizer)
-    with pytest.raises(TsnbError, match="spilled already"):
+    with pytest.raises(TsnbError, match="offloaded already"):
         spilled(model, optimizer)
     model(torch.ones(2, WIDTH)).sum().backward()
     with pytest.raises(TsnbError, match=r"a second backward\(\) before optimizer.step\(\)"):
