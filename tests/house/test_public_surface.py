@@ -176,7 +176,7 @@ def train(lr: float = 0.1, epochs: int = 1, fold: Any = None) -> float:
     tsnb.checkpoint(net=net, every_s=0)
     for _epoch in tsnb.epochs(epochs):
         for _images, labels in tsnb.attach(fold=fold):
-            time.sleep(0.001)
+            time.sleep(0.005)
             loss -= 1e-6 * float(rate) * float(labels.float().mean())
             tsnb.log(loss=loss)
     return loss

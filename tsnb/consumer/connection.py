@@ -161,6 +161,8 @@ class Connection:
                     return message, arena
             if isinstance(message, ms.Refused):
                 raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
+            if isinstance(message, ms.Stopping):  # it was asked to stop in the moment that this consumer came
+                raise self._gone("is being stopped")
             raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")
         raise ProducerGone(
             f"the producer {self.entry} did not answer within {waited_s:.0f} s: {registry.why_silent(self._served_by)} "
