@@ -211,7 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, nargs="+", default=[4, 8])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=200, help="of an epoch (200)")
-    parser.add_argument("--space-ms", type=float, default=4.0, help="of an ordinary sample (4)")
+    parser.add_argument("--sample-ms", type=float, default=4.0, help="of an ordinary sample (4)")
     parser.add_argument("--busy", type=float, default=0.8, help="share of the time that workers work (0.8)")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
     parser.add_argument("--quick", action="store_true", help="short: only to see that it works")
