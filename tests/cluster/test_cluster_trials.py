@@ -215,7 +215,7 @@ def test_the_pages_blocks_run(machines: Machines, shell: Any) -> None:
     with shell.user_ns["producer"]:
         assert tsnb.trials["cnn"].wait(ENDS_S).metrics.by_step("loss") == {0: 7.0, 1: 7.0, 2: 7.0}
         assert tsnb.trials["cnn"]["net"].width == 7
-        assert tsnb.trials["cnn"].options == {"engine": "ray", "device": "cpu", "producer": "imagenet"}
+        assert tsnb.trials["cnn"].options == {"engine": "ray", "device": "cpu", "stream": "imagenet"}
         for name in ("trial", "sweep"):
             shell.user_ns[name].wait(ENDS_S)
         assert tsnb.trials["train-lr0.01"].metrics["loss"] == pytest.approx(0.01 * (8 + 9 + 10 + 11))
