@@ -44,8 +44,12 @@ def starting(above: Path, stream: str, name: str) -> Iterator[Path | None]:
     made = False
     if is_name(stream):
         with contextlib.suppress(OSError):  # the disk is full, say: the trial begins when it is ready
-            mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            mark.touch()
+            for folder in (
+                mark.parent.parent,
+                mark.parent,
+            ):  # parents=True would give the upper one the umask's mode
+                folder.mkdir(mode=0o700, exist_ok=True)
+            mark.touch(mode=0o600)
             made = True
     try:
         yield mark if made else None
