@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ def test_each_trial_has_a_folder_of_its_own(page: Any, tmp_path: Path) -> None:
     assert run is not None
     assert Path(a["folder"]) == run.artifacts_path
     assert {file.name for file in run.artifacts_path.iterdir()} == {"best.pt", "log.json"}
+    for folder in (run.artifacts_path, run.artifacts_path.parent):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert tsnb.folder() == Path.cwd() == tmp_path
 
 

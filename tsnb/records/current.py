@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 from tsnb.errors import TsnbError
+from tsnb.records.project import own_place
 from tsnb.records.run import Run
 
 __all__ = ["current_run", "enter_run", "folder", "log_artifact"]
@@ -42,9 +43,7 @@ def folder() -> Path:
     """
     if _current is None:
         return Path.cwd()
-    path = _current.artifacts_path
-    path.mkdir(parents=True, exist_ok=True)
-    return path
+    return own_place(_current.directory, "artifacts", _current.label)
 
 
 def log_artifact(path: str | os.PathLike[str], name: str | None = None) -> Path:
