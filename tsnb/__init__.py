@@ -65,6 +65,7 @@ _HOMES = {
     "data": "tsnb.data",
     "search": "tsnb.search",
     "records": "tsnb.records",
+    "errors": "tsnb.errors",
 }
 """Public names and the package that each comes from."""
 
@@ -101,7 +102,7 @@ __all__ = [
     "trials",
 ]
 
-_load, _names = lazily(__name__, _HOMES)
+_load, __dir__ = lazily(__name__, _HOMES)
 _PARTS = ("streams", "data", "search", "records")
 
 
@@ -110,19 +111,11 @@ def __getattr__(name: str) -> Any:
     try:
         return _load(name)
     except AttributeError as error:
-        there = [
-            part
-            for part in _PARTS
-            if not name.startswith("_") and name in import_module(f"tsnb.{part}").__all__
-        ]
-        if name in _HOMES or not there:
+        if name in _HOMES or name.startswith("_"):
             raise
-        raise AttributeError(f"{error}. Did you mean tsnb.{there[0]}.{name}?") from None
-
-
-def __dir__() -> list[str]:
-    """Return the public names."""
-    return sorted(__all__)
+        there = [part for part in _PARTS if name in import_module(f"tsnb.{part}").__all__]
+        hint = f". Did you mean tsnb.{there[0]}.{name}?" if there else ""
+        raise AttributeError(f"{error}{hint}") from None
 
 
 def load_ipython_extension(ipython: Any) -> None:

@@ -43,7 +43,7 @@ from tsnb.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, 
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
 from tsnb.machine.processes import is_stopped
-from tsnb.promises import promises, require_unpromised
+from tsnb.promises import Promised, promises, require_unpromised
 from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.words import did_you_mean
 
@@ -115,9 +115,9 @@ def own_name() -> str:
     Raises:
         ProducerNotFound: It serves no stream, or several; lists those that run.
     """
-    served = entries()
+    served, promised = _look()
     own = [entry.name for entry in served if is_mine(entry)]
-    own += {one.name for one in promises() if one.owner == this_owner()} - {entry.name for entry in served}
+    own += {one.name for one in promised if one.owner == this_owner()} - {entry.name for entry in served}
     if len(own) == 1:
         return own[0]
     if own:
@@ -209,11 +209,16 @@ def entries() -> list[Entry]:
     Raises:
         TsnbError: If the runtime directory cannot be used.
     """
+    return _look()[0]
+
+
+def _look() -> tuple[list[Entry], list[Promised]]:
+    """Return what is served, and what is promised; what is left of dead processes is swept on the way."""
     with explained("look up producers"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]
-        promises()
+        promised = promises()
         sweep_sockets()
-    return [entry for entry in found if entry is not None]
+    return [entry for entry in found if entry is not None], promised
 
 
 def find(name: str | None = None) -> Entry:
@@ -222,7 +227,7 @@ def find(name: str | None = None) -> Entry:
     Raises:
         ProducerNotFound: No producer has that name, or none was named and there is not exactly one; lists them.
     """
-    served = entries()
+    served, promised = _look()
     if name is None:
         here = [entry for entry in served if not entry.elsewhere]
         served = [entry for entry in served if is_mine(entry)] or here or served
@@ -231,8 +236,8 @@ def find(name: str | None = None) -> Entry:
     for entry in served:
         if entry.name == name:
             return entry
-    if promised := [one for one in promises() if one.name == name]:
-        again = "" if all(one.first for one in promised) else " again"
+    if to_come := [one for one in promised if one.name == name]:
+        again = "" if all(one.first for one in to_come) else " again"
         raise ProducerNotFound(f"{name!r} is being started{again}. Try again in a moment.")
     if not served:
         missing = (
@@ -352,8 +357,8 @@ def away(name: str | None = None) -> str | None:
     Args:
         name: The stream's; left out: the only one of this notebook or script, else the only one of all.
     """
-    served = entries()
-    gone = [one for one in promises() if one.name not in {entry.name for entry in served}]
+    served, promised = _look()
+    gone = [one for one in promised if one.name not in {entry.name for entry in served}]
     if name is not None:
         return name if name in {one.name for one in gone} else None
     mine = [one.name for one in gone if one.owner == this_owner()]

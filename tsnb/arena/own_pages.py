@@ -29,13 +29,13 @@ from typing import Any, Protocol
 from tsnb.arena.memory import HEADER_BYTES, Arena, written
 from tsnb.errors import TsnbError
 from tsnb.native.endings import ending
+from tsnb.native.mapped import FAILED, MAP_FIXED, system_mmap
 
 __all__ = ["Holder", "OwnPages"]
 
 _log = logging.getLogger("tsnb")
-_MAY_MOVE, _FIXED, _MAP_FIXED = 1, 2, 0x10
-"""MREMAP_MAYMOVE, MREMAP_FIXED and MAP_FIXED of Linux, for which Python has no names."""
-_FAILED = ctypes.c_void_p(-1).value
+_MAY_MOVE, _FIXED = 1, 2
+"""MREMAP_MAYMOVE and MREMAP_FIXED of Linux, for which Python has no names."""
 
 
 class Holder(Protocol):
@@ -52,12 +52,11 @@ _holders: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def _libc() -> Any:
-    """Return the C library with the two calls that Python lacks; None where the system has no such thing."""
+    """Return the C library with `mremap`, which Python lacks; None where the system has no such thing."""
     if not sys.platform.startswith("linux"):
         return None
     libc = ctypes.CDLL(None, use_errno=True)
-    libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
-    libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    libc.mremap.restype = ctypes.c_void_p
     libc.mremap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t, ctypes.c_int, ctypes.c_void_p]
     return libc
 
@@ -96,13 +95,13 @@ class OwnPages:
             self.slots[slot] = 0
             return
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-        fresh = _LIBC.mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
-        if fresh == _FAILED:
+        fresh = system_mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+        if fresh == FAILED:
             raise _error()
         try:
             for first, end in parts:
                 ctypes.memmove(fresh + first - start, address + first - start, end - first)
-            if _LIBC.mremap(fresh, size, size, _MAY_MOVE | _FIXED, address) == _FAILED:
+            if _LIBC.mremap(fresh, size, size, _MAY_MOVE | _FIXED, address) == FAILED:
                 raise _error()
         except OSError:
             _LIBC.munmap(ctypes.c_void_p(fresh), ctypes.c_size_t(size))
@@ -116,9 +115,9 @@ class OwnPages:
             OSError: The system does not do it.
         """
         address, offset = self._arena.address_of(slot), self._arena.offset_of(slot)
-        flags = mmap.MAP_SHARED | _MAP_FIXED
+        flags = mmap.MAP_SHARED | MAP_FIXED
         protection = mmap.PROT_READ | mmap.PROT_WRITE
-        if _LIBC.mmap(address, self._arena.slot_bytes, protection, flags, self._arena.fd, offset) == _FAILED:
+        if system_mmap(address, self._arena.slot_bytes, protection, flags, self._arena.fd, offset) == FAILED:
             raise _error()
         self._arena.leave_out_of_dumps(offset, self._arena.slot_bytes)
         self.slots.pop(slot, None)
@@ -135,10 +134,10 @@ class OwnPages:
         start, offset_of = self._arena.address_of(0) - HEADER_BYTES, self._arena.offset_of
         firsts = [0, *[offset_of(slot) + self.slots.get(slot, self._arena.slot_bytes) for slot in kept]]
         ends = [*map(offset_of, kept), offset_of(self._arena.slots)]
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_FIXED
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | MAP_FIXED
         for first, end in zip(firsts, ends, strict=True):
             if end > first:  # what cannot be replaced stays
-                _LIBC.mmap(start + first, end - first, mmap.PROT_READ, flags, -1, 0)
+                system_mmap(start + first, end - first, mmap.PROT_READ, flags, -1, 0)
         _close_all(self._arena.fd)
 
 

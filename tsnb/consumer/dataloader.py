@@ -151,17 +151,17 @@ class ConsumerLoader(DataLoader[Any]):
         consumer = self._consumer = dataset.consumer
         split = consumer._inner.options.world_size > 1
         sampler = (RankSampler if split else StreamSampler)(consumer)
-        size = consumer.batch_size
+        drops = _drops_last(consumer)
         batches = options.pop("batch_sampler", None) or StreamBatchSampler(
-            sampler, size, _drops_last(consumer)
+            sampler, consumer.batch_size, drops
         )
         # collate_fn: torch's own would turn arrays into tensors
-        # its iter draws a seed for workers from this generator; the consumer's own draws what the plain loader's would
+        # generator: `iter` here draws a seed from it, and the consumer's own draws what the plain loader's would
         super().__init__(
             dataset, batch_sampler=batches, num_workers=0, collate_fn=_as_it_is, generator=torch.Generator()
         )
         # past torch's guard: scripts ask it for its length, and trainers for the kind of the one that they replace
-        self.__dict__.update(sampler=sampler, drop_last=_drops_last(consumer))
+        self.__dict__.update(sampler=sampler, drop_last=drops)
         for name, value in options.items():
             same = (getattr(self, name, None), _BESIDE_A_BATCH_SAMPLER.get(name, _NOTHING))
             if name != "generator" and value not in same:

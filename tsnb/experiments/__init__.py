@@ -26,8 +26,9 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
     from tsnb.experiments.board import Board, trials
@@ -37,17 +38,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Board", "Trial", "TrialFunction", "run", "run_cell", "trials"]
 
-_HOMES = {
-    "Board": "board",
-    "Trial": "trial",
-    "TrialFunction": "functions",
-    "run": "functions",
-    "run_cell": "cells",
-    "trials": "board",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Board": "tsnb.experiments.board",
+        "Trial": "tsnb.experiments.trial",
+        "TrialFunction": "tsnb.experiments.functions",
+        "run": "tsnb.experiments.functions",
+        "run_cell": "tsnb.experiments.cells",
+        "trials": "tsnb.experiments.board",
+    },
+)

@@ -15,8 +15,9 @@ What the notebook's own code calls (`ProducerKernel`) hands work to the thread t
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
     from tsnb.hosting.producing import ProducerKernel
@@ -24,15 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ProducerKernel", "producer_kernels", "serve_from_cell", "serve_loader"]
 
-_HOMES = {
-    "ProducerKernel": "producing",
-    "producer_kernels": "serving",
-    "serve_from_cell": "serving",
-    "serve_loader": "serving",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "ProducerKernel": "tsnb.hosting.producing",
+        "producer_kernels": "tsnb.hosting.serving",
+        "serve_from_cell": "tsnb.hosting.serving",
+        "serve_loader": "tsnb.hosting.serving",
+    },
+)

@@ -14,13 +14,16 @@ import threading
 from collections.abc import Iterator
 from functools import partial
 from types import FrameType
+from typing import TypeVar
 
 from tsnb.native.endings import raise_again
 
 __all__ = ["free_in_child", "guard"]
 
+_Lock = TypeVar("_Lock")
 
-def free_in_child(lock: threading.Lock) -> threading.Lock:
+
+def free_in_child(lock: _Lock) -> _Lock:
     """Return a lock of the module level. In a forked child it is free: the thread that holds it is not there."""
     os.register_at_fork(after_in_child=lock._at_fork_reinit)  # type: ignore[attr-defined]  # as Python's own modules do
     return lock

@@ -22,7 +22,7 @@ from tsnb.printable import coloured
 from tsnb.records.run import Run
 from tsnb.records.selection import named_runs
 from tsnb.sweeps.generations import population
-from tsnb.sweeps.population import population_cell
+from tsnb.sweeps.population import MEMBERS, population_cell
 from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import prune_of, sweep_cell
@@ -388,7 +388,7 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
             transform=shell.transform_cell,
             also=given.with_,
             check=given.check,
-            n=given.n or 8,
+            n=given.n or MEMBERS,
             rule=population(**rule.options),
             **options,
         )

@@ -13,8 +13,8 @@
 - When a trial comes or goes, or the pacing changes, everything is given back; measuring begins anew.
 - It is given back, too, when the pace falls below the one before anything was moved.
 
-Modes. `pace`: the pace of the slowest trial is to rise, by cores and threads for it, or for the loader where that is
-the limit. `weights`: cores in proportion to weights, whatever the pace. `free`: nothing is moved: the system's
+By pacing. `together`: the pace of the slowest trial is to rise, by cores and threads for it, or for the loader where
+that is the limit. `weights`: cores in proportion to weights, whatever the pace. `free`: nothing is moved: the system's
 scheduler gives equal shares to equal processes, and whatever is moved between trials that do not wait for each other
 is taken from one of them.
 

@@ -19,8 +19,9 @@ The decisions are light to import; the modules that carry them out, with torch, 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
     from tsnb.producer.serving import serve
@@ -28,8 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Producer", "serve"]
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{'stream' if name == 'Producer' else 'serving'}"), name)
+__getattr__, __dir__ = lazily(
+    __name__,
+    {
+        "Producer": "tsnb.producer.stream",
+        "serve": "tsnb.producer.serving",
+    },
+)

@@ -38,6 +38,7 @@ from tsnb.config import way_out
 from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.machine.memory import free_memory
+from tsnb.native.mapped import FAILED, MAP_FIXED, system_mmap
 
 __all__ = ["SMALL_BYTES", "Pages", "bytes_of", "copied", "free_at_once"]
 
@@ -69,12 +70,6 @@ def _libc() -> Any:
 
 
 _LIBC = _libc()
-_MAP: Any = ctypes.CDLL(None, use_errno=True).mmap
-"""The system's own, as Python's places no mapping."""
-_MAP.restype = ctypes.c_void_p
-_MAP.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64]
-_MAP_FIXED = 0x10
-_FAILED = ctypes.c_void_p(-1).value
 _NOTHING = 0
 """PROT_NONE, for which Python has no name."""
 COPIED_BYTES = 1 << 26
@@ -115,8 +110,8 @@ class _Chunk:
         """
         start = self.start if fd >= 0 else 0
         if (
-            _MAP(_address(self.memory), len(self.memory), protection, flags | _MAP_FIXED, fd, start)
-            == _FAILED
+            system_mmap(_address(self.memory), len(self.memory), protection, flags | MAP_FIXED, fd, start)
+            == FAILED
         ):
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))

@@ -45,9 +45,11 @@ from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 
-__all__ = ["Population", "population"]
+__all__ = ["MEMBERS", "Population", "population"]
 
 
+MEMBERS = 8
+"""How many trials run side by side, unless it is said."""
 FORKS_S = 120.0
 """How long the start waits for the notebook's fork server: in a notebook's first seconds it imports torch."""
 

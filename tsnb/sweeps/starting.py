@@ -31,7 +31,7 @@ from tsnb.sweeps.generations import Evolution
 from tsnb.sweeps.names import naming_of, title_of, trial_names
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import PlannedPlaces
-from tsnb.sweeps.population import population
+from tsnb.sweeps.population import MEMBERS, population
 from tsnb.sweeps.race_table import Race, race
 from tsnb.sweeps.rungs import Halving, halving
 from tsnb.sweeps.settled import Settled
@@ -115,7 +115,7 @@ def sweep(
         _refuse("evolve", grid=grid, folds=folds, at_once=at_once, rotate=rotate, prune=prune, plan=plan,
                 deadline=deadline, choose=choose)  # fmt: skip
         return population(
-            fn, space=space or {}, n=8 if n is None else n, rule=evolve, name=name, seed=seed, **options
+            fn, space=space or {}, n=MEMBERS if n is None else n, rule=evolve, name=name, seed=seed, **options
         )
     if folds is not None:
         _refuse("folds", grid=grid, space=space, n=n)

@@ -339,7 +339,7 @@ class StreamReading:
     refused: Whole = 0
     """Connections that were dropped because they did not keep to the protocol, or flooded."""
     pacing: Text = "together"
-    """How compute is divided: `pace`, `weights` or `free`."""
+    """How compute is divided: `together`, `weights` or `free`."""
     weights: Annotated[dict[Text, Number], FEW] = field(default_factory=dict)
     """The weights that were given, by consumer name; some may not be attached."""
     rebalancing: Text = "off"

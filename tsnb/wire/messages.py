@@ -296,7 +296,7 @@ class Balance(NamedTuple):
     """An observer asks that compute be divided in another way."""
 
     pacing: str
-    """`pace`, `weights` or `free`."""
+    """`together`, `weights` or `free`."""
     weights: dict[str, float]
     """By consumer name."""
 

@@ -26,6 +26,7 @@ from tsnb.config import runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.machine.disks import in_memory
 from tsnb.native import memfd
+from tsnb.native.forks import free_in_child
 from tsnb.native.mapped import MappedFile
 
 __all__ = ["SMALL_BYTES", "Cargo", "CargoWriter", "opened", "spill_directory"]
@@ -119,16 +120,8 @@ class _Hold:
             self.file.close()  # Python warns of a file that is only let go of
 
 
-_changing = threading.RLock()
+_changing = free_in_child(threading.RLock())
 _open: weakref.WeakValueDictionary[int, _Hold] = weakref.WeakValueDictionary()
-
-
-def _in_child() -> None:
-    global _changing
-    _changing = threading.RLock()
-
-
-os.register_at_fork(after_in_child=_in_child)
 
 
 class Cargo:

@@ -4,7 +4,7 @@ Pure, a part of `dispatch`.
 
 | pacing | window | granted its next batch later |
 |---|---|---|
-| `pace` | the stream's own | none: a consumer at the window's edge waits for the slowest |
+| `together` | the stream's own | none: a consumer at the window's edge waits for the slowest |
 | `free` | the wide one | none |
 | `weights` | the wide one | one that has computed more than its weighted share, while one that has had less computes |
 

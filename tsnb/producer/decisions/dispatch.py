@@ -18,9 +18,8 @@ The rules:
   starts unasked: its first batch proves the loader, and is ready when the first consumer comes. A consumer that comes
   back to the middle of an epoch is let in there where that is possible (`admission`).
 - A consumer that stands still for `stall_timeout_s` while it holds others back is parked: it keeps the batches that it
-was
-  granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch that
-  no other goes on with; one that waits long for an epoch is told which consumers take the one before.
+  was granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch
+  that no other goes on with; one that waits long for an epoch is told which consumers take the one before.
 - One whose thread waits for another consumer is parked as soon as it holds others back: it cannot go on before.
 - A consumer that is paused is taken off the window at once, as if it had been parked, and gets nothing until it goes
   on. The others do not wait for it; while they are no more than a window ahead, what it lacks is kept. When it goes on,
