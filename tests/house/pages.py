@@ -6,6 +6,7 @@ A block runs by its language: `python` and `ipython` as they stand, `sh` as a sc
     <!-- check          assertions on what the blocks before it did, likewise
     <!-- restart -->    what follows runs in a fresh kernel, in the same directory
     <!-- run by TEST -->  the next block is run by that test and not here
+    <!-- not run: WHY -->  the next block is not run at all: it is output, a picture, or needs what a test lacks
 """
 
 from __future__ import annotations
@@ -52,6 +53,8 @@ class Block:
     text: str
     run_by: str = ""
     """The test that runs it, where another one does."""
+    not_run: str = ""
+    """Why nothing runs it."""
 
     @property
     def place(self) -> str:
@@ -65,17 +68,21 @@ class PageFailed(AssertionError):
 
 def blocks_of(page: Path) -> Iterator[Block]:
     """Give the blocks of a page in order."""
-    run_by = ""
+    run_by = not_run = ""
     for token in MarkdownIt().parse(page.read_text(encoding="utf-8")):
         line = token.map[0] + 1 if token.map else 0
         if token.type == "fence":
-            yield Block(page, line, token.info.strip(), token.content, run_by)
-            run_by = ""
+            yield Block(page, line, token.info.strip(), token.content, run_by, not_run)
+            run_by = not_run = ""
         elif token.type == "html_block" and (
-            comment := re.match(r"<!-- (setup|check|restart|run by)\b(.*?)-->", token.content, re.DOTALL)
+            comment := re.match(
+                r"<!-- (setup|check|restart|run by|not run)\b(.*?)-->", token.content, re.DOTALL
+            )
         ):
             if comment[1] == "run by":
                 run_by = comment[2].strip()
+            elif comment[1] == "not run":
+                not_run = comment[2].strip(": \n")
             else:
                 yield Block(page, line, comment[1], comment[2].strip("\n ") + "\n")
 

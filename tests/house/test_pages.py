@@ -1,4 +1,4 @@
-"""Every code block of the README and of docs/ runs as it stands there, or is named here with the reason why not."""
+"""Every code block of the README and of docs/ runs as it stands there, or the page gives the reason why not."""
 
 from __future__ import annotations
 
@@ -8,51 +8,24 @@ import pytest
 
 from tests.house.pages import PAGES, ROOT, RUN, PageFailed, blocks_of, run_page, to_run
 
-NOT_RUN = {
-    ("README.md", "make demo"): "installs; tests/house/test_quickstart.py runs what `make demo` runs",
-    ("docs/architecture.md", "cli | notebook"): "a picture of the layers",
-    ("docs/balance.md", "tsnb: digits: 5 cores"): "output, of a machine with more cores",
-    ("docs/cluster.md", "producer's machine"): "a picture of what goes where",
-    ("docs/devices.md", "2 of 2 cores"): "output",
-    ("docs/devices.md", "%%trial big --device"): "needs two GPUs",
-    ("docs/devices.md", "tsnb mps start"): "needs a GPU",
-    ("docs/from-a-dataloader.md", '%%sweep "regression-lr'): "needs the program; tests/tutorials runs it",
-    ("docs/loaders.md", "for images, labels in tsnb.attach"): "needs a GPU",
-    (
-        "docs/macos.md",
-        "TSNB_PORTABLE=1 tsnb doctor",
-    ): "takes half an hour; its most telling part is test_portable.py",
-    ("docs/macos.md", "make bench"): "a measurement; tests/benchmarks runs its smallest form",
-    ("docs/performance.md", "make bench"): "takes 20 minutes; tests/benchmarks runs its smallest form",
-    ("docs/offloading.md", 'spilled = tsnb.offload(model, optimizer, limit="8GiB", device'): "needs a GPU",
-    ("docs/stalls.md", "One trial waits"): "output",
-    ("docs/telemetry.md", '{"tsnb"'): "a picture of the format, with dots",
-    ("docs/tutorial.md", "tsnb panel of the stream"): "output",
-}
-"""Page and how the block begins, and why it is not run."""
 MARKUP = ("{include}", "{toctree}", "{eval-rst}")
 """Fences by which Sphinx is told something: no code."""
 
 
 def test_every_block_is_run_or_excused() -> None:
-    """By its language, or by a test that its page names and that knows the page; all others stand in the list above."""
-    used = set()
+    """By its language, or by a test that knows the page; the page gives the reason for every other block."""
     for page in PAGES:
         for block in blocks_of(page):
-            name = str(page.relative_to(ROOT))
             if block.run_by:
                 runner = ROOT / block.run_by.partition("::")[0]
                 assert runner.exists() and page.name in runner.read_text(encoding="utf-8"), block.place
-            elif key := next((k for k in NOT_RUN if k[0] == name and block.text.startswith(k[1])), None):
-                assert block.kind in {"", "text"}, (
-                    f"{block.place}: excused, though its language says that it runs"
-                )
-                used.add(key)
+            elif block.not_run:
+                assert block.kind in {"", "text"}, f"{block.place}: excused, though its language says it runs"
             else:
                 assert block.kind.startswith(MARKUP) or block.kind in (*RUN, "restart"), (
-                    f"{block.place}: say its language (python, ipython, sh), or put it into NOT_RUN with a reason"
+                    f"{block.place}: name its language (python, ipython, sh), or write "
+                    "<!-- not run: the reason --> above it"
                 )
-    assert used == set(NOT_RUN), "excused, and not there any more"
 
 
 @pytest.mark.slow
