@@ -14,7 +14,10 @@ import pytest
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/FAULTS.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROMISES = 11
 STEPS_AT_LEAST = 8
