@@ -30,16 +30,9 @@ add_module_names = False
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Read the README and docstrings as they are written: links from the repository's root, code between fences."""
-    app.connect("include-read", _readme)
+    """Read docstrings as they are written, with code between fences."""
     app.connect("autodoc-process-docstring", _fences)
     return {"parallel_read_safe": True}
-
-
-def _readme(_app: Any, path: Path, _parent: str, content: list[str]) -> None:
-    """Let the README's links to pages and pictures start in this folder, where it is the first page."""
-    if path.name == "README.md":
-        content[0] = content[0].replace("](docs/", "](")
 
 
 def _fences(_app: Any, _what: str, _name: str, _object: Any, _options: Any, lines: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 import tsnb
 
 ROOT = Path(__file__).parents[2]
+LINKS_TO_A_PAGE_OF_THE_TABLE = 2
+"""One in the table, one in the menu."""
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +39,20 @@ def test_every_public_name_has_its_place_in_the_reference(site: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_readme_is_the_first_page(site: Path) -> None:
-    """Its picture is shown, its links to pages lead to pages."""
+def test_the_home_page_leads_to_the_others(site: Path) -> None:
+    """Its picture is shown, its table and its menu lead to pages."""
     text = (site / "index.html").read_text(encoding="utf-8")
-    assert "tsnb serves one PyTorch" in text
+    assert "side by side on one" in text
     assert 'src="_images/panel.png"' in text
-    assert 'href="trials.html"' in text
+    assert text.count('href="tutorial.html"') >= LINKS_TO_A_PAGE_OF_THE_TABLE
+
+
+def test_every_page_is_in_the_menu() -> None:
+    """A page that no table of contents lists is found by nobody."""
+    listed = re.findall(
+        r"^([\w/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    pages = {
+        path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")
+    }
+    assert sorted(listed) == sorted(pages - {"index"})
