@@ -184,6 +184,31 @@ def test_cells_that_a_cell_runs_are_not_its_end(page: Any, until: Until, last: s
             trial.wait()
 
 
+EXITS = """
+import sys, time
+try:
+    print("waiting", flush=True)
+    time.sleep(60)
+except KeyboardInterrupt:
+    {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "state"),
+    [("sys.exit(1)", "stopped"), ("sys.exit()", "stopped"), ("raise ValueError('on the way out')", "failed")],
+)
+def test_a_framework_that_exits_when_it_is_interrupted_is_stopped(
+    page: Any, until: Until, then: str, state: str
+) -> None:
+    """Lightning leaves an interrupted fit by `sys.exit(1)`. An error on the way out is still an error."""
+    trial = start("exits", EXITS.format(then=then), page)
+    until(lambda: "waiting" in page.text, 120)
+    trial.stop()
+    until(lambda: trial.state in ENDED, 120)
+    assert trial.state == state
+
+
 def test_a_script_that_fails_in_run_fails_the_trial(page: Any, until: Until, tmp_path: Path) -> None:
     """`%run` shows its traceback and goes on, as in a notebook; the last line is the error."""
     (tmp_path / "bad.py").write_text("raise KeyError('gone')")

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from tsnb.config import attach_defaults, is_profiled
+from tsnb.errors import StopRequested
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
@@ -127,10 +128,9 @@ class _TrialHere:
         if self.run.id:
             keeper_here().open(self._kept())
         else:
-            profiled = is_profiled(self.settings["name"])
             keeper_here().nowhere = (
                 "this trial is only profiled, for a plan"
-                if profiled
+                if is_profiled(self.settings["name"])
                 else "the project's records are on another machine, or cannot be written"
             )
 
@@ -414,10 +414,11 @@ def _outcome(result: Any) -> Ended:
 
     error = None if result is None else result.error_before_exec or result.error_in_exec
     shown = getattr(get_ipython(), "_last_traceback", None) or []
-    if error is None and result is not None and not shown:
+    if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt | StopRequested):
+        error = error.__context__  # Lightning leaves an interrupted fit by sys.exit(1)
+    exits_well = isinstance(error, SystemExit) and error.code in (None, 0)
+    if exits_well or (error is None and result is not None and not shown):
         return how_it_ended("")
-    if isinstance(error, SystemExit) and (error.code is None or error.code == 0):
-        return how_it_ended("")  # sys.exit() and sys.exit(0): it is what a script ends well with
     raised = "KeyboardInterrupt" if result is None else type(error).__name__
     last = uncoloured(shown).rstrip().rpartition("\n")[2]
     return how_it_ended(raised, last if error is None else f"{raised}: {error}", shown)
