@@ -95,7 +95,7 @@ def trial() -> Finding:
     why = (
         "TSNB_START=spawn is set."
         if os.environ.get("TSNB_START") == "spawn"
-        else "See docs/startup.md for why."
+        else "See docs/how-trials-start.md for why."
     )
     return Finding("trials", "limited", f"{says} It was started anew, not forked: 2 s and 170 MiB each.", why)
 
