@@ -87,8 +87,8 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
 
 
 def test_each_promise_names_its_tests() -> None:
-    """The README's table has a line for each promise: its tests, or openly that it has none yet."""
-    rows = table_after((ROOT / "README.md").read_text(encoding="utf-8"), "## Promises")
+    """tests/FAULTS.md has a row for each promise: its tests, or openly that it has none yet."""
+    rows = table_after((ROOT / "tests" / "FAULTS.md").read_text(encoding="utf-8"), "## Promises")
     assert len(rows) == PROMISES
     assert not [row[0] for row in rows if not re.search(r"tests/[\w/]+\.py|not yet", row[-1])]
 
@@ -120,9 +120,9 @@ def test_the_other_lives_are_true(life: str) -> None:
 
 
 def test_each_door_names_its_test() -> None:
-    """docs/security.md: every door has what is done at it, and a test by name; that it exists is checked above."""
-    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
-    rows = table_after(text, "## Door by door")
+    """tests/FAULTS.md: every door has a defence, and a test by name; that it exists is checked above."""
+    text = (ROOT / "tests" / "FAULTS.md").read_text(encoding="utf-8")
+    rows = table_after(text, "## Doors")
     assert len(rows) >= DOORS_AT_LEAST
     for door, _what, done, test in rows:
         assert done, f"door {door!r}: nothing is done"
@@ -130,7 +130,7 @@ def test_each_door_names_its_test() -> None:
 
 
 def test_what_builds_the_package_has_upper_bounds() -> None:
-    """docs/security.md says so: a new major version of a build tool is taken on purpose, not by a fresh install."""
+    """docs/security-model.md says so: a new major version of a build tool is adopted on purpose only."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     required = re.findall(r'"([^"]+)"', text.partition("requires = [")[2].partition("]")[0])
     assert required

@@ -1,4 +1,7 @@
-"""tests/FAULTS.md: every row of every table is whole, and names a test that exists."""
+"""tests/FAULTS.md: every row of every table of faults is whole, and names a test that exists.
+
+The tables of promises and doors at its head have other columns: `test_docs` checks them.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from tests.house.test_docs import missing_tests, table_after
 
 TEXT = (Path(__file__).parents[1] / "FAULTS.md").read_text(encoding="utf-8")
-THEMES = re.findall(r"^## (.+)$", TEXT, re.MULTILINE)
+THEMES = [name for name in re.findall(r"^## (.+)$", TEXT, re.MULTILINE) if name not in ("Promises", "Doors")]
 COLUMNS = ["fault", "who notices", "within", "what you see", "what is kept", "test"]
 FAULTS_AT_LEAST = 40
 
