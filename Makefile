@@ -26,7 +26,7 @@ help:
 	@echo "make lab      open the quickstart in JupyterLab"
 	@echo "make test     run the tests but for the slow ones (TESTS=\"tests/wire -x\" runs a part instead)"
 	@echo "make test-all the slow ones too: JupyterLab in a browser, a Ray cluster, other packages, whole notebooks"
-	@echo "make check    formatting, lint, types, layers"
+	@echo "make check    formatting, lint, types, layers, prose"
 	@echo "make format   put the formatting right"
 	@echo "make bench    plain loader, separate loaders, tensorsocket and tsnb, side by side"
 	@echo "make docs     the documentation as a site, in artifacts/site"
@@ -52,6 +52,7 @@ check: $(VENV)/check.stamp
 	$(BIN)/nbstripout --verify notebooks/*.ipynb
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.house.prose
 
 format: $(VENV)/check.stamp
 	$(BIN)/ruff format
