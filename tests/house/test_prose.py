@@ -13,7 +13,6 @@ import pytest
 from tests.house import prose
 
 NOT_YET = {
-    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "SECURITY.md",
@@ -58,7 +57,6 @@ NOT_YET = {
 """Pages that fail. This list only shrinks: add no page, and remove a page once it passes."""
 
 TOO_LONG = {
-    "CHANGELOG.md",
     "README.md",
     "docs/balance.md",
     "docs/before.md",
