@@ -2,7 +2,7 @@
 
     python -m benchmarks.gpu [--model resnet18 resnet50] [--n 1 2 4 8] [--seconds 20] [--json FILE]
 
-Two of its cells were run on an H200 (docs/performance.md). Without a GPU the program ends at once and says so.
+Two of its cells were run on an H200 (benchmarks/RESULTS.md). Without a GPU the program ends at once and says so.
 
 Isolated here: N trainings of equal models of our own, in N processes on one GPU. The models are as large as ResNet-18
 (11.7 M parameters) and ResNet-50 (25.6 M), in bfloat16 where the GPU has it, on batches of 64 images. The loader crops,

@@ -38,8 +38,8 @@ How it counts:
     make bench                                                   everything, about 20 minutes
     make bench BENCH=--quick                                     a part of it, once: under 3 minutes
     make bench BENCH="--json docs/performance.json"              everything, kept
-    make bench BENCH="--render docs/performance.json"            no run: those figures into this text, the document
-                                                                 docs/performance.md and the picture beside it
+    make bench BENCH="--render docs/performance.json"            no run: those figures into this text,
+                                                                 benchmarks/RESULTS.md and the picture
     make bench BENCH="--system tsnb --system portable --workload tiny --workload img-u8 --workload calm
                       --consumers 1 4 --repeats 5 --no-epochs"   what the portable pair costs: about 2 minutes
 <rows>

@@ -13,7 +13,7 @@ from benchmarks.sharing.workloads import WORKLOADS
 __all__ = ["into_documents", "pairs", "summary", "table", "targets"]
 
 ROOT = Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENT = ROOT / "benchmarks" / "RESULTS.md"
 DOCSTRING = Path(__file__).with_name("__init__.py")
 ALIKE = 1.02
 """Two amounts of memory are the same up to this ratio."""
@@ -199,7 +199,7 @@ def summary(report: Report) -> str:
 
 
 def into_documents(report: Report) -> None:
-    """Put the figures where the last ones stand: this package's docstring and docs/performance.md."""
+    """Replace the last figures in this package's docstring and in benchmarks/RESULTS.md."""
     conditions = "\n".join(textwrap.wrap(_conditions(report), 110))
     _replace(DOCSTRING, f"\n{conditions}\n\n{table(report)}\n", "<rows>", "</rows>")
     judged = ["| target | measured | |", "|---|---|---|"]

@@ -1,7 +1,7 @@
 """The soak: one producer, several consumers, a random fault every few seconds, every sample checked.
 
     make soak                                       two minutes
-    make soak SOAK="--minutes 30 --consumers 8 --report docs/soak.md"
+    make soak SOAK="--minutes 30 --consumers 8 --report soak.md"
     make soak SOAK=--kept                           with a cache that memory is taken from, folds and subsets
     make soak SOAK=--growing                        a folder that another process adds to, now and then in rounds
 
