@@ -204,16 +204,22 @@ class Sink:
         file: Where it is kept.
         room_bytes: The limit.
         until_s: When to give up, by the monotonic clock.
+        more: Asked once, when `room_bytes` are used up: returns the limit from there on.
     """
 
     def __init__(
-        self, file: BinaryIO | None = None, room_bytes: float = math.inf, until_s: float = math.inf
+        self,
+        file: BinaryIO | None = None,
+        room_bytes: float = math.inf,
+        until_s: float = math.inf,
+        more: Callable[[], float] | None = None,
     ) -> None:
         self.size = 0
         self.counts_only = file is None
         self._file = file
         self._room_bytes = room_bytes
         self._until_s = until_s
+        self._more = more
 
     def require(self, size: int) -> None:
         """Check that so many bytes more have room.
@@ -221,6 +227,8 @@ class Sink:
         Raises:
             TooLarge: They have not.
         """
+        if self.size + size > self._room_bytes and self._more is not None:
+            self._room_bytes, self._more = self._more(), None
         if self.size + size > self._room_bytes:
             raise TooLarge
 

@@ -15,6 +15,7 @@ Only such files of this user's are ever unpickled, never what lies under a name 
 from __future__ import annotations
 
 import errno
+import functools
 import linecache
 import math
 import pickle
@@ -73,9 +74,9 @@ def ship(
             not enough room: names the largest variable, and what to do.
         KeyboardInterrupt: The user's; nothing is left.
     """
-    room = _room()
-    if most_bytes is not None:
-        room = min(room, Free(most_bytes, "to keep"))
+    found = _room if most_bytes is None else lambda: min(_room(), Free(most_bytes, "to keep"))
+    room = functools.cache(found)  # most functions are small, and to look takes longer than to write them
+    small = SMALL_BYTES if most_bytes is None else min(SMALL_BYTES, most_bytes)
     known, loading = parts_of(variables) if parts is None else parts, CargoWriter()
     try:
         given = dict(variables)
@@ -83,17 +84,17 @@ def ship(
             others := adapters.registered()
         ):  # `tsnb.data.register`: a kernel's batches may hold such objects too
             given[_REGISTERED] = others
-        code_files = pack(given, Sink(cast("BinaryIO", loading), room.size))
+        code_files = pack(given, Sink(cast("BinaryIO", loading), small, more=lambda: room().size))
         pickle.dump(lines_of(code_files), cast("BinaryIO", loading))
         cargo = loading.done()
     except BaseException as error:
         loading.discard()  # a traceback that is kept would keep it
         if isinstance(error, OSError) and error.errno in _FULL:
             met = f"and there is no room for it ({error.strerror}). {way_out(error)}"
-            raise NotShippable(_too_large(known, room, purpose, met)) from None
+            raise NotShippable(_too_large(known, room(), purpose, met)) from None
         if isinstance(error, TooLarge):
-            met = f"and there are {_human(room.size)} {room.where}."
-            raise NotShippable(_too_large(known, room, purpose, met)) from None
+            met = f"and there are {_human(room().size)} {room().where}."
+            raise NotShippable(_too_large(known, room(), purpose, met)) from None
         if isinstance(error, Exception):
             raise NotShippable(explain(known, error, purpose)) from error
         raise  # an interrupt of the user's
