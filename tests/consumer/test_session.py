@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from tsnb.consumer.options import Options
 from tsnb.consumer.place import Loop, Place
 from tsnb.consumer.session import ConsumerSession, Turn
 from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, TsnbError
-from tsnb.telemetry.observer import pause, status
+from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.wire import messages as ms
 
 WELCOME = ms.Welcome("s", 1, 8, 4, 4, 10, 40, order="seed=1")
@@ -267,6 +267,21 @@ def test_the_ranks_of_a_job_are_paused_and_go_on_together() -> None:
 
 
 @pytest.mark.system
+def test_a_name_that_the_stream_does_not_know_is_refused_though_a_reading_comes_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reading that was sent before the request says nothing about it."""
+    request = Observer.request_pause
+
+    def later(self: Observer, consumers: Mapping[str, bool]) -> None:
+        assert self._channel.wait(10), "no reading waits"
+        request(self, consumers)
+
+    monkeypatch.setattr(Observer, "request_pause", later)
+    with tsnb.serve(loader(), name="s"), pytest.raises(TsnbError, match="no consumer named 'nobody'"):
+        pause("s", "nobody")
+
+
 def test_what_is_paused_stays_so_when_the_producer_is_started_again() -> None:
     """It takes nothing of the new one either; then it goes on where it was."""
     producer = tsnb.serve(loader(), name="s", seed=1, reconnect_s=30.0)

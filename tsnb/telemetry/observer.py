@@ -401,18 +401,26 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
     """
     observer = Observer(name)
     deadline = time.monotonic() + 5.0
+    states: dict[str, str] = {}
     try:
         observer.request_pause(dict.fromkeys(consumers, on))
         while (left := deadline - time.monotonic()) > 0:
             reading = observer.read(left)
             if reading is None:
                 continue
-            states = {c.name: c.state for c in reading.consumers if c.state != "gone"}
-            if all((states[consumer] == "paused") == on for consumer in consumers if consumer in states):
-                return  # one that has left meanwhile is not waited for
+            states = {c.name: c.state for c in reading.consumers}
+            # a reading may be older than the request: a name that it lacks may still be refused
+            if all(name in states and _is_done(states[name], on) for name in consumers):
+                return
     finally:
         observer.close()
-    raise observer.silence()
+    if not states or not all(_is_done(states.get(name, "gone"), on) for name in consumers):
+        raise observer.silence()
+
+
+def _is_done(state: str, on: bool) -> bool:
+    """Return whether a consumer is paused or continues as asked. One that has left is not waited for."""
+    return state == "gone" or (state == "paused") == on
 
 
 def stop(stream: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
