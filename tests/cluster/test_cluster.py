@@ -396,7 +396,7 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
 
 
 def test_ray_data_is_a_loader(machines: Machines, tmp_path: Path) -> None:
-    """`iter_torch_batches` is iterated anew for each epoch, as its row in docs/loaders.md says."""
+    """`iter_torch_batches` is iterated anew for each epoch, as its row in docs/what-can-be-served.md says."""
     pytest.importorskip("ray.data")
     assert_two_epochs_are_as_alone(RAY_DATA, tmp_path)
 

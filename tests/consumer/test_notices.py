@@ -1,4 +1,4 @@
-"""What a consumer notices of changes in place: at the very line, at the next step, or not, as docs/loaders.md says."""
+"""What a trial notices of changes in place: at that line, at the next step, or not, as docs/batch-contents.md says."""
 
 from __future__ import annotations
 

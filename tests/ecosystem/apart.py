@@ -1,4 +1,4 @@
-"""Loaders of docs/loaders.md that want more than the others: a cluster, or packages that do not go with our pins.
+"""Loaders of docs/what-can-be-served.md that need a cluster, or packages that do not go with our pins.
 
 Ray Data is tried in tests/cluster/test_cluster.py, where a cluster runs. LitData asks for torchvision, and for a boto3
 whose botocore wants an older python-dateutil than constraints.txt has. From a local directory it reads without either:

@@ -1,4 +1,4 @@
-"""Every kind of loader that is tried with its real package, on data made here; the rows of docs/loaders.md.
+"""Every kind of loader, tried with its real package on data made here: the rows of docs/what-can-be-served.md.
 
 A row says what the served loader does; `test_loaders.py` asserts it, and that the page has just these rows.
 """

@@ -1,4 +1,4 @@
-"""What a row of docs/loaders.md says of a kind of loader, and the samples that all of them give."""
+"""What a row of docs/what-can-be-served.md says of a loader, and the samples that all loaders give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loaders of other packages, served: each batch once, as the loader alone gives it; docs/loaders.md says the same."""
+"""Loaders of other packages, served: each batch once, as the loader alone gives it (docs/what-can-be-served.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tsnb.hosting.served import seed_of
 
 pytestmark = pytest.mark.slow
 
-PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
+PAGE = Path(__file__).parents[2] / "docs" / "what-can-be-served.md"
 
 
 class Bare(DataLoader[Any]):
@@ -61,7 +61,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
         (DataLoader(Subset(Images(), [0]), 2, drop_last=True), {}, "fewer than one batch"),
         (DataLoader(Subset(Images(), []), 2), {}, "its dataset is empty"),
     ],
-    "something in a batch that cannot be shared": [
+    "a value in a batch that cannot be shared": [
         ([{"file": object()}], {}, r"\['file'\].*convert it in your collate_fn"),
     ],
     "a tensor on the GPU": [([torch.empty(2, device="meta")], {}, r"give a tensor on the CPU")],
@@ -134,15 +134,15 @@ def test_a_loader_without_an_order_says_so_where_somebody_would_resume() -> None
 
 
 def test_the_page_has_these_loaders_and_says_what_they_do() -> None:
-    """docs/loaders.md: its tables are the ones that the tests above go by."""
+    """docs/what-can-be-served.md: its tables are the ones that the tests above go by."""
     text = PAGE.read_text(encoding="utf-8")
-    assert table_after(text, "## What was tried") == [row.cells for row in LOADERS]
-    assert [row[0] for row in table_after(text, "## What gives one epoch only")] == list(ONE_SHOT)
-    assert [row[0] for row in table_after(text, "## What is refused")] == list(REFUSED)
+    assert table_after(text, "## Tested loaders") == [row.cells for row in LOADERS]
+    assert [row[0] for row in table_after(text, "## Loaders that give one epoch")] == list(ONE_SHOT)
+    assert [row[0] for row in table_after(text, "## When something is refused")] == list(REFUSED)
 
 
 def test_the_pages_example_gives_every_epoch() -> None:
-    """The code block of docs/loaders.md, as it stands there."""
+    """The code block of docs/what-can-be-served.md, as it stands there."""
     (block,) = re.findall(
         r"<!-- run by tests/ecosystem/test_loaders.py -->\n```python\n(.*?)```",
         PAGE.read_text(encoding="utf-8"),

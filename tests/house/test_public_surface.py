@@ -296,7 +296,7 @@ ELSEWHERE = {
     "Panel": "docs/panel.md: what it is beside a widget is the front end's",
     "Cached": "a torch Dataset",
     "ConsumerLoader": "a torch DataLoader",
-    "StreamDataset, StreamSampler": "docs/loaders.md: a torch Dataset and Sampler",
+    "StreamDataset, StreamSampler": "docs/batch-contents.md: a torch Dataset and Sampler",
     "Core, Count, Delivered, Notices, Options, Rebatcher": "parts of a producer or consumer, for tsnb's own modules",
     "Ladder, Racing": "a rule under way, for the sweep",
     "Owner": "the process behind an entry, for tsnb's own modules",

@@ -22,7 +22,7 @@ from tsnb.producer.loader.packing import SlotWriter, batch_bytes
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 
-PAGE = Path(__file__).parents[2] / "docs" / "loaders.md"
+PAGE = Path(__file__).parents[2] / "docs" / "batch-contents.md"
 
 
 @pytest.fixture(scope="module", params=["native", "portable"])
@@ -101,7 +101,7 @@ def test_a_stream_of_everything_arrives_whoever_loads_it(
 
 
 def test_the_page_has_these_rows() -> None:
-    """docs/loaders.md says of each kind what these tests hold."""
-    rows = table_after(PAGE.read_text(encoding="utf-8"), "## What a batch may hold")
+    """docs/batch-contents.md says of each kind what these tests hold."""
+    rows = table_after(PAGE.read_text(encoding="utf-8"), "## Supported values")
     assert rows == [row.cells for row in ROWS]
     assert expected()

@@ -97,7 +97,7 @@ def attach(
         device: Device to which tensors are copied, for example "cuda:0". Defaults to the trial's device, else
             shared memory.
         transform: Function applied to each batch in this process. Defaults to None.
-        join: Epoch to begin with: "epoch", "now" or "here" (docs/loaders.md). Defaults to "epoch".
+        join: Epoch to begin with: "epoch", "now" or "here" (docs/what-can-be-served.md). Defaults to "epoch".
         on_lag: Behaviour when this trial is slower: "wait", the others wait; "skip", it misses batches. Defaults to
             "wait".
         private: Whether batches are copies that may be changed in place. Defaults to False.

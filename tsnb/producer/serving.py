@@ -62,7 +62,7 @@ def serve(
 ) -> Producer:
     """Serve a data loader to any number of trials on this machine.
 
-    Returns once the first batch is ready, so a broken loader raises here. docs/loaders.md has the details.
+    Returns once the first batch is ready, so a broken loader raises here. docs/what-can-be-served.md has the details.
 
     Example:
         >>> with tsnb.serve(loader, name="mnist", seed=0):

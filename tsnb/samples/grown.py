@@ -214,7 +214,7 @@ def grow(
 ) -> Grown:
     """Make a dataset of files or lines that grows while it is used.
 
-    Served by `tsnb.serve`, new samples enter the running epoch or the next one (docs/growing.md). In a plain
+    Served by `tsnb.serve`, new samples enter the running epoch or the next one (docs/growing-data.md). In a plain
     `DataLoader` the dataset has the samples of its last `refresh()`.
 
     Example:

@@ -383,7 +383,7 @@ def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> 
         trigger: `tsnb.data.every(2000)`, `tsnb.data.after("1h")`, `tsnb.data.worse("val_loss", by=0.02)`, or
             several joined by `|`. None returns to epochs of all samples.
         select: "new", "all", "recent:5000", "hard:0.3", "hard:0.3:cnn", "balanced" or "balanced:5000"
-            (docs/growing.md). Defaults to "new", the samples since the last round.
+            (docs/rounds.md). Defaults to "new", the samples since the last round.
 
     Raises:
         ProducerNotFound: If no stream has that name.

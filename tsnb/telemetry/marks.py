@@ -17,7 +17,7 @@
 | | or a number was measured (docs/before.md) | `tried 3 workers, 2 ahead each: 41.5 batches/s, kept` |
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
 | | or else it may use another number of cores than before | `1 core to resnet10` |
-| round | a round of selected samples began (docs/growing.md) | `round 3: 75 samples (hard:0.3), 50 new samples` |
+| round | a round of selected samples began (docs/rounds.md) | `round 3: 75 samples (hard:0.3), 50 new samples` |
 | entered | new samples came into an epoch | `12 new samples in epoch 4` |
 | restarted | another process serves the stream | `producer restarted` |
 

@@ -55,7 +55,7 @@ GROWTH_KINDS = ("round", "entered")
 
 @dataclass(frozen=True)
 class GrowthReading:
-    """Something that became of a growing data set's samples (docs/growing.md)."""
+    """Something that became of a growing data set's samples (docs/growing-data.md)."""
 
     time_s: Number
     """When: wall clock, seconds since 1970."""
