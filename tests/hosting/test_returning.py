@@ -188,7 +188,7 @@ def test_an_interrupt_of_a_restart_leaves_a_stream(box: Any, page: Any, monkeypa
 
 
 def test_a_consumer_that_is_connected_needs_no_registry() -> None:
-    """Somebody removes the runtime folder in a loop that attaches for each epoch, as the README's does."""
+    """Somebody removes the runtime folder in a loop that attaches for each epoch."""
     with tsnb.serve([[i] for i in range(5)], name="s"):
         for epoch in range(3):
             assert [row for (row,) in tsnb.attach("c", stream="s" if epoch != 1 else None)] == list(range(5))

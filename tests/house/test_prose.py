@@ -14,7 +14,6 @@ from tests.house import prose
 
 NOT_YET = {
     "CONTRIBUTING.md",
-    "README.md",
     "SECURITY.md",
     "docs/agents.md",
     "docs/architecture.md",
@@ -53,7 +52,6 @@ NOT_YET = {
 """Pages that fail. This list only shrinks: add no page, and remove a page once it passes."""
 
 TOO_LONG = {
-    "README.md",
     "docs/balance.md",
     "docs/before.md",
     "docs/caching.md",

@@ -1,4 +1,4 @@
-"""docs/from-a-dataloader.md: its lines are those of the programs, and its table says what the tests find."""
+"""docs/migration-examples.md: its lines are those of the programs, and its table says what the tests find."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 from tests.house.pages import blocks_of
 from tests.tutorials.test_programs import PROGRAMS, TABLE, changed, source
 
-PAGE = Path(__file__).parents[2] / "docs" / "from-a-dataloader.md"
+PAGE = Path(__file__).parents[2] / "docs" / "migration-examples.md"
+GUIDE = PAGE.with_name("from-a-dataloader.md")
 CONTEXT = 2
 
 
@@ -26,7 +27,13 @@ def lines_that_change(name: str) -> str:
 def test_its_lines_are_those_of_the_program(name: str) -> None:
     """Copied from the two files, between which nothing else changes."""
     shown = {block.text for block in blocks_of(PAGE) if block.kind == "diff"}
-    assert lines_that_change(name) in shown, f"docs/from-a-dataloader.md lacks:\n{lines_that_change(name)}"
+    assert lines_that_change(name) in shown, f"docs/migration-examples.md lacks:\n{lines_that_change(name)}"
+
+
+def test_the_guide_shows_the_first_program() -> None:
+    """docs/from-a-dataloader.md has one program whole, the same lines."""
+    shown = [block.text for block in blocks_of(GUIDE) if block.kind == "diff"]
+    assert shown == [lines_that_change("image_classifier")]
 
 
 def test_its_table_says_what_is_tested() -> None:

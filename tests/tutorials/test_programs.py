@@ -2,7 +2,7 @@
 
 Each `programs/NAME.py` runs as it is; `programs/NAME_served.py` differs in three lines at most. Of that one two trials
 with different learning rates run side by side on one stream, started by `programs/start.py` or by a notebook.
-docs/from-a-dataloader.md shows the lines.
+docs/migration-examples.md shows the lines.
 """
 
 from __future__ import annotations

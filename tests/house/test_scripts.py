@@ -1,4 +1,4 @@
-"""The README's scripts, run as they stand there: a producer and a consumer in two processes."""
+"""The two scripts of docs/from-a-dataloader.md, run as printed: a producer and a consumer in two processes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+PAGE = Path(__file__).parents[2] / "docs" / "from-a-dataloader.md"
 SERVE_SET_UP = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 train_loader = DataLoader(TensorDataset(torch.randn(200, 4), torch.arange(200)), batch_size=64)
 """
-COUNT = "\n        seen.append(labels)\n"  # in place of the README's dots
+COUNT = "\n        seen.append(labels)\n"  # in place of the script's dots
 
 
 def script_blocks() -> tuple[str, str]:
     """Return the serving and the attaching script."""
-    _, marker, text = (ROOT / "README.md").read_text(encoding="utf-8").partition("<!-- run by tests/house/")
-    assert marker, "the README no longer marks its scripts"
+    _, marker, text = PAGE.read_text(encoding="utf-8").partition("<!-- run by tests/house/test_scripts.py")
+    assert marker, "the page no longer marks its scripts"
     serving, attaching = re.findall(r"```python\n(.*?)```", text, re.DOTALL)[:2]
     return serving, attaching
 
