@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -45,14 +44,3 @@ def test_the_home_page_leads_to_the_others(site: Path) -> None:
     assert "side by side on one" in text
     assert 'src="_images/panel.png"' in text
     assert text.count('href="tutorial.html"') >= LINKS_TO_A_PAGE_OF_THE_TABLE
-
-
-def test_every_page_is_in_the_menu() -> None:
-    """A page that no table of contents lists is found by nobody."""
-    listed = re.findall(
-        r"^([\w/-]+)$", (ROOT / "docs" / "index.md").read_text(encoding="utf-8"), re.MULTILINE
-    )
-    pages = {
-        path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")
-    }
-    assert sorted(listed) == sorted(pages - {"index"})
