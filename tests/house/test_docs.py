@@ -22,6 +22,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PROMISES = 11
 STEPS_AT_LEAST = 8
 DOORS_AT_LEAST = 9
+LIMITS_AT_LEAST = 9
 
 READING_FIELDS = {*StreamReading.__dataclass_fields__, *ConsumerReading.__dataclass_fields__}
 
@@ -127,6 +128,17 @@ def test_each_door_names_its_test() -> None:
     for door, _what, done, test in rows:
         assert done, f"door {door!r}: nothing is done"
         assert re.search(r"tests/[\w/]+\.py::\w+", test), f"door {door!r} names no test"
+
+
+def test_each_limit_names_its_test() -> None:
+    """tests/FAULTS.md: every limit has a module that exists, what the user sees, and a test by name."""
+    rows = table_after((ROOT / "tests" / "FAULTS.md").read_text(encoding="utf-8"), "## Limits")
+    assert len(rows) >= LIMITS_AT_LEAST
+    for limit, module, seen, test in rows:
+        names = re.findall(r"`([\w./]+)`", module)
+        assert names and all((ROOT / "tsnb" / name).exists() for name in names), f"limit {limit!r}: {module}"
+        assert seen, f"limit {limit!r}: nothing is seen"
+        assert re.search(r"tests/[\w/]+\.py::\w+", test), f"limit {limit!r} names no test"
 
 
 def test_what_builds_the_package_has_upper_bounds() -> None:

@@ -16,7 +16,6 @@ NOT_YET = {
     "CONTRIBUTING.md",
     "SECURITY.md",
     "docs/agents.md",
-    "docs/architecture.md",
     "docs/balance.md",
     "docs/before.md",
     "docs/caching.md",
