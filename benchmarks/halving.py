@@ -8,7 +8,7 @@ the end.
 
     python -m benchmarks.halving [--repeats 2] [--json FILE] [--quick]
 
-The figures stand in docs/sweeps.md.
+The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def median(rows: Sequence[Row]) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows as Markdown, as docs/sweeps.md has them."""
+    """Return the rows as Markdown, as benchmarks/RESULTS.md has them."""
     head = (
         "| sweep | trained to the end | best on test digits | samples trained on | training s | starting s |"
     )

@@ -19,7 +19,7 @@ CPU seconds are those of all processes and their workers from the moment that al
 
     python -m benchmarks.subsets [--photos 400] [--epochs 8] [--repeats 3] [--json FILE] [--quick]
 
-The figures stand in docs/parts.md.
+The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

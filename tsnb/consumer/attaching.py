@@ -109,7 +109,7 @@ def attach(
         shard: Whether each rank gets its own part of each batch. Pass False for pipeline or tensor parallel
             training. Defaults to True.
         guard: Whether checksums reveal changes of a batch in place. Reads each batch twice more. Defaults to False.
-        subset: Samples to take: indices, a mask, or a function of the index (docs/parts.md). Defaults to all.
+        subset: Samples to take: indices, a mask, or a function (docs/cross-validation.md). Defaults to all.
         fold: Cross-validation split `(k, n)` or `(k, n, seed)`: all samples but fold k of n. Defaults to None.
         held_out: Whether to take the samples of fold k instead. Defaults to False.
 

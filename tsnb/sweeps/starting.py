@@ -78,7 +78,7 @@ def sweep(
             every draw. Defaults to None.
         n: Number of draws from the space. Defaults to None.
         folds: Number of folds of a cross-validation. Each trial gets `fold` for `tsnb.attach(fold=fold)`
-            (docs/parts.md). Defaults to None.
+            (docs/cross-validation.md). Defaults to None.
         evolve: Rule `tsnb.search.population("loss", every=500)`: clones of the best of `n` trials (8) replace the
             worst. Defaults to None.
         at_once: Number of trials that run at once. Defaults to all, or two per core if there are more.
@@ -94,7 +94,7 @@ def sweep(
         deadline: Time by which all must be done: "18:00", "2026-11-24 08:00" or a datetime. Makes a plan. Defaults
             to None.
         choose: Values by parameter name from which the plan picks one per trial, the preferred first
-            (docs/sweeps.md). Defaults to None.
+            (docs/plan-a-session.md). Defaults to None.
         **options: Options of `tsnb.run` (stream, batch_size, threads) and arguments that are equal in all trials.
             With a plan, several `threads` or `device` are allowed.
 
