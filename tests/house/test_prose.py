@@ -32,7 +32,6 @@ NOT_YET = {
     "docs/output.md",
     "docs/panel.md",
     "docs/reference.md",
-    "docs/results.md",
     "docs/stalls.md",
     "docs/telemetry.md",
     "docs/trials.md",
@@ -55,7 +54,6 @@ TOO_LONG = {
     "docs/cluster.md",
     "docs/devices.md",
     "docs/panel.md",
-    "docs/results.md",
     "docs/stalls.md",
     "docs/trials.md",
 }

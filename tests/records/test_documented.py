@@ -1,4 +1,4 @@
-"""The query that docs/results.md shows works as it stands there; tests/house/test_pages.py runs the rest."""
+"""The query that docs/compare-runs.md shows works as it stands there; tests/house/test_pages.py runs the rest."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from tests.records.recorded import begun, row, trained
 from tsnb.records.database import FILE
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "results.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "compare-runs.md"
 
 
 def blocks(language: str) -> list[str]:

@@ -45,7 +45,7 @@ def results(
 ) -> Any:
     """Return a table of this project's trials, one row per run.
 
-    docs/results.md explains the columns. One column per parameter and per logged name (its last value) follows
+    docs/compare-runs.md explains the columns. One column per parameter and per logged name (its last value) follows
     them. With `target`, the table also has what each trial had cost when it reached that number.
 
     Example:

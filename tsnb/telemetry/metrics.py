@@ -62,7 +62,7 @@ def log(*values: Any, step: Any = None, **numbers: Any) -> None:
     """Log numbers of this training to the panel and the records.
 
     Never raises. A value that is not a number is left out, printed, kept as an artifact (figures and pictures) or
-    warned of once per name (docs/results.md). Panels show the first 16 names. The records keep all.
+    warned of once per name (docs/compare-runs.md). Panels show the first 16 names. The records keep all.
 
     Example:
         >>> tsnb.log(loss=0.3, accuracy=0.97)
