@@ -1,29 +1,32 @@
-"""Every error tsnb raises on purpose. Imports nothing.
+"""Every error that tsnb raises on purpose. Imports nothing.
 
 ```
 TsnbError
-  ProducerNotFound(LookupError)    no producer has that name; lists the names that are served
-  NameInUse(ValueError)            a producer or a live consumer of that name exists; says which process holds it
-  ProducerGone(ConnectionError)    the producer died or stopped while attached; says how to go on
-  JoinRefused                      the stream cannot take this consumer (protocol version, too many consumers)
-  ConsumerParked                   this consumer stood still and its place in the epoch was given up
-  GroupBroken                      another rank of this consumer's group has gone, so none goes on
-  StopRequested                    this consumer was asked to stop (the panel's button)
-  ConsumerReplaced                 a newer attach of the same name took this consumer's place
-  ArenaFull(BufferError)           no slot came free in time; says how many and who holds them
-  BatchTooLarge(ValueError)        one batch exceeds a slot; says both sizes and the option to raise
-  BatchNotShareable(TypeError)     a batch holds something that cannot be shared; names the place in it
-  LoaderFailed                     the user's loader raised; carries its traceback from the producer's process
-  NotShippable(TypeError)          an object cannot travel to a background kernel; names the attribute and the fix
-  TrialFailed                      a trial's cell raised; carries its traceback
-  UnsupportedPlatform(OSError)     neither Linux nor macOS
+  ProducerNotFound(LookupError)    no stream of that name is running
+  NameInUse(ValueError)            a running stream or trial already has that name
+  ProducerGone(ConnectionError)    the stream's process died or was stopped while a trial was attached
+  JoinRefused                      the stream cannot give the trial what it asked for
+  ConsumerParked                   the trial missed batches that the stream no longer holds
+  GroupBroken                      another rank of the trial's group has ended
+  StopRequested                    the trial was asked to stop
+  ConsumerReplaced                 the trial was detached, or a newer loop took its place
+  ArenaFull(BufferError)           there is not enough shared memory
+  BatchTooLarge(ValueError)        a batch does not fit into its buffer
+  BatchNotShareable(TypeError)     a batch contains a value that cannot be shared or cut
+  LoaderFailed                     the loader raised an error or returned nothing
+  NotShippable(TypeError)          an object cannot be pickled for another process
+  TrialFailed                      a trial ended without success
+  UnsupportedPlatform(OSError)     the system is neither Linux nor macOS, or hides its processes
   ProtocolError
-    LocalProtocolError             our side would have sent something malformed
-    RemoteProtocolError            the other side sent something malformed
-  ExtraMissing(ImportError)        names the `pip install tsnb[...]`
+    LocalProtocolError             this side was about to send a malformed message
+    RemoteProtocolError            the other side sent a malformed message
+  ExtraMissing(ImportError)        an optional package is not installed
 
-SharedBatchWarning(UserWarning)    a batch was changed in place, or so many are held that further ones are copied
+SharedBatchWarning(UserWarning)    a shared batch was modified in place, or too many batches are kept
 ```
+
+Each docstring has the cause first, and then, after "Fix:", what a user does about it. `docs/make_reference.py` makes
+docs/error-index.md of them.
 """
 
 from __future__ import annotations
@@ -54,58 +57,101 @@ __all__ = [
 
 
 class TsnbError(Exception):
-    """Base of every error that tsnb raises on purpose."""
+    """Base class of every error that tsnb raises on purpose.
+
+    Fix: Read the last sentence of the message. It says what to do.
+    """
 
 
 class ProducerNotFound(TsnbError, LookupError):
-    """No producer of that name is served, or none or several where a name was left out."""
+    """No stream of that name is running, or no name was given and there is not exactly one stream.
+
+    Fix: Start the stream, or name one of the running streams, for example `tsnb.attach(stream="mnist")`.
+    `tsnb list` shows them.
+    """
 
 
 class NameInUse(TsnbError, ValueError):
-    """A live producer, consumer or trial has this name already; the message says which process holds it."""
+    """A running stream or trial already has this name. The message names the process.
+
+    Fix: Choose another name, or stop the stream or trial that has it.
+    """
 
 
 class ProducerGone(TsnbError, ConnectionError):
-    """The producer died or stopped while this consumer was attached."""
+    """The stream's process died or was stopped while the trial was attached.
+
+    Fix: Serve the loader again and rerun the trial. Serve with `restart="on-crash"` and `seed=` to let trials
+    continue after a crash.
+    """
 
 
 class JoinRefused(TsnbError):
-    """The stream does not take this consumer; the message says why and what to do."""
+    """The stream cannot give the trial what it asked for.
+
+    Fix: Change or leave out the argument that the message names. With `join="now"`, for example, a trial does
+    not wait for the next epoch, and raises this error if the running one cannot be had whole.
+    """
 
 
 class ConsumerParked(TsnbError):
-    """This consumer stood still past `stall_timeout_s` and its place in the epoch was given up."""
+    """The trial stalled past the stall timeout, or missed batches that the stream no longer holds.
+
+    Fix: Iterate again for the next epoch. For long steps on purpose, serve with a larger `stall_timeout_s=`.
+    """
 
 
 class GroupBroken(TsnbError):
-    """Another rank of this consumer's group has gone: in a collective this one would wait for it."""
+    """Another rank of the trial's group died or left, so no rank of the group receives more batches.
+
+    Fix: Read the output of the rank that the message names. Then start all ranks again from a checkpoint.
+    """
 
     at_once: bool = False
     """Whether batches that were copied ahead count for nothing either."""
 
 
 class ConsumerReplaced(TsnbError):
-    """A newer `attach` of the same name in this process took this consumer's place."""
+    """The trial was detached, or a newer loop or another process took its place.
+
+    Fix: Attach again. Give each loop and each process its own name.
+    """
 
 
 class StopRequested(TsnbError):
-    """This consumer was asked to stop, by the panel's button or another process."""
+    """The trial was asked to stop, from the panel, a magic or the command line.
+
+    Fix: Nothing is wrong. Catch the error only to save something first.
+    """
 
 
 class ArenaFull(TsnbError, BufferError):
-    """No slot came free in time."""
+    """There is not enough shared memory for the batches that the stream has to hold, or for its cache.
+
+    Fix: Serve with a smaller `window=`, `rubber_band=` or `cache=`, or use a smaller batch size. The message
+    names the numbers.
+    """
 
 
 class BatchTooLarge(TsnbError, ValueError):
-    """One batch does not fit into a slot."""
+    """A batch is larger than the buffers, whose size follows from the first batch.
+
+    Fix: Serve with the `max_batch_bytes=` that the message names. The error arrives inside a `LoaderFailed`.
+    """
 
 
 class BatchNotShareable(TsnbError, TypeError):
-    """A batch holds a value, or has a shape, that cannot be shared or re-batched."""
+    """A batch contains a value that cannot be shared, or cannot be cut to another batch size.
+
+    Fix: Change your `collate_fn` at the place that the message names, for example to return tensors. If the
+    value cannot be shared, the error arrives inside a `LoaderFailed`.
+    """
 
 
 class LoaderFailed(TsnbError):
-    """The user's loader raised, or gave nothing.
+    """The loader raised an error, or returned nothing. The message has the loader's own traceback.
+
+    Fix: Correct the loader. To see the error alone, run `next(iter(loader))` in the notebook.
 
     Attributes:
         summary: What happened, without the traceback.
@@ -121,32 +167,57 @@ class LoaderFailed(TsnbError):
 
 
 class NotShippable(TsnbError, TypeError):
-    """An object cannot travel to a background kernel."""
+    """An object cannot be pickled for the process of a trial or a stream. The message names the attribute.
+
+    Fix: Create the object inside the cell or function instead, or leave it out.
+    """
 
 
 class TrialFailed(TsnbError):
-    """A trial's cell raised; the message carries its traceback."""
+    """A trial that you waited for ended without success. The message has its traceback.
+
+    Fix: Correct the trial's code and run it again.
+    """
 
 
 class UnsupportedPlatform(TsnbError, OSError):
-    """This operating system is not supported yet."""
+    """The system is neither Linux nor macOS, or its processes are not visible because `/proc` is not mounted.
+
+    Fix: Run tsnb on Linux, in WSL2 or in a container.
+    """
 
 
 class ProtocolError(TsnbError):
-    """A message broke the protocol between producer and consumer."""
+    """A message between a stream and a trial broke their protocol.
+
+    Fix: Use the same version of tsnb in all processes.
+    """
 
 
 class LocalProtocolError(ProtocolError):
-    """This side was about to break the protocol."""
+    """This process was about to send a malformed message.
+
+    Fix: Restart the kernel. If the error returns, report it with its traceback.
+    """
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side broke the protocol."""
+    """The other process sent a malformed message.
+
+    Fix: Use the same version of tsnb in all processes, and restart the stream.
+    """
 
 
 class ExtraMissing(TsnbError, ImportError):
-    """An optional package is needed; the message names the extra to install."""
+    """An optional package is not installed.
+
+    Fix: Run the `pip install` command of the message.
+    """
 
 
 class SharedBatchWarning(UserWarning):
-    """The user's code does with shared batches what it would better not do; said once a consumer."""
+    """A shared batch was modified in place, or the trial keeps too many batches. Given once per trial.
+
+    Fix: Write `x = x / 255` instead of `x /= 255`, or attach with `private=True` to receive copies. If the
+    trial keeps too many batches, further ones are copied: keep fewer at a time.
+    """

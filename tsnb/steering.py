@@ -78,44 +78,49 @@ def add_verbs(commands: Any) -> None:
         commands: What `ArgumentParser.add_subparsers` has returned.
     """
     for name, run, help_text in (
-        ("pause", _pause, "have a trial take no more batches from its next one on; the others go on"),
-        ("resume", _pause, "let a paused trial go on where it was"),
-        ("set", _set, "change live values of a trial (tsnb.live) from its next batch on"),
-        ("clone", _clone, "make two of one trial, at its next batch; with changed live values, or none"),
-        ("extend", _extend, "have a trial that is done go on for some more epochs"),
+        ("pause", _pause, "pause a trial at its next batch; the others continue"),
+        ("resume", _pause, "resume a paused trial where it was"),
+        ("set", _set, "change live hyperparameters of a trial (tsnb.live) from its next batch on"),
+        ("clone", _clone, "clone a running trial at its next batch, optionally with changed values"),
+        ("extend", _extend, "continue a finished trial for more epochs"),
         ("interrupt", _interrupt, "interrupt a trial's code, as Ctrl-C does"),
     ):
         verb = commands.add_parser(name, help=help_text)
         if run is _pause:
-            verb.add_argument("target", metavar="STREAM[/TRIAL]", help="without TRIAL: all of the stream's")
+            verb.add_argument(
+                "target", metavar="STREAM[/TRIAL]", help="trial, or a stream for all of its trials"
+            )
             if name == "pause":
                 verb.add_argument(
                     "--release",
                     action="store_true",
-                    help="of one TRIAL: give the GPU memory of what it keeps (tsnb.checkpoint) back until it goes on",
+                    help="also free the GPU memory of what tsnb.checkpoint holds meanwhile (one trial only)",
                 )
         else:
-            verb.add_argument("target", metavar="STREAM/TRIAL")
+            verb.add_argument("target", metavar="STREAM/TRIAL", help="trial of a stream")
         if run in (_set, _clone):
-            shown = "; without: show the trial's live values" if run is _set else ": live values of the clone"
+            what = "new value" if run is _set else "live hyperparameter of the clone"
+            shown = " (default: show the current values)" if run is _set else ""
             verb.add_argument(
                 "changes",
                 nargs="*",
                 metavar="NAME=VALUE",
-                help=f"such as lr=0.03; all of them together, or none{shown}",
+                help=f"{what}, for example lr=0.03{shown}",
             )
         if run is _clone:
-            verb.add_argument("--name", help="the clone's; left out: one is made")
+            verb.add_argument("--name", help="name of the clone (default: a new one)")
             past = whole("an epoch that its loop counts, from 0", 0)
             verb.add_argument(
                 "--at",
                 type=past.typed,
                 metavar="EPOCH",
-                help="from the state that tsnb.checkpoint wrote as this epoch began, of a trial that is over, too",
+                help="start from the checkpoint at the start of this epoch; also works after the trial has ended",
             )
         if run is _extend:
             count = whole("a whole number of epochs, 1 or more", 1)
-            verb.add_argument("--epochs", type=count.typed, required=True, metavar="N", help="how many more")
+            verb.add_argument(
+                "--epochs", type=count.typed, required=True, metavar="N", help="number of epochs to add"
+            )
         verb.add_argument("--json", action="store_true", help="print the answer as JSON")
         verb.set_defaults(run=run)
 

@@ -155,7 +155,7 @@ def _parser() -> argparse.ArgumentParser:
     listed.add_argument("--json", action="store_true", help="print the list as JSON")
     listed.set_defaults(run=streams.list_streams)
     for name, run, text in (
-        ("status", streams.show_status, "show a stream and its consumers"),
+        ("status", streams.show_status, "show a stream and its trials"),
         ("top", streams.show_top, "watch a stream live: trials, waits and the machine"),
         ("rounds", streams.give_rounds, "train on growing data in rounds of selected samples"),
         ("stop", streams.stop_named, "stop a stream, or one of its trials (STREAM/TRIAL)"),

@@ -82,78 +82,114 @@ _COUNT = whole("a whole number, 1 or more", 1).typed
 
 
 def _balance() -> Parser:
-    parser = _named("%tensorsocket balance", "Change how a stream divides compute.", optional=True)
-    parser.add_argument("pacing", metavar="|".join(PACINGS))
+    parser = _named("%tensorsocket balance", "Change how trials share compute.", optional=True)
     parser.add_argument(
-        "--weight", type=in_its_words(read_weight), action="append", default=[], metavar="NAME=2"
+        "pacing",
+        metavar="|".join(PACINGS),
+        help="together keeps trials in step, weights divides compute by --weight, free lets each trial run ahead",
+    )
+    parser.add_argument(
+        "--weight",
+        type=in_its_words(read_weight),
+        action="append",
+        default=[],
+        metavar="NAME=2",
+        help="with weights: a trial's share of the compute (repeatable)",
     )
     return parser
 
 
 def _tune() -> Parser:
-    parser = _named("%tensorsocket tune", "Change the number of a loader's workers.", optional=True)
+    parser = _named("%tensorsocket tune", "Show or change a loader's number of workers.", optional=True)
     add_options(parser, TuneOptions, NOTEBOOK)
     parser.set_defaults(workers=None)  # left out, and no name: only looked at
     return parser
 
 
 def _rounds() -> Parser:
-    parser = _named("%tensorsocket rounds", "Give a stream over data that grows in rounds.", optional=True)
+    parser = _named(
+        "%tensorsocket rounds", "Train on growing data in rounds of selected samples.", optional=True
+    )
     add_rounds(parser)
     return parser
 
 
 def _start() -> Parser:
-    parser = Parser("%tensorsocket start", "Serve a loader from a background kernel.")
-    parser.add_argument("loader", nargs="?", metavar="LOADER")
-    parser.add_argument("--name", required=True)
+    parser = Parser("%tensorsocket start", "Serve a loader from a background process.")
+    parser.add_argument(
+        "loader",
+        nargs="?",
+        metavar="LOADER",
+        help="variable that holds the loader; not with %%%%tensorsocket",
+    )
+    parser.add_argument("--name", required=True, help="name of the stream, by which trials attach")
     add_options(parser, StreamOptions, NOTEBOOK)
-    parser.add_argument("--replace", action="store_true")
+    parser.add_argument(
+        "--replace",
+        action="store_true",
+        help="replace this notebook's stream of the same name; its trials wait and continue",
+    )
     return parser
 
 
 def _named(prog: str, description: str, *, optional: bool) -> Parser:
     parser = Parser(prog, description)
     if optional:
-        parser.add_argument("name", nargs="?", metavar="NAME")
+        parser.add_argument("name", nargs="?", metavar="NAME", help="stream (default: this notebook's)")
     else:
-        parser.add_argument("name", metavar="NAME")
+        parser.add_argument("name", metavar="NAME", help="trial" if prog.startswith("%trials") else "stream")
     return parser
 
 
 def _several(prog: str, description: str, *, optional: bool = True) -> Parser:
     parser = Parser(prog, description)
-    parser.add_argument("names", nargs="*" if optional else "+", metavar="NAME")
+    default = " (default: all of this notebook)" if optional else ""
+    parser.add_argument(
+        "names", nargs="*" if optional else "+", metavar="NAME", help=f"trial or sweep{default}"
+    )
     return parser
 
 
 def _dashboard() -> Parser:
     parser = Parser("%tensorsocket dashboard", "Show the live panel of a stream, or of several together.")
-    parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--side", action="store_true")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="stream (default: this notebook's)")
+    parser.add_argument(
+        "--side", action="store_true", help="show the panel next to the notebook (needs the package sidecar)"
+    )
     return parser
 
 
 def _stop() -> Parser:
-    parser = _named("%tensorsocket stop", "Stop a stream and its kernel.", optional=True)
-    parser.add_argument("--other", action="store_true")
+    parser = _named("%tensorsocket stop", "Stop a stream and its process.", optional=True)
+    parser.add_argument(
+        "--other", action="store_true", help="stop it even if another notebook or process serves it"
+    )
     return parser
 
 
 def _record() -> Parser:
-    parser = _named("%tensorsocket record", "Write a stream's readings to a file.", optional=False)
-    parser.add_argument("file", nargs="?", metavar="FILE")
-    parser.add_argument("--stop", action="store_true")
+    parser = _named("%tensorsocket record", "Record a stream's readings to a file.", optional=False)
+    parser.add_argument("file", nargs="?", metavar="FILE", help="new file, for example run.jsonl")
+    parser.add_argument("--stop", action="store_true", help="end the recording")
     return parser
 
 
 def _report() -> Parser:
     parser = _named("%tensorsocket report", "Show where each second of each trial went.", optional=True)
     parser.add_argument(
-        "--target", type=in_its_words(_wanted), action="append", default=[], metavar="METRIC=0.95"
+        "--target",
+        type=in_its_words(_wanted),
+        action="append",
+        default=[],
+        metavar="METRIC=0.95",
+        help="also show what each trial had cost when it reached this value (repeatable)",
     )
-    parser.add_argument("--vcpu-price", type=float, metavar="0.04")
-    parser.add_argument("--kwh-price", type=float, metavar="0.3")
+    parser.add_argument(
+        "--vcpu-price", type=float, metavar="0.04", help="with --target: price of one core for an hour"
+    )
+    parser.add_argument(
+        "--kwh-price", type=float, metavar="0.3", help="with --target: price of a kilowatt hour"
+    )
     return parser
 
 
@@ -167,16 +203,22 @@ def _wanted(text: str) -> tuple[str, float]:
 
 
 def _trial() -> Parser:
-    parser = Parser("%%trial", "Run this cell in a background kernel of its own.")
-    parser.add_argument("name", nargs="?", metavar="NAME")
-    parser.add_argument("--setup", action="store_true")
+    parser = Parser("%%trial", "Run this cell as a trial, in its own background kernel.")
+    parser.add_argument("name", nargs="?", metavar="NAME", help="name of the trial")
+    parser.add_argument(
+        "--setup",
+        action="store_true",
+        help="run this cell first in every later trial; an empty cell ends that",
+    )
     _add_cell(parser)
     return parser
 
 
 def _sweep() -> Parser:
-    parser = Parser("%%sweep", "Run this cell as many trials, one for each combination of parameters.")
-    parser.add_argument("name", metavar="NAME")
+    parser = Parser("%%sweep", "Run this cell as many trials, one per combination of parameters.")
+    parser.add_argument(
+        "name", metavar="NAME", help="first part of the trials' names, or a whole name such as cnn-lr{lr}"
+    )
     add_sweep(parser)
     _add_cell(parser)
     return parser
@@ -185,57 +227,108 @@ def _sweep() -> Parser:
 def _add_cell(parser: Parser) -> None:
     """Have a parser take what is said of a cell that runs as a trial, or as many."""
     add_options(parser, TrialOptions, NOTEBOOK)
-    parser.add_argument("--with", type=read_words, default=(), dest="with_", metavar="NAME,NAME")
-    parser.add_argument("--no-check", action="store_false", dest="check")
-    parser.add_argument("--wait", action="store_true")
+    parser.add_argument(
+        "--with",
+        type=read_words,
+        default=(),
+        dest="with_",
+        metavar="NAME,NAME",
+        help="variables to copy into the trial although the cell does not read them by name",
+    )
+    parser.add_argument(
+        "--no-check",
+        action="store_false",
+        dest="check",
+        help="run the cell although it reads undefined names",
+    )
+    parser.add_argument("--wait", action="store_true", help="return when the trial or sweep has ended")
 
 
 def _logs() -> Parser:
     parser = _named("%trials logs", "Show what a trial printed.", optional=False)
-    parser.add_argument("--run", type=_COUNT, metavar="N")
+    parser.add_argument("--run", type=_COUNT, metavar="N", help="number of the run (default: the last)")
     return parser
 
 
 def _rerun() -> Parser:
-    parser = _named("%trials rerun", "Run a trial's code again.", optional=False)
-    parser.add_argument("changes", nargs="*", type=in_its_words(read_change), metavar="PARAMETER=VALUE")
+    parser = _named("%trials rerun", "Run a trial's code and variables again.", optional=False)
+    parser.add_argument(
+        "changes",
+        nargs="*",
+        type=in_its_words(read_change),
+        metavar="PARAMETER=VALUE",
+        help="new values of parameters or options, for example lr=0.03 seed=2",
+    )
     return parser
 
 
 def _set() -> Parser:
-    parser = _named("%trials set", "Change live values of a trial or a sweep.", optional=False)
-    parser.add_argument("changes", nargs="+", type=in_its_words(read_change), metavar="NAME=VALUE")
+    parser = _named(
+        "%trials set",
+        "Change live hyperparameters of a trial or a sweep, from its next batch on.",
+        optional=False,
+    )
+    parser.add_argument(
+        "changes",
+        nargs="+",
+        type=in_its_words(read_change),
+        metavar="NAME=VALUE",
+        help="new value, for example lr=0.03",
+    )
     return parser
 
 
 def _pause() -> Parser:
-    parser = _several("%trials pause", "Pause trials or sweeps, or all, at the next batch.")
-    parser.add_argument("--release", action="store_true", help="give GPU memory back meanwhile")
+    parser = _several("%trials pause", "Pause trials or sweeps at their next batch.")
+    parser.add_argument(
+        "--release",
+        action="store_true",
+        help="also free the GPU memory of what tsnb.checkpoint holds, until the trial resumes",
+    )
     return parser
 
 
 def _extend() -> Parser:
-    parser = _named("%trials extend", "Have a trial that is done go on.", optional=False)
-    parser.add_argument("--epochs", type=_COUNT, required=True, metavar="N")
+    parser = _named("%trials extend", "Continue a finished trial for more epochs.", optional=False)
+    parser.add_argument("--epochs", type=_COUNT, required=True, metavar="N", help="number of epochs to add")
     return parser
 
 
 def _clone() -> Parser:
-    parser = _named("%trials clone", "Make two of one trial, at its next batch.", optional=False)
-    parser.add_argument("--name", dest="new", metavar="N")
-    parser.add_argument("--at", type=_WHOLE, metavar="EPOCH")
-    parser.add_argument("changes", nargs="*", type=in_its_words(read_change), metavar="LIVE=VALUE")
+    parser = _named("%trials clone", "Clone a trial at its next batch.", optional=False)
+    parser.add_argument("--name", dest="new", metavar="N", help="name of the clone (default: a new one)")
+    parser.add_argument(
+        "--at",
+        type=_WHOLE,
+        metavar="EPOCH",
+        help="start from the checkpoint at the start of this epoch; also works after the trial has ended",
+    )
+    parser.add_argument(
+        "changes",
+        nargs="*",
+        type=in_its_words(read_change),
+        metavar="LIVE=VALUE",
+        help="live hyperparameter of the clone, for example lr=0.03",
+    )
     return parser
 
 
 TENSORSOCKET = {
     "start": _start(),
-    "list": Parser("%tensorsocket list", "List what is served, by whom, since when."),
-    "status": _named("%tensorsocket status", "Show a stream and its consumers.", optional=True),
-    "logs": _named("%tensorsocket logs", "Show what a producer kernel printed.", optional=False),
+    "list": Parser("%tensorsocket list", "List the running streams."),
+    "status": _named("%tensorsocket status", "Show a stream and its trials.", optional=True),
+    "logs": _named("%tensorsocket logs", "Show what the stream's process printed.", optional=False),
     "stop": _stop(),
-    "restart": _named("%tensorsocket restart", "Serve the same loader from a new kernel.", optional=True),
-    "reload": _named("%tensorsocket reload", "Serve the loader as it is now.", optional=True),
+    "restart": _named(
+        "%tensorsocket restart",
+        "Serve the same loader from a new process; trials wait and continue.",
+        optional=True,
+    ),
+    "reload": _named(
+        "%tensorsocket reload",
+        "Serve the notebook's current loader; trials wait and continue.",
+        optional=True,
+    ),
     "dashboard": _dashboard(),
     "report": _report(),
     "record": _record(),
@@ -247,20 +340,26 @@ TENSORSOCKET = {
 
 TRIALS = {
     "list": Parser("%trials list", "List this notebook's trials."),
-    "stop": _several("%trials stop", "Stop trials or sweeps, or all."),
+    "stop": _several("%trials stop", "Stop trials or sweeps."),
     "pause": _pause(),
-    "resume": _several("%trials resume", "Let trials or sweeps go on, or all."),
+    "resume": _several("%trials resume", "Resume paused trials or sweeps where they were."),
     "set": _set(),
     "interrupt": _several(
-        "%trials interrupt", "Interrupt the code of trials, as Ctrl-C does.", optional=False
+        "%trials interrupt",
+        "Interrupt the code of trials, as Ctrl-C does; their variables stay.",
+        optional=False,
     ),
-    "wait": _several("%trials wait", "Wait for trials or sweeps, or all."),
+    "wait": _several("%trials wait", "Wait for trials or sweeps to end."),
     "logs": _logs(),
-    "follow": _named("%trials follow", "Show a trial's output under this cell.", optional=False),
+    "follow": _named(
+        "%trials follow",
+        "Show a trial's output below this cell, for example after a page reload.",
+        optional=False,
+    ),
     "clone": _clone(),
     "rerun": _rerun(),
     "extend": _extend(),
-    "clear": Parser("%trials clear", "Stop all, and empty the table."),
+    "clear": Parser("%trials clear", "Stop all trials and empty the table; their records stay."),
 }
 """The subcommands of `%trials`."""
 

@@ -307,23 +307,25 @@ def in_words(trigger: Trigger, select: str) -> str:
 def add_rounds(parser: argparse.ArgumentParser) -> None:
     """Have a parser take what `rounds_as_typed` reads."""
     parser.add_argument(
-        "--every", metavar="N", help="a round begins when so many new samples have been found"
+        "--every", metavar="N", help="start a round when this many new samples have been found"
     )
-    parser.add_argument("--after", metavar="TIME", help="or when so much time has passed: 90s, 30min, 1h")
+    parser.add_argument("--after", metavar="TIME", help="or when this much time has passed: 90s, 30min, 1h")
     parser.add_argument(
         "--worse",
         action="append",
         default=[],
         metavar="METRIC=BY[:max]",
-        help="or when a logged number is worse by so much than its best; :min or :max where its name does not say",
+        help="or when a metric is this much worse than its best; add :min or :max if its name does not imply it",
     )
     parser.add_argument(
         "--select",
         default=None,
         metavar="new|all|recent:N|hard:SHARE|balanced",
-        help="which samples a round has (new)",
+        help="samples of a round (default: new)",
     )
-    parser.add_argument("--off", action="store_true", help="epochs follow each other again")
+    parser.add_argument(
+        "--off", action="store_true", help="end the rounds: one epoch follows the other again"
+    )
 
 
 def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReading:
