@@ -63,7 +63,6 @@ DOCSTRINGS_NOT_YET = {
     "tsnb.Trial",
     "tsnb.checkpoint",
     "tsnb.data.register",
-    "tsnb.errors.ConsumerParked",
     "tsnb.plan",
     "tsnb.records",
     "tsnb.records.tag",
