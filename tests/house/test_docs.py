@@ -87,6 +87,19 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     assert not [link for link in links if not (document.parent / link).exists()]
 
 
+def test_every_page_that_is_named_elsewhere_exists() -> None:
+    """Messages, docstrings, tests, benchmarks and the changelog name pages of docs/ by their path."""
+    folders = ("tsnb", "tests", "benchmarks", "notebooks")
+    paths = [path for folder in folders for path in (ROOT / folder).rglob("*.[pim]*") if path.is_file()]
+    wrong = {}
+    for path in [*ROOT.glob("*.md"), *paths]:
+        if path.suffix in (".py", ".md", ".ipynb"):
+            named = re.findall(r"\bdocs/[a-z/-]+\.md\b", path.read_text(encoding="utf-8"))
+            if gone := sorted({name for name in named if not (ROOT / name).exists()}):
+                wrong[path.relative_to(ROOT).as_posix()] = gone
+    assert not wrong
+
+
 def test_each_promise_names_its_tests() -> None:
     """tests/FAULTS.md has a row for each promise: its tests, or openly that it has none yet."""
     rows = table_after((ROOT / "tests" / "FAULTS.md").read_text(encoding="utf-8"), "## Promises")
