@@ -35,7 +35,6 @@ NOT_YET = {
     "docs/stalls.md",
     "docs/telemetry.md",
     "docs/trials.md",
-    "docs/tutorial.md",
     "messages",
     "notebooks/01_quickstart.ipynb",
     "notebooks/02_sweep.ipynb",
