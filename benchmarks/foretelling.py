@@ -13,7 +13,7 @@ Two throttled readers, which ask the page cache whether it holds a file, and wai
 
     python -m benchmarks.foretelling [--disk one many] [--workers 1 2] [--seconds 3] [--rounds 3] [--quick]
 
-The figures stand in docs/before.md.
+The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

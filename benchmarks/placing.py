@@ -15,7 +15,7 @@ takes as long as it took alone. It is foretold and optimistic: nobody waits ther
 
     python -m benchmarks.placing [--json FILE] [--quick]
 
-Needs the right to make a control group. The figures stand in docs/before.md.
+Needs the right to make a control group. The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ cores (`in turn`), a sweep as it is without a plan, and a planned one. Which com
 
 `--scale` makes the data sets, and so the trials, so many times as long.
 
-The figures stand in docs/before.md.
+The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

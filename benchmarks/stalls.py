@@ -18,7 +18,7 @@ by the scheduler, so that others get what it leaves, say so (`--favoured`).
     python -m benchmarks.stalls [--case NAME ...] [--rounds 3] [--seconds 3] [--favoured] [--json FILE] [--quick]
     python -m benchmarks.stalls --read FILE ...     the table of what was kept, one file a case
 
-The figures stand in docs/stalls.md.
+The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def _spread(rounds: Sequence[float]) -> float:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return the rows as Markdown, as docs/stalls.md has them."""
+    """Return the rows as Markdown, as benchmarks/RESULTS.md has them."""
     columns = "a loader each: foretold | measured | off | one loader: foretold | measured | off | limit"
     head = [
         f"| case | trials | {columns} | gain: foretold | measured | off | others |",
