@@ -6,7 +6,7 @@ figures tell the cost of the way, not of a network, and more nodes do more work 
 
     python -m benchmarks.cluster [--nodes 0,1,2,3] [--batch-mb 4] [--seconds 5] [--json FILE] [--quick]
 
-`--nodes 0` is the local stream, without Ray. The figures stand in docs/cluster.md.
+`--nodes 0` is the local stream, without Ray. The figures stand in docs/ray-cluster.md.
 """
 
 from __future__ import annotations

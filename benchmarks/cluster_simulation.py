@@ -16,7 +16,7 @@ Nothing here was measured on a real network or on more than three nodes. No Ray,
 
     python -m benchmarks.cluster_simulation [--nodes 8,64,1000] [--batch-mb 38.5] [--json FILE]
 
-The figures stand in docs/cluster.md.
+The figures stand in docs/ray-cluster.md.
 """
 
 from __future__ import annotations

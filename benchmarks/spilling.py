@@ -8,7 +8,7 @@ agree to the last digit.
 
     python -m benchmarks.spilling [--layers 24] [--width 1024] [--steps 8] [--json FILE] [--quick]
 
-The figures stand in docs/offloading.md.
+The figures stand in docs/offload-a-model.md.
 
     python -m benchmarks.spilling --gpu [--layers 24] [--width 1024] [--batch 2048] [--steps 8] [--json FILE]
 

@@ -154,7 +154,7 @@ def _why_not(entry: Entry) -> str:
         )
     return (
         f"the producer {entry.name!r} is served on {entry.elsewhere} ({entry.origin}): batches are shared through the "
-        "memory of one machine. Attach there, or serve over a cluster (docs/cluster.md)."
+        "memory of one machine. Attach there, or serve over a cluster (docs/ray-cluster.md)."
     )
 
 

@@ -182,7 +182,7 @@ def test_trials_of_ray_tune_share_a_stream_and_begin_together(
 ) -> None:
     """Two trials, wherever Ray puts them: the same batches of the same epoch, from the first one on."""
     tune: Any = pytest.importorskip("ray.tune")
-    [lines] = [block.text for block in blocks_of(ROOT / "docs/cluster.md") if "CommonStart" in block.text]
+    [lines] = [block.text for block in blocks_of(ROOT / "docs/ray-cluster.md") if "CommonStart" in block.text]
     names: dict[str, Any] = {}
     exec(lines.replace("CommonStart(4)", "CommonStart(2)"), names)
     start = names["start"]

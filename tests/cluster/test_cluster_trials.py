@@ -202,11 +202,11 @@ loader = DataLoader(TensorDataset(torch.arange(12.0), torch.arange(12)), batch_s
 
 
 def test_the_pages_blocks_run(machines: Machines, shell: Any) -> None:
-    """docs/cluster.md from its top: a stream from a notebook and from Python, a cell, a function, a sweep.
+    """docs/ray-cluster.md from its top: a stream from a notebook and from Python, a cell, a function, a sweep.
 
     The notebook's variables and classes travel with them, and back. They compute on the CPU: no GPU is there.
     """
-    page = blocks_of(ROOT / "docs/cluster.md")
+    page = blocks_of(ROOT / "docs/ray-cluster.md")
     blocks = [b.text.replace("gpu", "cpu") for b in page if b.run_by.endswith(Path(__file__).name)]
     shell.run_cell(SET_UP).raise_error()
     assert blocks[0].startswith("%tensorsocket start")

@@ -1,4 +1,4 @@
-"""Groups with real processes, as docs/frameworks/ddp.md has them: launchers start the ranks, gloo joins them."""
+"""Groups with real processes, as docs/ddp.md has them: launchers start the ranks, gloo joins them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 LAUNCH_S = 200
 """Each rank imports torch; with a busy machine's other work that takes a while."""
 
-PAGE = ROOT / "docs" / "frameworks" / "ddp.md"
+PAGE = ROOT / "docs" / "ddp.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 """What users are told to write: for torchrun with DDP and with FSDP, accelerate and Lightning."""
 

@@ -107,9 +107,7 @@ def _why_not(error: Any, ray: Any) -> str:
         return f"its hub, on the producer's machine, has ended. Serve it again, and attach again. ({last_words(error)})"
     if isinstance(cause := getattr(error, "cause", None), TsnbError):
         return f"{cause}."
-    return (
-        f"{last_words(error)}. Every machine of the cluster needs the same version of tsnb (docs/cluster.md)."
-    )
+    return f"{last_words(error)}. Every machine of the cluster needs the same version of tsnb (docs/ray-cluster.md)."
 
 
 def _not_there(stream: str, names: list[str]) -> str:

@@ -216,7 +216,7 @@ def _init(ray: Any, address: str) -> None:
         said = " ".join(str(error).split()).rstrip(".")[:600]
         raise TsnbError(
             f"{at} cannot be joined: {said}. {_START_ONE} If it requires a token, give this process "
-            "RAY_AUTH_MODE=token and the token (docs/cluster.md)."
+            "RAY_AUTH_MODE=token and the token (docs/ray-cluster.md)."
         ) from None
 
 

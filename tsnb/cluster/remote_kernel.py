@@ -140,7 +140,7 @@ class RemoteChild:
         if facts["version"] != here:
             raise TsnbError(
                 f"{self.host} has tsnb {facts['version']} and this machine {here}: install the same "
-                "version on every machine of the cluster (docs/cluster.md)."
+                "version on every machine of the cluster (docs/ray-cluster.md)."
             )
         if "died" in facts:
             raise KernelDied(f"on {self.host}: {facts['died']}")

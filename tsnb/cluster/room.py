@@ -184,5 +184,5 @@ def cannot_start(error: BaseException) -> str:
     """
     return (
         f"a kernel cannot be started on a machine of the cluster: {last_words(error)}. Every machine needs the same "
-        "version of tsnb, and all that it needs (docs/cluster.md)."
+        "version of tsnb, and all that it needs (docs/ray-cluster.md)."
     )

@@ -73,7 +73,7 @@ def serve(
         loader: A torch `DataLoader`, an iterable of batches, or a function `make_epoch(epoch)` that returns one. It
             is not modified.
         name: Name of the stream: 1 to 64 letters, digits, `.`, `_` or `-`. Unique among your running streams.
-        engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/cluster.md). Defaults
+        engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/ray-cluster.md). Defaults
             to "local".
         window: Number of batches that the fastest trial may be ahead of the slowest. Defaults to 8.
         rubber_band: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to

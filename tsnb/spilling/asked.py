@@ -32,7 +32,7 @@ def offload(
     On a CPU the parameters and optimizer states are in a file. On a GPU they are in pinned host memory. The
     training loop stays as it is, and losses are the same. Each parameter takes its step during `backward`, and its
     gradient is gone afterwards. So there is no clipping by common norm, no gradient accumulation and no
-    `GradScaler` (docs/offloading.md).
+    `GradScaler` (docs/offload-a-model.md).
 
     Example:
         >>> offloaded = tsnb.offload(model, optimizer, "1MB")
