@@ -29,7 +29,6 @@ NOT_YET = {
     "docs/panel.md",
     "docs/reference.md",
     "docs/stalls.md",
-    "docs/telemetry.md",
     "docs/trials.md",
     "messages",
     "notebooks/01_quickstart.ipynb",

@@ -291,8 +291,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 ELSEWHERE = {
-    "BesideReading, CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/telemetry.md",
-    "MoveReading, PlanReading, TuningReading": "docs/telemetry.md",
+    "BesideReading, CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/readings.md",
+    "MoveReading, PlanReading, TuningReading": "docs/readings.md",
     "Panel": "docs/panel.md: what it is beside a widget is the front end's",
     "Cached": "a torch Dataset",
     "ConsumerLoader": "a torch DataLoader",

@@ -1,4 +1,4 @@
-"""docs/telemetry.md says what the readings hold: every field, none that is not there, with its unit."""
+"""docs/readings.md says what the readings hold: every field, none that is not there, with its unit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tsnb.telemetry.readings import (
     TuningReading,
 )
 
-TEXT = (Path(__file__).parents[2] / "docs/telemetry.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[2] / "docs/readings.md").read_text(encoding="utf-8")
 UNITS = {"_s": "seconds", "_bytes": "bytes"}
 
 

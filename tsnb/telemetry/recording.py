@@ -2,7 +2,7 @@
 
 ```
 {"tsnb": "0.1.0", "recording": 1, "stream": "mnist"}      the header: written by, version of this format, name
-{"time_s": 1790000000.25, "name": "mnist", ...}           a reading (docs/telemetry.md), four a second
+{"time_s": 1790000000.25, "name": "mnist", ...}           a reading (docs/readings.md), four a second
 {"time_s": 1790000000.5, ...}
 ```
 
