@@ -129,7 +129,7 @@ class ArenaFull(TsnbError, BufferError):
     """There is not enough shared memory for the batches that the stream has to hold, or for its cache.
 
     Fix: Serve with a smaller `window=`, `rubber_band=` or `cache=`, or use a smaller batch size. The message
-    names the numbers.
+    names the numbers. From a stream, the error arrives inside a `LoaderFailed`.
     """
 
 
