@@ -12,7 +12,7 @@
 
 They reach a trial through the stream that it takes, whichever notebook or script has started it, and its own notebook
 and panel show what follows. `clone`, `extend` and `pause --release` need that notebook or script itself: they come by
-its door (`kernels.door`). TRIAL is the name by which it has attached. `docs/agents.md` is the page for programs.
+its door (`kernels.door`). TRIAL is the name by which it has attached. `docs/automation.md` is the page for programs.
 """
 
 from __future__ import annotations

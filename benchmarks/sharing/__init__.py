@@ -17,7 +17,7 @@ every system (`--workers`, prefetch 2, no pinning), and torch runs on one thread
     tensorsocket*  the same at its best on CPU tensors: see `peer`
     tsnb           one producer process with that DataLoader, N consumer processes attached to it
     floor          the loader's worker collates into warm shared memory and returns an int; one process: see `floor`
-    portable       as tsnb, over the arena and the channel that macOS would use (docs/macos.md); only if it is named
+    portable       as tsnb, over the memory and sockets that macOS would use (docs/environments.md); only if it is named
 
 How it counts:
 

@@ -15,7 +15,6 @@ from tests.house import prose
 NOT_YET = {
     "CONTRIBUTING.md",
     "SECURITY.md",
-    "docs/agents.md",
     "docs/balance.md",
     "docs/before.md",
     "docs/caching.md",
@@ -24,7 +23,6 @@ NOT_YET = {
     "docs/frameworks/lightning.md",
     "docs/frameworks/pytorch.md",
     "docs/frameworks/skorch.md",
-    "docs/macos.md",
     "docs/output.md",
     "docs/panel.md",
     "docs/reference.md",

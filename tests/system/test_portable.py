@@ -1,7 +1,8 @@
 """The most telling stories of the other files, over the portable arena and channel: TSNB_PORTABLE=1.
 
-They are told here in few processes, forked from one that has imported torch. The other files themselves run so too:
-docs/macos.md has the command.
+They run here in few processes, forked from one that has imported torch. The other files pass in this way too, in about
+half an hour: TSNB_PORTABLE=1 make test TESTS="tests/arena tests/transport tests/wire tests/consumer tests/producer
+tests/hosting tests/system tests/test_registry.py".
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def system() -> Finding:
     if has_memfd():
         says, advice = f"{says} {SWITCH} is set.", "Unset it to use the other one where the system offers it."
     elif sys.platform == "darwin":
-        advice = "It was written for macOS and tried on Linux only: docs/macos.md."
+        advice = "It was written for macOS and tried on Linux only: docs/environments.md."
     else:
         advice = (
             "There is no memfd here: the C library lacks it (glibc has it from 2.27 on), or the system refuses it (a "
