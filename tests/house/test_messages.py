@@ -1,0 +1,66 @@
+"""The messages that pages quote in "When something is refused" are messages of tsnb."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+
+import pytest
+
+import tsnb
+from tests.house.messages import can_say
+
+DOCS = Path(__file__).parents[2] / "docs"
+HEADING = "When something is refused"
+PAGES = [page for page in sorted(DOCS.rglob("*.md")) if f"## {HEADING}" in page.read_text(encoding="utf-8")]
+OF_OTHERS = {
+    "The magic was not found": "install.md: IPython",
+    "tsnb: command not found": "install.md: the shell",
+    "output array is read-only": "from-a-dataloader.md: NumPy",
+}
+"""Messages of other programs, with the page and whose they are."""
+NOT_YET = {"cross-validation.md", "early-stopping.md", "population.md", "sweeps.md"}
+"""Pages that quote messages as they are about to be. Remove a page from this list as soon as its quotes are found."""
+
+
+def quoted(page: Path) -> list[str]:
+    """Return what the first column of the section's table quotes: code in a table of messages, else text in quotes."""
+    _, _, below = page.read_text(encoding="utf-8").partition(f"## {HEADING}")
+    section = re.split(r"\n## |\n\*\*See also", below)[0]
+    rows = [line.strip("|").split("|")[0].strip() for line in section.splitlines() if line.startswith("|")]
+    pattern = r"`([^`]+)`" if rows and rows[0].lower() == "message" else r'"([^"`]+)"'
+    return [text for row in rows[2:] for text in re.findall(pattern, row)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
+def test_quoted_messages_are_messages_of_the_code(page: Path) -> None:
+    """A message that was changed in the code is changed on its page as well."""
+    unknown = [
+        text
+        for text in quoted(page)
+        if text not in tsnb.errors.__all__ and not hasattr(builtins, text) and not can_say(text)
+    ]
+    wrong = [text for text in unknown if OF_OTHERS.get(text, "").partition(":")[0] != page.name]
+    if page.name in NOT_YET:
+        assert wrong, f"the quotes of {page.name} are found now: remove it from NOT_YET"
+        pytest.xfail(f"not yet in the code: {wrong}")
+    assert not wrong
+
+
+def test_the_list_of_other_programs_is_needed() -> None:
+    """A message that no page quotes any more leaves the list."""
+    assert OF_OTHERS.keys() <= {text for page in PAGES for text in quoted(page)}
+
+
+@pytest.mark.parametrize(
+    ("quote", "said"),
+    [
+        ("no producer named 'x' is running", True),
+        ("has no length that anybody could ever like", False),
+        ("fold=7 is as blue as the sky", False),
+    ],
+)
+def test_a_quote_is_found_with_its_values(quote: str, said: bool) -> None:
+    """Names and numbers may be any, the words between them may not."""
+    assert can_say(quote) is said
