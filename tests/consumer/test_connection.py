@@ -115,7 +115,7 @@ def test_a_producer_that_is_busy_is_waited_for_and_one_that_is_stopped_is_not(
 
 def test_a_producer_that_nobody_listens_for_any_more_has_just_gone(producer: Played) -> None:
     """Between the look into the registry and the connecting."""
-    with pytest.raises(ProducerGone, match=r"has just gone.*To go on, start it again"):
+    with pytest.raises(ProducerGone, match=r"has just ended.*To continue, start it again"):
         connect(replace(producer.entry, address=producer.entry.address + "x"))
 
 
@@ -149,7 +149,7 @@ def test_asked_to_stop_it_says_so(producer: Played) -> None:
     connection = connect(producer.entry)
     end = producer.end()
     end.tell(ms.StopAsked(), ms.EpochEnded(0, 3))
-    with pytest.raises(StopRequested, match="'s' was asked to stop"):
+    with pytest.raises(StopRequested, match="to stop reading stream 's'"):
         wait_for(connection)
     assert wait_for(connection) == ms.EpochEnded(0, 3)
     nothing_of(connection, end)

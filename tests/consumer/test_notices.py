@@ -120,7 +120,7 @@ def test_a_single_element_is_noticed_with_a_guard_alone(arena: Arena) -> None:
     notices.given(given, guard=True)
     batch["image"].numpy()[3, 3, 3] = 8
     (text,) = said(notices)
-    assert "batch 17 of the epoch" in text and "batch['image']" in text and "batch['label']" not in text
+    assert "Batch 17 of the epoch" in text and "batch['image']" in text and "batch['label']" not in text
     assert said(notices) == []
     batch["label"].data[5] = 3
     (text,) = said(notices)
@@ -167,4 +167,4 @@ def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
     said = Notices("late")
     for _ in range(2):
         said.begins(epoch, "s", anywhere=True)
-    assert capsys.readouterr().out.count(f"note: 'late' begins with epoch {epoch + 1} of 's'") == noted
+    assert capsys.readouterr().out.count(f"note: 'late' starts with epoch {epoch + 1} of 's'") == noted

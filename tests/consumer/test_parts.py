@@ -243,19 +243,19 @@ def test_only_samples_that_somebody_takes_are_prepared(workers: int) -> None:
     [
         ({"fold": (0, 1)}, "1 fold leaves nothing to train on"),
         ({"fold": (5, 5)}, "count from 0 to 4"),
-        ({"fold": 3}, r"give \(k, n\)"),
-        ({"fold": (0, 5.0)}, r"give \(k, n\)"),
-        ({"held_out": True}, r"goes with fold=\(k, n\)"),
+        ({"fold": 3}, r"Pass \(k, n\)"),
+        ({"fold": (0, 5.0)}, r"Pass \(k, n\)"),
+        ({"held_out": True}, r"Pass fold=\(k, n\)"),
         ({"subset": []}, "is empty"),
         ({"subset": [1, 2, 1]}, "index 1 more than once"),
-        ({"subset": "even"}, "give a list of indices"),
-        ({"subset": [0.5]}, "give a list of indices"),
-        ({"subset": [[1], [2]]}, "give a list of indices"),
+        ({"subset": "even"}, "Pass a list of indices"),
+        ({"subset": [0.5]}, "Pass a list of indices"),
+        ({"subset": [[1], [2]]}, "Pass a list of indices"),
         ({"subset": [True, 3]}, "mixes True or False with indices"),
         ({"subset": {False, 3}}, "mixes True or False with indices"),
         ({"subset": np.array([0, 1, 1, 0], np.uint8)}, r"index 0 more than once.*A mask.*astype\(bool\)"),
         ({"fold": (0, 0)}, "0 folds leave nothing to train on"),
-        ({"fold": (0, 5), "held_out": "no"}, "held_out='no': give True or False"),
+        ({"fold": (0, 5), "held_out": "no"}, "held_out='no' is invalid. Pass True or False"),
     ],
 )
 def test_parts_that_cannot_be_meant_are_refused_before_anything_is_asked(options: Any, why: str) -> None:
@@ -269,13 +269,13 @@ def test_parts_that_the_dataset_does_not_have_are_refused_and_the_name_is_free()
     """An index out of range, a mask of another length, nothing left, more folds than samples."""
     with tsnb.serve(loader(), name="s"):
         for options, why in (
-            ({"subset": [3, 50]}, "index 50, and the loader's dataset has 50 samples"),
+            ({"subset": [3, 50]}, "index 50, but the loader's dataset has 50 samples"),
             ({"subset": [-1]}, "index -1"),
             ({"subset": [True] * 49}, "a mask of 49 samples"),
             ({"subset": lambda index: False}, "leaves none of the dataset's 50 samples"),
-            ({"subset": lambda index: np.ones(2)}, r"subset= returned array.* for index 0: .* True or False"),
-            ({"fold": (0, 51)}, "51 folds of 50 samples"),
-            ({"fold": (0, 5), "share_on_device": True, "device": "cpu"}, "leave one of them out"),
+            ({"subset": lambda index: np.ones(2)}, r"subset= returned array.* for index 0\. .*True or False"),
+            ({"fold": (0, 51)}, "cannot divide 50 samples into 51 folds"),
+            ({"fold": (0, 5), "share_on_device": True, "device": "cpu"}, "Leave one of them out"),
         ):
             with pytest.raises(ValueError, match=why):
                 tsnb.attach("c", **options)
@@ -304,7 +304,7 @@ def test_a_loader_without_a_batch_size_needs_one_for_a_part() -> None:
     """A batch sampler of the user's own: batches of any sizes."""
     batches = [list(range(30)), list(range(30, 50))]
     with tsnb.serve(DataLoader(Labelled(), batch_sampler=batches), name="s"):
-        with pytest.raises(ValueError, match="no batch size of its own"):
+        with pytest.raises(ValueError, match="has no batch size"):
             tsnb.attach("c", fold=(0, 5))
         consumer = tsnb.attach("c", fold=(0, 5), batch_size=10)
         assert len(labels_of(consumer)) == 40
@@ -316,7 +316,7 @@ def test_a_collate_function_that_makes_other_rows_is_told_at_the_first_batch() -
     doubled = loader(collate_fn=lambda rows: torch.tensor([row[1] for row in rows for _ in range(2)]))
     with tsnb.serve(doubled, name="s"):
         consumer = tsnb.attach("c", fold=(0, 5))
-        with pytest.raises(BatchNotShareable, match="16 rows of 8 samples"):
+        with pytest.raises(BatchNotShareable, match="16 rows for 8 samples"):
             next(iter(consumer))
 
 

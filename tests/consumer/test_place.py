@@ -27,5 +27,5 @@ def test_a_place_comes_back_from_its_state() -> None:
 @pytest.mark.parametrize("state", [{}, {"tsnb": 1}, {"tsnb": 1, "epoch": -1, "batch": 0, "offset": 0}])
 def test_what_is_no_state_is_refused(state: dict[str, int]) -> None:
     """Another loader's state, or half of one."""
-    with pytest.raises(ValueError, match=r"not what Consumer\.state_dict"):
+    with pytest.raises(ValueError, match=r"not a state that Consumer\.state_dict"):
         Place.from_state(state)

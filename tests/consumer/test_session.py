@@ -109,7 +109,7 @@ def test_another_producer_is_told_the_place_if_it_can_give_it() -> None:
     begun(made)
     made.hear(batch(0))
     assert made.connected(WELCOME) == (ms.Ask(2, 2, 1, True, False, (3,)),)
-    with pytest.raises(ProducerGone, match="cannot give the rest of epoch 2"):
+    with pytest.raises(ProducerGone, match="cannot repeat the rest of epoch 2"):
         made.connected(WELCOME._replace(order="seed=2"))
     made.leave()
     assert made.connected(WELCOME._replace(order=""))[0].number == 3  # type: ignore[union-attr]
@@ -243,7 +243,7 @@ def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> Non
         begun = len(other.taken)  # it may be an epoch ahead already
         until(lambda: len(other.taken) > begun + 1)
         pause("s", "one", on=False)
-        with pytest.raises(ConsumerParked, match=r"was paused at batch .* Served with seed="):
+        with pytest.raises(ConsumerParked, match=r"was paused at batch .* With seed="):
             one.ended()
 
 

@@ -68,7 +68,7 @@ def test_a_stopped_producer_is_told_once_and_again_when_it_stops_again(processes
     stop(producer)
     assert told(standstill, LOOK_AFTER_S / 2) == []
     (message,) = told(standstill)
-    assert message.startswith(f"the producer 'mnist' (pid {producer}) is stopped")
+    assert message.startswith(f"The process that serves stream 'mnist' (pid {producer}) is stopped")
     assert f"kill -CONT {producer}" in message
     assert told(standstill) == []
     go_on(producer)
@@ -82,9 +82,7 @@ def test_a_stopped_worker_of_its_loader_is_told(processes: tuple[int, int]) -> N
     producer, worker = processes
     stop(worker)
     (message,) = told(Standstill("mnist", producer))
-    assert message.startswith(
-        f"a process of the loader behind the producer 'mnist' (pid {worker}) is stopped"
-    )
+    assert message.startswith(f"A process of the loader of stream 'mnist' (pid {worker}) is stopped")
 
 
 def test_a_producer_that_has_gone_is_none_of_its_business() -> None:

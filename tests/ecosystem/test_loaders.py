@@ -62,7 +62,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
         (DataLoader(Subset(Images(), []), 2), {}, "its dataset is empty"),
     ],
     "a value in a batch that cannot be shared": [
-        ([{"file": object()}], {}, r"\['file'\].*convert it in your collate_fn"),
+        ([{"file": object()}], {}, r"\['file'\].*Convert it in your collate_fn"),
     ],
     "a tensor on the GPU": [([torch.empty(2, device="meta")], {}, r"give a tensor on the CPU")],
 }
@@ -129,7 +129,7 @@ def test_a_loader_without_an_order_says_so_where_somebody_would_resume() -> None
     """Nobody is given other batches than those that the state stands for."""
     with tsnb.serve(torchdata.nodes.Loader(nodes()), name="nodes"), tsnb.attach("one") as consumer:
         next(iter(consumer))
-        with pytest.raises(JoinRefused, match="cannot give an epoch again: it is not a torch DataLoader"):
+        with pytest.raises(JoinRefused, match="cannot repeat an epoch: it is not a torch DataLoader"):
             consumer.load_state_dict(consumer.state_dict())
 
 

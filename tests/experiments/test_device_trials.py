@@ -68,7 +68,7 @@ def test_a_function_gets_the_name_that_counts_inside(two_gpus: None, page: Any, 
     first = tsnb.run(asked, name="asked", device="cuda:1")
     device, visible, error = first.result(60)
     assert (device, visible) == ("cuda:0", "GPU-bb")
-    assert "started with --device cuda:1 and sees that GPU alone" in error
+    assert "started with --device cuda:1. It sees only that GPU" in error
     again = first.rerun(device="cuda:0")
     assert again.result(60)[:2] == ("cuda:0", "GPU-aa")
     assert again.options["device"] == "cuda:0"

@@ -136,9 +136,9 @@ def test_inside_a_trial_its_device_has_both_names(trial_on: Any, outside: str, a
 @pytest.mark.parametrize(
     ("outside", "asked", "why"),
     [
-        ("cuda:1", "cuda:2", "sees that GPU alone, which is called cuda:0"),
+        ("cuda:1", "cuda:2", "It sees only that GPU, under the name cuda:0"),
         ("cpu", "cuda:0", "started with --device cpu and sees no GPU"),
-        (None, "mig:MIG-dd", "torch has no such name. Start the trial with --device mig:MIG-dd"),
+        (None, "mig:MIG-dd", "torch has no device of that name. Start the trial with --device mig:MIG-dd"),
     ],
 )
 def test_inside_a_trial_another_device_is_explained(

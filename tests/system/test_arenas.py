@@ -245,6 +245,6 @@ with tsnb.serve(DataLoader(Numbers(64), batch_size=16), name="s"):
         except ValueError as error: say("refused", error)
 """
     )
-    assert "served by this very process" in script.expect("said")
+    assert "served by this same process" in script.expect("said")
     for _ in range(2):
-        assert "leave batch_size out and say device=" in script.expect("refused")
+        assert "Leave batch_size= out and pass device=" in script.expect("refused")

@@ -145,7 +145,7 @@ def test_a_class_that_was_registered_travels(workers: int) -> None:
             str(n) for n in range(10)
         ]
         assert all(float(x.points[2]) == n for n, x in enumerate(found))
-    with pytest.raises(LoaderFailed, match=r"Room, and would arrive as a .*Scene"):
+    with pytest.raises(LoaderFailed, match=r"Room, but would arrive as a .*Scene"):
         tsnb.serve([Room(torch.zeros(1), "x")], name="s")
 
 
@@ -154,10 +154,10 @@ def test_a_consumer_that_knows_nothing_of_it_is_told(scenes: Any) -> None:
     with tsnb.serve([Scene(torch.zeros(2), "x")] * 2, name="s"), tsnb.attach("one", "s") as one:
         adapters._registered.clear()
         adapters._found.clear()
-        with pytest.raises(BatchNotShareable, match=r"tsnb.data.register was called where the loader is"):
+        with pytest.raises(BatchNotShareable, match=r"tsnb.data.register was called in the loader's process"):
             list(one)
     for wrong in (("Scene", len, len), (Scene, 3, len), (Scene, len, None)):
-        with pytest.raises(TypeError, match="give a class"):
+        with pytest.raises(TypeError, match="Pass a class"):
             tsnb.data.register(*wrong)
     with pytest.raises(LoaderFailed, match="cannot be shared between processes"):
         tsnb.serve([Scene(torch.zeros(2), "x")], name="s")

@@ -56,7 +56,7 @@ def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        with pytest.warns(RuntimeWarning, match=r"no length, and if it never ends .*join='here'"):
+        with pytest.warns(RuntimeWarning, match=r"no length. If it never ends.*join='here'"):
             waiting.join(6.0)
         del early
         tsnb.attach("early", stream="s").close()
@@ -84,10 +84,10 @@ def test_a_latecomer_to_an_endless_sampler_begins_at_the_batch_that_the_others_t
             next(early)
         loops = [iter(tsnb.attach(name, stream="s")) for name in ("late", "later")]
         with pytest.warns(
-            RuntimeWarning, match="'late' begins with batch 60 of epoch 0 of 's'.*more samples"
+            RuntimeWarning, match="'late' starts with batch 60 of epoch 0 of 's'.*more samples"
         ):
             first = next(loops[0])
-        with pytest.warns(RuntimeWarning, match="'later' begins with batch 60"):
+        with pytest.warns(RuntimeWarning, match="'later' starts with batch 60"):
             assert torch.equal(first, next(loops[1]))
         assert torch.equal(first, next(early)) and first.tolist() == [20, 21]
         for loop in (early, *loops):
@@ -110,7 +110,7 @@ def test_one_that_leaves_an_endless_loop_and_begins_another_is_let_in_again() ->
         for number, _ in enumerate(again):
             if number == 60:
                 break
-        with pytest.warns(RuntimeWarning, match="'again' begins with batch"):
+        with pytest.warns(RuntimeWarning, match="'again' starts with batch"):
             assert next(iter(again)).tolist()
         assert again.epoch == 0
         over.set()
@@ -129,7 +129,7 @@ def test_whoever_says_so_begins_in_the_middle_of_any_epoch() -> None:
             next(early)
         here = tsnb.attach("here", stream="s", join="here")
         loop: Any = iter(here)
-        with pytest.warns(RuntimeWarning, match="'here' begins with batch 30 of epoch 0 of 's'"):
+        with pytest.warns(RuntimeWarning, match="'here' starts with batch 30 of epoch 0 of 's'"):
             assert next(loop) == [30]
         del early
         tsnb.attach("early", stream="s").close()

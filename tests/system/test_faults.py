@@ -404,7 +404,7 @@ def test_one_that_stands_still_is_parked_after_patience_and_told(run: Run) -> No
     while time.monotonic() - stopped < 6:
         goes.expect("step")
     stands.send(signal.SIGCONT)
-    assert "they went on without it" in stands.expect("parked")
+    assert "they continued without it" in stands.expect("parked")
 
 
 def test_nested_loaders_and_forks_inside_a_consumer_do_no_harm(run: Run) -> None:

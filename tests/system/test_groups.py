@@ -265,7 +265,7 @@ def test_a_killed_rank_ends_its_group_and_nobody_else(run: Run) -> None:
             assert sum(len(number) for _, number in outside) == 96
         ranks[0].answer("go on")
         said = ranks[0].expect("broken", LAUNCH_S)
-        assert "rank 1 of the group 'job' died" in said and "torchrun" in said
+        assert "Rank 1 of group 'job' died" in said and "torchrun" in said
         assert not [line for line in ranks[0].lines if line.startswith("step 2")], "it took a batch more"
         assert ranks[0].end() == 0
         with (
@@ -339,7 +339,7 @@ def test_what_cannot_be_a_group_is_refused_with_what_to_do(monkeypatch: pytest.M
             tsnb.attach("g", rank=2, world_size=2)
         with pytest.raises(ValueError, match="on_lag"):
             tsnb.attach("g", rank=1, world_size=2, on_lag="skip")
-        with pytest.raises(ValueError, match="give the same one to all"):
+        with pytest.raises(ValueError, match="Attach all of them with the same name"):
             tsnb.attach(rank=1, world_size=2, batch_size=4)
         with pytest.raises(ValueError, match="world_size=None"):
             tsnb.attach("g", rank=1, world_size=None)  # type: ignore[arg-type]
@@ -370,7 +370,7 @@ def test_a_rank_that_waits_for_the_others_says_so(monkeypatch: pytest.MonkeyPatc
         waiting.join()
         alone.close()
         other.close()
-    assert "rank 0 of the group 'pair' has waited" in str(told[0].message)
+    assert "Rank 0 of group 'pair' has waited" in str(told[0].message)
     assert "all 2 ranks" in str(told[0].message)
 
 

@@ -113,7 +113,7 @@ def test_a_stopped_worker_is_told_to_those_who_wait_and_goes_on(run: Run) -> Non
     )
     pid = producer.expect("stopped")
     line = ""
-    while f"the loader behind the producer 's' (pid {pid}) is stopped" not in line:
+    while f"the loader of stream 's' (pid {pid}) is stopped" not in line:
         line = consumer.expect("")
     assert consumer.expect("whole") == "True"
 

@@ -31,7 +31,7 @@ def test_len_drop_last_and_batch_size_agree_with_what_comes(run: Run) -> None:
             except TypeError as error: say("no len", error)
         """
     )
-    assert "Iterate it" in script.expect("no len")
+    assert "Iterate over it" in script.expect("no len")
 
 
 def test_private_batches_may_be_changed_and_transforms_are_a_consumers_own(run: Run) -> None:
@@ -70,7 +70,7 @@ def test_a_guarded_stream_guards_everybody_who_attaches(run: Run) -> None:
                     say(guarded, name, [str(w.message).split(" while ")[0] for w in said])
         """
     )
-    noticed = "['batch 3 of the epoch was changed in place']"
+    noticed = "['Batch 3 of the epoch was modified in place']"
     for stream, name, expected in (
         (False, "plain", "[]"),
         (False, "asked", noticed),

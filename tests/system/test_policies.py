@@ -75,8 +75,7 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         """
     )
     assert late.expect("note:") == (
-        "'late' begins with epoch 2 of 's': when it attached, more of an earlier epoch had been taken than the rubber "
-        "band keeps for latecomers"
+        "'late' starts with epoch 2 of 's'. It attached after the late-join window of an earlier epoch."
     )
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines
@@ -146,11 +145,11 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
     )
     took(float(late.expect("began after")), 12)
     told = late.expect("told")
-    assert told.startswith("RuntimeWarning 'late' waits for an epoch of 's' to begin"), told
-    assert "of 40000 and is being taken by first. Nobody has taken a batch of it for" in told
+    assert told.startswith("RuntimeWarning 'late' waits for an epoch of 's' to start"), told
+    assert "of 40000 and is used by first. No trial has taken a batch of that epoch for" in told
     assert "rubber_band=" in told
     first.answer("validate")
-    assert "stood still for" in first.expect("parked")
+    assert "stalled for" in first.expect("parked")
     assert first.expect("got")
 
 
@@ -178,7 +177,7 @@ def test_a_write_into_a_shared_batch_is_told_once_with_the_place_and_the_fix(run
     )
     told = trial.expect("told")
     assert told.startswith("1 ('SharedBatchWarning', '<string>'")
-    assert "batch[0] was changed in place" in told
+    assert "batch[0] was modified in place" in told
     assert "private=True" in told
     assert trial.expect("told") == "0"
     assert trial.expect("told") == "0"

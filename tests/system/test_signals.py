@@ -100,7 +100,7 @@ def test_a_stopped_producer_is_told_to_those_who_wait_and_goes_on(run: Run) -> N
     producer.send(signal.SIGSTOP)
     for consumer in consumers:
         line = ""
-        while f"the producer 's' (pid {producer.process.pid}) is stopped" not in line:
+        while f"The process that serves stream 's' (pid {producer.process.pid}) is stopped" not in line:
             line = consumer.expect("")
     producer.send(signal.SIGCONT)
     for consumer in consumers:

@@ -181,7 +181,7 @@ def test_a_field_of_a_newer_version_is_ignored() -> None:
 
 def test_a_packet_that_is_too_large_is_our_own_error() -> None:
     """It says what to change."""
-    with pytest.raises(LocalProtocolError, match="fewer tensors"):
+    with pytest.raises(LocalProtocolError, match="into fewer ones"):
         encode(ms.LayoutTold(0, b"x" * MAX_MESSAGE_BYTES))
 
 

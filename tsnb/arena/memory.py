@@ -128,8 +128,8 @@ class Arena:
         except (OSError, OverflowError) as error:
             limit = _WAYS_OUT.get(getattr(error, "errno", None) or 0, "")
             raise ArenaFull(
-                f"an arena of {slots:,} slots of {slot_bytes:,} bytes cannot be allocated ({error}). "
-                f"Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
+                f"Shared memory for {slots:,} buffers of {slot_bytes:,} bytes cannot be allocated "
+                f"({error}). Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
             ) from None
         # all of it is mapped: once sealed, its size is for good
         with contextlib.closing(_mapped(self.fd, size)) as whole:
@@ -151,12 +151,13 @@ class Arena:
             if error.errno == errno.EBADF:  # none that is open: no arena, and never one
                 return False
             raise ArenaFull(
-                f"this process cannot open its shared memory: {error}. Raise `ulimit -n`."
+                f"This process cannot open its shared memory: {error}. Raise `ulimit -n`."
             ) from None
         try:
             if self._sealed and not is_sealed(fd):  # before the first look at it, which may be the last
                 raise RemoteProtocolError(
-                    "the producer sent something that can still be cut short, or is not shared memory: tsnb's never do"
+                    "The stream sent memory that can still shrink or is not shared memory, which tsnb "
+                    "never does."
                 )
             geometry = _geometry(fd)
             if geometry is None:
@@ -173,7 +174,7 @@ class Arena:
     def buffer(self) -> mmap.mmap:
         """The mapping. Views over it keep it alive."""
         if self._map is None:
-            raise ArenaFull("the arena has no geometry yet")
+            raise ArenaFull("the shared memory has no geometry yet")
         return self._map
 
     def offset_of(self, slot: int) -> int:
@@ -204,8 +205,8 @@ class Arena:
             ):  # the write itself would end this process by SIGBUS
                 where = " in /dev/shm" if portable() else ""  # the one on Linux, which may be small
                 raise ArenaFull(
-                    f"there is no memory left{where} for a batch of {size:,} bytes. Free some memory, or serve with a "
-                    "smaller window= or rubber_band=."
+                    f"There is no memory left{where} for a batch of {size:,} bytes. Free some memory, "
+                    "or serve with a smaller window= or rubber_band=."
                 ) from None
             # before Linux 5.14: pages are then faulted one by one
 
@@ -326,7 +327,7 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
         return mmap.mmap(fd, size)
     except (OSError, ValueError, OverflowError) as error:
         raise ArenaFull(
-            f"this process cannot map {size:,} bytes of shared memory: {error}. It is address space, most of it never "
-            "used: raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller window=, "
-            "rubber_band= or max_batch_bytes=."
+            f"This process cannot map {size:,} bytes of shared memory: {error}. Most of that address "
+            "space is never used. Raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller "
+            "window=, rubber_band= or max_batch_bytes=."
         ) from None

@@ -53,7 +53,7 @@ def _posix() -> int:
             with contextlib.suppress(OSError):
                 _posixshmem.shm_unlink(name)
             return made
-    raise FileExistsError(f"every name tried for shared memory is taken, the last one {name!r}")
+    raise FileExistsError(f"Every name tried for shared memory is taken, the last one {name!r}")
 
 
 def seal(fd: int) -> None:

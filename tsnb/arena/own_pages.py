@@ -169,7 +169,7 @@ def _keep_all() -> None:
             holder.keep_for_children()
         except (OSError, TsnbError) as error:
             _log.warning(
-                "the batches that this forked process holds will change, because they cannot be copied: %s",
+                "batches that this forked process holds will change, because they cannot be copied: %s",
                 error,
             )
 

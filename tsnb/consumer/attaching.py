@@ -184,8 +184,8 @@ def _with_turns(options: Options, stream: str, name: str) -> Options:
     if options.on_lag == "skip" or options.world_size > 1:
         what = 'on_lag="skip"' if options.on_lag == "skip" else f"world_size={options.world_size}"
         raise ValueError(
-            f"{what} does not go with rotate=: trials that take turns are each given all batches, a window at a time. "
-            "Leave it out, or start the sweep without rotate=."
+            f"{what} cannot be combined with rotate=. Trials that take turns each receive all batches, "
+            "one window at a time. Leave it out, or start the sweep without rotate=."
         )
     return replace(options, rotation=rotation)
 
@@ -254,11 +254,16 @@ def log_losses(losses: Any) -> None:
     if len(found) != 1:
         there = " and ".join(f"{c.name!r}" for c in found)
         raise TsnbError(
-            f"tsnb.data.log_losses cannot tell whose losses these are: this thread is in the loops of {there}. Say "
-            "consumer.report(losses) with the consumer that tsnb.attach returned."
+            (
+                "tsnb.data.log_losses cannot tell whose losses these are, because this thread runs the "
+                f"loops of {there}. Call consumer.report(losses) on the consumer that tsnb.attach returned."
+            )
             if found
-            else "tsnb.data.log_losses is about the batch that a loop was given last, and no loop over a stream runs "
-            "in this thread: call it in the loop, right after the losses of a batch are computed."
+            else (
+                "tsnb.data.log_losses reports the losses of the last batch of a loop, and no loop over a "
+                "stream runs in this thread. Call it inside the loop, right after you compute the losses "
+                "of a batch."
+            )
         )
     found[0].report(losses)
 
@@ -342,8 +347,8 @@ def _require_same_thread(mine: Attachment) -> None:
     """
     if (mine.iterating and not mine.in_reach) or mine.busy_elsewhere:
         raise NameInUse(
-            f"a consumer named {mine.name!r} of {mine.stream!r} is in use in another thread of this process. "
-            "Attach with another name."
+            f"The name {mine.name!r} is in use on stream {mine.stream!r}, in another thread of this "
+            "process. Attach with another name."
         )
 
 
@@ -355,12 +360,12 @@ def _look_for_ranks(world_size: int) -> None:
     """
     if world_size > 1:
         raise ValueError(
-            f"the {world_size} ranks of a group find each other by its name: give the same one to all, as in "
-            'tsnb.attach("bert", rank=..., world_size=...).'
+            f"The {world_size} ranks of a group find each other by name. Attach all of them with the "
+            'same name, for example tsnb.attach("bert", rank=..., world_size=...).'
         )
     if advice := ranks_hint():
         warnings.warn(
-            f"every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=3
+            f"Every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=3
         )
 
 
@@ -396,19 +401,19 @@ def device_here(asked: str | torch.device | None) -> str | torch.device | None:
         return own  # the cell says what stands behind --device
     if word.startswith("mig:"):
         raise ValueError(
-            f"device={word!r}: torch has no such name. Start the trial with --device {word}, and leave device= "
-            "out here; inside, the instance is called cuda:0."
+            f"device={word!r}: torch has no device of that name. Start the trial with --device {word} "
+            "and leave device= out here. Inside the trial, the instance is called cuda:0."
         )
     if outside is None or not word.startswith("cuda"):
         return asked
     if own == "cpu":
         raise ValueError(
-            f"device={word!r}: this trial was started with --device cpu and sees no GPU. Leave device= out, or "
-            f"start it with --device {word}."
+            f"device={word!r}: this trial was started with --device cpu and sees no GPU. Leave device= "
+            f"out, or start it with --device {word}."
         )
     if own == "cuda:0" and word not in ("cuda", "cuda:0"):
         raise ValueError(
-            f"device={word!r}: this trial was started with --device {outside} and sees that GPU alone, which is "
-            "called cuda:0 inside it. Leave device= out, or say cuda:0."
+            f"device={word!r}: this trial was started with --device {outside}. It sees only that GPU, "
+            'under the name cuda:0. Leave device= out, or pass device="cuda:0".'
         )
     return asked

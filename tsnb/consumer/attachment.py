@@ -324,8 +324,8 @@ class Attachment(Bound):
         given = with_rows("report(losses)", self.name, self._line.connection.welcome, self.given)
         if given is self._reported:
             raise TsnbError(
-                f"the losses of this batch of {self.name!r} were reported before: report once a batch, right after "
-                "they are computed."
+                f"The losses of this batch of {self.name!r} were already reported. Report them once "
+                "per batch, right after you compute them."
             )
         values = checked(losses, given.rows)
         self._reported = given
@@ -434,7 +434,7 @@ class Attachment(Bound):
         """Why its stream cannot give the rest of this epoch to another consumer; nothing where it can."""
         if self.epoch < 0 or self._line.connection.welcome.order:
             return ""
-        return self._line.connection.welcome.unordered or "its loader has no order of its own"
+        return self._line.connection.welcome.unordered or "its loader has no reproducible order"
 
     def branch(self, name: str) -> None:
         """Be a clone's consumer, at the same place. Called in a process that was forked, while its parent stands still.
@@ -719,16 +719,18 @@ class Attachment(Bound):
 
     def _not_current(self) -> ConsumerReplaced:
         return ConsumerReplaced(
-            f"this loop over {self.name!r} has ended: the consumer was detached, or a newer loop took its place. "
-            "One consumer feeds one loop at a time; attach with another name for a second one."
+            f"This loop over {self.name!r} has ended: its consumer was detached, or a newer loop took "
+            "its place. A consumer feeds one loop at a time. For a second loop, attach with another "
+            "name."
         )
 
     def _in_use(self) -> NameInUse:
         names = [t.name for t in threading.enumerate() if t.ident == self._inside]
         return NameInUse(
-            f"the consumer {self.name!r} of {self.stream!r} is in use: a loop over it waits for a batch in another "
-            f"thread of this process ({', '.join(names) or 'which has just ended'}). One consumer feeds one loop at a "
-            "time. Attach with another name in this thread, or end that loop first: consumer.close() does."
+            f"The name {self.name!r} is in use on stream {self.stream!r}: a loop over it waits for a "
+            f"batch in another thread of this process ({', '.join(names) or 'which has just ended'}). "
+            "A consumer feeds one loop at a time. Attach with another name in this thread, or end that "
+            "loop first with consumer.close()."
         )
 
     def _require_open(self) -> None:

@@ -56,7 +56,9 @@ ENDING_S = 0.5
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
-_NO_LIVE = 'its code reads no live values, or not yet: tsnb.live("lr", 0.1) in the training makes one'
+_NO_LIVE = (
+    'its code reads no live hyperparameters yet; create one with tsnb.live("lr", 0.1) in the training code'
+)
 
 
 class Connection:
@@ -110,7 +112,7 @@ class Connection:
         except ProducerGone:
             raise
         except ConnectionError:
-            raise self._gone("has just gone") from None
+            raise self._gone("has just ended") from None
         self._outbox = Outbox(self.channel)
         self._pid = os.getpid()
         self._own = entry.pid == self._pid and not entry.elsewhere
@@ -148,7 +150,7 @@ class Connection:
             try:
                 packet, fd = self.channel.receive_with_fd()
             except ChannelClosed:
-                raise self._gone("has just gone") from None
+                raise self._gone("has just ended") from None
             if packet is None:
                 continue
             arena = None if fd is None else Arena(fd, sealed=not is_path(self.entry.address))
@@ -163,10 +165,10 @@ class Connection:
                 raise (NameInUse if message.code == "name-in-use" else JoinRefused)(f"{message.reason}.")
             if isinstance(message, ms.Stopping):  # it was asked to stop in the moment that this consumer came
                 raise self._gone("is being stopped")
-            raise RemoteProtocolError(f"{type(message).__name__} instead of a welcome")
+            raise RemoteProtocolError(f"received a {type(message).__name__} instead of a welcome")
         raise ProducerGone(
-            f"the producer {self.entry} did not answer within {waited_s:.0f} s: {registry.why_silent(self._served_by)} "
-            f"Look at it with `tsnb status {self.entry.name}`."
+            f"Stream {self.entry} did not answer within {waited_s:.0f} s. "
+            f"{registry.why_silent(self._served_by)} Check it with `tsnb status {self.entry.name}`."
         )
 
     def post(self, message: ms.Message) -> None:
@@ -202,7 +204,8 @@ class Connection:
                 raise self._gone("was stopped")
             if isinstance(message, ms.StopAsked):
                 raise StopRequested(
-                    f"this consumer of {self.entry.name!r} was asked to stop, from its panel."
+                    f"A user asked this trial to stop reading stream {self.entry.name!r}, in the panel "
+                    "or from another process."
                 )
             return message
 
@@ -300,7 +303,7 @@ class Connection:
             with contextlib.suppress(ChannelClosed):
                 self._outbox.flush()
             if self._retired:
-                raise self._gone("was detached from")
+                raise self._gone("was detached")
             self.idle = True
             ready = self._poll.poll(RETRY_S * 1000)
             self.idle = False
@@ -322,15 +325,16 @@ class Connection:
         """Return what the end of the line means: its death, that it would have no more of us, or a fork on our side."""
         if os.getpid() != self._pid:
             return ConsumerReplaced(
-                f"this process (pid {os.getpid()}) was forked from the one that attached to {self.entry.name!r} (pid "
-                f"{self._pid}), and has no connection of its own. Batches that it was handed stay valid. Attach in "
-                f'this process, by another name: tsnb.attach(NAME, stream="{self.entry.name}").'
+                f"This process (pid {os.getpid()}) was forked from the one that attached to "
+                f"{self.entry.name!r} (pid {self._pid}), and has no connection. Batches that it "
+                "already holds stay valid. Attach in this process with another name: tsnb.attach(NAME, "
+                f'stream="{self.entry.name}").'
             )
         if self._own or not self._served_by or is_ending(self._served_by, within_s=ENDING_S):
             return self._gone("died")
         self.successor_s = 0.0
         return self._gone(
-            "is running but closed this connection, which it does when a message breaks the protocol"
+            "is running but closed this connection, which happens when a message breaks the protocol"
         )
 
     def _gone(self, how: str) -> ProducerGone:
@@ -338,10 +342,13 @@ class Connection:
         served = f'%tensorsocket start LOADER --name {name}, or tsnb.serve(..., name="{name}")'
         again = f"start it again ({served}) and attach again"
         if self.entry.origin == RELAY:
-            again = "attach again, which starts another relay; if the stream itself has ended, serve it again first"
+            again = (
+                "attach again, which starts another relay; if the stream itself has ended, serve it again "
+                "first"
+            )
         return ProducerGone(
-            f"the producer {name!r} ({self.entry.origin}, {self.entry.whose_pid}) {how}. Batches you hold stay valid. "
-            f"To go on, {again}."
+            f"Stream {name!r} ({self.entry.origin}, {self.entry.whose_pid}) {how}. Batches you hold "
+            f"stay valid. To continue, {again}."
         )
 
     def release(self, lease: int) -> None:

@@ -33,8 +33,8 @@ class Consumer(Bound):
     """
 
     _instead = (
-        "Attach in the process that needs it, by a name of its own: tsnb.attach(NAME, stream=STREAM). To continue "
-        "there from this position, send its state_dict() and load that."
+        "Attach in the process that needs it, with another name: tsnb.attach(NAME, stream=STREAM). To "
+        "continue there from this position, send its state_dict() and load it."
     )
 
     def __init__(self, inner: Attachment) -> None:

@@ -93,8 +93,9 @@ class StreamBatchSampler(Sampler[BatchIndices]):
     def __init__(self, sampler: StreamSampler, batch_size: int | None, drop_last: bool = False) -> None:
         if not isinstance(sampler, StreamSampler):
             raise ValueError(
-                f"a {type(sampler).__name__} cannot choose the samples of a stream: its loader has chosen them. Each "
-                "process gets its own part with tsnb.attach(rank=..., world_size=...)."
+                f"A {type(sampler).__name__} cannot choose the samples of a stream, because its loader "
+                "has already chosen them. Give each process its share with tsnb.attach(rank=..., "
+                "world_size=...)."
             )
         self.sampler = sampler
         self._batch_size = batch_size
@@ -166,8 +167,9 @@ class ConsumerLoader(DataLoader[Any]):
             same = (getattr(self, name, None), _BESIDE_A_BATCH_SAMPLER.get(name, _NOTHING))
             if name != "generator" and value not in same:
                 raise ValueError(
-                    f"the DataLoader of a consumer gives the stream's batches as they come: {name}={value!r} has "
-                    "no place here. Set it on the served loader, or give it to tsnb.attach (batch_size, drop_last)."
+                    f"{name}={value!r} has no effect on the DataLoader of a consumer, which returns "
+                    "the stream's batches unchanged. Set it on the served loader, or pass batch_size= "
+                    "and drop_last= to tsnb.attach."
                 )
         if split:  # accelerate would give these batches out to its processes once more
             self._is_accelerate_prepared = True

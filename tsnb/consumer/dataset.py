@@ -53,8 +53,8 @@ class StreamDataset(Dataset[Any]):
         """
         if self._samples is None:
             raise TypeError(
-                f"the loader behind {self._stream!r} has no dataset with a length, so len(loader.dataset) is not "
-                "known. Count the samples as they come."
+                f"The loader of {self._stream!r} has no dataset with a length, so len(loader.dataset) "
+                "is unknown. Count the samples as they arrive."
             )
         return self._samples
 
@@ -67,9 +67,9 @@ class StreamDataset(Dataset[Any]):
             return StreamDataset(self._stream, inner["samples"], inner)
         if name not in facts.get("attributes", ()):
             raise AttributeError(
-                f"{name!r} of the dataset behind {self._stream!r} is not available here: the dataset stays with its "
-                "loader, and only small attributes are told. Make the dataset in this process too, or give what you "
-                "need with the batches."
+                f"{name!r} of the dataset of {self._stream!r} is not available here. The dataset stays "
+                "with its loader, and only small attributes are copied. Create the dataset in this "
+                "process as well, or pass what you need with the batches."
             )
         value = _read(facts["attributes"][name])
         self.__dict__[name] = value
@@ -77,14 +77,16 @@ class StreamDataset(Dataset[Any]):
 
     def __getitem__(self, index: Any) -> NoReturn:
         raise TypeError(
-            f"dataset[{index!r:.40}] is not available here: the samples of {self._stream!r} stay with its loader. "
-            "Iterate the consumer for batches, or make the dataset in this process too."
+            f"dataset[{index!r:.40}] is not available here. The samples of {self._stream!r} stay with "
+            "its loader. Iterate over the consumer for batches, or create the dataset in this process "
+            "as well."
         )
 
     def __iter__(self) -> NoReturn:
         raise TypeError(
-            f"the dataset behind {self._stream!r} cannot be iterated here: its samples stay with its loader. Iterate "
-            "the consumer for batches, or make the dataset in this process too."
+            f"The dataset of {self._stream!r} cannot be iterated here. Its samples stay with its "
+            "loader. Iterate over the consumer for batches, or create the dataset in this process as "
+            "well."
         )
 
     def __repr__(self) -> str:
@@ -122,7 +124,8 @@ class StreamSampler(SequentialSampler):
 
     def __iter__(self) -> NoReturn:
         raise TypeError(
-            f"the sampler behind {self.consumer.stream!r} cannot be iterated here: it stays with its loader."
+            f"The sampler of {self.consumer.stream!r} cannot be iterated here, because it stays with "
+            "its loader. Iterate over the consumer for batches."
         )
 
     def set_epoch(self, epoch: int) -> None:

@@ -50,7 +50,7 @@ class DeviceShare:
         if device is None:
             return
         if producer == os.getpid():
-            self.refusal = "the loader is served by this very process"
+            self.refusal = "the loader is served by this same process"
             return
         try:
             self.wish = write_wish(device.type, kind_of(device.type).identity(device))
@@ -61,7 +61,7 @@ class DeviceShare:
         """Open the producer's memory; return whether that went well."""
         try:
             if self._device is None:
-                raise SharingRefused("nobody asked for it")
+                raise SharingRefused("it was not requested")
             self._views = kind_of(self._device.type).views(self._device, json.loads(handles))
         except (
             SharingRefused, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError

@@ -68,8 +68,8 @@ def _only_one() -> str | None:
     here = [entry.name for entry in registry.entries() if entry.name != in_cluster]
     if here:
         raise ProducerNotFound(
-            f"several streams are running: {in_cluster} in the cluster, {', '.join(here)} on this machine. Name one, "
-            f"for example tsnb.attach(stream={in_cluster!r})"
+            f"Several streams are running: {in_cluster} in the cluster, {', '.join(here)} on this "
+            f"machine. Name one, for example tsnb.attach(stream={in_cluster!r})."
         )
     return in_cluster
 

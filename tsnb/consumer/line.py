@@ -393,7 +393,7 @@ class Line:
         skipped = self.session.skipped
         if skipped > self._skipped_before:
             gone, of = skipped - self._skipped_before, self.session.place.batch
-            _log.info("%r gave up %d of %d batches of epoch %d", self.name, gone, of, self.session.epoch)
+            _log.info("%r skipped %d of %d batches of epoch %d", self.name, gone, of, self.session.epoch)
         self._skipped_before = skipped
 
     def _took(self, batch: ms.Batch, taken: tuple[int, Delivered] | None) -> ms.Take:

@@ -66,7 +66,9 @@ class EpochIterator(Iterator[Any], Bound):
     """
 
     __slots__ = ("__del__", "__dict__", "__weakref__")
-    _instead = "Send batches, or attach where they are needed: tsnb.attach(NAME, stream=STREAM)."
+    _instead = (
+        "Send batches instead, or attach in the process that needs them: tsnb.attach(NAME, stream=STREAM)."
+    )
 
     def __init__(self, consumer: Attachment, loop: Loop) -> None:
         self._loop = loop
@@ -238,7 +240,7 @@ class EpochIterator(Iterator[Any], Bound):
                 fresh.drawn = b""  # not a row for each sample
             if self._first and self._loop.place.offset:
                 rows = fresh.require_rows(
-                    f"going on at row {self._loop.place.offset}", "Begin with a whole epoch"
+                    f"Continuing at row {self._loop.place.offset}", "Start with a whole epoch"
                 )
                 fresh = cut(fresh, self._loop.place.offset, rows)
                 fresh.seq = number

@@ -59,19 +59,19 @@ def with_rows(call: str, name: str, stream: ms.Welcome, given: Given | None) -> 
     """
     if not stream.grows:
         raise TsnbError(
-            f"consumer.{call} is for rounds, and the data set of {stream.name!r} does not grow, so it has none: "
-            "serve a DataLoader over tsnb.data.grow(...)."
+            f"consumer.{call} works in rounds, and stream {stream.name!r} has none because its dataset "
+            "does not grow. Serve a DataLoader over tsnb.data.grow(...)."
         )
     if given is None:
         raise TsnbError(
-            f"consumer.{call} is about the batch that the loop was given last, and {name!r} is not in a "
-            "loop: call it in the loop over its batches."
+            f"consumer.{call} refers to the current batch of a loop, and no loop over {name!r} is "
+            "running. Call it inside the loop over its batches."
         )
     if not given.drawn:
         raise TsnbError(
-            f"consumer.{call} needs a row for each sample, and this batch of {stream.name!r} does not tell which "
-            "samples its rows are. Let the collate_fn make one row of each sample, in their order, and a batch "
-            "have 30,000 rows or fewer."
+            f"consumer.{call} needs one row per sample, and this batch of {stream.name!r} does not say "
+            "which samples its rows are. Return one row per sample from the collate_fn, in their "
+            "order, and use batches of at most 30,000 rows."
         )
     return given
 
@@ -94,19 +94,19 @@ def checked(losses: Any, rows: int) -> npt.NDArray[np.float32]:
         found = np.asarray(tensor.float() if isinstance(tensor, torch.Tensor) else tensor, np.float64)
     except (TypeError, ValueError):
         raise TypeError(
-            f"the losses of a batch are a tensor, an array or a list of numbers, and this is a "
-            f"{type(losses).__name__}: {losses!r:.60}."
+            f"Expected losses as a tensor, an array or a list of numbers, got {type(losses).__name__}: "
+            f"{losses!r:.60}."
         ) from None
     if found.shape != (rows,):
         raise ValueError(
-            f"losses of shape {found.shape} for a batch of {rows} samples: report one loss for each sample, before "
-            'they are averaged: cross_entropy(model(x), y, reduction="none"), say.'
+            f"Losses of shape {found.shape} do not fit a batch of {rows} samples. Report one loss per "
+            'sample, before averaging, for example cross_entropy(model(x), y, reduction="none").'
         )
     wrong = np.flatnonzero(~(np.abs(found) < MAX_LOSS))
     if len(wrong):
         raise ValueError(
-            f"the loss of row {wrong[0]} is {found[wrong[0]]}, so nothing of this batch was reported. Report finite "
-            "losses only: a training that diverges needs a smaller learning rate."
+            f"The loss of row {wrong[0]} is {found[wrong[0]]}, so no losses of this batch were "
+            "reported. Report finite losses only. If the training diverges, lower the learning rate."
         )
     return found.astype(np.float32)
 

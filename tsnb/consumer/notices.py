@@ -89,7 +89,8 @@ class Notices:
             if leaf is not None and leaf._version != version:
                 path = leaf_paths(self._layout.spec)[index]
                 self._warn_of_write(
-                    f"{path} was changed in place (by a method whose name ends in _, by +=, or by x[...] = ...)."
+                    f"{path} was modified in place (by a method whose name ends in _, by +=, or by "
+                    "x[...] = ...)."
                 )
                 return
         if self._sampled is None:
@@ -99,8 +100,9 @@ class Notices:
         if over is not None and (now := words.unpack_from(over)) != self._sampled[1]:
             changed = next(o for o, a, b in zip(owners, now, self._sampled[1], strict=True) if a != b)
             self._warn_of_write(
-                f"{_path(self._layout, changed)} was changed in place while {self._name!r} had it, without "
-                "torch noticing: through x.numpy(), x.data or DLPack, or by another consumer of the stream."
+                f"{_path(self._layout, changed)} was modified in place while {self._name!r} used it. "
+                "Torch did not notice: the write went through x.numpy(), x.data or DLPack, or came "
+                "from another trial of the stream."
             )
 
     def _warn_of_write(self, what: str) -> None:
@@ -108,9 +110,9 @@ class Notices:
         self._given.clear()
         self._sampled = None
         self._warn(
-            f"{what} It lies in memory that {self._name!r} shares with the stream's other consumers: they see the "
-            "change. Write x = x / 255 in place of x /= 255, or attach with private=True, which gives copies. This is "
-            "said once."
+            f"{what} {self._name!r} shares this memory with the stream's other trials, so they see the "
+            "change. Write x = x / 255 instead of x /= 255, or attach with private=True to get copies. "
+            "This warning is shown once."
         )
 
     def _guard(self, delivered: Delivered) -> None:
@@ -132,9 +134,10 @@ class Notices:
                 self._changes += 1
                 paths = ", ".join(_path(guarded.layout, i) for i in changed[:8])
                 self._warn(
-                    f"batch {guarded.seq} of the epoch was changed in place while {self._name!r} had it, at {paths}: "
-                    "by its own loop, or by another consumer of the stream. Attach them one by one with private=True "
-                    "to find which; such copies may be changed."
+                    f"Batch {guarded.seq} of the epoch was modified in place while {self._name!r} used "
+                    f"it, at {paths}. The cause is this trial's loop or another trial of the stream. "
+                    "To find it, attach one trial after the other with private=True. Such copies may "
+                    "be modified."
                 )
         over = None
         self._guarded = [g for g in self._guarded if g.memory() is not None]
@@ -151,9 +154,10 @@ class Notices:
         self._hoarding = True
         keeper = _keeper(arena)
         self._warn(
-            f"{self._name!r} keeps more than the {hold} batches that one consumer may keep in shared memory: further "
-            f"ones are copied into this process's own, so that the others do not have to wait. {keeper} "
-            "Keep numbers (loss.item()) or copies of what is needed (x[0].clone()), not batches. This is said once."
+            f"{self._name!r} keeps more than the {hold} batches that one trial may keep in shared "
+            "memory. Further batches are copied into this process, so that other trials do not have to "
+            f"wait. {keeper} Keep numbers (loss.item()) or copies of what you need (x[0].clone()), not "
+            "batches. This warning is shown once."
         )
 
     def device_refused(self, why: str) -> None:
@@ -161,17 +165,18 @@ class Notices:
         if not self._refused:
             self._refused = True
             self._warn(
-                f"{self._name!r} cannot share batches on its device: {why}. Instead each trial copies its batches "
-                "from the shared memory of the CPU to the device, as with share_on_device=False. This is "
-                "said once."
+                f"{self._name!r} cannot share batches on its device: {why}. Each trial copies its "
+                "batches from shared CPU memory to the device instead. To silence this warning, pass "
+                "share_on_device=False."
             )
 
     def drawn_beside(self, stream: str) -> None:
         """Warn that the loader draws from the same generators as the training: both are in this process."""
         self._warn(
-            f"the loader of {stream!r} draws random numbers in this process, from the same generators as your "
-            "training, and at other moments than a plain loop does: equal seeds do not give equal numbers. Give the "
-            "DataLoader num_workers=1 or more, or serve it from another process with `tsnb serve`.",
+            f"The loader of {stream!r} draws random numbers in this process, from the generators that "
+            "your training uses, and at other times than a plain loop. Equal seeds therefore do not "
+            "give equal numbers. Pass num_workers=1 or more to the DataLoader, or serve it from "
+            "another process with `tsnb serve`.",
             RuntimeWarning,
         )
 
@@ -187,20 +192,23 @@ class Notices:
         still = ""
         if told.still_s >= told.stall_timeout_s / 2:
             still = (
-                f" Nobody has taken a batch of it for {told.still_s:.0f} s: after {told.stall_timeout_s:.0f} s "
-                "(stall_timeout_s) they lose their place in it, and the next epoch begins."
+                f" No trial has taken a batch of that epoch for {told.still_s:.0f} s. After "
+                f"{told.stall_timeout_s:.0f} s (stall_timeout_s) those trials time out, and the next "
+                "epoch starts."
             )
         advice = (
-            "To wait less, end the loops that are not needed, or serve with a larger rubber_band=."
+            "To shorten the wait, end the loops you do not need, or serve with a larger rubber_band=."
             if batches is not None
-            else "The loader has no length, and if it never ends no other epoch begins: attach with join='here' to "
-            "begin with the batch that the others take now. Or serve finite epochs, for example "
-            "tsnb.serve(lambda epoch: itertools.islice(loader, 1000))."
+            else (
+                "The loader has no length. If it never ends, no other epoch starts. Attach with "
+                "join='here' to start with the batch that the other trials take now. Or serve finite "
+                "epochs, for example tsnb.serve(lambda epoch: itertools.islice(loader, 1000))."
+            )
         )
         self._warn(
-            f"{self._name!r} waits for an epoch of {stream!r} to begin. It cannot have all of epoch "
-            f"{told.epoch}, which is at batch {told.published}{of} and is being taken by {told.holders}.{still} "
-            f"{advice}",
+            f"{self._name!r} waits for an epoch of {stream!r} to start. It is too late for all of "
+            f"epoch {told.epoch}, which is at batch {told.published}{of} and is used by "
+            f"{told.holders}.{still} {advice}",
             RuntimeWarning,
         )
 
@@ -219,8 +227,8 @@ class Notices:
         _begun.add(stream)
         if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_turn:
             print(  # noqa: T201 (a trial's own output is where its user looks)
-                f"note: {self._name!r} begins with epoch {epoch + 1} of {stream!r}: when it attached, more of an "
-                "earlier epoch had been taken than the rubber band keeps for latecomers",
+                f"note: {self._name!r} starts with epoch {epoch + 1} of {stream!r}. It attached after "
+                "the late-join window of an earlier epoch.",
                 flush=True,
             )
 
@@ -234,22 +242,25 @@ class Notices:
             here: Whether this consumer has asked for that.
         """
         why = (
-            "as it has asked for with join='here'"
+            "as requested with join='here'"
             if here
-            else "because the loader has no length and has given more samples than its dataset has: it may never end. "
-            "Attach earlier, or serve with rubber_band=1, to begin with the first batch"
+            else (
+                "because the loader has no length and has returned more samples than its dataset has, so "
+                "it may never end. To start with the first batch, attach earlier, or serve with "
+                "rubber_band=1"
+            )
         )
         self._warn(
-            f"{self._name!r} begins with batch {batch} of epoch {epoch} of {stream!r}, {why}.", RuntimeWarning
+            f"{self._name!r} starts with batch {batch} of epoch {epoch} of {stream!r}, {why}.", RuntimeWarning
         )
 
     def given_another(self, saved: int, given: int, stream: str) -> None:
         """Warn if the epoch that begins is not the one at whose start a saved state stands."""
         if given != saved:
             self._warn(
-                f"the state that {self._name!r} has loaded stands at the start of epoch {saved}, and {stream!r} gives "
-                f"epoch {given} now, whole, but with other batches: the stream has gone on. For the same batches as "
-                "after the state was saved, serve the loader anew for this consumer, with the same seed=.",
+                f"{self._name!r} loaded a state from the start of epoch {saved}, and {stream!r} now "
+                f"gives epoch {given}. The epoch is complete, but its batches differ. To get the same "
+                "batches again, serve the loader once more for this trial, with the same seed=.",
                 RuntimeWarning,
             )
 
@@ -304,7 +315,7 @@ def _keeper(arena: range) -> str:
                 if kept > 1:
                     where = f"{frame.f_code.co_filename}:{frame.f_lineno}"
                     return f"The variable {name!r} (a {type(value).__name__}, at {where}) keeps them."
-    return "It may be a list of batches, or of losses that still have their graph."
+    return "The cause may be a list of batches, or of losses that still have their graph."
 
 
 def _keeps(value: Any, arena: range) -> bool:

@@ -70,38 +70,41 @@ class Options:
             if given is None and option == "batch_size":
                 continue
             if not isinstance(given, int) or isinstance(given, bool) or given < least:
-                raise ValueError(f"{option}={given!r}: give a number of {of}, {least} or more.")
+                raise ValueError(f"{option}={given!r} is invalid. Pass a number of {of}, {least} or more.")
         if self.rank >= self.world_size:
             raise ValueError(
-                f"rank={self.rank} with world_size={self.world_size}: ranks count from 0 to world_size - 1. Give both: "
-                'rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]).'
+                f"rank={self.rank} is invalid with world_size={self.world_size}: ranks count from 0 to "
+                'world_size - 1. Pass both: rank=int(os.environ["RANK"]), '
+                'world_size=int(os.environ["WORLD_SIZE"]).'
             )
         if self.world_size > 1 and (self.on_lag == "skip" or self.share_on_device):
             option = 'on_lag="skip"' if self.on_lag == "skip" else "share_on_device=True"
             raise ValueError(
-                f"{option} is not for the ranks of a group: all of them take the same batches, each on its own device. "
-                "Leave it out."
+                f"{option} cannot be used by the ranks of a group, which all take the same batches, "
+                "each on its own device. Leave it out."
             )
         for option, word, words in (
             ("join", self.join, ("epoch", "now", "here")),
             ("on_lag", self.on_lag, ("wait", "skip")),
         ):
             if word not in words:
-                raise ValueError(f"{option}={word!r}: say {' or '.join(map(repr, words))}.")
+                raise ValueError(f"{option}={word!r} is invalid. Pass {' or '.join(map(repr, words))}.")
         if self.reconnect_s is not None and not self.reconnect_s >= 0:
-            raise ValueError(f"reconnect_s={self.reconnect_s!r}: give seconds, 0 or more.")
+            raise ValueError(
+                f"reconnect_s={self.reconnect_s!r} is invalid. Pass a number of seconds, 0 or more."
+            )
         self._check_sharing()
 
     def _check_sharing(self) -> None:
         if self.share_on_device and (self.batch_size is not None or self.device is None):
             raise ValueError(
-                "share_on_device=True gives the loader's own batches on a device: leave batch_size out and say "
-                "device=, or leave share_on_device out."
+                "share_on_device=True hands out the loader's own batches on a device. Leave "
+                "batch_size= out and pass device=, or leave share_on_device= out."
             )
         if self.share_on_device and self.part is not None:
             raise ValueError(
-                "share_on_device=True gives the loader's own batches, and subset= or fold= a part of each: leave one "
-                "of them out."
+                "share_on_device=True hands out the loader's own batches, but subset= and fold= take "
+                "parts of them. Leave one of them out."
             )
 
     @property
@@ -190,13 +193,14 @@ def epoch_length(stream: Welcome, options: Options) -> int:
         return length
     if options.part is not None and stream.indexed is not None:
         raise TypeError(
-            f"an epoch of {stream.name!r} does not have each sample exactly once (its sampler repeats or leaves out, "
-            "or drop_last=True does), so how many of a part come is not known before, and this consumer has no len(). "
-            "Iterate it; it ends with the epoch."
+            f"The number of samples per epoch is unknown, because an epoch of {stream.name!r} does not "
+            "have each sample exactly once (its sampler repeats or leaves out samples, or "
+            "drop_last=True does). So this subset has no len(). Iterate over it: it ends with the "
+            "epoch."
         )
     raise TypeError(
-        f"the loader behind {stream.name!r} does not say how many samples an epoch has, so this consumer has no "
-        "len(). Iterate it; it ends with the epoch."
+        f"The loader of {stream.name!r} does not say how many samples an epoch has, so this consumer "
+        "has no len(). Iterate over it: it ends with the epoch."
     )
 
 
@@ -212,7 +216,7 @@ def epoch_samples(stream: Welcome, options: Options) -> int:
     """
     samples = _epoch_samples(stream, options)
     if samples is None:
-        raise TypeError(f"the loader behind {stream.name!r} does not say how many samples an epoch has.")
+        raise TypeError(f"The loader of {stream.name!r} does not say how many samples an epoch has.")
     return -(-samples // options.world_size) if options.sharded else samples
 
 
@@ -281,19 +285,19 @@ def require_fit(stream: Welcome, options: Options) -> None:
     unsized = options.stream_batch_size is None and stream.batch_size is None
     if options.drop_last and unsized:
         raise ValueError(
-            f"drop_last=True needs a batch size, and the loader behind {stream.name!r} has none of its own. Give "
-            "batch_size= with it, or leave drop_last out."
+            f"drop_last=True needs a batch size, and the loader of {stream.name!r} has none. Pass "
+            "batch_size= as well, or leave drop_last= out."
         )
     if options.part is None:
         return
     if stream.indexed is None:
-        why = stream.unindexed or "its producer does not say which samples a batch holds"
-        raise JoinRefused(f"subset= and fold= are not for the stream {stream.name!r}: {why}.")
+        why = stream.unindexed or "its process does not say which samples a batch holds"
+        raise JoinRefused(f"subset= and fold= do not work on stream {stream.name!r}: {why}.")
     options.part.mask(stream.indexed)
     if unsized:
         raise ValueError(
-            f"the loader behind {stream.name!r} has no batch size of its own, so a part of its samples needs one: give "
-            "batch_size= with subset= or fold=."
+            f"The loader of {stream.name!r} has no batch size, and a subset of its samples needs one. "
+            "Pass batch_size= with subset= or fold=."
         )
 
 
@@ -307,10 +311,11 @@ def incomplete(options: Options, group: str, stream: str, waited_s: float) -> st
         waited_s: For how long.
     """
     return (
-        f"rank {options.rank} of the group {group!r} has waited {waited_s:.0f} s for an epoch. One begins when all "
-        f"{options.world_size} ranks have attached by that name and iterate, and none is still in the epoch before: "
-        f"`tsnb status {stream}` shows what each does. After the rubber band of an epoch that others take, it is the "
-        "next one."
+        f"Rank {options.rank} of group {group!r} has waited {waited_s:.0f} s for an epoch. An epoch "
+        f"starts when all {options.world_size} ranks have attached with that name and iterate, and "
+        "none is still in the previous epoch. If other trials have passed the late-join window of an "
+        "epoch, the group starts with the next one. See what each rank does with `tsnb status "
+        f"{stream}`."
     )
 
 
@@ -328,8 +333,9 @@ def require_rank(options: Options, name: str) -> None:
     processes = getattr(state, "_shared_state", {}).get("num_processes") or 1
     if processes > 1 and options.world_size == 1:
         raise TsnbError(
-            f"accelerate runs {processes} processes, and cannot divide the batches of {name!r} between them. Attach in "
-            f"each process with rank=accelerator.process_index and world_size={processes}: the stream then divides."
+            f"Accelerate runs {processes} processes, and cannot divide the batches of {name!r} between "
+            "them. Attach in each process with rank=accelerator.process_index and "
+            f"world_size={processes}. The stream then divides the batches."
         )
 
 
@@ -339,6 +345,7 @@ def ranks_hint() -> str:
     if not (ranks.isdecimal() and int(ranks) > 1):
         return ""
     return (
-        f"This process was started as one of {ranks} ranks (WORLD_SIZE). To have them share the batches, attach each "
-        'with the same name, rank=int(os.environ["RANK"]) and world_size=int(os.environ["WORLD_SIZE"]).'
+        f"This process is one of {ranks} ranks (WORLD_SIZE). To let them share the batches, attach "
+        'each with the same name, rank=int(os.environ["RANK"]) and '
+        'world_size=int(os.environ["WORLD_SIZE"]).'
     )

@@ -47,9 +47,11 @@ class Part:
         self, subset: Any = None, fold: Sequence[int] | None = None, *, held_out: bool = False
     ) -> None:
         if not isinstance(held_out, (bool, np.bool_)):
-            raise ValueError(f"held_out={held_out!r:.40}: give True or False.")
+            raise ValueError(f"held_out={held_out!r:.40} is invalid. Pass True or False.")
         if held_out and fold is None:
-            raise ValueError("held_out=True goes with fold=(k, n): say which of how many folds is held out.")
+            raise ValueError(
+                "held_out=True needs a fold. Pass fold=(k, n): which fold of how many is held out."
+            )
         self._fold = None if fold is None else _checked_fold(fold)
         self._held_out = held_out
         self._subset = None if subset is None else _checked_subset(subset)
@@ -86,7 +88,8 @@ class Part:
         members = np.flatnonzero(mask)
         if len(members) < folds:
             raise ValueError(
-                f"fold=({k}, {folds}): {folds} folds of {len(members)} samples. Take no more folds than samples."
+                f"fold=({k}, {folds}) cannot divide {len(members)} samples into {folds} folds. Use no "
+                "more folds than samples."
             )
         mask[members] = (fold_of(members, folds, seed) == k) == self._held_out
 
@@ -148,22 +151,20 @@ def own_rows(mask: Mask, drawn: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]
     return np.flatnonzero(mask[drawn])
 
 
-_IF_MASK = " A mask is of True and False: give mask.astype(bool)."
+_IF_MASK = " A mask has True and False: pass mask.astype(bool)."
 
 
 def _checked_fold(fold: Sequence[int]) -> tuple[int, int, int]:
     numbers = list(fold) if isinstance(fold, (tuple, list)) else []
     whole = all(isinstance(number, (int, np.integer)) and not isinstance(number, bool) for number in numbers)
     if len(numbers) not in (2, 3) or not whole:
-        raise ValueError(
-            f"fold={fold!r}: give (k, n) or (k, n, seed): which of how many folds is held out, fold=(0, 5) say."
-        )
+        raise ValueError(f"fold={fold!r} is invalid. Pass (k, n) or (k, n, seed), for example fold=(0, 5).")
     k, n, seed = (*map(int, numbers), 0)[:3]
     if n < 2:
         leaves = "1 fold leaves" if n == 1 else f"{n} folds leave"
-        raise ValueError(f"fold={fold!r}: {leaves} nothing to train on. Take 2 folds or more.")
+        raise ValueError(f"fold={fold!r} is invalid: {leaves} nothing to train on. Use 2 folds or more.")
     if not 0 <= k < n:
-        raise ValueError(f"fold={fold!r}: the folds of {n} count from 0 to {n - 1}.")
+        raise ValueError(f"fold={fold!r} is invalid. The folds of {n} count from 0 to {n - 1}.")
     return k, n, seed
 
 
@@ -174,26 +175,27 @@ def _checked_subset(subset: Any) -> npt.NDArray[Any] | Callable[[int], Any]:
     several = isinstance(subset, (list, tuple, set, frozenset))
     if several and len({isinstance(one, (bool, np.bool_)) for one in subset}) > 1:
         raise ValueError(
-            f"subset={subset!r:.60} mixes True or False with indices. Give indices alone, or a mask with True or False "
-            "for each sample."
+            f"subset={subset!r:.60} mixes True or False with indices. Pass only indices, or a mask "
+            "with True or False for each sample."
         )
     try:
         listed = np.asarray(sorted(subset) if isinstance(subset, (set, frozenset)) else subset).copy()
     except (TypeError, ValueError, RuntimeError):
         listed = np.array(None)
     if listed.ndim == 1 and not listed.size:
-        raise ValueError("subset= is empty: give the index of at least one sample.")
+        raise ValueError("subset= is empty. Pass the index of at least one sample.")
     if listed.ndim != 1 or listed.dtype.kind not in "biu":
         raise ValueError(
-            f"subset={subset!r:.60}: give a list of indices of the loader's dataset, a mask with True or False for "
-            "each of its samples, or a function of the index that says so."
+            f"subset={subset!r:.60} is invalid. Pass a list of indices into the loader's dataset, a "
+            "mask with True or False for each of its samples, or a function that takes an index and "
+            "returns True or False."
         )
     if listed.dtype.kind != "b":
         values, counts = np.unique(listed, return_counts=True)
         if (counts > 1).any():
             raise ValueError(
-                f"subset= has index {values[counts > 1][0]} more than once. An epoch gives each sample of a part once: "
-                f"leave repeated indices out.{_IF_MASK if values.max() <= 1 else ''}"
+                f"subset= has index {values[counts > 1][0]} more than once. An epoch gives each sample "
+                f"of a subset once. Remove the repeated indices.{_IF_MASK if values.max() <= 1 else ''}"
             )
     return listed
 
@@ -205,7 +207,7 @@ def _said(subset: Callable[[int], Any], index: int) -> bool:
         return bool(answer)
     except (TypeError, ValueError, RuntimeError):
         raise ValueError(
-            f"subset= returned {answer!r:.60} for index {index}: its function has to return True or False."
+            f"subset= returned {answer!r:.60} for index {index}. Return True or False from your function."
         ) from None
 
 
@@ -217,21 +219,19 @@ def _subset_mask(subset: npt.NDArray[Any] | Callable[[int], Any] | None, samples
     elif subset.dtype.kind == "b":
         if len(subset) != samples:
             raise ValueError(
-                f"subset= is a mask of {len(subset):,} samples, and the loader's dataset has {samples:,}. A mask needs "
-                "one True or False for each."
+                f"subset= is a mask of {len(subset):,} samples, but the loader's dataset has "
+                f"{samples:,}. Pass a mask with one True or False per sample."
             )
         mask = subset.copy()
     else:
         wrong = subset[(subset < 0) | (subset >= samples)]
         if wrong.size:
             raise ValueError(
-                f"subset= has index {wrong[0]}, and the loader's dataset has {samples:,} samples: indices count from 0 "
-                f"to {samples - 1:,}."
+                f"subset= has index {wrong[0]}, but the loader's dataset has {samples:,} samples. Pass "
+                f"indices from 0 to {samples - 1:,}."
             )
         mask = np.zeros(samples, np.bool_)
         mask[subset.astype(np.int64)] = True
     if not mask.any():
-        raise ValueError(
-            f"subset= leaves none of the dataset's {samples:,} samples: at least one has to be in it."
-        )
+        raise ValueError(f"subset= leaves none of the dataset's {samples:,} samples. Select at least one.")
     return mask

@@ -49,7 +49,8 @@ class Place(NamedTuple):
         numbers = [state.get(key) for key in ("tsnb", "epoch", "batch", "offset")]
         if not all(isinstance(n, int) and n >= 0 for n in numbers) or numbers[0] != _VERSION:
             raise ValueError(
-                f"this is not what Consumer.state_dict() of this version of tsnb returned: {dict(state)!r}"
+                "This is not a state that Consumer.state_dict() of this version of tsnb returned: "
+                f"{dict(state)!r}"
             )
         _, epoch, batch, offset = numbers
         return cls(epoch, batch, offset, begun=bool(batch or offset))  # type: ignore[arg-type]
@@ -101,17 +102,20 @@ def require_same(place: Place, state: Mapping[str, Any], stream: ms.Welcome, par
         return
     if not stream.order or state.get("order") != stream.order:
         why = (
-            "comes in another order than when this was saved. Serve the same DataLoader with the same seed= as then"
+            (
+                "has another order than when this state was saved. Serve the same DataLoader with the same "
+                "seed= again"
+            )
             if stream.order
-            else f"cannot give an epoch again: {stream.unordered or 'its loader has no order of its own'}"
+            else f"cannot repeat an epoch: {stream.unordered or 'its loader has no reproducible order'}"
         )
         raise JoinRefused(
-            f"epoch {place.epoch} cannot go on at batch {place.batch}: the stream {stream.name!r} {why}."
-            " Or leave the state out, to begin with a whole epoch."
+            f"Epoch {place.epoch} cannot continue at batch {place.batch}: stream {stream.name!r} "
+            f"{why}. Or leave the state out, to start with a whole epoch."
         )
     if state.get("part", "") != part:
         raise JoinRefused(
-            f"epoch {place.epoch} cannot go on at batch {place.batch}: this state was saved by a consumer that "
-            "took other samples. Attach with the subset= or fold= of then, or leave the state out, to begin with "
-            "a whole epoch."
+            f"Epoch {place.epoch} cannot continue at batch {place.batch}: this state was saved by a "
+            "trial that took other samples. Attach with the same subset= or fold= again, or leave the "
+            "state out, to start with a whole epoch."
         )

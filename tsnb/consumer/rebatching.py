@@ -88,7 +88,7 @@ class Rebatcher:
         joint = self._joint
         told = bool(part.drawn) and len(joint.drawn) == DRAWN_BYTES * self._filled
         if joint.layout.spec != part.layout.spec:
-            raise self._misfit("the batches differ in their structure")
+            raise self._misfit("their structure differs")
         for index, (into, leaf) in enumerate(zip(joint.leaves, part.leaves, strict=True)):
             if isinstance(leaf, list):
                 into.extend(leaf[taken] if isinstance(taken, slice) else [leaf[row] for row in taken])
@@ -124,8 +124,8 @@ class Rebatcher:
 
     def _misfit(self, why: str) -> BatchNotShareable:
         return BatchNotShareable(
-            f"batch_size={self._batch_size} joins loader batches, and {why}. Leave batch_size out to take the "
-            "loader's own batches."
+            f"batch_size={self._batch_size} cannot join loader batches: {why}. Leave batch_size out to "
+            "take the loader's own batches."
         )
 
 
@@ -153,11 +153,12 @@ def chosen(delivered: Delivered, mask: npt.NDArray[np.bool_]) -> Rows:
     rows = delivered.require_rows("subset= or fold=", "Leave it out to take the loader's own batches")
     drawn = np.frombuffer(delivered.drawn, "<u4")
     if len(drawn) != rows or (rows and int(drawn.max()) >= len(mask)):
-        count = f"{len(drawn)} samples" if delivered.drawn else "samples whose index it does not tell"
+        count = f"{len(drawn)} samples" if delivered.drawn else "samples whose index is unknown"
         raise BatchNotShareable(
-            f"subset= and fold= need a row for each sample, and loader batch {delivered.seq} has {rows} rows of "
-            f"{count}. Let the collate_fn make one row of each sample, in their order, the sampler give whole "
-            "numbers, and a batch have 30,000 rows or fewer; or leave subset= and fold= out."
+            f"subset= and fold= need one row per sample, and loader batch {delivered.seq} has {rows} "
+            f"rows for {count}. Return one row per sample from the collate_fn, in their order, let the "
+            "sampler return integers, and use batches of at most 30,000 rows. Or leave subset= and "
+            "fold= out."
         )
     return own_rows(mask, drawn)
 
@@ -235,7 +236,7 @@ def part(whole: Delivered, rank: int, world_size: int) -> Delivered:
         BatchNotShareable: Its parts have no common first dimension.
     """
     rows = whole.require_rows(
-        f"rank={rank}, world_size={world_size}", "Say shard=False to give it whole to all ranks"
+        f"rank={rank}, world_size={world_size}", "Pass shard=False to give the whole batch to all ranks"
     )
     its = share(rows, rank, world_size)
     own = cut(whole, its.start, its.stop)

@@ -143,9 +143,9 @@ class ConsumerSession:
             return ()
         if self.place.begun and (not before.order or before.order != stream.order):
             raise ProducerGone(
-                f"the producer {stream.name!r} was started again, and it cannot give the rest of epoch "
-                f"{self.place.epoch}: the loader has no seed, or another order than before. Iterate again for a whole "
-                "epoch. To go on within an epoch next time, serve with seed=."
+                f"Stream {stream.name!r} was started again, and cannot repeat the rest of epoch "
+                f"{self.place.epoch}: the loader has no seed, or another order than before. Iterate "
+                "again for a whole epoch. To continue within an epoch next time, serve with seed=."
             )
         return () if self.paused else (self.ask(),)
 
@@ -376,36 +376,37 @@ class ConsumerSession:
         where = f"the stream is at batch {answer.published}{of} of epoch {answer.epoch}"
         if (self._was_paused or self._rank_was_paused) and place.begun:
             seeded = self._stream is not None and self._stream.order
-            again = (
-                ""
-                if seeded
-                else " Served with seed=, a stream gives a trial that was paused what it has missed."
-            )
+            again = "" if seeded else " With seed=, a stream gives a paused trial the batches that it missed."
             return ConsumerParked(
-                f"{self._name!r} was paused at batch {place.batch} of epoch {place.epoch}: {where}, and what has gone "
-                f"meanwhile is not given again. Iterate again for the next epoch.{again}"
+                f"{self._name!r} was paused at batch {place.batch} of epoch {place.epoch}. Meanwhile "
+                f"{where}, and the stream cannot repeat the batches in between. Iterate again for the "
+                f"next epoch.{again}"
             )
         if parked is not None:
             advice = (
-                "For long pauses on purpose serve with a larger stall_timeout_s."
+                "If you pause on purpose, serve with a larger stall_timeout_s."
                 if not self.stands
-                else "A loop stands still while its thread waits for another consumer of the stream: end its epoch "
-                "before, or serve a second stream for that one."
+                else (
+                    "A loop also stalls while its thread waits for another trial of the stream. End that "
+                    "trial's epoch first, or serve a second stream for it."
+                )
             )
             return ConsumerParked(
-                f"{self._name!r} stood still for {parked.stood_still_s:.0f} s in epoch {parked.epoch} while others "
-                f"waited for it, so they went on without it; it has had {place.batch} batches of that epoch, and "
-                f"{where}. Iterate again for the next epoch. {advice}"
+                f"{self._name!r} timed out: it stalled for {parked.stood_still_s:.0f} s in epoch "
+                f"{parked.epoch} while other trials waited, so they continued without it. It received "
+                f"{place.batch} batches of that epoch, and {where}. Iterate again for the next epoch. "
+                f"{advice}"
             )
         if place.begun:
             return ConsumerParked(
-                f"{self._name!r} cannot go on at batch {place.batch} of epoch {place.epoch}: {where}, others take "
-                "it, and what has gone is not given again. Iterate again for the next epoch."
+                f"{self._name!r} cannot continue at batch {place.batch} of epoch {place.epoch}. Other "
+                f"trials use the stream, {where}, and the batches in between are gone. Iterate again "
+                "for the next epoch."
             )
         return JoinRefused(
-            f"{self._name!r} cannot have all of the epoch now: {where}, and its first {answer.band} batches are "
-            'kept for latecomers. Attach with join="epoch" to begin with the next one, or serve with a larger '
-            "rubber_band."
+            f"{self._name!r} is too late to get the whole epoch: {where}, and only its first "
+            f'{answer.band} batches are kept for late trials. Attach with join="epoch" to start with '
+            "the next epoch, or serve with a larger rubber_band=."
         )
 
 
@@ -437,9 +438,10 @@ def broken(group: str, gone: ms.RankGone | None, place: Place) -> GroupBroken | 
         else f"died or left in the middle of epoch {gone.epoch}"
     )
     error = GroupBroken(
-        f"rank {gone.rank} of the group {group!r} {where}, so this rank gets no more batches: in a collective it would "
-        "wait for the one that is gone. The output of that rank says why it ended. Start all ranks again, from a "
-        "checkpoint (torchrun does with --max-restarts): they attach as a new group."
+        f"Rank {gone.rank} of group {group!r} {where}, so this rank gets no more batches: in a "
+        "collective operation it would wait forever. The output of that rank says why it ended. Start "
+        "all ranks again from a checkpoint (torchrun does this with --max-restarts). They attach as a "
+        "new group."
     )
     error.at_once = not gone.seq
     return error

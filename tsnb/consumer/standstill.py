@@ -41,11 +41,11 @@ class Standstill:
 
     def _describe(self, stopped: tuple[int, ...]) -> str:
         if self._pid in stopped:
-            who = f"the producer {self._name!r} (pid {self._pid})"
+            who = f"The process that serves stream {self._name!r} (pid {self._pid})"
         else:
             pids = ", ".join(map(str, stopped))
-            who = f"a process of the loader behind the producer {self._name!r} (pid {pids})"
+            who = f"A process of the loader of stream {self._name!r} (pid {pids})"
         return (
-            f"{who} is stopped, by SIGSTOP, Ctrl-Z or a debugger, and this consumer waits for it. Let it go on "
-            f"(kill -CONT {stopped[0]}), or end the wait with Ctrl-C."
+            f"{who} is stopped by SIGSTOP, Ctrl-Z or a debugger, and this trial waits for it. Continue "
+            f"it with `kill -CONT {stopped[0]}`, or end the wait with Ctrl-C."
         )

@@ -97,8 +97,9 @@ class Delivered:
         rows = self.common_rows()
         if rows is not None and self.rows and (rows != self.rows or self._may_be_images(rows)):
             raise BatchNotShareable(
-                f"{option} needs batches with one row for each sample, and a batch has {rows} rows of {self.rows} "
-                f"samples. {instead}, or let the loader's collate_fn stack one row of each sample."
+                f"{option} needs batches with one row per sample, but a batch has {rows} rows for "
+                f"{self.rows} samples. {instead}, or stack one row per sample in the loader's "
+                "collate_fn."
             )
         if rows is not None:
             return rows
@@ -114,8 +115,8 @@ class Delivered:
             "batch",
         )
         raise BatchNotShareable(
-            f"{option} needs batches that can be cut along a first dimension which all their parts share, and {path} "
-            f"does not have it. {instead}, or change the loader's collate_fn."
+            f"{option} needs batches whose parts all have the same first dimension, and {path} does "
+            f"not. {instead}, or change the loader's collate_fn."
         )
 
 

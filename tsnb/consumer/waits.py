@@ -20,7 +20,7 @@ def answered_by(deadline: float) -> Callable[[float], None]:
 
     def look(_waited_s: float) -> None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the producer did not answer within {deadline - began:.0f} s")
+            raise TimeoutError(f"The stream did not answer within {deadline - began:.0f} s.")
 
     return look
 

@@ -69,8 +69,8 @@ def register(cls: type, to: Callable[[Any], Any], make: Callable[[Any], Any], /)
     """
     if not isinstance(cls, type) or not callable(to) or not callable(make):
         raise TypeError(
-            f"tsnb.data.register({cls!r:.60}, ...): give a class, a function that takes an object of it apart, and one "
-            "that makes it again."
+            f"tsnb.data.register({cls!r:.60}, ...) is invalid. Pass a class, a function that takes an "
+            "object of it apart, and a function that rebuilds the object."
         )
     _registered[cls] = Adapter(to, make)
     _found.clear()
@@ -127,15 +127,18 @@ def made_again(module: str, qualname: str, parts: Any) -> Any:
     adapter = _adapter(cls)
     if adapter is None:
         raise BatchNotShareable(
-            f"a batch holds a {module}.{qualname}, for which tsnb.data.register was called where the loader is and not "
-            "in this process. Call it here too, for example in a module that both import."
+            f"A batch holds a {module}.{qualname}, for which tsnb.data.register was called in the "
+            "loader's process but not in this one. Call it here as well, for example in a module that "
+            "both import."
         )
     try:
         return adapter.make(parts)
     except Exception as error:
         raise BatchNotShareable(
-            f"a {module}.{qualname} could not be made again: the function that was given to tsnb.data.register raised "
-            f"{type(error).__name__}: {error}"[:500]
+            (
+                f"A {module}.{qualname} could not be rebuilt: the function passed to tsnb.data.register "
+                f"raised {type(error).__name__}: {error}"
+            )[:500]
         ) from error
 
 

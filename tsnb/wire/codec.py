@@ -181,8 +181,9 @@ def encode(message: Message) -> bytes:
         raise LocalProtocolError(f"{message!r} cannot be sent: {error}") from None
     if len(packet) > MAX_MESSAGE_BYTES:
         raise LocalProtocolError(
-            f"a {type(message).__name__} message of {len(packet):,} bytes is over the {MAX_MESSAGE_BYTES:,} a "
-            "packet may have: a batch with so many leaves is better stacked into fewer tensors"
+            f"A {type(message).__name__} message of {len(packet):,} bytes exceeds the limit of "
+            f"{MAX_MESSAGE_BYTES:,} bytes per packet. Stack the tensors of a batch into fewer ones in "
+            "your collate_fn."
         )
     return packet
 

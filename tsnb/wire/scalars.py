@@ -118,7 +118,7 @@ def why_not(value: Any) -> str | None:
         return (
             ""
             if odd is None
-            else f"holds a {type(odd).__name__}, where only numbers, texts and the like can be"
+            else f"holds a {type(odd).__name__}, but may hold only numbers, strings and similar values"
         )
     return None
 

@@ -32,7 +32,7 @@ def checked_words(spec: Any) -> list[str]:
 def _check(spec: Any, words: list[str], complete: int, depth: int) -> int:
     """Check a part of a tree, and note its leaves; return how many things are complete with it."""
     if depth > MAX_DEPTH:
-        raise ValueError(f"more than {MAX_DEPTH} containers in one another")
+        raise ValueError(f"it is nested more than {MAX_DEPTH} levels deep")
     if not isinstance(spec, list) or not spec or not isinstance(spec[0], str):
         raise ValueError(f"{spec!r:.80} is not a part of a tree")
     word = spec[0]

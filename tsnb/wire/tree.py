@@ -112,12 +112,12 @@ def flatten(tree: Any, classify: Classify) -> tuple[list[Any], Spec]:
         return run.leaves, _flatten(tree, run, "batch")
     except _TooMany:
         raise BatchNotShareable(
-            f"a batch has more than {MOST_ARRAYS:,} tensors, and a description of so many is too long. Stack or "
-            "concatenate them into fewer in your collate_fn."
+            f"The batch has more than {MOST_ARRAYS:,} tensors. Stack or concatenate them into fewer in "
+            "your collate_fn."
         ) from None
     except RecursionError:
         raise BatchNotShareable(
-            f"a batch has more than {MAX_DEPTH} containers in one another. Flatten it in your collate_fn."
+            f"The batch is nested more than {MAX_DEPTH} levels deep. Flatten it in your collate_fn."
         ) from None
 
 
@@ -147,7 +147,7 @@ def _flatten(node: Any, run: _Flattening, path: str) -> Spec:
         run.leaves.append(node)
         return head
     if id(node) in run.above:
-        raise BatchNotShareable(f"{path} holds itself. Leave the circle out in your collate_fn.")
+        raise BatchNotShareable(f"{path} contains itself. Remove the circular reference in your collate_fn.")
     run.above.add(id(node))
     spec = [*head, *[_flatten(child, run, where) for where, child in children]]
     run.above.discard(id(node))
@@ -166,8 +166,8 @@ def _adapted(node: Any, cls: type, adapter: adapters.Adapter) -> Parts:
         content = adapters.take_apart(node, adapter)
     except adapters.AnotherClass as other:
         raise Refusal(
-            f"is a {type(node).__module__}.{type(node).__qualname__}, and would arrive as a {other}: call "
-            "tsnb.data.register for its own class."
+            f"is a {type(node).__module__}.{type(node).__qualname__}, but would arrive as a {other}. "
+            "Call tsnb.data.register for its own class."
         ) from None
     if type(content) is dict:  # what is the same in each batch has no row, and need not be cut
         content = {k: _Constant(x) if _is_constant(x) else x for k, x in content.items()}
@@ -203,7 +203,7 @@ def _container(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
         return ["v"], []
     if isinstance(node, enum.Enum):
         if not isinstance(node.name, str) or cls.__members__.get(node.name) is not node:
-            raise Refusal("is a combination of flags: share its .value, and make it again in the trial.")
+            raise Refusal("is a combination of flags. Return its .value, and rebuild the flags in the trial.")
         return ["enum", *_name_of(cls)], [(path, node.name)]
     state = classes.state_of(node)
     if isinstance(node, tuple) and hasattr(node, "_fields") and not state:
@@ -227,9 +227,8 @@ def _items(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
     for key in keys:
         if type(key) not in (str, int, float, bool, type(None)) and not isinstance(key, enum.Enum):
             raise Refusal(
-                f"has a key of type {type(key).__name__} ({key!r:.80}): "
-                "only strings, numbers and members of an enumeration can be keys of a shared batch. Change it in your "
-                "collate_fn."
+                f"has a key of type {type(key).__name__} ({key!r:.80}). The keys of a shared batch "
+                "must be strings, numbers or members of an enumeration. Change it in your collate_fn."
             )
     named = [_key(key) if isinstance(key, enum.Enum) else key for key in keys]
     return ["dict", named], [(f"{path}[{k!r}]", node[k]) for k in keys]
@@ -242,7 +241,9 @@ def _key(key: enum.Enum) -> list[str]:
         Refusal: Another process cannot find it by its name.
     """
     if type(key).__members__.get(key.name or "") is not key:
-        raise Refusal(f"has the key {key!r:.80}, a combination of flags: give its .value in your collate_fn.")
+        raise Refusal(
+            f"has the key {key!r:.80}, a combination of flags. Return its .value in your collate_fn."
+        )
     return ["enum", *_name_of(type(key)), key.name or ""]
 
 
@@ -251,17 +252,19 @@ def _kin(node: Any, cls: type, state: dict[str, Any], path: str) -> tuple[list[A
     kind = classes.content_type(cls)
     if kind is None and not classes.has_parts(cls):
         raise Refusal(
-            f"is a {cls.__module__}.{cls.__qualname__}, which cannot be shared between processes. A batch may hold "
-            "tensors, numpy arrays, texts, bytes, numbers, dates and paths, in dicts, lists, tuples, named tuples, "
-            "dataclasses and subclasses of these: convert it in your collate_fn."
+            f"is a {cls.__module__}.{cls.__qualname__}, which cannot be shared between processes. A "
+            "batch may hold tensors, NumPy arrays, strings, bytes, numbers, dates and paths, in dicts, "
+            "lists, tuples, named tuples, dataclasses and subclasses of these. Convert it in your "
+            "collate_fn."
         )
     hint = "data" if kind is None and classes.keeps_data(cls) else None
     if isinstance(node, defaultdict):
         hint = classes.factory_name(node)
         if hint is None:
             raise Refusal(
-                f"is a defaultdict of {node.default_factory!r:.80}, which cannot travel: give dict(batch), or one of "
-                f"{', '.join(classes.FACTORIES)}, in your collate_fn."
+                f"is a defaultdict of {node.default_factory!r:.80}, which cannot be sent to other "
+                f"processes. Return dict(batch), or a defaultdict of {', '.join(classes.FACTORIES)}, "
+                "in your collate_fn."
             )
     head = ["kin", *_name_of(cls), hint, list(state)]
     # what a plain container holds, without any way of its class's own to show it
@@ -287,8 +290,9 @@ def _name_of(cls: type) -> tuple[str, str]:
     name = classes.class_name(cls)
     if name is None:
         raise Refusal(
-            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by its name: define "
-            "it at the top of a module that the trials import too, or convert it in your collate_fn."
+            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by "
+            "name. Define it at the top level of a module that the trials also import, or convert it "
+            "in your collate_fn."
         )
     return name
 
@@ -316,12 +320,13 @@ def unflatten(spec: Spec, leaves: Iterator[Any], make: Make | None = None) -> An
     except classes.MissingClass as missing:
         module, qualname = missing.module, missing.qualname
         where = place_of(spec, [module, qualname], "batch")
-        way = f"`import {module}` before the loop, and go on"
+        way = f"Write `import {module}` before the loop"
         if module == "__main__":
-            way = "define it in a module that both import"
+            way = "Define it in a module that both processes import"
         raise BatchNotShareable(
-            f"{where} is a {module}.{qualname}, a class that this process has not loaded, and nothing is imported "
-            f"because a message names it: {way}; or convert it in the loader's collate_fn."
+            f"{where} is a {module}.{qualname}, a class that this process has not loaded. tsnb never "
+            f"imports a module because a batch names it. {way}, or convert the object in the loader's "
+            "collate_fn."
         ) from None
 
 
@@ -409,9 +414,10 @@ def _has_fields(cls: type, word: str, fields: tuple[str, ...]) -> bool:
 def _likeness(word: str, module: str, qualname: str, fields: tuple[str, ...]) -> Any:
     name = qualname.rsplit(".", 1)[-1]
     warnings.warn(
-        f"batches hold a {module}.{qualname}, a class that this process has not loaded, or has with other fields: they "
-        "come with a look-alike that has its fields and none of its methods. Import the class (one of a notebook or "
-        "script: define it in a module that both import), and the next batch has it.",
+        f"Batches hold a {module}.{qualname}. This process has not loaded that class, or has it with "
+        "other fields, so batches arrive with a look-alike: the same fields and no methods. Import the "
+        "class (if a notebook or script defines it, move it into a module that both import). The next "
+        "batch then uses it.",
         SharedBatchWarning,
         stacklevel=_users_level(),
     )
