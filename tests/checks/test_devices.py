@@ -38,7 +38,7 @@ def test_gpus_are_listed_by_the_name_that_the_device_option_takes() -> None:
         0.87,
     )
     assert (first.peers, first.energy_j, found["cuda:1"].energy_j) == ((1,), 5.0, None)
-    assert found.energy == "measured of cuda:0"
+    assert found.energy == "measured for cuda:0"
     assert found.notes == ()
     with pytest.raises(KeyError, match="'cuda:2'; here: cuda:0, cuda:1"):
         found["cuda:2"]
@@ -65,10 +65,12 @@ def test_how_trials_share_a_gpu_is_said_with_the_other_ways(
     (tmp_path / "control").touch()
     (together,) = seen(FIRST, SECOND).advice
     assert (
-        "at the same time, by MPS" in together and "--mps-percent" in together and "tsnb mps" not in together
+        "at the same time, through MPS" in together
+        and "--mps-percent" in together
+        and "tsnb mps" not in together
     )
     (apart,) = seen({**FIRST, "instances": [SLICE]}).advice
-    assert "safe from each other" in apart
+    assert "instances are isolated" in apart
     both = seen(FIRST, {**FIRST, "instances": [SLICE]})
     assert both.advice == (apart, together) and all(line in repr(both) for line in both.advice)
     assert look(Gpus(FakeNvml(starts=False), host_pids=True), Machine()).advice == ()

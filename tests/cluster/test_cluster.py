@@ -356,7 +356,7 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
     machines: Machines, main: tsnb.streams.Producer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A name that is served in the cluster, another cluster's address, no such stream, another version of tsnb."""
-    with pytest.raises(TsnbError, match="install the same"):
+    with pytest.raises(TsnbError, match="Install the same"):
         ray.get(hub_of("main").relay_on.remote(machines.ids()[1], "/tmp", 999))
     with monkeypatch.context() as elsewhere:  # as on another machine
         elsewhere.setenv("TSNB_RUNTIME_DIR", str(tmp_path / "run"))

@@ -70,7 +70,7 @@ def test_what_is_bound_to_its_process_says_so_when_it_is_pickled_or_copied() -> 
     with tsnb.serve(BATCHES, name="dicts") as producer, tsnb.attach("one", "dicts") as consumer:
         ways_out: dict[str, list[Any]] = {
             "attach": [consumer, iter(consumer), consumer.as_dataloader()],
-            "stream's name": [producer],
+            "name of the stream": [producer],
             "result": [object.__new__(Trial), object.__new__(Sweep)],
         }
         for way_out, bound in ways_out.items():

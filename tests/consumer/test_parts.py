@@ -286,7 +286,7 @@ def test_parts_that_the_dataset_does_not_have_are_refused_and_the_name_is_free()
 @pytest.mark.parametrize(
     ("served", "why"),
     [
-        (DataLoader(Stream(20), 4), "only iterated"),
+        (DataLoader(Stream(20), 4), "only be iterated"),
         (DataLoader(Labelled(), batch_size=None), "batch_size=None"),
         ([torch.arange(4)] * 3, "not torch's own DataLoader"),
         (lambda epoch: loader(), "not torch's own DataLoader"),

@@ -291,7 +291,7 @@ def test_what_is_paused_stays_so_when_the_producer_is_started_again() -> None:
     producer.stop(reconnect_s=30.0)
     with tsnb.serve(loader(), name="s", seed=1) as producer:
         until(lambda: [c.state for c in producer.status().consumers] == ["paused"])
-        with pytest.raises(TsnbError, match="no consumer named 'nobody' is attached to 's'"):
+        with pytest.raises(TsnbError, match="No trial named 'nobody' is attached to 's'"):
             pause("s", "nobody")
         pause("s", "one", on=False)
         assert sorted(one.ended()[0]) == list(range(ROWS))

@@ -85,11 +85,11 @@ def test_a_batch_is_not_held_back_for_one_that_has_not_come() -> None:
 
 def test_what_went_wrong_comes_after_what_came_before_it() -> None:
     """A loader's error at batch 2 is raised when 0 and 1 were given, once and again."""
-    source = batches(0, 1, end=LoaderFailed("the loader raised", ""))
+    source = batches(0, 1, end=LoaderFailed("The loader raised", ""))
     ahead = Prefetch(4, FakeUploads(), lambda: True)
     assert [number(ahead.next(taking(source))) for _ in range(2)] == [0, 1]
     for _ in range(2):
-        with pytest.raises(LoaderFailed, match="the loader raised"):
+        with pytest.raises(LoaderFailed, match="The loader raised"):
             ahead.next(taking(source))
 
 

@@ -37,7 +37,7 @@ class Bare(DataLoader[Any]):
 
 REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
     "a class, or a function without a parameter for the epoch": [
-        (Again, {}, "give a torch DataLoader"),
+        (Again, {}, "Pass a torch DataLoader"),
         (in_turn, {}, "call it first"),
     ],
     "`seed=` with anything but torch's own `DataLoader`": [
@@ -49,7 +49,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
         ),
     ],
     "`workers=` with anything but torch's own `DataLoader`": [
-        (in_turn(), {"workers": 1}, "where it is made"),
+        (in_turn(), {"workers": 1}, "where you create the loader"),
     ],
     "a `DataLoader` subclass without `DataLoader.__init__` and without `__iter__`": [
         (Bare(), {}, r"Call super\(\).__init__"),
@@ -64,7 +64,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
     "a value in a batch that cannot be shared": [
         ([{"file": object()}], {}, r"\['file'\].*Convert it in your collate_fn"),
     ],
-    "a tensor on the GPU": [([torch.empty(2, device="meta")], {}, r"give a tensor on the CPU")],
+    "a tensor on the GPU": [([torch.empty(2, device="meta")], {}, r"Return a tensor on the CPU")],
 }
 """By what the page calls them: what is served, how, and what the error says."""
 
@@ -99,11 +99,15 @@ def test_what_can_be_gone_through_once_gives_one_epoch_and_then_says_what_to_ser
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always", RuntimeWarning)
         producer = tsnb.serve(ONE_SHOT[kind](), name="once")
-    early = [warned for warned in said if "one epoch only. Serve a function instead" in str(warned.message)]
+    early = [
+        warned
+        for warned in said
+        if "gives only one epoch. Serve a function that creates" in str(warned.message)
+    ]
     assert [warned.filename for warned in early] == ([] if kind == UNSEEN else [__file__])
     with producer, tsnb.attach("one") as consumer:
         assert sum(1 for _ in consumer) == len(in_turn())
-        with pytest.raises(LoaderFailed, match=r"no batch in epoch 1.*Serve a function instead"):
+        with pytest.raises(LoaderFailed, match=r"no batch in epoch 1.*Serve a function that creates"):
             next(iter(consumer))
 
 

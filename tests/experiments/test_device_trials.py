@@ -83,6 +83,6 @@ def test_a_device_that_there_is_not_starts_nothing(page: Any, notebook: Any) -> 
         tsnb.run(asked, name="nowhere", device="mig:MIG-none")
     with pytest.raises(ValueError, match=r"'cuda:7'"):
         tsnb.sweep(asked, grid={"device": ["cpu", "cuda:7"]}, name="nowhere-{device}")
-    with pytest.raises(ValueError, match="MPS does not run here"):
+    with pytest.raises(ValueError, match="MPS is not running here"):
         run_cell("nowhere", LOOK, {}, outlet=page, mps_percent=25)
     assert not [name for name in trials if name.startswith("nowhere")]

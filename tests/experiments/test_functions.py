@@ -174,7 +174,7 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
         for called in (box[name], functools.partial(box[name])):
             with pytest.raises(TypeError, match=rf"^{name} is {what}.* runs nothing.*Nothing was started"):
                 run(called)
-    with pytest.raises(ValueError, match=r"no device 'banana' here\. Available: .*cpu"):
+    with pytest.raises(ValueError, match=r"device='banana' does not exist here\. Available: .*cpu"):
         run(train, lr=1, device="banana")
     with pytest.raises(ValueError, match="batch_size=0: give"):
         run(train, lr=1, batch_size=0)

@@ -108,7 +108,7 @@ def test_two_are_paused_and_resumed_together_by_the_command_line_and_one_that_is
         both = [start(page, name, tmp_path / "go", 20) for name in ("one", "two")]
         until(lambda: all(sum(t.metrics.by_step("rows").values()) == 20 for t in both), 120)
         assert cli.main(["pause", "numbers/three"]) == 1
-        assert "no consumer named 'three'" in capsys.readouterr().err
+        assert "No trial named 'three'" in capsys.readouterr().err
         assert cli.main(["pause", "numbers"]) == 0
         assert "paused" in capsys.readouterr().out
         (tmp_path / "go").touch()

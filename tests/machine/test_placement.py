@@ -63,7 +63,8 @@ def test_numbers_count_what_is_left_to_the_notebook(visible: str, monkeypatch: p
     assert place("cuda:1", gpus=gpus).environment == {VISIBLE: "GPU-aa"}
     for none in ("cuda:2", "cuda:x", "cuda:-1"):
         with pytest.raises(
-            ValueError, match=rf"no device '{none}' here.*cuda:0 \(NVIDIA H200\), cuda:1.*leaves them"
+            ValueError,
+            match=rf"device='{none}' does not exist here.*cuda:0 \(NVIDIA H200\), cuda:1.*limited by",
         ):
             place(none, gpus=gpus)
 
@@ -85,14 +86,14 @@ def test_without_a_gpu_the_error_says_why() -> None:
 
 def test_two_ways_to_say_one_thing_are_refused() -> None:
     """Which of them counts would be a guess."""
-    with pytest.raises(ValueError, match="both say which GPU"):
+    with pytest.raises(ValueError, match="both choose the GPU"):
         place("cuda:0", environment={VISIBLE: "1"}, gpus=nvml(FIRST))
 
 
 def test_a_share_of_a_gpu_needs_mps(tmp_path: Path) -> None:
     """Without its daemon the variable would do nothing, and nobody would know."""
     pipes = {"CUDA_MPS_PIPE_DIRECTORY": str(tmp_path)}
-    with pytest.raises(ValueError, match=r"MPS does not run here.*tsnb mps start"):
+    with pytest.raises(ValueError, match=r"MPS is not running here.*tsnb mps start"):
         place("cuda:0", 25, pipes, nvml(FIRST))
     (tmp_path / "control").touch()
     assert place("cuda:0", 25, pipes, nvml(FIRST)).environment == {VISIBLE: "GPU-aa", MPS_PERCENT: "25"}

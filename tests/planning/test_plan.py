@@ -361,13 +361,13 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
             "^trial 'odd' cannot take its parameter 'ms' along",
         ),
         (tsnb.trial(engine="ray")(train), ValueError, "'odd' has engine='ray'"),
-        (tsnb.trial(device="banana")(train), ValueError, "no device 'banana' here"),
+        (tsnb.trial(device="banana")(train), ValueError, "device='banana' does not exist here"),
     ]
     for given, error, words in trials:
         with pytest.raises(error, match=words):
             call({"good": train, "odd": given}, loader=loader)
     if call is tsnb.plan:
-        with pytest.raises(ValueError, match=r"no device 'banana' here\. Available: .*cpu"):
+        with pytest.raises(ValueError, match=r"device='banana' does not exist here\. Available: .*cpu"):
             call(train, loader=loader, device=("banana",))
         with pytest.raises(ValueError, match="cold='yes': give True or False"):
             call(train, loader=loader, cold="yes")  # type: ignore[arg-type]

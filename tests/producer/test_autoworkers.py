@@ -243,7 +243,10 @@ def test_a_stream_is_tuned_from_outside(
             tune("outside", 0)
         with pytest.raises(ValueError, match='or "auto"'):
             tune("outside", "many")
-    with tsnb.serve([torch.ones(2)], name="list"), pytest.raises(TsnbError, match="is not a DataLoader"):
+    with (
+        tsnb.serve([torch.ones(2)], name="list"),
+        pytest.raises(TsnbError, match="does not serve a DataLoader"),
+    ):
         tune("list", 2)
     assert main(["tune", "list", "--workers", "2"]) == 1
     assert "no producer named 'list'" in capsys.readouterr().err

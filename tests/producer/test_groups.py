@@ -453,7 +453,7 @@ def test_ranks_that_differ_are_told_in_what() -> None:
     stream = Stream()
     groups = stream.dispatch.groups
     assert groups.misfit("bert", 2, "") == ""
-    assert "world_size: 2 in rank 0, 1, 4 in this one" in groups.misfit("bert", 4, "")
+    assert "world_size: 2 in rank 0, 1, 4 in this rank" in groups.misfit("bert", 4, "")
     assert "batch_size=8" in groups.misfit("bert", 2, "batch_size=8")
     assert groups.misfit("other", 4, "batch_size=8") == ""
     stream.do(ev.Left(0))

@@ -219,7 +219,9 @@ def test_get_worker_info_knows_the_users_own_dataset(method: str) -> None:
 def test_an_epoch_that_is_too_short_to_go_on_says_so(workers: int) -> None:
     """A dataset that shrank between two starts."""
     with Stand(DataLoader(Numbers(20), 8, num_workers=workers)) as stand:
-        with pytest.raises(LoaderFailed, match="epoch 2 should go on at batch 9, and the loader has only 3"):
+        with pytest.raises(
+            LoaderFailed, match="Epoch 2 should continue at batch 9, but the loader now has only 3"
+        ):
             stand.epoch(2, 9)
         assert stand.epoch(2, 3) == []
 

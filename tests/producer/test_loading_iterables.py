@@ -71,7 +71,9 @@ def test_an_epoch_begun_in_the_middle_is_the_rest_of_it(loader: Any) -> None:
             stand.skipped = 0
             assert same(stand.epoch(1, start), whole[start:])
             assert stand.skipped == start
-        with pytest.raises(LoaderFailed, match="epoch 1 should go on at batch 6, and the loader has only 5"):
+        with pytest.raises(
+            LoaderFailed, match="Epoch 1 should continue at batch 6, but the loader now has only 5"
+        ):
             stand.epoch(1, 6)
 
 
@@ -126,12 +128,12 @@ def test_the_dataloader_of_a_function_writes_in_place() -> None:
 @pytest.mark.parametrize(
     ("loader", "says"),
     [
-        (make_epoch(0), "a generator can be iterated only once. Serve a function instead"),
-        (iter(batches()), "a list_iterator can be iterated only once. Serve a function instead"),
-        (lambda _: USED, r"make_epoch\(1\) returned nothing to iterate"),
+        (make_epoch(0), "a generator can be iterated only once. Serve a function that creates"),
+        (iter(batches()), "a list_iterator can be iterated only once. Serve a function that creates"),
+        (lambda _: USED, r"make_epoch\(1\) returned an empty iterable"),
         (
             DataLoader(Numbers(), 8, sampler=iter(range(50))),
-            "its sampler is an iterator that can be gone through",
+            "its sampler can be iterated only once",
         ),
         (DataLoader(Stream(), 8, collate_fn=None), None),
     ],
@@ -151,11 +153,11 @@ def test_an_epoch_that_is_empty_because_the_loader_is_used_up_says_so(loader: An
 @pytest.mark.parametrize(
     ("loader", "says"),
     [
-        ([], "this list gives nothing"),
-        (lambda _: [], r"make_epoch\(0\) returned nothing"),
+        ([], "this list returned no"),
+        (lambda _: [], r"make_epoch\(0\) returned an empty iterable"),
         (DataLoader(Numbers(0), 8), "its dataset is empty"),
-        (DataLoader(Numbers(5), 8, drop_last=True), "its 5 samples are fewer than one batch of 8"),
-        (DataLoader(Stream(0), 8), "its IterableDataset gave no sample"),
+        (DataLoader(Numbers(5), 8, drop_last=True), "its dataset has 5 samples, fewer than one batch of 8"),
+        (DataLoader(Stream(0), 8), "its IterableDataset returned no sample"),
     ],
 )
 def test_a_loader_that_gives_nothing_at_all_fails_where_it_is_served(loader: Any, says: str) -> None:
@@ -166,9 +168,9 @@ def test_a_loader_that_gives_nothing_at_all_fails_where_it_is_served(loader: Any
 
 def test_a_function_that_cannot_make_epochs_is_refused_with_the_reason() -> None:
     """It takes no epoch, or returns nothing that can be iterated."""
-    with pytest.raises(TypeError, match="must take one argument, the epoch's number"):
+    with pytest.raises(TypeError, match="must take one argument, the epoch number"):
         tsnb.serve(list_of_batches, name="wrong")
-    with pytest.raises(LoaderFailed, match="returned a NoneType: let it return an iterable"):
+    with pytest.raises(LoaderFailed, match=r"returned a NoneType\. Let it return an iterable"):
         tsnb.serve(lambda _epoch: None, name="wrong")
 
 

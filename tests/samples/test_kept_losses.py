@@ -148,7 +148,7 @@ def test_a_full_disk_is_told_once_and_tried_again(
         full.setattr(kept_losses, "open_private", refuse)
         kept.save(of(a=[2.0]))
         kept.save(of(a=[3.0]))
-    assert caplog.text.count("cannot be kept") == 1 and "No space left" in caplog.text
+    assert caplog.text.count("cannot be stored") == 1 and "No space left" in caplog.text
     assert same(KeptLosses(path, "i").read(), of(a=[1.0])) and names(tmp_path) == ["s.losses"]
     assert kept.failed
     kept.save(of(a=[4.0]))

@@ -338,7 +338,7 @@ def test_a_killed_producer_s_successor_gives_the_round_that_was_drawn(tmp_path: 
     with pytest.raises(TsnbError, match=r"is damaged"):
         order()
     kept.unlink()
-    with pytest.raises(TsnbError, match=r"not kept any more"):
+    with pytest.raises(TsnbError, match=r"no longer stored"):
         order()
     growth.log.close()
 

@@ -163,7 +163,7 @@ def test_a_shard_that_does_not_know_the_token_is_told_no_sample(token: bytes) ->
         ShardLink(HOST, port, token, later())
     assert heard[1:] == [b""]
     another = answering(lambda sock: sock.sendall(b"HTTP/1.1 400 Bad Request" * 4))
-    with another as port, pytest.raises(BadPeer, match="no shard"):
+    with another as port, pytest.raises(BadPeer, match="not a shard"):
         ShardLink(HOST, port, token, later())
 
 

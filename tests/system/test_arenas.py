@@ -200,7 +200,7 @@ say("done", rows); sys.stdin.readline()
 @pytest.mark.parametrize(
     ("serving", "attaching", "why"),
     [
-        ("free=1000", "", "no room on the device"),
+        ("free=1000", "", "the device has no room"),
         ("", "closed='another driver'", "another driver"),
     ],
 )

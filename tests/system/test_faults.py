@@ -195,7 +195,7 @@ def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_prod
     ("loader", "message"),
     [
         ("5", "a int cannot be served"),
-        ("DataLoader(Numbers(0), batch_size=4)", "gave no batch at all"),
+        ("DataLoader(Numbers(0), batch_size=4)", "returned no batch at all"),
         ("DataLoader([{}.x for _ in ()] or Bad(), batch_size=4, num_workers=1)", "rotten from the start"),
         ("[object()]", "batch is a builtins.object, which cannot be shared"),
         ("[{'image': [torch.zeros(2), lambda: 0]}]", "batch['image'][1] is a builtins.function"),

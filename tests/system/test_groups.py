@@ -331,7 +331,7 @@ def test_a_rank_goes_on_where_another_ranks_state_was_saved() -> None:
 def test_what_cannot_be_a_group_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks that differ, two of one number, options that are not for groups, a forgotten rank."""
     with serve(), tsnb.attach("g", rank=0, world_size=2, batch_size=4):
-        with pytest.raises(JoinRefused, match="differ in world_size: 2 in rank 0, 3 in this one"):
+        with pytest.raises(JoinRefused, match="differ in world_size: 2 in rank 0, 3 in this rank"):
             tsnb.attach("g", rank=1, world_size=3, batch_size=4)
         with pytest.raises(JoinRefused, match=r"batch_size=4.*batch_size=8"):
             tsnb.attach("g", rank=1, world_size=2, batch_size=8)

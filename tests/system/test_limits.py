@@ -147,7 +147,7 @@ def test_a_stream_larger_than_memory_is_refused_before_anything_is_allocated(run
     """
     )
     large = script.expect("large LoaderFailed")
-    assert re.search(r"10,000,003 batches of 4.0 MiB .* GiB in all, and .* GiB are free", large)
+    assert re.search(r"10,000,003 batches of 4.0 MiB .* GiB in total, but only .* GiB are free", large)
     assert "Serve with window=" in large and "of the machine's memory" in large
     for word in ("slots", "room"):
         said = script.expect(f"{word} LoaderFailed")
@@ -219,7 +219,7 @@ def test_a_batch_larger_than_a_slot_says_both_sizes_and_the_option(run: Run) -> 
     for _ in range(4):
         said = script.expect("large LoaderFailed")
         assert re.search(
-            r"at least 16,000,\d+ bytes, and a slot of the stream's memory has 65,536\. ", said
+            r"at least 16,000,\d+ bytes, but a buffer of the stream's memory has 65,536\. ", said
         ), said
         assert "max_batch_bytes=32000" in said and "--max-batch-bytes" in said
     assert script.expect("fits") == "went well 4"
@@ -353,7 +353,7 @@ def test_one_consumer_too_many_is_told_how_many_there_are(run: Run) -> None:
         tried("again", lambda: tsnb.attach("more").name)
     """
     )
-    assert f"{MAX_CONSUMERS} consumers are attached" in script.expect("more JoinRefused")
+    assert f"{MAX_CONSUMERS} trials are attached" in script.expect("more JoinRefused")
     assert script.expect("again") == "went well more"
 
 
@@ -372,7 +372,7 @@ def test_versions_that_differ_say_which_and_what_to_install(run: Run) -> None:
     )
     for who in ("consumer", "observer"):
         said = script.expect(f"{who} JoinRefused")
-        assert "protocol 99" in said and "install the same version of tsnb in both" in said
+        assert "protocol 99" in said and "Install the same version of tsnb in both" in said
 
 
 def test_names_with_odd_characters_are_refused_on_both_sides(run: Run) -> None:
@@ -556,7 +556,7 @@ def test_a_producer_without_descriptors_says_so_and_serves_those_it_has(run: Run
         time.sleep(0.1)
     """
     )
-    assert "raise its limit (`ulimit -n`)" in late.expect("late JoinRefused")
+    assert "Raise the limit (`ulimit -n`)" in late.expect("late JoinRefused")
     first.expect("step")
     (tmp_path / "lift").touch()
     serving.expect("lifted")

@@ -170,7 +170,7 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
         assert failed.returncode == 1
         assert "Did you mean 'free'?" in failed.stderr
         assert "Traceback" not in failed.stderr
-    with pytest.raises(ProducerGone, match="serve its loader again"):
+    with pytest.raises(ProducerGone, match="Serve its loader again"):
         producer.balance("together")
 
 

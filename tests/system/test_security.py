@@ -334,7 +334,7 @@ def test_more_observers_than_a_stream_takes_are_told_so(serving: Script) -> None
         assert observers[-1].read(10.0) is not None
         extra = Observer("s")
         try:
-            with pytest.raises(JoinRefused, match="close some panels"):
+            with pytest.raises(JoinRefused, match="Close some panels"):
                 extra.read(5.0)
         finally:
             extra.close()

@@ -101,4 +101,4 @@ def _microjoules(file: Path) -> float | None:
 
 def words_on_energy(sources: tuple[str, ...]) -> str:
     """Say what can be measured."""
-    return f"measured of {', '.join(sources)}" if sources else NOT_MEASURABLE
+    return f"measured for {', '.join(sources)}" if sources else NOT_MEASURABLE

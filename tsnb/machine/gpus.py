@@ -109,7 +109,7 @@ class Gpus:
             try:
                 running = _running(self._nvml, device)
             except refusals(self._nvml) as error:
-                _log.debug("GPU %d does not tell its processes: %s", index, error)
+                _log.debug("GPU %d does not list its processes: %s", index, error)
                 continue
             for process in running:
                 # None where the driver does not say (WSL)
@@ -150,7 +150,7 @@ class Gpus:
                 device for index in range(self._nvml.nvmlDeviceGetCount()) for device in self._parts(index)
             ]
         except refusals(self._nvml) as error:  # no driver, or one of another version than its library
-            _log.debug("no GPU to look at: %s", error)
+            _log.debug("no GPU information: %s", error)
             self.obstacle = f"NVML says: {error}"
             return []
 

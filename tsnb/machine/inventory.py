@@ -123,7 +123,7 @@ class Inventory:
     """How several trials on one GPU share it, and what else there is."""
 
 
-INSTEAD = "each trial copies its batches from the shared memory of the CPU to the GPU"
+INSTEAD = "each trial copies its batches from shared CPU memory to the GPU"
 """What happens where they cannot."""
 
 
@@ -133,8 +133,8 @@ def notes_on(gpus: Sequence[Gpu], *, wsl: bool = False) -> tuple[str, ...]:
     cut = [gpu.device for gpu in gpus if gpu.mig]
     if cut:
         found.append(
-            f"Batches cannot be shared on MIG instances ({len(cut)} here): {INSTEAD}; "
-            "a trial sees one instance."
+            f"Batches cannot be shared on MIG instances ({len(cut)} here): {INSTEAD}. A trial sees one "
+            "instance."
         )
     if wsl and gpus:
         found.append(f"Batches cannot be shared on a GPU under WSL: {INSTEAD}.")
@@ -143,7 +143,8 @@ def notes_on(gpus: Sequence[Gpu], *, wsl: bool = False) -> tuple[str, ...]:
     if apart:
         pairs = ", ".join(f"{a} and {b}" for a, b in apart)
         found.append(
-            f"No direct access between GPU {pairs}: a batch that is wanted on both is copied from the CPU to each."
+            f"No direct access between GPU {pairs}: a batch that is needed on both is copied from the "
+            "CPU to each."
         )
     return tuple(found)
 
@@ -160,18 +161,23 @@ def advice_on(gpus: Sequence[Gpu], mps: Mps | None) -> tuple[str, ...]:
     found = []
     if any(gpu.mig for gpu in gpus):
         found.append(
-            "Trials on different MIG instances are safe from each other: each has memory and computing units of its "
-            "own, and a CUDA error in one ends none beside it. That is the way for several people. A trial cannot use "
-            "what another's instance leaves idle."
+            "Trials on different MIG instances are isolated: each instance has its own memory and "
+            "compute units, and a CUDA error in one does not affect the others. Use MIG when several "
+            "people share a GPU. A trial cannot use the idle part of another instance."
         )
     if any(not gpu.mig for gpu in gpus):
-        fault = "A CUDA error or a kill in one ends the others on that GPU, too"
-        people = "For several people take MIG instead: MPS serves one user at a time."
+        fault = "A CUDA error or a killed trial ends all trials on that GPU"
+        people = "If several people share the GPU, use MIG instead: MPS serves one user at a time."
         found.append(
-            f"Several trials on one GPU run at the same time, by MPS. {fault}. A share of it: --mps-percent. {people}"
+            (
+                f"Several trials on one GPU run at the same time, through MPS. {fault}. To limit the share "
+                f"of a trial, pass --mps-percent. {people}"
+            )
             if mps is not None and mps.running
-            else "Several trials on one GPU take turns on it, and what one leaves idle stays so. To run them at the "
-            "same time start NVIDIA's MPS once, before the trials: tsnb mps start. "
-            f"{fault}, then. {people}"
+            else (
+                "Several trials on one GPU take turns, and the idle part of the GPU is not used. To run "
+                "them at the same time, start NVIDIA MPS once before the trials: tsnb mps start. With MPS, "
+                f"note: {fault}. {people}"
+            )
         )
     return tuple(found)

@@ -72,7 +72,7 @@ def place(
     elif device is not None:
         if VISIBLE in (environment or {}):
             raise ValueError(
-                f"device={device!r} and {VISIBLE} in env= both say which GPU it is: leave one of them out."
+                f"device={device!r} and {VISIBLE} in env= both choose the GPU. Leave one of them out."
             )
         gpu = None if device == "cpu" else _find(device, given.get(VISIBLE), gpus or _this_machine())
         if gpu is not None and not gpu.uuid:
@@ -98,8 +98,8 @@ def known_devices(devices: Iterable[str]) -> tuple[str, ...]:
         place(device)
     if "cpu" in found and len(found) > 1:
         raise ValueError(
-            f"devices {', '.join(found)}: each trial is measured on one of them, and what was measured on a CPU says "
-            "nothing of a GPU. Give GPUs, or the CPU alone."
+            f"devices {', '.join(found)} mix the CPU and GPUs. Each trial is measured on one device, "
+            "and CPU measurements do not predict a GPU. Pass GPUs, or only the CPU."
         )
     return found
 
@@ -139,8 +139,8 @@ def _find(device: str, visible: str | None, nvml: Gpus) -> Gpu:
     if not gpus:
         why = nvml.obstacle or "NVML lists none"
         raise ValueError(
-            f"device={device!r}: there is no GPU here ({why}). Leave it out, or say device='cpu'. One that torch "
-            "sees all the same is reached from inside, by tsnb.attach(device='cuda:0')."
+            f"device={device!r}: there is no GPU here ({why}). Leave it out, or pass device='cpu'. If "
+            "torch sees a GPU all the same, use it inside the trial with tsnb.attach(device='cuda:0')."
         )
     here = visible_gpus(gpus, visible)
     if device.startswith("mig:"):
@@ -168,8 +168,10 @@ def _no_device(device: str, here: Sequence[Gpu], visible: str | None) -> ValueEr
         f"{gpu.device if visible is None or gpu.mig else f'cuda:{n}'} ({gpu.name})"
         for n, gpu in enumerate(here)
     )
-    left = "" if visible is None else f" (as {VISIBLE}={visible!r} leaves them)"
-    return ValueError(f"no device {device!r} here. Available: {names or 'no GPU'}{left}, and cpu.")
+    left = "" if visible is None else f" (limited by {VISIBLE}={visible!r})"
+    return ValueError(
+        f"device={device!r} does not exist here. Available: {names or 'no GPU'}{left}, and cpu."
+    )
 
 
 def visible_gpus(gpus: Sequence[Gpu], visible: str | None) -> list[Gpu]:
@@ -208,13 +210,13 @@ def free_gpu_bytes(device: Any, gpus: Gpus | None = None) -> int | None:
 
 def _checked_percent(percent: int, device: str | None, environment: Mapping[str, str]) -> str:
     if isinstance(percent, bool) or not isinstance(percent, int) or not 1 <= percent <= 100:
-        raise ValueError(f"mps_percent={percent!r}: give a whole number from 1 to 100.")
+        raise ValueError(f"mps_percent={percent!r} is invalid. Pass a whole number from 1 to 100.")
     if device == "cpu":
-        raise ValueError("mps_percent= shares a GPU, and device='cpu' hides them: leave one of them out.")
+        raise ValueError("mps_percent= shares a GPU, and device='cpu' hides the GPUs. Leave one of them out.")
     mps = look_for_mps(environment)
     if not mps.running:
         raise ValueError(
-            f"mps_percent={percent}: MPS does not run here (no control daemon at {mps.directory}). Start it with "
-            "`tsnb mps start`, or leave mps_percent out."
+            f"mps_percent={percent}: MPS is not running here (no control daemon at {mps.directory}). "
+            "Start it with `tsnb mps start`, or leave mps_percent= out."
         )
     return str(percent)

@@ -137,6 +137,6 @@ class Bound:
             TypeError: Always.
         """
         raise TypeError(
-            f"a {type(self).__name__} of tsnb cannot be pickled or copied: it is bound to the process that made it. "
-            f"{self._instead}"
+            f"A tsnb {type(self).__name__} cannot be pickled or copied, because it is bound to the "
+            f"process that created it. {self._instead}"
         )

@@ -76,8 +76,9 @@ def _make(name: str, flags: int) -> int:
 @functools.cache
 def _say_refused(why: str) -> None:
     _log.warning(
-        "this system refuses memfd_create (%s), as a container's seccomp profile may: shared memory is made in "
-        "/dev/shm instead. If that is small, give it more room (docker run --shm-size), or allow memfd_create.",
+        "this system refuses memfd_create (%s), as the seccomp profile of a container may do. tsnb "
+        "uses shared memory in /dev/shm instead. If that is small, enlarge it (docker run --shm-size), "
+        "or allow memfd_create.",
         why,
     )
 

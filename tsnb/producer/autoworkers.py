@@ -78,11 +78,11 @@ class Probes(tuple[ProbeReading, ...]):  # noqa: SLOT001  # a tuple with a note 
         return made
 
     def __repr__(self) -> str:
-        lines = text_table(probe_rows(self)) if self else ["no number of workers was tried yet"]
+        lines = text_table(probe_rows(self)) if self else ["No number of workers has been tried yet."]
         return "\n".join([*lines, *([self.note] if self.note else [])])
 
     def _repr_html_(self) -> str:
-        table = html_table(probe_rows(self)) if self else "<p>no number of workers was tried yet</p>"
+        table = html_table(probe_rows(self)) if self else "<p>No number of workers has been tried yet.</p>"
         return table + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
@@ -115,8 +115,8 @@ class Tuning:
         name = self._core.settings.name
         if not hasattr(source, "change_workers"):
             raise ValueError(
-                f"What {name!r} serves is not a DataLoader, so it has no workers to change. Serve a DataLoader "
-                "with num_workers=1 or more."
+                f"Stream {name!r} does not serve a DataLoader, so it has no workers to change. Serve a "
+                "DataLoader with num_workers=1 or more."
             )
         auto = chosen.workers == AUTO
         if why := source.why_fixed(1 if auto else chosen.workers):

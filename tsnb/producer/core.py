@@ -67,8 +67,9 @@ UNKNOWN_BAND = 4096
 """Batches that it keeps of an epoch whose length is not known, where all of one is asked for."""
 DEFAULT_BAND = 0.02
 NO_SHARE = (
-    "the loader of %r has no length, so rubber_band=%s, which is a share of the epoch, has no effect: the first %d "
-    "batches are kept. Pass rubber_band=1 to keep all that fits, or serve a loader that defines __len__."
+    "The loader of %r has no length, so rubber_band=%s, which is a share of the epoch, has no effect: "
+    "the first %d batches are kept. Pass rubber_band=1 to keep all that fits, or serve a loader that "
+    "defines __len__."
 )
 
 
@@ -246,15 +247,15 @@ class Core:
         with self.lock:
             if self.growth is None:
                 return (
-                    f"the data set of {self.settings.name!r} does not grow, and rounds are for one that does: serve a "
-                    "DataLoader over tsnb.data.grow(...)"
+                    f"The dataset of {self.settings.name!r} does not grow, so it has no rounds. Serve "
+                    "a DataLoader over tsnb.data.grow(...)"
                 )
             if why := self.growth.why_not(select):
                 return why
             try:
                 self.growth.set_rounds(trigger, select)
             except TsnbError as error:
-                return f"rounds cannot be written down beside the log of {self.settings.name!r}: {error}"
+                return f"The rounds of {self.settings.name!r} cannot be saved next to its log: {error}"
             self.step(ev.RoundDue(0 if self.growth.in_words else None))
             return ""
 
@@ -521,9 +522,7 @@ class Core:
             for name in consumers:
                 if name not in keys:
                     there = ", ".join(keys) or "none"
-                    return (
-                        f"no consumer named {name!r} is attached to {self.settings.name!r}; attached: {there}"
-                    )
+                    return f"No trial named {name!r} is attached to {self.settings.name!r}. Attached: {there}"
             for on in (True, False):
                 if those := tuple(keys[name] for name, wanted in consumers.items() if bool(wanted) is on):
                     self.step(ev.Paused(those, on))
@@ -533,7 +532,8 @@ class Core:
         """Return why turns of so many batches cannot be taken; empty where they can. Called under the lock."""
         if self.settings.in_step:
             return (
-                "it is one machine's part of a stream of a cluster, where all go in step: leave rotate= out"
+                "this machine serves one part of a cluster stream, whose machines keep in step. Leave "
+                "rotate= out"
             )
         if not self._reach:
             return ""  # no batch has come yet, so their size is not known
@@ -557,13 +557,11 @@ class Core:
             found = members.get(consumer)
             if found is None:
                 there = ", ".join(members) or "none"
-                return (
-                    f"no consumer named {consumer!r} is attached to {self.settings.name!r}; attached: {there}"
-                )
+                return f"No trial named {consumer!r} is attached to {self.settings.name!r}. Attached: {there}"
             if found.group is not None:
                 return (
-                    f"{consumer!r} is a rank of a job of several processes, which would not change the value after the "
-                    "same batch: set it in their code"
+                    f"{consumer!r} is a rank of a job of several processes, which would not change the "
+                    "value after the same batch. Set it in their code"
                 )
             self.sessions[found.key].send(ms.LiveAsked(asker, values))
         return ""

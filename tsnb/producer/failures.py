@@ -50,8 +50,8 @@ def way_out_of(error: BaseException) -> str:
     if "objects created in a thread can only be used in that same thread" not in (_str(error) or ""):
         return ""
     return (
-        " tsnb loads in a thread of its own, and its workers are forked there. Open the connection in the dataset when "
-        "__getitem__ first needs it, or with sqlite3.connect(..., check_same_thread=False)."
+        " tsnb loads in its own thread and forks the workers there. Open the connection in the dataset "
+        "when __getitem__ first needs it, or with sqlite3.connect(..., check_same_thread=False)."
     )
 
 

@@ -148,7 +148,7 @@ class Feeder(threading.Thread):
             LoaderFailed: The epoch has no batch at all.
         """
         if self._iterator is None:
-            raise LoaderFailed("the loader was asked for a batch after its end")
+            raise LoaderFailed("The loader was asked for a batch after its end")
         began = time.monotonic()
         try:
             return next(self._iterator)
@@ -156,7 +156,7 @@ class Feeder(threading.Thread):
             if not self._count:
                 when = f"in epoch {self._epoch}" if self.proven.is_set() else "at all"
                 why = self._source.why_empty(self._epoch)
-                raise LoaderFailed(f"the loader gave no batch {when}: {why}") from None
+                raise LoaderFailed(f"The loader returned no batch {when}: {why}") from None
             return _END
         finally:
             self._core.count_loading(time.monotonic() - began)
@@ -196,8 +196,9 @@ class Feeder(threading.Thread):
                 core.settle()
                 if core.stopping or time.monotonic() > deadline:
                     raise ArenaFull(
-                        f"no slot of the arena came free in {SLOT_WAIT_S:.0f} s ({core.arena.slots} slots, "
-                        f"{core.dispatch.epochs.kept} of them hold a batch that somebody may still read)"
+                        f"No buffer of the shared memory became free in {SLOT_WAIT_S:.0f} s "
+                        f"({core.dispatch.epochs.kept} of its {core.arena.slots} buffers hold a batch "
+                        "that a trial may still read). Serve with a smaller window= or rubber_band=."
                     )
                 core.lock.wait(0.05)
         return slot
@@ -209,7 +210,7 @@ class Feeder(threading.Thread):
         if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
             return LoaderFailed(masked_text(str(error)))
         where = f"at batch {self._count} of epoch {self._epoch}"
-        said = f"the loader raised {kind_of(error)} {where}: {one_line(message_of(error))}{way_out_of(error)}"
+        said = f"The loader raised {kind_of(error)} {where}: {one_line(message_of(error))}{way_out_of(error)}"
         return LoaderFailed(masked_text(said), masked_text(block(text_of(error))))
 
     def _failed(self, failure: LoaderFailed) -> None:

@@ -257,24 +257,24 @@ class Guard:
         if hello.protocol != ms.PROTOCOL:
             return ms.Refused(
                 "protocol",
-                f"the producer speaks protocol {ms.PROTOCOL} of tsnb and this process protocol {hello.protocol}: "
-                "install the same version of tsnb in both, and start both again",
+                f"The stream speaks protocol {ms.PROTOCOL} of tsnb and this process protocol "
+                f"{hello.protocol}. Install the same version of tsnb in both, and start both again",
             )
         if not hmac.compare_digest(hello.token.encode(), self._token):
             self.refuse()
             return ms.Refused(
                 "token",
-                "this process has not shown the token of the producer's entry in the registry. Both need the same "
-                "runtime directory: compare TSNB_RUNTIME_DIR and XDG_RUNTIME_DIR there and here, and share that "
-                "directory where they run in two containers",
+                "This process did not show the token of the stream. Both processes need the same "
+                "runtime directory. Compare TSNB_RUNTIME_DIR and XDG_RUNTIME_DIR in both, and share "
+                "that directory if they run in two containers",
             )
         watching = sum(s.role == "observer" for s in self._core.sessions.values())
         if hello.role != "observer" or watching < MAX_OBSERVERS:
             return None
         return ms.Refused(
             "full",
-            f"{watching} observers follow {self._core.settings.name!r} already, which is as many as one stream "
-            "takes: close some panels",
+            f"{watching} observers follow {self._core.settings.name!r} already, which is the most that "
+            "a stream takes. Close some panels",
         )
 
     def full(self) -> ms.Refused | None:
@@ -282,7 +282,9 @@ class Guard:
         if len(self._core.dispatch.members) < MAX_CONSUMERS:
             return None
         return ms.Refused(
-            "full", f"{MAX_CONSUMERS} consumers are attached, which is as many as one stream takes"
+            "full",
+            f"{MAX_CONSUMERS} trials are attached, which is the most that a stream takes. Serve a "
+            "second stream",
         )
 
     def misfit(self, hello: ms.Hello) -> ms.Refused | None:
@@ -293,13 +295,14 @@ class Guard:
             with self._core.lock:
                 why = self._core.why_no_turns(hello.rotate)
             stream = self._core.settings.name
-            return ms.Refused("rotate", f"{stream!r} cannot be taken by turns: {why}") if why else None
+            return ms.Refused("rotate", f"Trials cannot take turns on {stream!r}: {why}") if why else None
         if hello.world_size < 2:
             return None
         if hello.world_size > MAX_CONSUMERS:
             return ms.Refused(
                 "full",
-                f"one stream takes {MAX_CONSUMERS} consumers at once, and this group has {hello.world_size} ranks",
+                f"A stream takes {MAX_CONSUMERS} trials at once, and this group has {hello.world_size} "
+                "ranks. Use fewer ranks",
             )
         why = self._core.dispatch.groups.misfit(hello.name, hello.world_size, hello.cut)
         return ms.Refused("group", why) if why else None

@@ -117,9 +117,9 @@ def no_room_for_turns(batches: int, window: int, reach: int, batch_bytes: int, f
     where = "" if fits or free is None else f", and {size_text(free.size)} are free ({free.where})"
     wider = f", or serve with window={batches}" if fits else ""
     return (
-        f"rotate={batches} keeps {batches:,} batches of {size_text(batch_bytes)} until all trials have had their turn, "
-        f"{size_text(batches * batch_bytes)} in all, and there is room for {most}{where}: give rotate={most} or "
-        f"less{wider}"
+        f"rotate={batches} keeps {batches:,} batches of {size_text(batch_bytes)} until all trials have "
+        f"had their turn, {size_text(batches * batch_bytes)} in total, but there is room for "
+        f"{most}{where}. Pass rotate={most} or less{wider}"
     )
 
 
@@ -157,10 +157,11 @@ def require_memory(
         return
     moving = 1 + ahead + 2
     raise ArenaFull(
-        f"this stream would keep {count:,} batches of {size_text(batch_bytes)} in memory at once, "
-        f"{size_text(count * batch_bytes)} in all, and {size_text(free.size)} are free ({free.where}). "
-        f"{count - moving:,} are for {'the rubber band' if band > window else 'the window'}, {moving} on their way. "
-        f"{_way_out(window, band, ahead, free.size // max(1, batch_bytes))}"
+        f"This stream would keep {count:,} batches of {size_text(batch_bytes)} in memory at once, "
+        f"{size_text(count * batch_bytes)} in total, but only {size_text(free.size)} are free "
+        f"({free.where}). {count - moving:,} batches are for "
+        f"{'the late-join window' if band > window else 'the window'}, {moving} are being loaded or "
+        f"sent. {_way_out(window, band, ahead, free.size // max(1, batch_bytes))}"
     )
 
 

@@ -205,7 +205,7 @@ class OnDevices:
             else:
                 copies.close()
         except Exception as error:  # noqa: BLE001  # a GPU in a bad way must not take the stream with it
-            _log.warning("memory on a device was not given back: %s", error)
+            _log.warning("memory on a device was not released: %s", error)
 
     # -- taking memory, on a thread of its own -----------------------------------------------------------
 
@@ -255,8 +255,8 @@ class OnDevices:
         places = min(self._places, int(SHARE * kind.free_bytes(identity)) // place_bytes)
         if places < FEWEST:
             raise SharingRefused(
-                f"there is no room on the device for {FEWEST} batches of {place_bytes:,} bytes in a quarter of what "
-                "is free there"
+                f"the device has no room for {FEWEST} batches of {place_bytes:,} bytes in a quarter of "
+                "its free memory"
             )
         return places
 

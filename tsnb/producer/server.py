@@ -45,8 +45,8 @@ GOODBYE_S = 1.0
 
 _NO_DESCRIPTOR = ms.Refused(
     "full",
-    "the producer's process has as many files open as it may: raise its limit (`ulimit -n`) and start it again, or "
-    "detach others first",
+    "The process of the stream has reached its limit of open files. Raise the limit (`ulimit -n`) and "
+    "start it again, or detach other trials first",
 )
 
 _log = logging.getLogger("tsnb")
@@ -196,7 +196,9 @@ class Server(threading.Thread):
             # a peer that does not keep to the protocol is dropped: it cannot hold or harm the others
             return self._show_the_door(session)
         except Exception:  # noqa: BLE001  # what it said got further than it should have: a fault of ours, and its end alone
-            _log.exception("a connection to %r is ended for a message of it", self._core.settings.name)
+            _log.exception(
+                "a connection to %r was closed because of one of its messages: %s", self._core.settings.name
+            )
             return self._show_the_door(session)
         return True
 
@@ -248,12 +250,13 @@ class Server(threading.Thread):
             ranks = (
                 ""
                 if hello.world_size < 2
-                else "Two ranks of one job need different numbers: check rank=. For another job: "
+                else "Ranks of one job need different numbers: check rank=. For another job: "
             )
             return ms.Refused(
                 "name-in-use",
-                f"a consumer named {name!r} is attached to {self._core.settings.name!r} already: "
-                f"{holder.origin}, pid {holder.channel.peer.pid}. {ranks}Attach with another name, or stop that one",
+                f"A trial named {name!r} is already attached to {self._core.settings.name!r}: "
+                f"{holder.origin}, pid {holder.channel.peer.pid}. {ranks}Attach with another name, or "
+                "stop that trial",
             )
         return self._guard.full() or self._guard.misfit(hello)
 

@@ -121,7 +121,7 @@ def serve(
     cluster = cluster_at(engine)
     if cluster is not None and isinstance(getattr(loader, "dataset", None), Grown):
         raise ValueError(
-            'a data set that grows is served to one machine: leave engine= out, or serve it with engine="local".'
+            'A growing dataset can be served to one machine only. Leave engine= out, or pass engine="local".'
         )
     if cluster is None:
         return serve_here(loader, options, name=name, origin=origin)
@@ -142,8 +142,8 @@ def _warn_of(loader: Any, name: str, options: StreamOptions) -> None:
         warnings.warn(why, RuntimeWarning, stacklevel=3)
     if seed is not None and is_plain(loader) and (why := why_unordered(loader, seed, workers)):
         warnings.warn(
-            f"seed= does not make the epochs of {name!r} repeatable: {why}. Until then its consumers cannot go on in "
-            "the middle of an epoch, neither from a saved state nor after a restart.",
+            f"seed= does not make the epochs of {name!r} repeatable: {why}. Until then, trials cannot "
+            "continue in the middle of an epoch, neither from a saved state nor after a restart.",
             RuntimeWarning,
             stacklevel=3,
         )

@@ -46,7 +46,7 @@ class Producer(Bound):
     """
 
     _instead = (
-        "Send the stream's name: other processes attach by it, and ask by it for tsnb.streams.status(NAME)."
+        "Send the name of the stream instead: other processes pass it to tsnb.attach and tsnb.streams.status."
     )
 
     def __init__(self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry) -> None:
@@ -187,7 +187,7 @@ class Producer(Bound):
 
     def _require_running(self) -> None:
         if self._ended.is_set():
-            raise ProducerGone(f"the producer {self.name!r} was stopped; serve its loader again.")
+            raise ProducerGone(f"Stream {self.name!r} was stopped. Serve its loader again.")
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until the stream has stopped, and return whether it has.

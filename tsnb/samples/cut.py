@@ -108,13 +108,11 @@ def cache(dataset: Any, then: Callable[[Any], Any] | None = None) -> Cached:
     """
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise TypeError(
-            f"tsnb.data.cache needs a data set with __getitem__ and __len__, and a {type(dataset).__name__} is not "
-            "one. Samples that are only ever iterated cannot be kept by number."
+            "tsnb.data.cache needs a dataset with __getitem__ and __len__, got "
+            f"{type(dataset).__name__}. Samples that can only be iterated cannot be cached by number."
         )
     if then is not None and not callable(then):
-        raise TypeError(
-            f"then= must be a function of one sample, and a {type(then).__name__} cannot be called."
-        )
+        raise TypeError(f"then= must be a function of one sample, got {type(then).__name__}.")
     return Cached(dataset, then)
 
 
@@ -253,13 +251,13 @@ def template_of(sample: Any, calls: Sequence[Call]) -> Any:
         name = calls[hole.call].function
         if not found.get(key):
             raise Unsplittable(
-                f"what `{name}` returns is not part of the sample as it is: something is done to it after"
+                f"the result of `{name}` is not part of the sample, because the code changes it afterwards"
             )
         if found[key] > 1 and isinstance(
             calls[hole.call].returned, (int, float, str, bytes, bool, type(None))
         ):
             raise Unsplittable(
-                f"what `{name}` returns ({calls[hole.call].returned!r}) stands in the sample twice"
+                f"the result of `{name}` ({calls[hole.call].returned!r}) occurs twice in the sample"
             )
     return made
 

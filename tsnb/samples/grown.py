@@ -124,7 +124,7 @@ class Grown(Dataset[Any]):
             ValueError: `samples` is not a number.
         """
         if not isinstance(samples, int):
-            raise ValueError(f"wait({samples!r:.40}): give a number of samples.")
+            raise ValueError(f"wait({samples!r:.40}) is invalid. Pass a number of samples.")
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while self.refresh() < samples:
             if deadline is not None and time.monotonic() > deadline:
@@ -240,20 +240,18 @@ def grow(
         ValueError: If `settle_s` is negative, or a function is given without `index=`.
     """
     if not callable(parse):
-        raise TypeError(
-            f"parse= must be a function that makes a sample, and a {type(parse).__name__} cannot be called."
-        )
+        raise TypeError(f"parse= must be a function that creates a sample, got {type(parse).__name__}.")
     if label is not None and not callable(label):
         raise TypeError(
-            f"label= must be a function that tells a sample's class, and a {type(label).__name__} cannot be called."
+            f"label= must be a function that returns the class of a sample, got {type(label).__name__}."
         )
     if not isinstance(settle_s, (int, float)) or not settle_s >= 0:
-        raise ValueError(f"settle_s={settle_s!r}: give seconds, 0 or more.")
+        raise ValueError(f"settle_s={settle_s!r} is invalid. Pass a number of seconds, 0 or more.")
     if callable(source):
         if index is None:
             raise ValueError(
-                "samples that a function lists need a place for their index: tsnb.data.grow(list_keys, parse=..., "
-                'index="my-index").'
+                "A function that lists samples needs a place for their index. Pass index=, for example "
+                'tsnb.data.grow(list_keys, parse=..., index="my-index").'
             )
         found: GrowingFolder | GrowingLines | GrowingListing = GrowingListing(source)
         place = os.fspath(index)
@@ -261,7 +259,7 @@ def grow(
         if not isinstance(source, (str, os.PathLike)):
             kind = type(source).__name__
             raise TypeError(
-                f"tsnb.data.grow expected a folder, a file or a function that lists samples, and got a {kind}."
+                f"tsnb.data.grow expects a folder, a file or a function that lists samples, got {kind}."
             )
         path = Path(source).absolute()
         lines = path.is_file()

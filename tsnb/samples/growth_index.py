@@ -34,7 +34,7 @@ __all__ = ["GrowthIndex", "SampleRecord", "kept_in"]
 MAGIC = b"tsnbgrw1"
 HEAD_BYTES = 32
 RECORD_BYTES = 24
-_ELSEWHERE = "give tsnb.data.grow another index=, on a disk that has room and that you can write to"
+_ELSEWHERE = "pass another index= to tsnb.data.grow, on a writable disk with free space"
 
 
 @contextlib.contextmanager
@@ -83,8 +83,8 @@ class GrowthIndex:
             head = file.read(HEAD_BYTES)
         if head[: len(MAGIC)] != MAGIC or len(head) < HEAD_BYTES:
             raise TsnbError(
-                f"{directory} is not an index of tsnb.data.grow, or of another version: name another directory with "
-                "index=."
+                f"{directory} is not an index of tsnb.data.grow, or belongs to another version of "
+                "tsnb. Pass another directory as index=."
             )
         self.identity = head[8:24].hex()
         """Equal for the same index only."""
@@ -107,13 +107,13 @@ class GrowthIndex:
                         file.flush()
         except Unsafe as unsafe:
             raise TsnbError(
-                f"the index of what grows cannot be kept in {self.directory}, where other users could change it: "
-                f"{unsafe}. Name a directory of your own with index=."
+                f"The index of the growing dataset cannot be stored in {self.directory}, where other "
+                f"users could change it: {unsafe}. Pass your own directory as index=."
             ) from None
         except OSError as error:
             raise TsnbError(
-                f"the index of what grows cannot be kept in {self.directory} ({error.strerror or error}). "
-                f"{way_out(error, _ELSEWHERE)}"
+                f"The index of the growing dataset cannot be stored in {self.directory} "
+                f"({error.strerror or error}). {way_out(error, _ELSEWHERE)}"
             ) from None
 
     @contextlib.contextmanager
@@ -191,7 +191,7 @@ class GrowthIndex:
         if index >= len(self._map):
             self._look_again()
         if not 0 <= index < len(self._map):
-            raise IndexError(f"sample {index} of {len(self._map)}")
+            raise IndexError(f"Sample {index} does not exist. The dataset has {len(self._map)} samples.")
         return SampleRecord(*self._map[index].tolist())
 
     def _look_again(self) -> None:
@@ -213,7 +213,7 @@ class GrowthIndex:
         with kept_in(self._keys), os.fdopen(open_private(self._keys, os.O_RDONLY), "rb") as file:
             stop_byte = end.offset + end.length
             if not 0 <= begin.offset <= stop_byte <= os.fstat(file.fileno()).st_size:
-                raise TsnbError(f"the index {self.directory} is damaged: delete it, and begin anew.")
+                raise TsnbError(f"The index {self.directory} is damaged. Delete it and start again.")
             file.seek(begin.offset)
             text = file.read(stop_byte - begin.offset)
         found = self._map[first:stop]

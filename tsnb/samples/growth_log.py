@@ -72,8 +72,8 @@ class GrowthLog:
             self._file = open_private(self._path, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             raise TsnbError(
-                f"the log of what enters the epochs of {name!r} cannot be kept in {directory} "
-                f"({error.strerror or error}): give tsnb.data.grow an index= that you can write to."
+                f"The log of new samples of {name!r} cannot be stored in {directory} "
+                f"({error.strerror or error}). Pass a writable index= to tsnb.data.grow."
             ) from None
         try:
             self._lock(name)
@@ -102,8 +102,8 @@ class GrowthLog:
             except OSError:
                 if time.monotonic() > deadline:
                     raise TsnbError(
-                        f"another producer writes the log of {name!r} ({self._path}): stop that one, or serve under "
-                        "another name."
+                        f"Another stream writes the log of {name!r} ({self._path}). Stop that stream, "
+                        "or serve under another name."
                     ) from None
                 time.sleep(0.05)
             else:
@@ -183,13 +183,13 @@ class GrowthLog:
             text = read_private(path)
         except FileNotFoundError:
             raise TsnbError(
-                f"which samples round {epoch} has is not kept any more ({path}): the last {KEPT} are. Begin with a "
-                "whole epoch."
+                f"The samples of round {epoch} are no longer stored ({path}): tsnb keeps the last "
+                f"{KEPT} rounds. Start with a whole epoch."
             ) from None
         count, odd = divmod(len(text), 12)
         samples = np.frombuffer(text, "<i8", count).astype(np.int64)
         if odd or not count or samples.min() < 0 or samples.max() >= self.samples(epoch):
-            raise TsnbError(f"{path} is damaged: begin with a whole epoch.")
+            raise TsnbError(f"{path} is damaged. Start with a whole epoch.")
         return Selected(samples, np.frombuffer(text, "<f4", count, 8 * count).astype(np.float32))
 
     def _file_of(self, epoch: int) -> Path:

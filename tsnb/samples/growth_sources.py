@@ -40,8 +40,8 @@ _LEFT_OUT = frozenset(
 )
 """Errors of one folder or file that concern no other."""
 _UNREADABLE = "you may not read it"
-_LOOPS = "it is a link to a folder that it lies in"
-_STRANGE_LINK = "is a link of another user's, to a file that is not that user's"
+_LOOPS = "it is a link to a folder that contains it"
+_STRANGE_LINK = "is another user's link to a file that this user does not own"
 ALIKE = 8
 """How often a folder is listed that several links lead to."""
 
@@ -74,8 +74,8 @@ class GrowingFolder:
         """
         if not Path(self._path).is_dir():
             raise TsnbError(
-                f"the folder {self._path!r} that a data set grows from is not there: make it, or mount it again, or "
-                "name the right one with tsnb.data.grow(FOLDER, parse=...)."
+                f"The folder {self._path!r} of a growing dataset does not exist. Create it, mount it "
+                "again, or pass the right one: tsnb.data.grow(FOLDER, parse=...)."
             )
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
@@ -118,8 +118,8 @@ class GrowingFolder:
         if why not in self._told:
             self._told.add(why)
             _log.warning(
-                "%.300s is left out of the data set that grows from %r: %s. No other one is named "
-                "for this reason.",
+                "%.300s is left out of the dataset that grows from %r: %s. Further files with this "
+                "problem are not listed.",
                 path,
                 self._path,
                 why,
@@ -209,7 +209,7 @@ class GrowingFolder:
             path = f"{path}/{part}"
             status = os.lstat(path)  # a Path a sample costs more
             if stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid(), os.stat(path).st_uid}:  # noqa: PTH116
-                raise TsnbError(f"{path} {_STRANGE_LINK}. Remove it, or make it yourself.")
+                raise TsnbError(f"{path} {_STRANGE_LINK}. Remove it, or create it yourself.")
 
     def fetch(self, index: GrowthIndex, number: int) -> str:
         """Return a sample's path.
@@ -227,14 +227,15 @@ class GrowingFolder:
             size = Path(path).stat().st_size
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"{path} has gone: it is sample {number} of a data set that only grows. Put it back; or to leave it "
-                f"out for good, delete the index {index.directory} and begin anew."
+                f"{path} no longer exists, but it is sample {number} of a dataset that can only grow. "
+                f"Put it back. To leave it out for good, delete the index {index.directory} and start "
+                "again."
             ) from None
         if size != record.size:
             raise TsnbError(
-                f"{path} had {record.size:,} bytes when it was taken and has {size:,} now. Write files under another "
-                f"name (.tmp, .part) and rename them, or use a larger settle_s= than {self._settle_s:g}; then delete "
-                f"the index {index.directory} and begin anew."
+                f"{path} had {record.size:,} bytes when it was added and has {size:,} now. Write files "
+                "under another name (.tmp, .part) and rename them, or use a larger settle_s= than "
+                f"{self._settle_s:g}. Then delete the index {index.directory} and start again."
             )
         return path
 
@@ -265,8 +266,8 @@ class GrowingLines:
         """
         if not Path(self._path).is_file():
             raise TsnbError(
-                f"the file {self._path!r} that a data set grows from is not there: put it back, or name the right one "
-                "with tsnb.data.grow(FILE, parse=...)."
+                f"The file {self._path!r} of a growing dataset does not exist. Put it back, or pass "
+                "the right one: tsnb.data.grow(FILE, parse=...)."
             )
 
     def take(self, index: GrowthIndex, _known: set[bytes]) -> None:
@@ -278,8 +279,9 @@ class GrowingLines:
             size = os.fstat(file.fileno()).st_size
             if size < begin:
                 raise TsnbError(
-                    f"{self._path} had {begin:,} bytes and has {size:,} now, and a data set that grows only ever gets "
-                    f"longer: put the file back, or delete the index {index.directory} and begin anew."
+                    f"{self._path} had {begin:,} bytes and has {size:,} now, but a growing dataset can "
+                    f"only get longer. Put the file back, or delete the index {index.directory} and "
+                    "start again."
                 )
             file.seek(begin)
             while chunk := file.read(READ_BYTES):
@@ -288,7 +290,8 @@ class GrowingLines:
                     if len(chunk) < READ_BYTES:
                         return
                     raise TsnbError(
-                        f"{self._path} has a line of more than {READ_BYTES >> 20} MiB at byte {begin:,}."
+                        f"{self._path} has a line of more than {READ_BYTES >> 20} MiB at byte "
+                        f"{begin:,}. Split it into shorter lines."
                     )
                 starts = np.concatenate([[begin], ends[:-1] + 1])
                 index.append_lines(starts, ends - starts)
@@ -308,8 +311,8 @@ class GrowingLines:
             line = file.read(record.length)
         if len(line) < record.length:
             raise TsnbError(
-                f"{self._path} has become shorter: sample {number} has gone. Put the file back, or delete the index "
-                f"{index.directory} and begin anew."
+                f"{self._path} has become shorter, so sample {number} is missing. Put the file back, "
+                f"or delete the index {index.directory} and start again."
             )
         return line
 
@@ -338,8 +341,8 @@ class GrowingListing:
             listed, wrong = [], [given]
         if wrong:
             raise TsnbError(
-                f"the function that lists samples gave {wrong[0]!r:.80}: let it return a list of texts, one for each "
-                "sample, all different; parse= gets that text."
+                f"The function that lists samples returned {wrong[0]!r:.80}. Let it return a list of "
+                "strings, all different, one per sample. parse= gets that string."
             )
         fresh = [
             key

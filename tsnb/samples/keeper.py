@@ -42,10 +42,10 @@ from tsnb.telemetry.readings import CacheReading
 __all__ = ["Keeper", "why_not"]
 
 _PHASES = {LEARNING: "learning", PROVING: "proving", SERVING: "serving", OFF: "off"}
-_WAY_OUT = "Say where what is fixed ends: DataLoader(tsnb.data.cache(dataset, then=augment), ...)."
+_WAY_OUT = "Mark where the deterministic part ends: DataLoader(tsnb.data.cache(dataset, then=augment), ...)."
 
 
-_NO_GAIN = "no sample costs more to prepare than to take from a cache, or none fits into it"
+_NO_GAIN = "no sample is slower to prepare than to read from a cache, or none fits into it"
 
 
 def why_not(dataset: Any, workers: int) -> str:
@@ -57,19 +57,21 @@ def why_not(dataset: Any, workers: int) -> str:
     """
     kind = type(dataset).__name__
     if isinstance(dataset, IterableDataset):
-        return f"a {kind} gives its samples by iteration, so none can be asked for again by its number"
+        return f"samples of a {kind} can only be iterated, so they cannot be requested again by number"
     if not hasattr(dataset, "__len__"):
         return f"a {kind} has no len()"
     if not workers:
         return (
-            "it keeps what worker processes prepare, and this loader has none: give the DataLoader num_workers=1 or "
-            "more, or serve with workers=1"
+            "it stores what worker processes prepare, and this loader has no workers. Pass "
+            "num_workers=1 or more to the DataLoader, or serve with workers=1"
         )
     for part in _chain(dataset):
         if isinstance(part, Grown):
-            return "it is as large as the data set was, and this one grows: serve it without cache="
+            return "its size is fixed by the dataset, and this dataset grows. Serve it without cache="
         if hasattr(part, "set_epoch"):
-            return f"{type(part).__name__} has a set_epoch, so its samples may be others in every epoch. {_WAY_OUT}"
+            return (
+                f"{type(part).__name__} has a set_epoch, so its samples may differ between epochs. {_WAY_OUT}"
+            )
         if not isinstance(part, (Subset, Cached)) and getattr(part, "__getitems__", None) is not None:
             return f"{type(part).__name__} prepares samples together (__getitems__). {_WAY_OUT}"
         if isinstance(part, Cached):
@@ -200,7 +202,7 @@ class Keeper:
         hits, misses, saved_us, lent_hits = (int(n) for n in memory.counters.sum(axis=0))
         why, phase = memory.why, memory.phase
         if why and phase != OFF:
-            why = f"{why}: kept as they are before `transform`"
+            why = f"{why}: cached as they are before `transform`"
         elif why and why != _NO_GAIN and not self._explicit:
             why = f"{why}. {_WAY_OUT}"
         written = (memory.states == WRITTEN) & (memory.forms == memory.form)
@@ -259,8 +261,8 @@ def _require(limit_bytes: int) -> None:
     free = free_memory()
     if free is not None and limit_bytes > free.size:
         raise ArenaFull(
-            f"a cache of {limit_bytes / 2**30:,.2f} GiB does not fit: {free.size / 2**30:,.2f} GiB are free "
-            f"({free.where}). Serve with a smaller cache=."
+            f"A cache of {limit_bytes / 2**30:,.2f} GiB does not fit: {free.size / 2**30:,.2f} GiB "
+            f"are free ({free.where}). Serve with a smaller cache=."
         )
 
 

@@ -99,8 +99,8 @@ class KeptLosses:
         except OSError as error:
             if not self.failed:
                 _log.warning(
-                    "the losses that trials report cannot be kept (%s): a producer that is started again draws rounds "
-                    "evenly until they are reported anew. %s",
+                    "the losses that trials report cannot be stored (%s). After a restart, the stream "
+                    "draws rounds evenly until losses are reported again. %s",
                     error,
                     way_out(error),
                 )

@@ -62,6 +62,7 @@ class Labels:
             return self._numbers.setdefault(self._label(told), len(self._numbers))
         except Exception as error:
             raise TsnbError(
-                f"label= of tsnb.data.grow raised {type(error).__name__} for sample {sample} ({told!r:.80}): {error}. "
-                "Let it return the class of each sample, as a text or a number."
+                f"label= of tsnb.data.grow raised {type(error).__name__} for sample {sample} "
+                f"({told!r:.80}): {error}. Let it return the class of each sample, as a string or a "
+                "number."
             ) from error

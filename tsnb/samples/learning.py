@@ -171,11 +171,11 @@ class KeptDataset:
                 raise _NotKept(f"{drew} outside of {_names(calls)}")
         for call in calls:
             if call.problem:
-                raise _NotKept(f"cannot be kept ({call.problem})")
+                raise _NotKept(f"cannot be cached ({call.problem})")
         try:
             template = template_of(sample, calls)
         except Unsplittable as error:
-            raise _NotKept(f"cannot be cut: {error}") from None
+            raise _NotKept(f"cannot be split: {error}") from None
         functions = [call.function for call in calls]
         return _kept(lambda: join([part((template, functions)), *(call.arguments for call in calls)]))
 
@@ -188,7 +188,7 @@ class KeptDataset:
         memory, found = self._memory, digest(record)
         known = memory.states[number] != 0 and memory.forms[number] == form
         if known and not memory.same(number, found):
-            raise _NotKept("is not the same the second time it is prepared")
+            raise _NotKept("differs when it is prepared a second time")
         if not known or phase == LEARNING:
             memory.learn(number, found, cost_s, len(record), form, worth(record, cost_s))
 
@@ -206,7 +206,7 @@ class KeptDataset:
                 raise _NotKept(f"raises {type(error).__name__} when it is prepared twice") from None
             again = self._record(sample, calls, form, before, Draws.now())
         if again != record:
-            raise _NotKept("is not the same the second time it is prepared")
+            raise _NotKept("differs when it is prepared a second time")
 
     def _prove(self, record: bytes, sample: Any, form: int, before: Draws, after: Draws) -> None:
         """Take a sample from its record, as it would be later, and compare it with the one that was prepared.
@@ -219,14 +219,14 @@ class KeptDataset:
             made = self._made(decode(np.frombuffer(record, np.uint8).copy()), form)
             alike = Draws.now().same(after) and encode(made) == encode(sample)
         except Exception as error:  # noqa: BLE001  # whatever the user's classes raise
-            raise _NotKept(f"cannot be made again ({type(error).__name__}: {error})") from None
+            raise _NotKept(f"cannot be rebuilt ({type(error).__name__}: {error})") from None
         finally:
             after.restore()
         if not alike:
             raise _NotKept(
-                "is another one when it is made again"
+                "differs when it is rebuilt"
                 if form == WHOLE
-                else "is another one when `transform` is called for it alone"
+                else "differs when `transform` is called on it alone"
             )
 
     def _learn_again(self, index: Any, number: int, before: Draws) -> None:
@@ -266,7 +266,7 @@ def _kept(encoded: Any) -> bytes:
     try:
         made: bytes = encoded()
     except Exception as error:  # noqa: BLE001  # whatever the user's classes raise
-        raise _NotKept(f"cannot be kept ({type(error).__name__}: {error})") from None
+        raise _NotKept(f"cannot be cached ({type(error).__name__}: {error})") from None
     return made
 
 

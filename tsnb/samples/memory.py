@@ -150,8 +150,8 @@ class SampleMemory:
         limit_bytes -= limit_bytes % mmap.PAGESIZE  # a page that is begun is in use as a whole
         if limit_bytes - lists < mmap.PAGESIZE:
             raise ArenaFull(
-                f"cache={asked_bytes:,} bytes is too small: the notes on {samples:,} samples alone take "
-                f"{lists:,}. Give it {_human(4 * lists)} or more, or leave it out."
+                f"cache={asked_bytes:,} bytes is too small: the bookkeeping for {samples:,} samples "
+                f"alone takes {lists:,}. Pass {_human(4 * lists)} or more, or leave cache= out."
             )
         header = _header(samples, limit_bytes, identity)
         if self._header_now() == header:
@@ -162,8 +162,8 @@ class SampleMemory:
             os.ftruncate(self.fd, limit_bytes)
         except (OSError, OverflowError) as error:
             raise ArenaFull(
-                f"a cache of {limit_bytes:,} bytes cannot be made ({error}). Serve with a smaller cache=, or raise "
-                "`ulimit -f`."
+                f"A cache of {limit_bytes:,} bytes cannot be created ({error}). Serve with a smaller "
+                "cache=, or raise `ulimit -f`."
             ) from None
         self._attach(samples, limit_bytes)
         self._bytes[: len(header)] = np.frombuffer(header, np.uint8)
@@ -180,8 +180,8 @@ class SampleMemory:
             self._map = mmap.mmap(self.fd, limit_bytes)
         except (OSError, ValueError, OverflowError) as error:
             raise ArenaFull(
-                f"this process cannot map a cache of {limit_bytes:,} bytes ({error}): raise its limits (`ulimit -v`), "
-                "or serve with a smaller cache=."
+                f"This process cannot map a cache of {limit_bytes:,} bytes ({error}). Raise its limits "
+                "(`ulimit -v`), or serve with a smaller cache=."
             ) from None
         if _DONTDUMP is not None:
             self._map.madvise(_DONTDUMP)

@@ -158,7 +158,8 @@ def every(samples: int) -> Trigger:
     """
     if isinstance(samples, bool) or not isinstance(samples, Integral) or samples < 1:
         raise ValueError(
-            f"tsnb.data.every({samples!r}): give a number of new samples, 1 or more: tsnb.data.every(2000)."
+            f"tsnb.data.every({samples!r}) is invalid. Pass a number of new samples, 1 or more, for "
+            "example tsnb.data.every(2000)."
         )
     return Trigger(every=int(samples))
 
@@ -191,7 +192,8 @@ def after(duration: float | str) -> Trigger:
         seconds = 0.0
     if isinstance(duration, bool) or not 0 < seconds < 1e9:
         raise ValueError(
-            f'tsnb.data.after({duration!r}): give a time, "90s", "30min" or "1h" say, or seconds.'
+            f"tsnb.data.after({duration!r}) is invalid. Pass a number of seconds, or a time such as "
+            '"90s", "30min" or "1h".'
         )
     return Trigger(after_s=seconds)
 
@@ -215,7 +217,8 @@ def worse(metric: str, by: float, mode: str | None = None) -> Trigger:
     """
     if isinstance(by, bool) or not isinstance(by, (int, float)) or not 0 < by < float("inf"):
         raise ValueError(
-            f"tsnb.data.worse({metric!r}, by={by!r}): give by how much, above 0: tsnb.data.worse('val_loss', by=0.02)."
+            f"tsnb.data.worse({metric!r}, by={by!r}) is invalid. Pass a difference above 0, for "
+            "example tsnb.data.worse('val_loss', by=0.02)."
         )
     return Trigger(worse=((metric, direction_of(metric, mode), float(by)),))
 
@@ -274,9 +277,10 @@ def read_select(select: str) -> Selection:
         if share and (len(rest) == 1 or is_name(trial)):
             return Selection(word, share, trial)
     raise ValueError(
-        f'select={select!r:.80}: say "new" (samples found since the last round), "all", "recent:5000" (the last 5000), '
-        '"hard:0.3" (of all samples 0.3, rather those with a high loss), "hard:0.3:cnn" (by the losses of cnn), '
-        '"balanced" (of each class as many) or "balanced:5000" (5000 in all).'
+        f'select={select!r:.80} is invalid. Pass "new" (samples found since the last round), '
+        '"all", "recent:5000" (the last 5000), "hard:0.3" (a share of 0.3, preferring samples '
+        'with a high loss), "hard:0.3:cnn" (by the losses of cnn), "balanced" (equally many of '
+        'each class) or "balanced:5000" (5000 in total).'
     )
 
 
@@ -352,18 +356,23 @@ def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReadin
         except ValueError:
             is_there, number = "", 0.0
         if not is_there or not metric:
-            raise ValueError(f"--worse {text}: give a logged name and by how much: --worse val_loss=0.02")
+            raise ValueError(
+                f"--worse {text} is invalid. Pass a logged name and a difference: --worse val_loss=0.02"
+            )
         if not mode and known_direction(metric) is None:
             raise ValueError(
-                f"nothing says whether a high or a low {metric!r} is good: --worse {metric}={by}:max (or :min)"
+                f"tsnb cannot tell whether a high or a low {metric!r} is better. Pass --worse "
+                f"{metric}={by}:max (or :min)"
             )
         triggers.append(worse(metric, number, mode or None))
     if given.off and (triggers or given.select is not None):
-        raise ValueError("--off ends the rounds: leave out the other options, or leave out --off")
+        raise ValueError(
+            "--off ends the rounds and takes no other option. Leave out the others, or leave out --off"
+        )
     if given.select is not None and not triggers:
         raise ValueError(
-            "--select says which samples a round has: say when one begins, too, with --every 2000, --after 1h or "
-            "--worse val_loss=0.02"
+            "--select chooses the samples of a round and needs a trigger. Add --every 2000, --after 1h "
+            "or --worse val_loss=0.02"
         )
     if triggers or given.off:
         rounds(name, functools.reduce(operator.or_, triggers) if triggers else None, given.select or "new")
@@ -396,8 +405,8 @@ def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> 
     check_select(select)
     if trigger is not None and (not isinstance(trigger, Trigger) or trigger == Trigger()):
         raise ValueError(
-            f"trigger={trigger!r:.60}: give tsnb.data.every(2000), tsnb.data.after('1h') or "
-            "tsnb.data.worse('val_loss', by=0.02), joined by | where there are several; or None to end the rounds."
+            f"trigger={trigger!r:.60} is invalid. Pass tsnb.data.every(2000), tsnb.data.after('1h') or "
+            "tsnb.data.worse('val_loss', by=0.02), or several joined by |. Pass None to end the rounds."
         )
     observer = Observer(stream)
     try:

@@ -110,7 +110,7 @@ def prove(sock: socket.socket, token: bytes, deadline_s: float) -> None:
     """
     said = read(sock, len(_MAGIC) + _NONCE_BYTES, deadline_s)
     if said[: len(_MAGIC)] != _MAGIC:
-        raise BadPeer("it is no shard, or of another version")
+        raise BadPeer("it is not a shard, or one of another version")
     theirs, mine = said[len(_MAGIC) :], secrets.token_bytes(_NONCE_BYTES)
     send(sock, [mine + _mac(token, b"worker", theirs, mine)], deadline_s)
     if not hmac.compare_digest(read(sock, _MAC_BYTES, deadline_s), _mac(token, b"shard", theirs, mine)):
@@ -147,10 +147,10 @@ def read_request(sock: socket.socket, most_bytes: int, within_s: float) -> Reque
         return None
     request = Request(*_REQUEST.unpack(first + read(sock, _REQUEST.size - 1, time.monotonic() + within_s)))
     if request.operation not in (TAKE, PUT, PROBE, CLEAR):
-        raise BadPeer("an operation that there is not")
+        raise BadPeer("an unknown operation")
     most = MOST_PROBE_BYTES if request.operation == PROBE else most_bytes
     if request.size > most or request.place > most:
-        raise BadPeer("a size that there is not")
+        raise BadPeer("an invalid size")
     return request
 
 
@@ -178,7 +178,7 @@ def read_reply(sock: socket.socket, sample: Any, deadline_s: float) -> bool:
     if status == GONE and not size:
         return False
     if status != DONE or size != memoryview(sample).nbytes:
-        raise BadPeer("an answer to something else")
+        raise BadPeer("an answer to another request")
     read_into(sock, sample, deadline_s)
     return True
 

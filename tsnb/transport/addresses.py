@@ -32,7 +32,7 @@ def new_address(name: str) -> str:
         TsnbError: The runtime directory cannot be used, or this process may not open more descriptors.
     """
     if portable():
-        with explained("choose a socket for the producer"):
+        with explained("choose a socket for the stream"):
             mine = f"{os.getpid()}-{started(os.getpid())}-{_boot_word()}-{secrets.token_hex(8)}"
         return str(private_directory(socket_directory()) / mine)
     return f"{address_prefix()}-{name}-{secrets.token_hex(8)}"

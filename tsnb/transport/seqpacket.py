@@ -132,7 +132,7 @@ def listen(address: str) -> Listener:
     Raises:
         TsnbError: This process may not open more descriptors.
     """
-    with explained("listen for consumers"):
+    with explained("listen for trials"):
         sock = _socket()
     try:
         sock.bind("\0" + address)
@@ -150,6 +150,6 @@ def connect(address: str) -> SeqpacketChannel:
         PermissionError: The listener belongs to another user.
         TsnbError: It stands still, or this process may not open more descriptors.
     """
-    with explained("connect to the producer"):
+    with explained("connect to the stream"):
         sock = _socket()
     return connected(sock, "\0" + address, address, SeqpacketChannel)

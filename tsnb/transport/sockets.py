@@ -105,7 +105,7 @@ class Listener(HasSocket):
     """
 
     def __init__(self, sock: socket.socket, channel: Callable[[socket.socket], LocalChannel]) -> None:
-        with explained("listen for consumers"):
+        with explained("listen for trials"):
             self._spare = _spare()
         sock.listen(128)
         sock.setblocking(False)
@@ -197,8 +197,9 @@ def connected(
     except BlockingIOError:
         sock.close()
         raise TsnbError(
-            f"the producer at {shown!r} has accepted no connection for {CONNECT_S:.0f} s: it may be stopped in a "
-            "debugger, or the machine is very busy. Look at it with `tsnb status`, and attach again."
+            f"The stream at {shown!r} has accepted no connection for {CONNECT_S:.0f} s. It may be "
+            "stopped in a debugger, or the machine is very busy. Check it with `tsnb status`, and "
+            "attach again."
         ) from None
     except OSError as error:
         sock.close()
@@ -206,7 +207,7 @@ def connected(
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED), shown) from None
         raise
     if not _same_user(made):
-        raise PermissionError(f"the producer at {shown!r} belongs to another user")
+        raise PermissionError(f"The stream at {shown!r} belongs to another user.")
     return made
 
 

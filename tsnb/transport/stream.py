@@ -256,7 +256,7 @@ def listen(address: str) -> Listener:
     Raises:
         TsnbError: This process may not open more descriptors, or the file cannot be made.
     """
-    with explained("listen for consumers"), contextlib.ExitStack() as unless_listening:
+    with explained("listen for trials"), contextlib.ExitStack() as unless_listening:
         sock = unless_listening.enter_context(_socket())
         sock.bind(address)
         unless_listening.callback(Path(address).unlink, missing_ok=True)
@@ -273,6 +273,6 @@ def connect(address: str) -> StreamChannel:
         PermissionError: The listener belongs to another user, or its directory does.
         TsnbError: It stands still, or this process may not open more descriptors.
     """
-    with explained("connect to the producer"):
+    with explained("connect to the stream"):
         sock = _socket()
     return connected(sock, address, address, StreamChannel)

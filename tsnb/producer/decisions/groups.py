@@ -50,8 +50,8 @@ class Groups:
         ):
             if theirs != own:
                 return (
-                    f"the ranks of the group {name!r} differ in {option}: {theirs} in rank {there}, {own} in this one. "
-                    "Give the same to all, or another name to another job"
+                    f"The ranks of group {name!r} differ in {option}: {theirs} in rank {there}, {own} "
+                    "in this rank. Pass the same to all ranks, or another name to another job"
                 )
         return ""
 
@@ -166,8 +166,8 @@ def disagreement(member: Member) -> str:
         return ""
     there = ", ".join(f"{place} in rank {rank}" for place, rank in list(by_place.items())[:2])
     return (
-        f"the ranks of the group {group.name!r} would begin at different places: {there}. Load the same state in all "
-        "of them (`load_state_dict` with that of rank 0), or in none"
+        f"The ranks of group {group.name!r} would start at different places: {there}. Load the same "
+        "state in all ranks (`load_state_dict` with the state of rank 0), or in none"
     )
 
 

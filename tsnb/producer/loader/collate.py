@@ -167,7 +167,7 @@ class SlotCollate:
         self._stack = False
         other = self._pipe.take(60 * SLOT_WAIT_S)
         if other is None:
-            raise ArenaFull("no second slot came free for a batch whose collate_fn keeps a tensor of it")
+            raise ArenaFull("no second buffer became free for a batch whose collate_fn keeps a tensor of it")
         self._arena.copy(placed.slot, other)
         return placed._replace(slot=other)
 

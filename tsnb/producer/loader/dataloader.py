@@ -299,12 +299,18 @@ class DataLoaderSource:
         """Return why there cannot be so many workers now; "" if there can."""
         if self._tickets is None:
             return (
-                "An IterableDataset divides its samples among its workers itself, so another number gives other "
-                "batches: stop the stream and serve it with workers=."
+                "The number of workers cannot change: an IterableDataset divides its samples among its "
+                "workers, so another number gives other batches. Stop the stream and serve it again "
+                "with workers=."
             )
         if not self.workers:
-            return "It was served without workers, in the serving process itself: serve it with workers=1 or more."
-        return "" if workers >= 1 else f"workers={workers!r}: give a number of processes, 1 or more."
+            return (
+                "This stream was served without workers, in the serving process itself. Serve it with "
+                "workers=1 or more."
+            )
+        return (
+            "" if workers >= 1 else f"workers={workers!r} is invalid. Pass a number of processes, 1 or more."
+        )
 
     def _set_workers(self, workers: int, prefetch: int) -> None:
         self._wanted = None
@@ -378,15 +384,16 @@ class DataLoaderSource:
         """Say what may be the reason for an epoch without a batch."""
         loader = self._loader
         if self._tickets is None:
-            return "its IterableDataset gave no sample. Its __iter__ must begin anew for each epoch."
+            return "its IterableDataset returned no sample. Let its __iter__ start again for each epoch."
         if loader.drop_last and loader.batch_size and length(self._dataset):
             return (
-                f"its {length(self._dataset)} samples are fewer than one batch of {loader.batch_size}, and "
-                "drop_last=True drops incomplete ones."
+                f"its dataset has {length(self._dataset)} samples, fewer than one batch of "
+                f"{loader.batch_size}, and drop_last=True drops incomplete batches. Use a smaller "
+                "batch_size or drop_last=False."
             )
         return (
-            "its dataset is empty, or its sampler is an iterator that can be gone through only once. Give the "
-            "DataLoader a sampler that begins anew for each epoch."
+            "its dataset is empty, or its sampler can be iterated only once. Give the DataLoader a "
+            "sampler that starts again for each epoch."
         )
 
 

@@ -46,7 +46,7 @@ class _Iterated:
 
     def __len__(self) -> int:
         if type(self._loader).__len__ is DataLoader.__len__:
-            raise TypeError("it has no length of its own")
+            raise TypeError("This loader has no length.")
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
@@ -67,16 +67,16 @@ def as_iterated(loader: Any) -> Any:
     if kind.__iter__ is not DataLoader.__iter__:
         return _Iterated(loader)
     raise TypeError(
-        f"{kind.__qualname__} is a DataLoader without a dataset, because its __init__ does not call DataLoader's. Call "
-        "super().__init__(dataset, ...) there, or define its __iter__."
+        f"{kind.__qualname__} is a DataLoader without a dataset, because its __init__ does not call "
+        "DataLoader.__init__. Call super().__init__(dataset, ...) there, or define its __iter__."
     )
 
 
 def why_deaf(loader: DataLoader[Any], seed: int | None) -> str:
     """Return why workers that stay would hear neither of an epoch's number nor of its seed; "": they need not."""
     if hasattr(loader.dataset, "set_epoch"):
-        return "its dataset has a set_epoch"
-    return "seed= is given" if isinstance(loader.dataset, IterableDataset) and seed is not None else ""
+        return "its dataset has a set_epoch method"
+    return "seed= is set" if isinstance(loader.dataset, IterableDataset) and seed is not None else ""
 
 
 def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> str:
@@ -95,12 +95,14 @@ def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> st
     ):
         return ""
     way_out = (
-        "Serve without seed= to keep them" if why.startswith("seed") else "Remove set_epoch to keep them"
+        "Serve without seed= to keep the workers"
+        if why.startswith("seed")
+        else "Remove set_epoch to keep the workers"
     )
     return (
-        f"persistent_workers=True has no effect on this stream: {why}, and only workers that are started for an epoch "
-        "hear of it. What their copies of the dataset keep from epoch to epoch (caches, open files) begins anew. "
-        f"{way_out}, or keep such things in a file."
+        f"persistent_workers=True has no effect on this stream: {why}, which reaches only workers "
+        "started for that epoch. Whatever their copies of the dataset keep between epochs (caches, "
+        f"open files) is lost. {way_out}, or keep it in a file."
     )
 
 
@@ -117,8 +119,9 @@ def why_reordered(loader: Any, workers: int | None) -> str:
     if isinstance(loader.dataset, IterableDataset):
         return ""
     return (
-        "in_order=False has no effect on this stream: all trials get the batches in the sampler's order. With seed= "
-        "slow batches are begun earlier, so that others seldom wait for them."
+        "in_order=False has no effect on this stream: all trials get the batches in the sampler's "
+        "order. With seed=, tsnb starts slow batches earlier, so that other batches seldom wait for "
+        "them."
     )
 
 
@@ -128,9 +131,9 @@ def why_frozen(loader: Any) -> str:
         kind = type(store)
         if hasattr(kind, "sample") and any(hasattr(kind, name) for name in _WRITES):
             return (
-                f"trials read a {kind.__qualname__} from this stream, and what they add to one of their own does not "
-                "come back: the stream goes on with what its own process has. Let the served loader collect "
-                "new samples itself, or serve again after each collection."
+                f"Trials read a {kind.__qualname__} from this stream. What they add to their own "
+                "copies does not come back, because the stream uses the copy in its own process. Let "
+                "the served loader collect new samples itself, or serve again after each collection."
             )
     return ""
 
@@ -147,7 +150,7 @@ class Indices(NamedTuple):
 
 
 GROWS = Indices(
-    why_not="its data set grows, so which samples there are is not known before: attach without subset= and fold="
+    why_not="its dataset grows, so its samples are not known in advance. Attach without subset= and fold="
 )
 
 
@@ -167,15 +170,15 @@ def indices_of(loader: DataLoader[Any]) -> Indices:
     """Return whether a loader's batches can tell which samples they hold."""
     if isinstance(loader.dataset, IterableDataset):
         return Indices(
-            why_not="its dataset is only iterated, so its samples have no index: serve a map-style dataset"
+            why_not="its dataset can only be iterated, so its samples have no index. Serve a map-style dataset"
         )
     samples, batches = length(loader.dataset), loader.batch_sampler
     if batches is None:
         return Indices(
-            why_not="batch_size=None gives batches that the dataset has made: let the DataLoader make them"
+            why_not="with batch_size=None its dataset makes the batches. Let the DataLoader make them"
         )
     if samples is None or samples >= 1 << 32:
-        return Indices(why_not="its dataset has no len(), or too many samples: give the dataset a __len__")
+        return Indices(why_not="its dataset has no len(), or too many samples. Define __len__ in the dataset")
     sampler: Any = getattr(batches, "sampler", None)
     permuted = type(sampler) is SequentialSampler or (
         type(sampler) is RandomSampler and not sampler.replacement

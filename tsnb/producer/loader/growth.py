@@ -61,15 +61,16 @@ def growth_of(loader: Any, name: str, seed: int | None) -> Growth | None:
         return None
     if not loader.dataset.refresh():
         raise TsnbError(
-            f"{loader.dataset.words} has no sample yet: wait for the first, data = tsnb.data.grow(...), data.wait(1), "
-            "before the DataLoader is made and served."
+            f"The dataset of {loader.dataset.words} has no sample yet. Wait for the first with data = "
+            "tsnb.data.grow(...), data.wait(1) before you create and serve the DataLoader."
         )
     sampler = getattr(loader, "sampler", None)
     shuffle = type(sampler) is RandomSampler and not sampler.replacement
     if type(loader.batch_sampler) is not BatchSampler or not (shuffle or type(sampler) is SequentialSampler):
         raise ValueError(
-            "a data set that grows is ordered by the stream, so that new samples can enter: give its DataLoader "
-            "batch_size= and shuffle=True or False, without a sampler or batch_sampler of your own."
+            "The stream sets the order of a growing dataset, so that new samples can enter. Give its "
+            "DataLoader batch_size= and shuffle=True or False, without your own sampler or "
+            "batch_sampler."
         )
     facts = f"batch_size={loader.batch_size} shuffle={shuffle} drop_last={loader.drop_last}"
     log = GrowthLog(loader.dataset.directory, name, facts, seed)
@@ -85,9 +86,9 @@ def refuse_wrapped(loader: Any) -> None:
     if (found := grown_inside(loader)) is not None:
         outer, grown = found
         raise ValueError(
-            f"the data set that grows from {grown.words} is inside a {type(outer).__name__}, which would go on with "
-            "the samples that there are now: give the DataLoader what tsnb.data.grow has returned, and do in parse= "
-            "what is done to a sample."
+            f"The dataset that grows from {grown.words} is inside a {type(outer).__name__}, which "
+            "would keep the samples of this moment. Give the DataLoader the result of tsnb.data.grow, "
+            "and process samples in parse=."
         )
 
 
@@ -253,7 +254,10 @@ class Growth:
     def why_not(self, select: str) -> str:
         """Return why rounds cannot have such samples; empty where they can."""
         if read_select(select).word == "balanced" and self._dataset.labels is None:
-            return f"select={select!r} needs the class of each sample: give tsnb.data.grow label=, a function of it"
+            return (
+                f"select={select!r} needs the class of each sample. Pass label= to tsnb.data.grow, a "
+                "function that returns it"
+            )
         return ""
 
     def _choose(self, epoch: int, samples: int) -> None:
@@ -290,7 +294,7 @@ class Growth:
         if selection.word == "balanced":
             if self._dataset.labels is None:
                 raise TsnbError(
-                    f"{self.why_not(selection.word)}; or choose other rounds with tsnb.data.rounds."
+                    f"{self.why_not(selection.word)}, or choose other rounds with tsnb.data.rounds."
                 )
             labels = self._dataset.labels.of(samples)
             return balanced(labels, int(selection.number) or None, self.log.seed, epoch)

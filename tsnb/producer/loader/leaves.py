@@ -89,29 +89,29 @@ def _require_dense(leaf: torch.Tensor) -> None:
         return  # as nearly always
     if leaf.is_nested:
         raise Refusal(
-            "is a nested tensor: give its parts as a list, list(x.unbind()), or padded ones, "
-            "torch.nested.to_padded_tensor(x, 0.0), in your collate_fn."
+            "is a nested tensor. In your collate_fn, return its parts as list(x.unbind()), or padded "
+            "with torch.nested.to_padded_tensor(x, 0.0)."
         )
     if leaf.is_quantized:
         raise Refusal(
-            "is a quantized tensor: give x.dequantize() in your collate_fn, or x.int_repr() and make it again in the "
-            "trial."
+            "is a quantized tensor. In your collate_fn, return x.dequantize(), or return x.int_repr() "
+            "and rebuild the tensor in the trial."
         )
     if leaf.layout is not torch.strided:
         raise Refusal(
-            f"is a sparse tensor ({leaf.layout}): give x.to_dense() in your collate_fn, or its indices and values and "
-            "make it again in the trial."
+            f"is a sparse tensor ({leaf.layout}). In your collate_fn, return x.to_dense(), or return "
+            "its indices and values and rebuild the tensor in the trial."
         )
     if leaf.device.type == "meta":
-        raise Refusal("lies on the device meta, so it has no data: give a tensor on the CPU.")
+        raise Refusal("is on the device meta, so it has no data. Return a tensor on the CPU.")
     if leaf.device.type != "cpu":
         raise Refusal(
-            f"lies on {leaf.device}: let the loader give CPU tensors and each consumer "
-            f'ask for its device, tsnb.attach(..., device="{leaf.device}").'
+            f"is on {leaf.device}. Let the loader return CPU tensors, and choose the device in each "
+            f'trial with tsnb.attach(..., device="{leaf.device}").'
         )
     raise Refusal(
-        f"has dtype {str(leaf.dtype).removeprefix('torch.')}, which cannot be shared: give its bytes, "
-        "x.view(torch.uint8), in your collate_fn, or another dtype."
+        f"has dtype {str(leaf.dtype).removeprefix('torch.')}, which cannot be shared. In your "
+        "collate_fn, return its bytes with x.view(torch.uint8), or use another dtype."
     )
 
 
@@ -119,15 +119,16 @@ def _tensor_parts(leaf: torch.Tensor) -> Parts:
     """Return the plain tensor in one that has gradients, attributes or a class of its own."""
     cls = type(leaf)
     if leaf.requires_grad and not leaf.is_leaf:
-        raise Refusal("has a gradient history (grad_fn): call .detach() on it in your collate_fn.")
+        raise Refusal("has a gradient history (grad_fn). Call .detach() on it in your collate_fn.")
     if leaf.is_leaf and leaf.grad is not None:
         raise Refusal(
-            "has a gradient in .grad: call .detach() on it in your collate_fn, and share .grad beside it."
+            "has a gradient in .grad. Call .detach() on it in your collate_fn, and share .grad as a "
+            "separate tensor."
         )
     if cls.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         raise Refusal(
-            f"is a {cls.__module__}.{cls.__qualname__}, whose data torch does not keep like a tensor's: give the "
-            "tensors that it is made of in your collate_fn."
+            f"is a {cls.__module__}.{cls.__qualname__}, which does not store its data like a plain "
+            "torch tensor. In your collate_fn, return the tensors it is made of."
         )
     with torch._C.DisableTorchFunctionSubclass():  # its own ways to compute are not asked
         plain = leaf.detach()
@@ -140,7 +141,9 @@ def _masked_parts(leaf: Any) -> Parts:
     plain = type(leaf) is np.ma.MaskedArray and not vars(leaf)["_optinfo"] and type(leaf.data) is np.ndarray
     if not plain:
         kind = f"{type(leaf).__module__}.{type(leaf).__qualname__}"
-        raise Refusal(f"is a {kind}, more than a masked array: give x.data and x.mask in your collate_fn.")
+        raise Refusal(
+            f"is a {kind}, which is more than a masked array. In your collate_fn, return x.data and x.mask."
+        )
     dtype_word(leaf.dtype)
     fill = vars(leaf)["_fill_value"]
     text = None if fill is None else base64.b64encode(np.asarray(fill, leaf.dtype).tobytes()).decode()
@@ -167,8 +170,9 @@ def _named(cls: type) -> list[Any]:
     name = classes.class_name(cls)
     if name is None:
         raise Refusal(
-            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by its name: define "
-            "it at the top of a module that the trials import too, or convert it in your collate_fn."
+            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by "
+            "name. Define it at the top level of a module that the trials also import, or convert it "
+            "in your collate_fn."
         )
     return list(name)
 
@@ -231,8 +235,8 @@ def dtype_word(dtype: np.dtype[Any]) -> str:
     """
     if dtype.hasobject or dtype.kind == "T":
         raise Refusal(
-            f"is a numpy array of dtype {dtype}, whose elements are objects. Convert it to numbers, or to a list of "
-            "strings, in your collate_fn."
+            f"is a NumPy array of dtype {dtype}, whose elements are objects. Convert it to numbers, or "
+            "to a list of strings, in your collate_fn."
         )
     word = dtype.str
     same = dtype.metadata is None and dtype.itemsize > 0
@@ -252,7 +256,7 @@ def dtype_word(dtype: np.dtype[Any]) -> str:
             same = False
     if not same:
         raise Refusal(
-            f"is a numpy array of dtype {dtype!r:.200}, which another process cannot make again: give its bytes, "
-            "x.view(numpy.uint8), in your collate_fn, or another dtype."
+            f"is a NumPy array of dtype {dtype!r:.200}, which another process cannot rebuild. In your "
+            "collate_fn, return its bytes with x.view(numpy.uint8), or use another dtype."
         )
     return word

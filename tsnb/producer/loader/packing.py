@@ -211,8 +211,8 @@ class SlotWriter:
         have = len(self._range)
         need = aligned(self._used) + size
         return BatchTooLarge(
-            f"A batch needs at least {need:,} bytes, and a slot of the stream's memory has {have:,}. Serve with "
-            f"max_batch_bytes={2 * need} (--max-batch-bytes on a command line)."
+            f"A batch needs at least {need:,} bytes, but a buffer of the stream's memory has {have:,}. "
+            f"Serve with max_batch_bytes={2 * need} (--max-batch-bytes on a command line)."
         )
 
 
@@ -275,13 +275,15 @@ def _encoded(spec: Spec, arrays: tuple[ArrayLeaf, ...], has_values: bool) -> byt
             checked_words(spec)
         except ValueError as error:
             raise BatchNotShareable(
-                f"a batch cannot be described to other processes: {error}. Give it a simpler form in your collate_fn."
+                f"A batch cannot be described to other processes: {error}. Give it a simpler structure "
+                "in your collate_fn."
             ) from None
         encoded = Layout(*key).encode()
         if len(encoded) > MAX_LAYOUT_BYTES:
             raise BatchNotShareable(
-                f"a batch has {len(arrays):,} tensors, whose description alone takes {len(encoded):,} bytes (at most "
-                f"{MAX_LAYOUT_BYTES:,}). Stack or concatenate them into fewer in your collate_fn."
+                f"A batch has {len(arrays):,} tensors, whose description takes {len(encoded):,} bytes, "
+                f"but only {MAX_LAYOUT_BYTES:,} are allowed. Stack or concatenate them into fewer in "
+                "your collate_fn."
             )
         _last, _last_bytes = key, encoded
     return _last_bytes

@@ -140,24 +140,27 @@ def why_unordered(loader: Any, seed: int | None, workers: int | None) -> str:
         workers: As `tsnb.serve`.
     """
     if not isinstance(loader, DataLoader):
-        return "it is not a torch DataLoader: serve a function make_epoch(epoch), the same for the same epoch"
+        return (
+            "it is not a torch DataLoader. Serve a function make_epoch(epoch) that returns the same "
+            "batches for the same epoch"
+        )
     number = loader.num_workers if workers is None else workers
     if loader_order(loader, number, seed):
         return ""
     if not getattr(loader, "in_order", True) and number > 1:
-        return "in_order=False lets its workers decide which batch comes first: leave that out"
+        return "in_order=False lets its workers decide which batch comes first. Leave it out"
     if seed is None:
-        return "it was served without seed=: serve it with one"
+        return "it was served without seed=. Serve it with seed="
     if isinstance(loader.dataset, IterableDataset):
         return (
-            "seed= reaches what an IterableDataset draws in workers only, and this loader has none: give it "
-            "num_workers=1 or more"
+            "seed= reaches only what an IterableDataset draws in workers, and this loader has no "
+            "workers. Pass num_workers=1 or more"
         )
     samplers = sampler_chain(loader.sampler if loader.batch_sampler is None else loader.batch_sampler)
     name = next(type(one).__name__ for one in samplers if not _repeats(one, seed))
     return (
-        f"its {name} cannot be seeded: give that class an attribute `generator` (a torch.Generator to draw with), or a "
-        "method set_epoch(epoch)"
+        f"its {name} cannot be seeded. Give that class an attribute `generator` (the torch.Generator "
+        "it draws from), or a method set_epoch(epoch)"
     )
 
 
@@ -255,6 +258,7 @@ def _replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
 def too_short(epoch: int, batches: int, start: int) -> LoaderFailed:
     """Return the error of an epoch that cannot be begun where it should."""
     return LoaderFailed(
-        f"epoch {epoch} should go on at batch {start}, and the loader has only {batches} batches in it now: "
-        "its dataset or its batch size has changed. Take the next epoch from its start instead."
+        f"Epoch {epoch} should continue at batch {start}, but the loader now has only {batches} "
+        "batches: its dataset or its batch size has changed. Take the next epoch from its start "
+        "instead."
     )

@@ -23,13 +23,16 @@ from tsnb.samples.keeper import Keeper
 __all__ = ["Source", "as_source", "why_one_epoch"]
 
 _ANEW = (
-    "Serve a function instead that makes a fresh one for each epoch: "
-    "tsnb.serve(lambda epoch: make_loader(), name=...)."
+    "Serve a function that creates a fresh iterable for each epoch: tsnb.serve(lambda epoch: "
+    "make_loader(), name=...)."
 )
 
 
 _NOT_INDEXED = Indices(
-    why_not="it is not torch's own DataLoader, whose samples have an index: serve a DataLoader over a map-style dataset"
+    why_not=(
+        "it is not torch's own DataLoader, whose samples have an index. Serve a DataLoader over a "
+        "map-style dataset"
+    )
 )
 
 
@@ -124,23 +127,23 @@ def as_source(
         return DataLoaderSource(loader, arena, pipe, seed, workers, keeper, growth)
     if keeper is not None:
         raise ValueError(
-            f"cache= is for torch's own DataLoader, whose samples have numbers, and this is a {type(loader).__name__}: "
-            "leave it out."
+            "cache= works with torch's own DataLoader, whose samples have numbers, and this is a "
+            f"{type(loader).__name__}. Leave cache= out."
         )
     iterable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
     if isinstance(loader, (str, bytes, type)) or not (iterable or callable(loader)):
         raise TypeError(
-            f"a {type(loader).__name__} cannot be served: give a torch DataLoader, any iterable of batches, or a "
-            "function make_epoch(epoch) that returns one."
+            f"A {type(loader).__name__} cannot be served. Pass a torch DataLoader, any iterable of "
+            "batches, or a function make_epoch(epoch) that returns one."
         )
     if seed is not None or workers is not None:
         option, instead = (
-            ("seed", "let its order follow from the epoch's number, in a function make_epoch(epoch)")
+            ("seed", "Derive its order from the epoch number, in a function make_epoch(epoch)")
             if seed is not None
-            else ("workers", "say how many it has where it is made")
+            else ("workers", "Set the number of workers where you create the loader")
         )
         kind = type(loader).__name__
-        raise ValueError(f"{option}= is for torch's own DataLoader, and this is a {kind}: {instead}.")
+        raise ValueError(f"{option}= works with torch's own DataLoader, and this is a {kind}. {instead}.")
     if iterable:
         return _IterableSource(loader)
     _require_epoch_argument(loader)
@@ -155,7 +158,7 @@ def why_one_epoch(loader: Any) -> str:
     """
     if not hasattr(loader, "__next__"):
         return ""
-    return f"a {type(loader).__name__} is an iterator, and as a rule those give one epoch only. {_ANEW}"
+    return f"A {type(loader).__name__} is an iterator, which usually gives only one epoch. {_ANEW}"
 
 
 class _IterableSource:
@@ -216,7 +219,11 @@ class _IterableSource:
     def why_empty(self, _number: int) -> str:
         """Say that it seems to have been used up."""
         kind = type(self._loader).__name__
-        can = f"a {kind} can be iterated only once" if self._once else f"this {kind} gives nothing (any more)"
+        can = (
+            f"a {kind} can be iterated only once"
+            if self._once
+            else f"this {kind} returned no (further) batch"
+        )
         return f"{can}. {_ANEW}"
 
 
@@ -270,7 +277,7 @@ class _FactorySource:
         made = as_iterated(made)
         if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
             raise TypeError(
-                f"make_epoch(epoch) returned a {type(made).__name__}: let it return an iterable of batches."
+                f"make_epoch(epoch) returned a {type(made).__name__}. Let it return an iterable of batches."
             )
         if is_plain(made):
             source = DataLoaderSource(made, self._arena, self._pipe, None, None, generator=self._generator)
@@ -294,7 +301,9 @@ class _FactorySource:
 
     def why_empty(self, number: int) -> str:
         """Say that what the function returned was empty."""
-        return f"make_epoch({number}) returned nothing to iterate. Let it make a fresh iterable at each call."
+        return (
+            f"make_epoch({number}) returned an empty iterable. Let it create a fresh iterable at each call."
+        )
 
 
 def _require_epoch_argument(make_epoch: Callable[..., Any]) -> None:
@@ -304,7 +313,7 @@ def _require_epoch_argument(make_epoch: Callable[..., Any]) -> None:
         return
     except TypeError:
         raise TypeError(
-            f"{getattr(make_epoch, '__qualname__', make_epoch)} must take one argument, the epoch's number: "
-            "def make_epoch(epoch): return an iterable of that epoch's batches. To serve what a function returns, "
-            "call it first."
+            f"{getattr(make_epoch, '__qualname__', make_epoch)} must take one argument, the epoch "
+            "number: def make_epoch(epoch) returns an iterable of the batches of that epoch. To serve "
+            "the result of a function, call it first."
         ) from None
