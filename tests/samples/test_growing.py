@@ -512,7 +512,7 @@ def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_t
         assert said in " ".join(capsys.readouterr().out.split())
         main(["top", "g", "--once"])
         shown = capsys.readouterr().out
-        assert "New samples are not found: the folder" in " ".join(shown.split()), shown
+        assert "New samples are not found: The folder" in " ".join(shown.split()), shown
         gone.rename(folder)
         wait_until(lambda: not status("g").look_failure)
         assert "not found" not in streams.status("g")
