@@ -1,4 +1,4 @@
-"""docs/trials.md: its script is run, and its options and names are there."""
+"""The guides on trials: the script of run-a-function.md runs, and what run-a-cell.md names is there."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from tsnb.experiments import Trial
 from tsnb.experiments.trial import TRIAL_STATES
 from tsnb.notebook.grammar import TRIAL, TRIALS, options_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "trials.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "run-a-cell.md").read_text(encoding="utf-8")
+FUNCTION = (DOCS / "run-a-function.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.system
 def test_its_script_runs(tmp_path: Path) -> None:
     """The Python block that is marked so, as a plain script."""
-    (block,) = re.findall(r"test_trials_page.py -->\n```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    (block,) = re.findall(r"test_trials_page.py -->\n```python\n(.*?)```", FUNCTION, flags=re.DOTALL)
     (tmp_path / "train.py").write_text(block)
     env = {**os.environ, "PYTHONPATH": os.getcwd(), "TSNB_PROJECT_DIR": str(tmp_path)}
     done = subprocess.run(
@@ -61,9 +63,11 @@ def test_what_it_names_is_there() -> None:
         "--deadline",
     }
     assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
-    assert ", ".join(TRIAL_STATES) in PAGE
+    said = re.search(r"A trial is ([\w ,]+), or has ended as: ([\w ,]+)\.", PAGE)
+    assert said and tuple(f"{said[1]}, {said[2]}".split(", ")) == TRIAL_STATES
     of_a_row = re.findall(r"^\| (`\..*?) \|", PAGE, flags=re.MULTILINE)
     attributes = {name for row in of_a_row for name in re.findall(r"`\.(\w+)", row)}
     made_at_start = {"metrics", "log_path", "params", "options", "number", "report"}
     assert {name for name in attributes if not hasattr(Trial, name)} <= made_at_start
-    assert set(re.search(r"%trials ([a-z|]+) NAME", PAGE)[1].split("|")) == set(TRIALS) - {"list", "clear"}  # type: ignore[index]
+    commands = PAGE.partition("with these commands: ")[2].partition(".")[0]
+    assert set(re.findall(r"`(\w+)`", commands)) == set(TRIALS) - {"list", "clear"}

@@ -147,7 +147,7 @@ class Board(Mapping[str, Trial]):
                 told = (
                     f"note: trials {other.name!r} and {trial.name!r} run side by side and both write {path}, so each "
                     "may find the other's file there. Write to tsnb.folder(), which is each trial's own: "
-                    f"tsnb.folder() / {Path(path).name!r} (docs/trials.md)\n"
+                    f"tsnb.folder() / {Path(path).name!r} (docs/what-a-trial-inherits.md)\n"
                 )
                 for one in (trial, other):
                     one.life.written -= both

@@ -359,7 +359,7 @@ class Trial(Bound):
         variable. Unchanged, both compute the same, bit for bit. The clone has its own name, output and record. The
         trial pauses for less than 0.1 s. Where a fork is not safe (GPU, own threads or processes, `--detach`, a
         spawned process), the trial is cloned from its `tsnb.checkpoint` in a new process. That needs a stream with
-        a seed (docs/trials.md). Both write to the same open files and paths, so give each its own.
+        a seed (docs/clone.md). Both write to the same open files and paths, so give each its own.
 
         Example:
             >>> clone = trial.clone(lr=0.03)
