@@ -12,7 +12,7 @@ The figures are for the mode `pace`. What the cores of a larger machine would gi
 (benchmarks.balance_machine), by the planner that moves them here.
 
     python -m benchmarks.balance [--rounds 1] [--batches 150] [--cores 2] [--json FILE] [--quick]
-    python -m benchmarks.balance --render FILE      put the kept rounds into docs/balance.md
+    python -m benchmarks.balance --render FILE      put the kept rounds into benchmarks/RESULTS.md
 
 `--json` adds its rounds to those that the file holds. Targets on two cores: one loader is never slower than three, and
 rebalancing never slower than none.
@@ -45,7 +45,7 @@ from benchmarks.balance_models import BATCH, MODELS, PHOTOS
 from benchmarks.sharing.workloads import make_loader, photos
 from tsnb.machine.cores import cores_busy_s
 
-PAGE = Path(__file__).parents[1] / "docs/balance.md"
+PAGE = Path(__file__).parents[1] / "benchmarks/RESULTS.md"
 BEGIN, END = "<!-- figures: python -m benchmarks.balance --render FILE -->", "<!-- end of figures -->"
 STREAM = "balance"
 SYSTEMS = ("separate", "shared", "rebalanced")
@@ -242,7 +242,7 @@ def verdict(runs: Sequence[Run]) -> str:
 
 
 def render(kept: dict[str, Any]) -> str:
-    """Return what stands between the markers of docs/balance.md."""
+    """Return what stands between the markers of benchmarks/RESULTS.md."""
     runs = [Run(**run) for run in kept["runs"]]
     others = [run.others for run in runs]
     rounds = sum(run.system == "shared" for run in runs)
@@ -264,7 +264,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--cores", type=int, default=2, help="that all is pinned to (default 2)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="add the rounds to this file")
     parser.add_argument(
-        "--render", type=Path, metavar="FILE", help="put this file's rounds into docs/balance.md"
+        "--render", type=Path, metavar="FILE", help="put this file's rounds into benchmarks/RESULTS.md"
     )
     parser.add_argument("--quick", action="store_true", help="a few batches: only to see that it works")
     given = parser.parse_args(arguments)

@@ -22,12 +22,12 @@ MinIO caches of a quarter of the memory each, against one shared cache on one st
     python -m benchmarks.caching --cluster [--quick]
 
 `--forms` measures what samples of several kinds are when they are packed, and what that costs.
-`--cluster` measures instead what a sample costs that lies in the memory of another machine (docs/caching.md, "Over a
+`--cluster` measures instead what a sample costs that lies in the memory of another machine (docs/cache.md, "On a
 cluster"), against one that is kept here and one that is prepared: the same photos, made 224x224, as uint8 and as
 float32. The other machine is a process of this one that has a real shard, and the network is the loopback: so the
 figures tell what both sides have to do, not what a network takes beside that.
 
-The figures stand in docs/caching.md.
+The figures are in benchmarks/RESULTS.md.
 """
 
 from __future__ import annotations

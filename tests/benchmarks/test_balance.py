@@ -36,7 +36,7 @@ def test_every_way_is_measured_from_end_to_end(tmp_path: Path) -> None:
 
 
 def test_the_page_says_what_the_planner_does_on_simulated_machines() -> None:
-    """The table in docs/balance.md is the one that the planner of today makes; nowhere does it lose."""
+    """The table in benchmarks/RESULTS.md is the one that the planner of today makes; nowhere does it lose."""
     found = [simulate(cores) for cores in CORES]
-    assert table(found) in (ROOT / "docs/balance.md").read_text(encoding="utf-8")
+    assert table(found) in (ROOT / "benchmarks/RESULTS.md").read_text(encoding="utf-8")
     assert all(one.after >= one.before for one in found)

@@ -293,7 +293,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 ELSEWHERE = {
     "BesideReading, CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/readings.md",
     "MoveReading, PlanReading, TuningReading": "docs/readings.md",
-    "Panel": "docs/panel.md: what it is beside a widget is the front end's",
+    "Panel": "docs/read-the-panel.md: what it is beside a widget is the front end's",
     "Cached": "a torch Dataset",
     "ConsumerLoader": "a torch DataLoader",
     "StreamDataset, StreamSampler": "docs/batch-contents.md: a torch Dataset and Sampler",

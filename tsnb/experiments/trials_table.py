@@ -14,8 +14,8 @@ from tsnb.words import first_numbers
 __all__ = ["rows_of", "shown_scores"]
 
 _SHOWN = ("trial", "state", "time", "left", "parameters", "last numbers")
-"""`left`: until its last epoch is over; "epoch": only to the end of this one; docs/before.md. Left out where none is
-known, as once all have ended."""
+"""`left`: until its last epoch is over; "epoch": only to the end of this one (docs/how-predictions-work.md). Left out
+where none is known, as once all have ended."""
 
 
 def rows_of(shown: Sequence[Trial]) -> list[list[str]]:

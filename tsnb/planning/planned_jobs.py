@@ -14,7 +14,7 @@ from tsnb.stalling import LoaderContention, Stalls
 __all__ = ["LEAST_OFF", "dragged", "jobs_of", "loader_costs", "makespan_off"]
 
 LEAST_OFF = 0.08
-"""No forecast is closer than this: with it the intervals of forty runs held four times in five (docs/before.md)."""
+"""No forecast is closer than this: with it the intervals of forty runs held (benchmarks/RESULTS.md)."""
 CACHED = 0.9
 """With this share of the files in memory, what two loaders held each other up by was not the disk."""
 OTHERS = 0.15

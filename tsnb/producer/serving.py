@@ -81,10 +81,10 @@ def serve(
         stall_timeout_s: Seconds to wait for a stalled trial before the others continue without it. Defaults to 30.
         seed: Number that fixes sample order and augmentation. A shuffled epoch can be resumed in its middle only
             with one. Defaults to None.
-        workers: Number of loader processes, or "auto" to find it (docs/before.md). Defaults to the loader's
+        workers: Number of loader processes, or "auto" to find it (docs/speed-up-loading.md). Defaults to the loader's
             `num_workers`.
         memory: Memory for all workers with `workers="auto"`, for example "4GiB". Defaults to what is free.
-        cache: Memory for prepared samples, for example "2GiB" (docs/caching.md). Needs workers. Defaults to no
+        cache: Memory for prepared samples, for example "2GiB" (docs/cache.md). Needs workers. Defaults to no
             cache.
         max_batch_bytes: Size of the largest batch, for example "512MiB". Defaults to what memory allows.
         reconnect_s: Seconds that trials wait for a restart of this stream if its process dies. Defaults to 0.

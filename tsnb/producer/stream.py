@@ -162,7 +162,7 @@ class Producer(Bound):
             >>> stream.tune(workers=2)
 
         Args:
-            workers: Number of processes, 1 or more, or "auto" to find it and follow it (docs/before.md).
+            workers: Number of processes, 1 or more, or "auto" to find it and follow it (docs/speed-up-loading.md).
             memory: Memory for all workers with "auto", for example "4GiB". Defaults to the former value, else what
                 is free.
 

@@ -187,7 +187,7 @@ def report(
         name: Name of the stream, or path of a recording (`tsnb.streams.record`). Defaults to the only stream
             served, else the last one watched.
         target: Numbers to reach, by logged name: {"accuracy": 0.95}. The report then has what each trial had cost
-            by then (docs/panel.md). Defaults to None.
+            by then (docs/reports.md). Defaults to None.
         vcpu_price: Price of one core for an hour, in any currency, with `target`. Defaults to None, not counted.
         kwh_price: Price of a kilowatt hour, with `target`. Defaults to None, not counted.
 

@@ -35,7 +35,7 @@ def plot(
     """Draw a stream over time, or a logged number of many trials.
 
     Words for a stream: "lag", "fill", "throughput", "loader", "share", "computing", "waiting", "held", "spent",
-    "cpu", "memory", "gpu" (docs/panel.md). "plan" draws the newest plan against what really happened. "lineage"
+    "cpu", "memory", "gpu" (docs/reports.md). "plan" draws the newest plan against what really happened. "lineage"
     draws which trial is a clone of which.
 
     Example:

@@ -14,7 +14,7 @@
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
 | pacing | compute is divided in another way (docs/balance.md) | `pacing: free` |
 | workers | the loader has another number of worker processes | `workers: 3, 2 before` |
-| | or a number was measured (docs/before.md) | `tried 3 workers, 2 ahead each: 41.5 batches/s, kept` |
+| | or a number was measured (docs/speed-up-loading.md) | `tried 3 workers, 2 ahead each: 41.5 batches/s, kept` |
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
 | | or else it may use another number of cores than before | `1 core to resnet10` |
 | round | a round of selected samples began (docs/rounds.md) | `round 3: 75 samples (hard:0.3), 50 new samples` |

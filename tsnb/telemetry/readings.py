@@ -238,7 +238,7 @@ class MoveReading:
 
 @dataclass(frozen=True)
 class ProbeReading:
-    """One choice of the loader's workers, measured (docs/before.md)."""
+    """One choice of the loader's workers, measured (docs/speed-up-loading.md)."""
 
     time_s: Number
     """When: wall clock, seconds since 1970."""

@@ -15,7 +15,7 @@ compared, and chosen ones are kept; serving: kept ones are taken; off: samples c
 
 @dataclass(frozen=True)
 class CacheReading:
-    """The cache of a stream's samples at one moment (docs/caching.md)."""
+    """The cache of a stream's samples at one moment (docs/cache.md)."""
 
     state: Text
     """One of `CACHE_STATES`."""

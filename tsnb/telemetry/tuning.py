@@ -27,7 +27,7 @@ def tune(
 
     Args:
         stream: Name of the stream, or None while only one is running.
-        workers: Number of processes, or "auto" to find it and follow it (docs/before.md). Defaults to "auto".
+        workers: Number of processes, or "auto" to find it and follow it (docs/speed-up-loading.md). Defaults to "auto".
         memory: Memory for all workers with "auto", for example "4GiB". Defaults to the former value, else what is
             free.
         wait_s: Seconds to wait with "auto" until no number is left to try. Defaults to 0.
