@@ -1,18 +1,18 @@
-"""Run the quickstart as Binder would: through binder/start, beside an idle JupyterLab, in 2 GB of memory.
+"""Run the quickstart as Binder would: through binder/start, next to an idle JupyterLab, in 2 GB of memory.
 
     python binder/check.py                  in the environment of this Python (`make lab` makes one: .venv)
     python binder/check.py --build FOLDER   makes an environment first, from environment.yml and postBuild
 
-Needs root, or another right to make control groups; where none can be made, the quickstart runs without the limit, and
-that is said. What is not tried: conda (a plain venv takes the part that pip installs, with the Python that is here),
-repo2docker, and Binder itself.
+The memory limit needs root, or another right to make control groups. Without that right, the quickstart runs without a
+limit and the program prints a note. Conda, repo2docker and Binder itself are not tried: a plain venv with this Python
+takes the packages that pip installs.
 
-Prints the peak of the memory in use by all processes together, shared memory counted once. Files that were read, which
-the system drops as soon as memory is wanted, are told apart. The exit status is the notebook's; 1 if the system killed
-a process for memory.
+The program prints the peak memory of all processes together. Shared memory counts once. The file cache is listed
+separately, because the system can drop it. The exit status is that of the notebook, or 1 if the system killed a process
+for lack of memory.
 
-Seen, on two cores with much else to do (load 13), Python 3.11, torch 2.13: 1,505 MiB in an environment made by
-`--build`, 1,562 MiB in .venv.
+Measured on two busy cores (load 13) with Python 3.11 and torch 2.13: 1,505 MiB in an environment made by `--build`, and
+1,562 MiB in .venv.
 """
 
 from __future__ import annotations
@@ -152,12 +152,14 @@ def a_lab(python: str, group: Group | None) -> Iterator[None]:
 
 
 def main() -> int:
-    """Build if asked, run, and say what it took."""
+    """Build if asked, run the quickstart, and print its peak memory."""
     parser = argparse.ArgumentParser(description="Run the quickstart as Binder would, in 2 GB of memory.")
-    parser.add_argument("--build", type=Path, metavar="FOLDER", help="make the environment there first")
-    parser.add_argument("--no-index", action="store_true", help="build without torch's own index")
-    parser.add_argument("--gib", type=float, default=2.0, help="the limit (default: 2)")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook there")
+    parser.add_argument(
+        "--build", type=Path, metavar="FOLDER", help="make an environment in this folder first"
+    )
+    parser.add_argument("--no-index", action="store_true", help="build without the package index of torch")
+    parser.add_argument("--gib", type=float, default=2.0, help="memory limit (default: 2)")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where to save the executed notebook")
     options = parser.parse_args()
     python = build(options.build, own_index=not options.no_index) if options.build else sys.executable
     group = make_group(int(options.gib * GIB))
@@ -170,13 +172,12 @@ def main() -> int:
     finally:
         kills = group.end() if group else 0
     if group is None:
-        print("No control group can be made here: the quickstart ran without a memory limit.")
+        print("The quickstart ran without a memory limit, because no control group can be made here.")
         return status
     mib = 1 << 20
-    print(f"Of {options.gib * 1024:.0f} MiB at most {group.peak_bytes / mib:.0f} MiB were used at a time,")
-    print(
-        f"and {group.files_bytes / mib:.0f} MiB more for files, while nobody else wanted it; {kills} processes killed."
-    )
+    print(f"Peak memory: {group.peak_bytes / mib:.0f} MiB of {options.gib * 1024:.0f} MiB.")
+    print(f"File cache: up to {group.files_bytes / mib:.0f} MiB more, which the system can drop.")
+    print(f"Processes killed for lack of memory: {kills}.")
     return status or bool(kills)
 
 

@@ -1,8 +1,7 @@
-"""Runs the quickstart notebook without a browser and prints what it found.
+"""Run the quickstart notebook without a browser, and print its result.
 
-A cell of the notebook that carries the tag "report" prints the result; this program executes all cells in
-order in a fresh kernel and repeats that text. It ends with an error, and the failing cell's traceback, if any
-cell fails, the last one included, which checks the notebook's claims.
+The program executes all cells in order in a fresh kernel. Then it prints the output of the cell that has the
+tag "report". If a cell fails, it prints the traceback and exits with status 1.
 
     python notebooks/demo.py [--save EXECUTED.ipynb]
 """
@@ -25,16 +24,16 @@ CELL_TIMEOUT_S = 600
 
 
 def execute(notebook: nbformat.NotebookNode) -> None:
-    """Run every cell; outputs are written into `notebook`.
+    """Run every cell and write the outputs into `notebook`.
 
     Raises:
-        CellExecutionError: A cell failed.
+        CellExecutionError: If a cell fails.
     """
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT_S,
-        kernel_name="python3",  # jupyter_client runs it with this very interpreter
-        extra_arguments=["--log-level=ERROR"],  # it warns of its own transport otherwise
+        kernel_name="python3",  # jupyter_client runs it with this interpreter
+        extra_arguments=["--log-level=ERROR"],  # hides warnings about the transport
         store_widget_state=True,
         resources={"metadata": {"path": str(NOTEBOOK.parent)}},
     )
@@ -43,26 +42,26 @@ def execute(notebook: nbformat.NotebookNode) -> None:
 
 
 def announce(cell: nbformat.NotebookNode, cell_index: int) -> None:
-    """Say which cell runs, so that two minutes do not pass in silence."""
+    """Print which cell runs, so that two minutes do not pass in silence."""
     if cell.cell_type == "code":
         first_line = cell.source.partition("\n")[0]
         print(f"  {time.strftime('%H:%M:%S')} cell {cell_index}: {first_line}", flush=True)
 
 
 def report(notebook: nbformat.NotebookNode) -> str:
-    """Return what the cells tagged "report" printed."""
+    """Return the printed output of all cells with the tag "report"."""
     tagged = [cell for cell in notebook.cells if "report" in cell.metadata.get("tags", ())]
     outputs: list[Any] = [output for cell in tagged for output in cell.get("outputs", ())]
     return "".join(output["text"] for output in outputs if output["output_type"] == "stream")
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether all claims held."""
+    """Run the notebook, print its report, and return the exit status."""
     parser = argparse.ArgumentParser(description="Run the quickstart notebook without a browser.")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep the executed notebook there")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="where to save the executed notebook")
     options = parser.parse_args()
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    print(f"Running {NOTEBOOK.name}: about two minutes on two cores", flush=True)
+    print(f"Running {NOTEBOOK.name}. This takes about two minutes on two cores.", flush=True)
     start = time.perf_counter()
     try:
         execute(notebook)
@@ -72,7 +71,7 @@ def main() -> int:
     finally:
         if options.save:
             nbformat.write(notebook, options.save)
-    print(f"Every cell ran, and every claim held, in {time.perf_counter() - start:.0f} s.\n")
+    print(f"All cells ran in {time.perf_counter() - start:.0f} s.\n")
     print(report(notebook))
     return 0
 

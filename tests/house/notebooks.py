@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -21,6 +22,13 @@ RUNNERS = {
     "nbclient": ["jupyter", "execute", "in.ipynb", "--output", "out.ipynb"],
 }
 """Commands that run `in.ipynb` and write `out.ipynb`; papermill puts a cell of its own in."""
+LONGEST_CELL = 36
+"""Lines."""
+NOTHING_IS_LEFT = """
+left = {entry.name for entry in tsnb.streams.list()}
+assert left == {"of-another-notebook"}, left
+"""
+"""A check for the end of each notebook: it has stopped its own streams and no other."""
 
 
 def command_of(runner: str) -> list[str]:
@@ -29,13 +37,25 @@ def command_of(runner: str) -> list[str]:
     return [sys.executable, "-m", *(["jupyter"] if words[0] == "nbconvert" else []), *words]
 
 
-def assert_it_introduces(name: str) -> None:
-    """It begins with words, explains as it goes, and its last cell checks the claims."""
-    notebook = nbformat.read(FOLDER / name, as_version=4)
-    assert notebook.cells[0].cell_type == "markdown"
-    assert notebook.cells[-1].cell_type == "code"
-    assert "assert" in notebook.cells[-1].source
-    assert sum(cell.cell_type == "markdown" for cell in notebook.cells) >= 8
+def assert_a_person_can_read_it(name: str) -> None:
+    """It asks a question, explains as it goes, has short cells without checks, and ends with links to go on from."""
+    cells = nbformat.read(FOLDER / name, as_version=4).cells
+    words = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    assert cells[0].source == words[0]
+    assert re.search(r"\*\*[^*]+\?\*\*", words[0]), "no question in the first cell"
+    assert cells[-1].source == words[-1]
+    _, _, end = words[-1].partition("## What to do next\n")
+    assert end.count("](") >= 2, "no links at the end"
+    assert len(words) >= 8
+    code = [cell.source for cell in cells if cell.cell_type == "code"]
+    assert not [source for source in code if "assert" in source], "checks belong in the test"
+    assert not [source for source in code if source.count("\n") >= LONGEST_CELL], "a cell is too long"
+
+
+def check_after(notebook: nbformat.NotebookNode, text: str, check: str) -> None:
+    """Put a cell of checks after the only cell of code that contains a text."""
+    (index,) = [i for i, c in enumerate(notebook.cells) if c.cell_type == "code" and text in c.source]
+    notebook.cells.insert(index + 1, nbformat.v4.new_code_cell(check))
 
 
 def run(notebook: nbformat.NotebookNode, folder: Path, runner: str) -> tuple[str, list[dict[str, Any]]]:

@@ -163,8 +163,8 @@ def test_a_failure_that_a_cell_has_dealt_with_does_not_fail_the_run(tmp_path: Pa
 def test_the_last_cell_is_found_in_the_file(
     ran: list[str], last: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Cells may repeat, be empty, be skipped, be put in by the client; another notebook is not this one."""
-    notebook = notebook_of("a", "b", "  ", "a", "c", "skipped")
+    """Cells may repeat, be empty, end with empty lines, be skipped or be added by the client."""
+    notebook = notebook_of("a", "b\n", "  ", "a", "c\n\n", "skipped")
     notebook.cells[-1].metadata["tags"] = ["skip-execution"]
     nbformat.write(notebook, tmp_path / "in.ipynb")
     monkeypatch.setenv(batch.NOTEBOOK, str(tmp_path / "in.ipynb"))

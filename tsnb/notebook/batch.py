@@ -138,11 +138,11 @@ def _candidates() -> list[Path]:
 
 
 def _code_cells(path: Path) -> list[str]:
-    """Return the source of each cell that such a client runs."""
+    """Return the source of each cell that such a client runs, as IPython's history has it."""
     try:
         cells = json.loads(read_foreign(path, MANY_BYTES))["cells"]
         sources = [
-            "".join(cell["source"])
+            "".join(cell["source"]).rstrip("\n")
             for cell in cells
             if cell["cell_type"] == "code" and SKIPPED not in cell.get("metadata", {}).get("tags", ())
         ]
