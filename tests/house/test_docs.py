@@ -80,10 +80,18 @@ def test_a_package_names_all_its_modules() -> None:
     assert not wrong, f"missing, and gone: {wrong}"
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def words_of(path: Path) -> str:
+    """Return a document, or the Markdown cells of a notebook."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    return "\n".join("".join(c["source"]) for c in json.loads(text)["cells"] if c["cell_type"] == "markdown")
+
+
+@pytest.mark.parametrize("document", [*DOCUMENTS, *NOTEBOOKS], ids=lambda path: path.name)
 def test_links_to_files_lead_somewhere(document: Path) -> None:
-    """Relative links and pictures point to files that are committed."""
-    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", document.read_text(encoding="utf-8"))
+    """Relative links and pictures of pages and notebooks point to files that are committed."""
+    links = re.findall(r"\]\((?!https?:|#|mailto:)([^)#\s]+)", words_of(document))
     assert not [link for link in links if not (document.parent / link).exists()]
 
 
