@@ -18,11 +18,6 @@ NOT_YET = {
     "docs/balance.md",
     "docs/before.md",
     "docs/caching.md",
-    "docs/frameworks/accelerate.md",
-    "docs/frameworks/huggingface.md",
-    "docs/frameworks/lightning.md",
-    "docs/frameworks/pytorch.md",
-    "docs/frameworks/skorch.md",
     "docs/reference.md",
     "messages",
 }
