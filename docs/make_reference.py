@@ -1,4 +1,4 @@
-"""Make the reference pages that follow from the code: docs/error-index.md, docs/magics.md, docs/command-line.md.
+"""Make what follows from the code: docs/error-index.md, docs/magics.md, docs/command-line.md, tables of docs/reference.md.
 
 `.venv/bin/python docs/make_reference.py` writes them. They are committed, and tests/house/test_made_pages.py fails if
 one of them is out of date.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import tsnb
 from tsnb import errors
 from tsnb.cli.commands import _parser
 from tsnb.experiments.plan import TrialOptions
@@ -19,6 +21,7 @@ from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS
 from tsnb.options import NOTEBOOK, add_options
 
 DOCS = Path(__file__).parent
+_NAMESPACES = ("streams", "data", "search", "records")
 MADE = "<!-- made by docs/make_reference.py: change the code it is made from, and run that again -->"
 
 COMMANDS = {
@@ -89,7 +92,12 @@ EXAMPLES = {
 
 def pages() -> dict[str, str]:
     """Return the text of each page by its file name."""
-    return {"error-index.md": _errors(), "magics.md": _magics(), "command-line.md": _command_line()}
+    return {
+        "error-index.md": _errors(),
+        "magics.md": _magics(),
+        "command-line.md": _command_line(),
+        "reference.md": _reference(),
+    }
 
 
 def commands() -> dict[str, argparse.ArgumentParser]:
@@ -165,6 +173,29 @@ def _also(kind: type) -> str:
     return ", ".join(
         f"`{base.__name__}`" for base in kind.__bases__ if not issubclass(base, errors.TsnbError)
     )
+
+
+def _reference() -> str:
+    """Return the page as it is written, with a new table of functions at the start of each group."""
+    text = (DOCS / "reference.md").read_text(encoding="utf-8")
+    return re.sub(
+        r"<!-- summary -->\n.*?<!-- end of summary -->(.*?\n```\n)",
+        lambda group: f"<!-- summary -->\n{_summary(group[1])}\n<!-- end of summary -->{group[1]}",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def _summary(directives: str) -> str:
+    """Return the table of the public names in a group: what each of them does, by its docstring's first line."""
+    rows = []
+    for name in re.findall(r"^\.\. auto(?:function|class|data):: ([\w.]+)", directives, re.MULTILINE):
+        part, _, word = name.removeprefix("tsnb.").rpartition(".")
+        space = getattr(tsnb, part) if part in _NAMESPACES else tsnb if not part else None
+        if space is not None:
+            first = (inspect.getdoc(getattr(space, word)) or "").split("\n\n")[0]
+            rows.append((f"`tsnb.{name.removeprefix('tsnb.')}`", " ".join(first.split())))
+    return _table(("Name", "What it does"), rows)
 
 
 def _magics() -> str:
