@@ -20,7 +20,16 @@ OF_OTHERS = {
     "output array is read-only": "from-a-dataloader.md: NumPy",
 }
 """Messages of other programs, with the page and whose they are."""
-NOT_YET = {"cross-validation.md", "early-stopping.md", "population.md", "sweeps.md"}
+NOT_YET = {
+    "balance.md",
+    "cross-validation.md",
+    "early-stopping.md",
+    "is-my-loader-slow.md",
+    "plan-a-session.md",
+    "population.md",
+    "speed-up-loading.md",
+    "sweeps.md",
+}
 """Pages that quote messages as they are about to be. Remove a page from this list as soon as its quotes are found."""
 
 
