@@ -95,6 +95,27 @@ def test_links_to_files_lead_somewhere(document: Path) -> None:
     assert not [link for link in links if not (document.parent / link).exists()]
 
 
+@cache
+def sections_of(page: Path) -> frozenset[str]:
+    """The names by which a page's headings are linked, as the site and GitHub make them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return frozenset(
+        re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings
+    )
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_links_to_sections_lead_somewhere(document: Path) -> None:
+    """The site leaves out a link whose section has another heading by now, and says nothing."""
+    links = re.findall(
+        r"\]\((?!https?:|mailto:)([^)#\s]*\.md)?#([^)\s]+)\)", document.read_text(encoding="utf-8")
+    )
+    pages = [(document.parent / file if file else document, section) for file, section in links]
+    assert not [
+        (page.name, section) for page, section in pages if page.exists() and section not in sections_of(page)
+    ]
+
+
 def test_every_page_that_is_named_elsewhere_exists() -> None:
     """Messages, docstrings, tests, benchmarks and the changelog name pages of docs/ by their path."""
     folders = ("tsnb", "tests", "benchmarks", "notebooks")
