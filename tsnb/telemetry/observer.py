@@ -331,17 +331,9 @@ def balance(
         TsnbError: If the stream does not answer, or belongs to a cluster.
     """
     asked = check_balance(pacing, weights)
-    observer = Observer(stream)
-    deadline = time.monotonic() + timeout_s
-    try:
+    with contextlib.closing(Observer(stream)) as observer:
         observer.request_balance(*asked)
-        while (left := deadline - time.monotonic()) > 0:
-            reading = observer.read(left)
-            if reading is not None and (reading.pacing, reading.weights) == asked:
-                return reading
-    finally:
-        observer.close()
-    raise observer.silence()
+        return _read_until(lambda reading: (reading.pacing, reading.weights) == asked, observer, timeout_s)
 
 
 def rebalance(stream: str | None = None, *, on: bool) -> None:
@@ -356,16 +348,18 @@ def rebalance(stream: str | None = None, *, on: bool) -> None:
         ProducerGone: It died before it answered.
         TsnbError: It does not answer, or is a stream of a cluster.
     """
-    observer = Observer(stream)
-    deadline = time.monotonic() + 5.0
-    try:
+    with contextlib.closing(Observer(stream)) as observer:
         observer.request_rebalance(on=on)
-        while (left := deadline - time.monotonic()) > 0:
-            reading = observer.read(left)
-            if reading is not None and (reading.rebalancing != "off") == on:
-                return
-    finally:
-        observer.close()
+        _read_until(lambda reading: (reading.rebalancing != "off") == on, observer, 5.0)
+
+
+def _read_until(done: Callable[[StreamReading], bool], observer: Observer, timeout_s: float) -> StreamReading:
+    """Return the first reading that is as asked."""
+    deadline = time.monotonic() + timeout_s
+    while (left := deadline - time.monotonic()) > 0:
+        reading = observer.read(left)
+        if reading is not None and done(reading):
+            return reading
     raise observer.silence()
 
 
