@@ -18,6 +18,7 @@ from tsnb import errors
 from tsnb.cli.commands import _parser
 from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS
+from tsnb.notebook.magic_help import arguments, metavar, usage
 from tsnb.options import NOTEBOOK, add_options
 
 DOCS = Path(__file__).parent
@@ -265,9 +266,8 @@ def _overview(before: str, parsers: Mapping[str, argparse.ArgumentParser]) -> st
     """Return the table of some commands: how each is typed, and what it does."""
     rows = []
     for name, parser in parsers.items():
-        words = [before, name, *map(_typed, _names(parser))]
-        words += ["[--json]" for action in _arguments(parser) if action.dest == "json"]
-        rows.append((f"`{' '.join(words)}`", _sentence(parser.description or "")))
+        json = " [--json]" if any(action.dest == "json" for action in arguments(parser)) else ""
+        rows.append((f"`{usage(f'{before} {name}', parser)}{json}`", _sentence(parser.description or "")))
     return _table(("Command", "What it does"), rows)
 
 
@@ -275,29 +275,15 @@ def _sections(before: str, parsers: Mapping[str, argparse.ArgumentParser]) -> li
     """Return a section for each command that takes more than its overview has."""
     parts = []
     for name, parser in parsers.items():
-        if any(action.option_strings and action.dest != "json" for action in _arguments(parser)):
+        if any(action.option_strings and action.dest != "json" for action in arguments(parser)):
             parts += [f"### {before} {name}", *_described(f"{before} {name}", parser)]
     return parts
 
 
 def _described(name: str, parser: argparse.ArgumentParser, without: Iterable[str] = ()) -> list[str]:
     """Return an example and the table of a command's arguments."""
-    rows = [_row(action) for action in _arguments(parser) if action.dest not in without]
+    rows = [_row(action) for action in arguments(parser) if action.dest not in without]
     return [f"Example: `{EXAMPLES[name]}`", _table(("Argument", "What it does"), rows)]
-
-
-def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in parser._actions if action.dest != "help"]
-
-
-def _names(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [action for action in _arguments(parser) if not action.option_strings or action.required]
-
-
-def _typed(action: argparse.Action) -> str:
-    """Return one argument as a line of usage has it."""
-    words = " ".join([*action.option_strings[-1:], _metavar(action)])
-    return f"[{words}]" if action.nargs in ("?", "*") else words
 
 
 def _row(action: argparse.Action) -> tuple[str, str]:
@@ -305,19 +291,9 @@ def _row(action: argparse.Action) -> tuple[str, str]:
     text = (action.help or "") % {"default": action.default, "prog": ""}
     assert text, f"{action.dest} has no help"
     if not action.option_strings:
-        return f"`{_metavar(action)}`", text
-    typed = f"{action.option_strings[-1]} {_metavar(action)}".strip()
+        return f"`{metavar(action)}`", text
+    typed = f"{action.option_strings[-1]} {metavar(action)}".strip()
     return f"`{typed}`", f"{text} (required)" if action.required else text
-
-
-def _metavar(action: argparse.Action) -> str:
-    if action.nargs == 0:
-        return ""
-    if action.choices is not None:
-        return "|".join(map(str, action.choices))
-    name = action.metavar or action.dest.upper()
-    words = name if isinstance(name, str) else f"{name[0]} [{name[1]} ...]"
-    return f"{words} ..." if action.nargs in ("*", "+") and isinstance(name, str) else words
 
 
 if __name__ == "__main__":

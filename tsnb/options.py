@@ -15,7 +15,6 @@ import argparse
 import ast
 import contextlib
 import re
-import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -36,7 +35,6 @@ __all__ = [
     "add_options",
     "check_in_step",
     "check_options",
-    "help_of",
     "option",
     "options_from",
     "read_change",
@@ -382,25 +380,3 @@ def check_options(of: Any, what: str = "") -> None:
         value = getattr(of, name)
         if value is not None:
             object.__setattr__(of, name, each.kind.checked(f"{what}: {name}" if what else name, value))
-
-
-def help_of(of: Any, surface: str, indent: int) -> str:
-    """Return a line or more for each option of a dataclass, as a magic's help has them.
-
-    Args:
-        of: The dataclass.
-        surface: As `add_options`.
-        indent: Blanks before each line.
-    """
-    lines = []
-    for name, each in _options(of):
-        if surface in each.surfaces:
-            metavar = "" if "|" in each.kind.metavar else each.kind.metavar
-            flag = f"{_flag(name, each)} {metavar}".strip()
-            lines += textwrap.wrap(
-                f"{flag:<19} {each.help}",
-                110,
-                initial_indent=" " * indent,
-                subsequent_indent=" " * (indent + 20),
-            )
-    return "\n".join(lines)
