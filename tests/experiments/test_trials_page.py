@@ -63,11 +63,11 @@ def test_what_it_names_is_there() -> None:
         "--deadline",
     }
     assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
-    said = re.search(r"A trial is ([\w ,]+), or has ended as: ([\w ,]+)\.", PAGE)
-    assert said and tuple(f"{said[1]}, {said[2]}".split(", ")) == TRIAL_STATES
+    said = re.search(r"A trial is ([\w ,]+)\. After its end it is ([\w ,]+)\.", PAGE)
+    assert said and tuple(re.split(r", | or ", f"{said[1]}, {said[2]}")) == TRIAL_STATES
     of_a_row = re.findall(r"^\| (`\..*?) \|", PAGE, flags=re.MULTILINE)
     attributes = {name for row in of_a_row for name in re.findall(r"`\.(\w+)", row)}
     made_at_start = {"metrics", "log_path", "params", "options", "number", "report"}
     assert {name for name in attributes if not hasattr(Trial, name)} <= made_at_start
-    commands = PAGE.partition("with these commands: ")[2].partition(".")[0]
+    commands = PAGE.partition("The commands are ")[2].partition(".")[0]
     assert set(re.findall(r"`(\w+)`", commands)) == set(TRIALS) - {"list", "clear"}
