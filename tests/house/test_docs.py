@@ -15,7 +15,8 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "tests/FAULTS.md")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),
+    *(ROOT / name for name in ("notebooks/README.md", "tests/FAULTS.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -114,6 +115,12 @@ def test_links_to_sections_lead_somewhere(document: Path) -> None:
     assert not [
         (page.name, section) for page, section in pages if page.exists() and section not in sections_of(page)
     ]
+
+
+def test_the_list_of_notebooks_is_complete() -> None:
+    """notebooks/README.md links to every notebook."""
+    text = (ROOT / "notebooks" / "README.md").read_text(encoding="utf-8")
+    assert not [path.name for path in NOTEBOOKS if f"({path.name})" not in text]
 
 
 def test_every_page_that_is_named_elsewhere_exists() -> None:
