@@ -63,7 +63,7 @@ def test_what_it_names_is_there() -> None:
         "--deadline",
     }
     assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
-    said = re.search(r"A trial is ([\w ,]+)\. After its end it is ([\w ,]+)\.", PAGE)
+    said = re.search(r"A trial is ([\w ,]+)\. After its end it is ([\w ,]+)\.", " ".join(PAGE.split()))
     assert said and tuple(re.split(r", | or ", f"{said[1]}, {said[2]}")) == TRIAL_STATES
     of_a_row = re.findall(r"^\| (`\..*?) \|", PAGE, flags=re.MULTILINE)
     attributes = {name for row in of_a_row for name in re.findall(r"`\.(\w+)", row)}

@@ -28,6 +28,14 @@ def test_every_block_is_run_or_excused() -> None:
                 )
 
 
+def test_the_readme_can_be_pasted_whole() -> None:
+    """It sets up nothing that its reader does not see; only installing is left out."""
+    blocks = list(blocks_of(ROOT / "README.md"))
+    assert not [block.place for block in blocks if block.kind in {"setup", "restart"} or block.run_by]
+    (excused,) = [block for block in blocks if block.not_run]
+    assert "pip install" in excused.text
+
+
 @pytest.mark.slow
 @pytest.mark.system
 @pytest.mark.timeout(900)
