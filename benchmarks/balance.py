@@ -100,7 +100,7 @@ def _train(name: str, system: str, batches: int, line: Any) -> None:
 def _serve(system: str, batches: int, line: Any) -> None:
     options = {"rebalance": True} if system == "rebalanced" else {}
     loader = make_loader(PHOTOS, 1, samples=batches * BATCH)
-    with tsnb.serve(loader, name=STREAM, rubber_band=1.0, stall_timeout_s=PATIENT_S, **options):  # type: ignore[arg-type]
+    with tsnb.serve(loader, name=STREAM, late_join=1.0, stall_timeout_s=PATIENT_S, **options):  # type: ignore[arg-type]
         line.send("ready")
         line.recv()
 

@@ -113,7 +113,7 @@ def measure(ids: Sequence[str], batch_bytes: int, seconds: float) -> Row:
     at: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
     before = _stored(ids)
     remote: Any = ray.remote(take)
-    with tsnb.serve(Batches(batch_bytes, seconds), name="cluster-bench", engine="ray", rubber_band=1.0):
+    with tsnb.serve(Batches(batch_bytes, seconds), name="cluster-bench", engine="ray", late_join=1.0):
         start = CommonStart(len(ids) - 1)  # else a node that comes late takes another epoch than the others
         taking = [
             remote.options(num_cpus=0, scheduling_strategy=at(node, soft=False)).remote(f"c{number}", start)

@@ -188,7 +188,7 @@ def rates(grown: Any, repeats: int, batch_size: int) -> dict[str, list[float]]:
             found["in sequence"].append(pace(first))
             found["shuffled"].append(pace(second))
             for way, select in (("a round, recent", f"recent:{part}"), ("a round, hard:0.3", "hard:0.3")):
-                tsnb.data.rounds("rate-shuffled", tsnb.data.after("0.1s"), select=select)
+                tsnb.data.rounds("rate-shuffled", tsnb.data.interval("0.1s"), select=select)
                 pace(second)  # the epoch whose first batches had been prepared before
                 found[way].append(pace(second))
             tsnb.data.rounds("rate-shuffled", None)

@@ -7,7 +7,7 @@ decides how many run at once. Each way runs in a new process in a new group:
 | way | what is run |
 |---|---|
 | at_once=8 | `tsnb.sweep(..., at_once=8)`, as if memory were no matter |
-| place | `tsnb.place(trials)`, then `.run()` |
+| plan | `tsnb.plan(trials)`, then `.run()` |
 | by itself | each alone, for the times; then `tsnb.run` of all eight, which knows from the records what each took |
 
 The best feasible makespan is that of the best of all 8! orders, if each trial starts as soon as its memory is free and
@@ -76,7 +76,7 @@ class Ran:
     peak_bytes: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Memory of each trial, by name."""
     memory_bytes: float = 0.0
-    """For all trials, as `tsnb.place` saw it."""
+    """For all trials, as `tsnb.plan` saw it."""
     queued: int = 0
     """Trials that waited for memory."""
 
@@ -121,21 +121,21 @@ def at_once(trials: Wishes) -> Ran:
     return ran("at_once=8", states, time.monotonic() - began_s)
 
 
-def placed(trials: Wishes) -> Ran:
+def planned(trials: Wishes) -> Ran:
     """Measure them, and run them as that says."""
     began_s = time.monotonic()
-    found = tsnb.place({name: (train, each) for name, each in trials.items()}, loader=loader(), seconds=1.0)
+    found = tsnb.plan({name: (train, each) for name, each in trials.items()}, loader=loader(), seconds=1.0)
     print(found, file=sys.stderr, flush=True)
     run_s = time.monotonic()
     states = [trial.state for trial in found.run().values()]
     took_s = time.monotonic() - run_s
-    peaks = {row.name: row.peak_bytes[1] for row in found.rows}
+    peaks = {row.name: row.peak_bytes[1] for row in found.trials}
     return dataclasses.replace(
-        ran("place", states, took_s),
+        ran("plan", states, took_s),
         before_s=run_s - began_s,
         peak_bytes=peaks,
         memory_bytes=found.memory_bytes,
-        queued=sum(row.where == "queued" for row in found.rows),
+        queued=sum(row.where == "queued" for row in found.trials),
     )
 
 
@@ -182,7 +182,7 @@ def ran(way: str, states: Sequence[str], took_s: float) -> Ran:
 
 WAYS: dict[str, Callable[[Wishes], Ran]] = {
     "at_once=8": at_once,
-    "place": placed,
+    "plan": planned,
     "by itself": by_itself,
 }
 
@@ -301,8 +301,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not rows:
         print("No control group can be made here: there is no limit under which trials could be lost.")
         return 1
-    place, own = rows[1], rows[2]
-    best_s = best_feasible_s(own.alone_s, own.peak_bytes, place.memory_bytes)
+    plan, own = rows[1], rows[2]
+    best_s = best_feasible_s(own.alone_s, own.peak_bytes, plan.memory_bytes)
     in_turn_s = sum(own.alone_s.values())
     print(
         f"{len(os.sched_getaffinity(0))} cores, a control group of {limit_mib / 1024:.1f} GiB, trials of "

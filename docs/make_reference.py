@@ -30,7 +30,7 @@ COMMANDS = {
     "Change a stream while it runs": "balance tune rounds",
     "Run trials": "sweep results",
     "Steer a trial": "pause resume set clone extend interrupt",
-    "Measure and plan": "stalls plan place",
+    "Measure and plan": "stalls plan",
     "Look at the machine": "doctor devices mps",
 }
 """The commands of the terminal by task, in the order of the page."""
@@ -53,9 +53,8 @@ EXAMPLES = {
     "tsnb clone": "tsnb clone cifar/small --name hot lr=0.03",
     "tsnb extend": "tsnb extend cifar/small --epochs 5",
     "tsnb interrupt": "tsnb interrupt cifar/small",
-    "tsnb stalls": "tsnb stalls data.cifar:make_loader --train-step training:step --n 8",
+    "tsnb stalls": "tsnb stalls data.cifar:make_loader --train-step training:step --n-trials 8",
     "tsnb plan": "tsnb plan data.cifar:make_loader --trial training:train lr=0.1 --trial training:train lr=0.01",
-    "tsnb place": "tsnb place data.cifar:make_loader --trial training:train lr=0.1 --memory 12GiB",
     "tsnb doctor": "tsnb doctor",
     "tsnb devices": "tsnb devices",
     "tsnb mps": "tsnb mps status",

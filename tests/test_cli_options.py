@@ -30,7 +30,7 @@ MEASURED: dict[tuple[str, ...], dict[str, Any]] = {
     ("--memory", "12GiB"): {"memory": "12GiB"},
     ("--seconds", "0.5"): {"seconds": 0.5},
 }
-"""What `plan` and `place` share."""
+"""What of `plan` is asked of the loader and the trials."""
 
 OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
     "plan": {
@@ -41,10 +41,9 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
         ("--choose", "limit=None,2GiB"): {"choose": {"limit": [None, "2GiB"]}},
         ("--cores", "1.5"): {"cores": 1.5},
     },
-    "place": {**MEASURED, ("--threads", "2"): {"threads": 2}},
     "stalls": {
         ("--train-step", TRIAL): {"train_step": train},
-        ("--n", "7"): {"n": 7},
+        ("--n-trials", "7"): {"n_trials": 7},
         ("--seconds", "0.5"): {"seconds": 0.5},
         ("--threads", "2"): {"threads": 2},
         ("--cold",): {"cold": True},
@@ -60,12 +59,12 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
     "tune": {
         ("--workers", "3"): {"workers": 3},
         ("--workers", "auto", "--memory", "2GiB"): {"memory": 2 << 30},
-        ("--wait", "7"): {"wait_s": 7.0},
+        ("--settle", "7"): {"settle_s": 7.0},
     },
 }
 """By command, what is typed, and what is asked of it then."""
 
-SHOWN = {"--help", "--json", "--run", "--trial"}
+SHOWN = {"--help", "--json", "--execute", "--trial"}
 """Options with a test of their own below."""
 
 
@@ -119,7 +118,6 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         raise Asked("seen")
 
     monkeypatch.setattr("tsnb.planning.plan", listening("trials", answer=stop))
-    monkeypatch.setattr("tsnb.planning.place", listening("trials", answer=stop))
     monkeypatch.setattr(
         "tsnb.stalling.stalls", listening("loader", "train_step", answer=lambda: Found(heard))
     )
@@ -163,25 +161,23 @@ def test_what_is_typed_is_asked(
     assert all(key not in without or without[key] != value for key, value in wanted.items())
     same = without.keys() - wanted.keys() - {"loader"}
     assert {key: asked[key] for key in same} == {key: without[key] for key in same}
-    if name in ("plan", "place"):
+    if name == "plan":
         assert asked["trials"] == [(train, {"width": 4})] and asked["loader"] == BATCHES
 
 
-@pytest.mark.parametrize("name", ["plan", "place"])
 @pytest.mark.parametrize("runs", [False, True])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_it_is_run_and_printed_as_asked(
-    name: str,
     *,
     runs: bool,
     as_json: bool,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """`--run` runs it, and without it nothing is run; `--json` is for programs."""
+    """`--execute` runs it, and without it nothing is run; `--json` is for programs."""
     found = Found()
-    monkeypatch.setattr(f"tsnb.planning.{name}", lambda *_, **__: found)
-    words = [*words_of(name), *(["--run"] if runs else []), *(["--json"] if as_json else [])]
+    monkeypatch.setattr("tsnb.planning.plan", lambda *_, **__: found)
+    words = [*words_of("plan"), *(["--execute"] if runs else []), *(["--json"] if as_json else [])]
     assert main(words) == 0
     printed = capsys.readouterr().out
     assert found.ran is runs

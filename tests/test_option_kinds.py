@@ -63,10 +63,7 @@ def test_what_cannot_be_planned_with_names_a_way_out_that_is_there() -> None:
 
     def train() -> None: ...
 
-    for call in (tsnb.plan, tsnb.place):
-        with pytest.raises(
-            ValueError, match=r"memory=3: give a size with its unit.* leave it out"
-        ) as refused:
-            call(train, loader=[1], samples=1, memory=3)
-        assert "with_cached" not in str(refused.value)
+    with pytest.raises(ValueError, match=r"memory=3: give a size with its unit.* leave it out") as refused:
+        tsnb.plan(train, loader=[1], samples=1, memory=3)
+    assert "with_cached" not in str(refused.value)
     assert "with_cached(0)" in asked.CACHED.wanted and "--cached 0" in asked.ALSO_CACHED.wanted

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tsnb.experiments.in_kernel.kept_state import checkpoint, epochs
     from tsnb.experiments.live_values import live
     from tsnb.notebook.panels import dashboard
-    from tsnb.planning import place, plan
+    from tsnb.planning import plan
     from tsnb.producer.serving import serve
     from tsnb.records.current import folder, log_artifact
     from tsnb.reports import plot, report, results
@@ -57,7 +57,6 @@ _HOMES = {
     "dashboard": "tsnb.notebook.panels",
     "stalls": "tsnb.stalling",
     "plan": "tsnb.planning",
-    "place": "tsnb.planning",
     "doctor": "tsnb.checks.examining",
     "devices": "tsnb.checks.devices",
     "offload": "tsnb.spilling.asked",
@@ -86,7 +85,6 @@ __all__ = [
     "log",
     "log_artifact",
     "offload",
-    "place",
     "plan",
     "plot",
     "records",

@@ -10,15 +10,15 @@ if TYPE_CHECKING:
     from tsnb.consumer.attaching import log_losses
     from tsnb.samples.cut import cache
     from tsnb.samples.grown import grow
-    from tsnb.samples.selection import after, every, rounds, worse
+    from tsnb.samples.selection import every, interval, rounds, worse
     from tsnb.wire.adapters import register
 
-__all__ = ["after", "cache", "every", "grow", "log_losses", "register", "rounds", "worse"]
+__all__ = ["cache", "every", "grow", "interval", "log_losses", "register", "rounds", "worse"]
 
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "after": "tsnb.samples.selection",
+        "interval": "tsnb.samples.selection",
         "cache": "tsnb.samples.cut",
         "every": "tsnb.samples.selection",
         "grow": "tsnb.samples.grown",

@@ -128,7 +128,7 @@ class StopRequested(TsnbError):
 class ArenaFull(TsnbError, BufferError):
     """There is not enough shared memory for the batches that the stream has to hold, or for its cache.
 
-    Fix: Serve with a smaller `window=`, `rubber_band=` or `cache=`, or use a smaller batch size. The message
+    Fix: Serve with a smaller `window=`, `late_join=` or `cache=`, or use a smaller batch size. The message
     names the numbers. From a stream, the error arrives inside a `LoaderFailed`.
     """
 

@@ -189,7 +189,7 @@ class StreamOptions:
     window: int = option(
         8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (default: 8)"
     )
-    rubber_band: float = option(
+    late_join: float = option(
         0.02, _BAND, "share of an epoch in which a late trial can still join it from the start (default: 2%)"
     )
     stall_timeout_s: float = option(
@@ -279,8 +279,8 @@ class TuneOptions:
     memory: int | str | None = option(
         None, SIZE, "with auto: memory limit for all workers together (default: as before, else what is free)"
     )
-    wait_s: float = option(
-        0.0, _RECONNECT, "with auto: seconds to wait until it has settled (default: 0)", "--wait"
+    settle_s: float = option(
+        0.0, _RECONNECT, "with auto: seconds to wait until it has settled (default: 0)", "--settle"
     )
 
     def __post_init__(self) -> None:

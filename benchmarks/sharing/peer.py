@@ -62,7 +62,7 @@ def serve(
     Args:
         loader: The DataLoader.
         ports: Four free ones.
-        consumers: How many to wait for: who comes later than the rubber band misses the epoch.
+        consumers: How many to wait for: who comes later than the late-join window misses the epoch.
         failed: Told what the producer raised.
         tuned: Its best settings, not its defaults.
     """
@@ -70,7 +70,7 @@ def serve(
     from tensorsocket import TensorProducer
 
     best: dict[str, Any] = {"producer_batch_size": TUNED_BATCHES, "pack_fn": _pack} if tuned else {}
-    # the rubber band as it is for epochs of up to 400 batches, which this one only pretends not to be
+    # the late-join window as it is for epochs of up to 400 batches, which this one only pretends not to be
     producer = TensorProducer(
         loader, rubber_band_pct=0.0, consumer_max_buffer_size=POOL, **_by_ports(ports), **best
     )

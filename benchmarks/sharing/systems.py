@@ -82,8 +82,8 @@ def _take_floor(setting: Setting, _index: int) -> Iterator[Iterator[Any]]:
 
 @contextmanager
 def _serve_tsnb(setting: Setting, _failed: Failed) -> Iterator[Callable[[], int]]:
-    # the rubber band as it is for epochs of up to 400 batches, which this one only pretends not to be
-    with serve(setting.loader(), name=STREAM, rubber_band=0.0, stall_timeout_s=PATIENT_S) as producer:
+    # the late-join window as it is for epochs of up to 400 batches, which this one only pretends not to be
+    with serve(setting.loader(), name=STREAM, late_join=0.0, stall_timeout_s=PATIENT_S) as producer:
         yield lambda: producer.status().touched_bytes
 
 

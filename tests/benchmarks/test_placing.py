@@ -19,7 +19,7 @@ def test_the_best_of_all_orders_is_found() -> None:
 
 def test_a_way_that_lost_trials_has_no_makespan_to_compare() -> None:
     """It is done soon because it did less."""
-    said = table([Ran("at_once=8", 4, 4, 4, 9.0), Ran("place", 8, 0, 0, 22.0, 30.0, queued=5)], 20.0)
+    said = table([Ran("at_once=8", 4, 4, 4, 9.0), Ran("plan", 8, 0, 0, 22.0, 30.0, queued=5)], 20.0)
     _, lost, placed = said.splitlines()
     assert "x" not in lost.replace("at_once=8", "") and "1.10x" in placed
 

@@ -291,7 +291,9 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
         far("go_on")
         files = [*first["file"], *(name for batch in batches for name in batch["file"])]
         taken, error = far("result")
-        assert (error, [near.epoch]) == ("", [epoch for epoch, _ in taken]), "it came within the rubber band"
+        assert (error, [near.epoch]) == ("", [epoch for epoch, _ in taken]), (
+            "it came within the late-join window"
+        )
         assert sorted(files) == sorted(f"{n}.png" for n in range(ROWS))
         assert len(taken[0][1]) == BATCHES
     assert hasty.status().consumers[0].name == "cluster"

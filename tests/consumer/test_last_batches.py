@@ -38,7 +38,7 @@ def served(loader: Any = None, **options: Any) -> Iterator[None]:
     """Serve a loader whose stall timeout nobody sees the end of."""
     loader = loader if loader is not None else DataLoader(Rows(), BATCH)
     try:
-        with tsnb.serve(loader, **{"name": "s", "stall_timeout_s": 600.0, "rubber_band": 0.0, **options}):
+        with tsnb.serve(loader, **{"name": "s", "stall_timeout_s": 600.0, "late_join": 0.0, **options}):
             yield
     finally:
         detach_all()

@@ -235,7 +235,7 @@ def test_it_pauses_at_the_very_next_batch_though_it_has_looked_just_before() -> 
 @pytest.mark.system
 def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> None:
     """With the way out."""
-    with tsnb.serve(loader(), name="s", window=4, rubber_band=0.0):
+    with tsnb.serve(loader(), name="s", window=4, late_join=0.0):
         one, other = Taking("one", 1), Taking("other", 60)
         until(lambda: one.steps > 10)
         pause("s", "one")

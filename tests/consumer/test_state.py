@@ -56,7 +56,7 @@ PLACES = {
 def served(kind: str, state: str | None = None) -> Iterator[Consumer]:
     """Serve a loader anew, and attach to it where a state was taken."""
     loader, options = LOADERS[kind]
-    with tsnb.serve(loader, name="s", rubber_band=0.0, **options), tsnb.attach("c") as consumer:
+    with tsnb.serve(loader, name="s", late_join=0.0, **options), tsnb.attach("c") as consumer:
         if state is not None:
             consumer.load_state_dict(json.loads(state))
         yield consumer

@@ -24,7 +24,7 @@ SOON_S = 60.0
 
 @pytest.fixture(autouse=True)
 def _served() -> Iterator[None]:
-    with tsnb.serve([[i] for i in range(40)], name="s", stall_timeout_s=600.0, rubber_band=0.0, window=4):
+    with tsnb.serve([[i] for i in range(40)], name="s", stall_timeout_s=600.0, late_join=0.0, window=4):
         yield
         detach_all()
 

@@ -88,7 +88,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def serve(**options: Any) -> Any:
     data = TensorDataset(torch.randn(ROWS, 8), torch.arange(ROWS))
     return tsnb.serve(
-        DataLoader(data, batch_size=BATCH, shuffle=True), name="numbers", window=4, rubber_band=1.0, **options
+        DataLoader(data, batch_size=BATCH, shuffle=True), name="numbers", window=4, late_join=1.0, **options
     )
 
 
@@ -574,7 +574,7 @@ import sys, time, torch, tsnb
 from torch.utils.data import DataLoader, TensorDataset
 rows = torch.randn(96, 8, generator=torch.Generator().manual_seed(1))
 loader = DataLoader(TensorDataset(rows, torch.arange(96)), batch_size=8, shuffle=True)
-with tsnb.serve(loader, name="numbers", window=4, rubber_band=1.0, seed=3):
+with tsnb.serve(loader, name="numbers", window=4, late_join=1.0, seed=3):
     print("serves", flush=True)
     sys.stdin.read()
 """

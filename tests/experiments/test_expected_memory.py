@@ -99,7 +99,7 @@ def test_what_place_measured_is_known_too(project: Path) -> None:
     """Under the name that it was given, and that which `tsnb.run` would give it; a real run knows better."""
     measured(("placed-small", "train-width32"), 64 * MIB)
     for name in ("placed-small", "train-width32"):
-        assert expected_memory(begun(name)) == (64 * MIB, "as tsnb.place measured")
+        assert expected_memory(begun(name)) == (64 * MIB, "as tsnb.plan measured")
     trained("placed-small", [1.0]).peak(80 * MIB)
     assert expected_memory(begun("placed-small")) == (80 * MIB, "as its run 2 took")
 

@@ -59,9 +59,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def serve(**options: Any) -> Any:
     drawn = torch.Generator().manual_seed(1)
     x, y = torch.rand(ROWS, 4, generator=drawn), torch.rand(ROWS, 1, generator=drawn)
-    return tsnb.serve(
-        DataLoader(TensorDataset(x, y), 8, shuffle=True), name="rows", rubber_band=1.0, **options
-    )
+    return tsnb.serve(DataLoader(TensorDataset(x, y), 8, shuffle=True), name="rows", late_join=1.0, **options)
 
 
 def start(

@@ -175,7 +175,7 @@ def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
     go = tmp_path / "go"
     loader = DataLoader(TensorDataset(torch.arange(48.0)), batch_size=8)
-    with tsnb.serve(loader, name="live", rubber_band=1.0, seed=0):
+    with tsnb.serve(loader, name="live", late_join=1.0, seed=0):
         trial = run_cell("set", CELL, {"go": str(go)}, outlet=page)
         until(lambda: "here" in page.text or trial.state == "failed", 120)
         assert trial.live == {"lr": 0.1}
@@ -200,7 +200,7 @@ def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
         assert record.changes == [change]
         with pytest.raises(TsnbError, match="is done: live values are set while it runs"):
             trial.set(lr=0.5)
-        again: Trial = trial.rerun(changes=True).wait(60)
+        again: Trial = trial.rerun(repeat_changes=True).wait(60)
         assert again.metrics.by_step("lr") == trial.metrics.by_step("lr")
         assert [each[:2] for each in again.changes] == [("lr", 0.25)]
         plain = again.rerun().wait(60)
@@ -254,7 +254,7 @@ def test_live_values_are_set_from_a_terminal(
         return json.loads(capsys.readouterr().out)
 
     loader = DataLoader(TensorDataset(torch.arange(48.0)), batch_size=8)
-    with tsnb.serve(loader, name="live", rubber_band=1.0):
+    with tsnb.serve(loader, name="live", late_join=1.0):
         trial = run_cell("hot", STEERED, {}, outlet=page)
         until(lambda: "lr" in trial.metrics, 120)
         both = {

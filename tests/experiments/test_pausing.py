@@ -52,7 +52,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def serve(**options: Any) -> Any:
     loader = DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=4, shuffle=True)
-    return tsnb.serve(loader, name="numbers", window=4, rubber_band=1.0, **options)
+    return tsnb.serve(loader, name="numbers", window=4, late_join=1.0, **options)
 
 
 def start(page: Any, name: str, go: Path, stop_at: int, epochs: int = 2, **options: Any) -> Trial:

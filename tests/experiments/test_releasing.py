@@ -253,7 +253,7 @@ def test_without_room_on_the_host_it_is_paused_as_it_is(
 
 def serve() -> Any:
     loader = DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=4, shuffle=True)
-    return tsnb.serve(loader, name="numbers", window=4, rubber_band=1.0, seed=1)
+    return tsnb.serve(loader, name="numbers", window=4, late_join=1.0, seed=1)
 
 
 def start(page: Any, name: str, until: Until, go: Path, before: str) -> Trial:

@@ -128,7 +128,7 @@ def test_a_notebook_that_is_killed_while_it_clones_leaves_neither_trial_nor_clon
 SERVES = """
 from torch.utils.data import TensorDataset
 loader = DataLoader(TensorDataset(torch.arange(48)), batch_size=4, shuffle=True)
-with tsnb.serve(loader, name="numbers", seed=1, window=4, rubber_band=1.0, reconnect_s=120) as producer:
+with tsnb.serve(loader, name="numbers", seed=1, window=4, late_join=1.0, reconnect_s=120) as producer:
     say("served")
     producer.wait()
 """

@@ -258,7 +258,7 @@ for number, batch in enumerate(tsnb.attach()):
 
 def test_a_set_value_holds_again_after_a_restart_from_the_top(page: Any, until: Any, tmp_path: Path) -> None:
     """At the same place of its data as in the life that was lost, and `changes` lists it once, the record too."""
-    with serve([torch.ones(2, 1)] * 20, name="twenty", rubber_band=1.0):
+    with serve([torch.ones(2, 1)] * 20, name="twenty", late_join=1.0):
         cell = DIES_AFTER_A_SET.replace('float(tsnb.live("rate", 0.1).current)', "asked()")
         cell = cell.replace("seen = []", WAITING)
         trial = start("a", cell, page, {"place": str(tmp_path / "mark")}, restart="on-crash", stream="twenty")

@@ -92,7 +92,7 @@ def test_trainers_that_run_side_by_side_keep_their_files_apart(package: str, pag
     cell = before + BEST if package == "lightning" else "import safetensors.torch" + HUGGING + HUGGING_BEST
     cell = cell.replace("OUT", "tsnb.folder()")
     batches: list[Any] = [torch.ones(2, 1)] * 4 if package == "lightning" else [{"x": torch.ones(2, 1)}] * 4
-    with serve(batches, name="few", rubber_band=1.0):
+    with serve(batches, name="few", late_join=1.0):
         trials = [run_cell(name, cell, {}, outlet=page, stream="few", seed=n) for n, name in enumerate("ab")]
         got = [trial.wait(300)["files", "same"] for trial in trials]
     for trial, (files, same) in zip(trials, got, strict=True):

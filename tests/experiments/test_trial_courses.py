@@ -95,7 +95,7 @@ def test_rows_know_where_in_training_they_were_logged(page: Any) -> None:
         "        tsnb.log(loss=float(batch[0]) + 100 * epoch)\n"
         "    tsnb.log(accuracy=epoch / 10)"
     )
-    with tsnb.serve(loader, name="numbers", rubber_band=1.0, seed=0):
+    with tsnb.serve(loader, name="numbers", late_join=1.0, seed=0):
         trial = start("epochs", cell, page).wait(120)
     rows = trial.metrics.rows
     assert [row.step for row in rows] == list(range(16)), "what is given no step is counted"
@@ -400,7 +400,7 @@ def test_the_first_attach_waits_at_its_gate(page: Any, until: Until, tmp_path: P
     fcntl.flock(lock, fcntl.LOCK_EX)
     loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4)
     try:
-        with tsnb.serve(loader, name="numbers", rubber_band=1.0):
+        with tsnb.serve(loader, name="numbers", late_join=1.0):
             trial = start(
                 "gated", "got = [len(b[0]) for b in tsnb.attach()]\nprint('through')", page, gate=gate
             )

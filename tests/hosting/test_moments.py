@@ -294,9 +294,7 @@ def test_commands_while_a_new_loader_is_tried(held: Held) -> None:
         assert values("meanwhile") == WHOLE
         again = call(held.start)
         restarted = call(lambda: restart_kernel(kernel))
-        replaced = call(
-            lambda: replace_loader(kernel, held.loader(), "loader", StreamOptions(rubber_band=0.5))
-        )
+        replaced = call(lambda: replace_loader(kernel, held.loader(), "loader", StreamOptions(late_join=0.5)))
         time.sleep(0.3)
         assert not any(one.done() for one in (reloaded, again, restarted, replaced))
         held.open()

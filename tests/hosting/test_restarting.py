@@ -315,7 +315,7 @@ def check_both(size: int = 640) -> None:
 
 def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -> None:
     """Both wait, reconnect by themselves, and get the rest: every sample once, in the seed's order."""
-    kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page)
+    kernel = begin_two(StreamOptions(seed=7, late_join=1.0), box, page)
     restart_kernel(kernel)
     check_both()
     assert kernel.order
@@ -324,7 +324,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_restart(box: Any, page: Any) -
 @pytest.mark.slow
 def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> None:
     """A SIGKILL of the producer kernel in the middle of the second epoch loses and doubles nothing."""
-    kernel = begin_two(StreamOptions(restart="on-crash", rubber_band=1.0), box, page, epoch=1)
+    kernel = begin_two(StreamOptions(restart="on-crash", late_join=1.0), box, page, epoch=1)
     kill(kernel)
     check_both()
     assert kernel.restarts == 1
@@ -334,7 +334,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> 
 @pytest.mark.slow
 def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any) -> None:
     """Another augmentation, say: they go on at their own position, with the new one."""
-    kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
+    kernel = begin_two(StreamOptions(seed=7, late_join=1.0), box, page, size=LONG)
     same = box["DataLoader"](
         box["Squares"](LONG), batch_size=4, shuffle=True, num_workers=1, collate_fn=box["stacked"]
     )
@@ -344,7 +344,7 @@ def test_an_edit_that_keeps_the_order_reaches_running_trials(box: Any, page: Any
 
 def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box: Any, page: Any) -> None:
     """Other samples cannot be the rest of an epoch that was begun: ProducerGone, and the next epoch has them."""
-    kernel = begin_two(StreamOptions(seed=7, rubber_band=1.0), box, page, size=LONG)
+    kernel = begin_two(StreamOptions(seed=7, late_join=1.0), box, page, size=LONG)
     reload_loader(kernel, box["DataLoader"](box["Squares"](64), batch_size=4, collate_fn=box["stacked"]))
     for trial in trials.values():
         with pytest.raises(
@@ -358,7 +358,7 @@ def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box:
 
 def test_a_restart_that_would_end_trials_is_refused(box: Any, page: Any) -> None:
     """Shuffled without a seed: nobody could go on, so nothing is stopped; without trials inside it is done."""
-    kernel = begin_two(StreamOptions(rubber_band=1.0), box, page)
+    kernel = begin_two(StreamOptions(late_join=1.0), box, page)
     former = kernel.pid
     with pytest.raises(TsnbError, match=r"small, large would end|large, small would end"):
         restart_kernel(kernel)

@@ -78,7 +78,7 @@ def test_trials_attach_by_their_own_names_and_their_results_say_what_they_took(
     squares: Any, page: Any
 ) -> None:
     """`tsnb.attach()` needs no argument in a trial; the table has stream, epochs, samples and rate."""
-    serve_loader(squares(batch_size=8), "squares", StreamOptions(rubber_band=1.0), outlet=page)
+    serve_loader(squares(batch_size=8), "squares", StreamOptions(late_join=1.0), outlet=page)
     cell = (
         "total = 0\nfor epoch in range(2):\n    for batch in tsnb.attach():\n"
         "        total += len(batch['squares'])\n        tsnb.log(total=total)\n"
@@ -144,8 +144,8 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
         pytest.raises(NotShippable, match=r"train\.dataset\.file is an open"),
     ):
         serve_loader(loader, "bad", variable="train", outlet=page)
-    with pytest.raises(ValueError, match="rubber_band=7"):
-        serve_loader(squares(), "bad", StreamOptions(rubber_band=7), outlet=page)
+    with pytest.raises(ValueError, match="late_join=7"):
+        serve_loader(squares(), "bad", StreamOptions(late_join=7), outlet=page)
     with pytest.raises(LoaderFailed, match="has to build a variable named 'loader'"):
         serve_from_cell("laoder = [1]", box, "bad", outlet=page)
     with pytest.raises(LoaderFailed, match="the cell that builds the loader raised: ZeroDivisionError"):

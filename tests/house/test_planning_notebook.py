@@ -17,7 +17,7 @@ assert set(plan.actual) == set(trials)
 assert all(start < end for start, end in plan.actual.values())
 """
 PLACED = """
-assert {row.where for row in places.rows} == {"now", "queued"}, places
+assert {row.where for row in tight.trials} == {"now", "queued"}, tight
 """
 IN_TIME = """
 assert sorted(sweep) == ["train-width256-epochs20", "train-width32-epochs20"]
@@ -42,7 +42,7 @@ def test_predictions_are_shown_next_to_what_happened(tmp_path: Path) -> None:
     """Every cell runs in a fresh kernel."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     check_after(notebook, "plan.run()", PLANNED)
-    check_after(notebook, "tsnb.place(", PLACED)
+    check_after(notebook, "tight = tsnb.plan(", PLACED)
     check_after(notebook, "sweep.wait()", IN_TIME)
     check_after(notebook, "%trials stop", NOTHING_IS_LEFT + THE_STREAM_OF_THE_PLAN_ENDED)
     said, data = run(notebook, tmp_path, "nbclient")

@@ -54,7 +54,7 @@ def test_the_top_fits_in_a_head() -> None:
 
 def test_a_stream_and_a_trial_are_named_by_one_word() -> None:
     """`stream=` and `trial=` wherever one is named; `name=` is of what a call makes."""
-    makers = {"attach", "live", "log_artifact", "run", "serve", "sweep", "report", "dashboard"}
+    makers = {"attach", "live", "log_artifact", "run", "serve", "sweep"}
     for path in NAMES:
         found = named(path)
         if inspect.isfunction(found):

@@ -47,7 +47,7 @@ EXPECTED = [
     ("%tensorsocket start train --w", ["--window", "--workers"]),
     ("%tensorsocket start train --name m --", sorted(options_of(TENSORSOCKET["start"]))),
     ("%%tensorsocket ", ["start"]),
-    ("%%tensorsocket start --rub", ["--rubber-band"]),
+    ("%%tensorsocket start --late", ["--late-join"]),
     ("%tensorsocket start train --name m --restart ", ["on-crash"]),
     ("%tensorsocket re", ["restart", "reload"]),
     ("%tensorsocket stop ", ["mnist"]),

@@ -28,11 +28,11 @@ def start(line: str) -> Any:
 def test_every_option_of_start_is_read_in_its_unit() -> None:
     """Shares as 2% or 0.02, seconds with or without the letter, whole numbers."""
     given = start(
-        "train --name m --window 4 --rubber-band 2% --stall-timeout 5s --seed 0 --workers 2 --cache 2GiB --detach "
+        "train --name m --window 4 --late-join 2% --stall-timeout 5s --seed 0 --workers 2 --cache 2GiB --detach "
         "--max-batch-bytes 512MiB"
     )
     assert vars(given) == {
-        "loader": "train", "name": "m", "window": 4, "rubber_band": 0.02, "stall_timeout_s": 5.0, "seed": 0,
+        "loader": "train", "name": "m", "window": 4, "late_join": 0.02, "stall_timeout_s": 5.0, "seed": 0,
         "workers": 2, "memory": None, "cache": 2 << 30, "max_batch_bytes": 512 << 20,
         "engine": "local", "rebalance": False, "detach": True, "restart": None, "pacing": "together",
         "weights": [], "replace": False, "guard": False,
@@ -42,8 +42,8 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
     auto = start("train --name m --workers auto --memory 4GiB")
     assert (auto.workers, auto.memory) == ("auto", 4 << 30)
     assert start("train --name m --restart on-crash").restart == "on-crash"
-    assert start("train --name m --rubber-band 0.5").rubber_band == 0.5
-    assert start("train --name m --rubber-band=100%").rubber_band == 1.0
+    assert start("train --name m --late-join 0.5").late_join == 0.5
+    assert start("train --name m --late-join=100%").late_join == 1.0
 
 
 def test_balance_takes_a_mode_weights_and_a_name_where_there_are_several() -> None:
@@ -79,7 +79,7 @@ def test_numpys_numbers_become_pythons_own() -> None:
     ("words", "keywords"),
     [
         ("--window 0", {"window": 0}),
-        ("--rubber-band 250%", {"rubber_band": 2.5}),
+        ("--late-join 250%", {"late_join": 2.5}),
         ("--stall-timeout 0s", {"stall_timeout_s": 0.0}),
         ("--seed -1", {"seed": -1}),
         ("--workers -1", {"workers": -1}),
@@ -140,7 +140,7 @@ def test_units_are_the_same_wherever_an_option_is_typed() -> None:
     words = [
         "--window",
         "4",
-        "--rubber-band",
+        "--late-join",
         "2%",
         "--stall-timeout",
         "5s",
@@ -245,7 +245,7 @@ WRONG = [
     ("start loader", "required: --name"),
     ("start loader --name m --window 0", "'0': give a number of batches, 1 or more"),
     ("start loader --name m --window x", "'x': give a number of batches, 1 or more"),
-    ("start loader --name m --rubber-band 200%", r"'200%': give a share of an epoch, 0 to 1"),
+    ("start loader --name m --late-join 200%", r"'200%': give a share of an epoch, 0 to 1"),
     (
         "start loader --name m --stall-timeout -3",
         "'-3': give a number of seconds, more than 0|expected one argument",

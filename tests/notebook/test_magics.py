@@ -54,7 +54,7 @@ def run(shell: Any, cell: str) -> Any:
 def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Serve a loader, look, run two trials on it, pull a result, see the table, stop."""
     run(shell, LOADER)
-    run(shell, "%tensorsocket start train --name numbers --rubber-band 100%")
+    run(shell, "%tensorsocket start train --name numbers --late-join 100%")
     assert "serving a copy of 'train'" in capsys.readouterr().out
     run(shell, "%tensorsocket list\n")
     assert capsys.readouterr().out.startswith("numbers (served by")
@@ -80,9 +80,9 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     pid = producer_kernels["numbers"].pid
     for again in ("", LOADER):  # the very same loader, and one that the same cell has made anew
         run(shell, again)
-        run(shell, "%tensorsocket start train --name numbers --rubber-band 100%")
+        run(shell, "%tensorsocket start train --name numbers --late-join 100%")
         assert "'numbers' is served already" in capsys.readouterr().out
-    for other in ("train --name numbers", "other --name numbers --rubber-band 100%"):
+    for other in ("train --name numbers", "other --name numbers --late-join 100%"):
         run(shell, "other = DataLoader(Numbers(16), batch_size=8)")
         with pytest.raises(UsageError, match=r"'numbers' is served already .* add --replace"):
             run(shell, f"%tensorsocket start {other}")

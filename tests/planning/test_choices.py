@@ -165,10 +165,10 @@ def test_what_fails_with_every_value_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.system
 def test_the_command_line_leaves_values_to_the_plan(tmp_path: Path) -> None:
-    """`tsnb plan --choose limit=None,2GiB --run --json`."""
+    """`tsnb plan --choose limit=None,2GiB --execute --json`."""
     (tmp_path / "chosen.py").write_text(SOURCE)
     words = "plan chosen:numbers --trial chosen:train width=4 --trial chosen:train width=8 --seconds 0.2"
-    done = in_terminal(tmp_path, f"{words} --choose limit=None,2GiB --run --json")
+    done = in_terminal(tmp_path, f"{words} --choose limit=None,2GiB --execute --json")
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [

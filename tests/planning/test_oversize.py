@@ -1,4 +1,4 @@
-"""What a trial that is larger than the memory is told to do: in a plan, in `tsnb.place`, and where its process died."""
+"""What a trial that is larger than the memory is told to do: in a plan, and where its process died."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(predicting, "stalls", lambda *_, **__: told)
     monkeypatch.setattr(predicting, "profiled", lambda *_, **__: {Strategy(): Profile({"huge": cost})})
     found = predicting.plan({"huge": print}, loader=[], samples=100, memory="4GiB")
-    assert "huge (9.0 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
+    assert "huge (9.5 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
     assert {row[3] for row in found.table[1:]} == {"does not fit"}
     assert found.to_dict()["text"] == found.text
     assert "tsnb.offload" not in predicting.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text

@@ -183,8 +183,6 @@ def test_what_is_assumed_is_said_and_a_loaders_memory_counts() -> None:
     assert "a is taken to train for one epoch" in found.text and "b is taken" not in found.text
     fits = {way.way: way.fits for way in found.ways}
     assert fits["in turn"] and not fits["a loader each"] and "not enough memory" in found.text
-    place = tsnb.place({"a": trials["a"]}, loader=loader, seconds=0.2)
-    assert "a is taken to train for one epoch" in place.text
 
 
 @pytest.mark.parametrize(
@@ -204,19 +202,15 @@ def test_what_is_still_to_come_is_what_every_screen_says(state: str, eta: Eta, s
         assert still_to_come(trial, 130.0, 120.0) == (130.0, 130.0)
 
 
-@pytest.mark.parametrize("foretell", [tsnb.plan, tsnb.place])
-def test_what_cannot_be_run_is_refused_before_anything_is_measured(
-    foretell: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_cannot_be_run_is_refused_before_anything_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that cannot be one, a parameter that the function does not have: in the user's words, within moments."""
     served: list[Any] = []
     monkeypatch.setattr("tsnb.stalling.serving.serve", lambda *given, **_: served.append(given))
-    monkeypatch.setattr("tsnb.planning.placing.serve", lambda *given, **_: served.append(given))
     train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH)
     with pytest.raises(ValueError, match=r"^'small & large' cannot name a trial.*Try 'small-large'"):
-        foretell({"small & large": train}, loader=loader)
+        tsnb.plan({"small & large": train}, loader=loader)
     with pytest.raises(TypeError, match="unexpected keyword argument 'msec'"):
-        foretell([(train, {"msec": 2.0})], loader=loader)
+        tsnb.plan([(train, {"msec": 2.0})], loader=loader)
     assert not served
 
 
@@ -290,37 +284,30 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
         tsnb.plan({"good": train, "bad": (train, {"fails": True})}, loader=loader, seconds=0.1)
     with pytest.raises(TsnbError, match=r"'short' took too few batches.*: [234], where 8 are needed"):
         tsnb.plan({"short": (train, {"leaves": True})}, loader=loader, seconds=0.1)
-    for call in (tsnb.plan, tsnb.place):
-        with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
-            call({"none": idle}, loader=loader, seconds=0.1)
+    with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
+        tsnb.plan({"none": idle}, loader=loader, seconds=0.1)
     assert not tsnb.streams.list() and not list(tsnb.trials)
     with pytest.raises(ValueError, match="cores=0: give"):
         tsnb.plan(train, loader=loader, cores=0)
     for wrong in ({"cores": "2"}, {"samples": -1}, {"samples": True}, {"seconds": 0}, {"seconds": math.nan}):
         with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*: give "):
             tsnb.plan(train, loader=loader, **wrong)
-        if "cores" not in wrong:
-            with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*: give "):
-                tsnb.place(train, loader=loader, **wrong)
     with pytest.raises(ValueError, match=r'give a list, for example device=\["cuda:0", "cuda:1"\]'):
         tsnb.plan(train, loader=loader, device="cuda:0")
     with pytest.raises(ValueError, match="cuda:77"):
         tsnb.plan(train, loader=loader, device=["cuda:77"])
-    with pytest.raises(ValueError, match=r"tsnb\.place needs at least one trial"):
-        tsnb.place([], loader=loader)
-    for call in (tsnb.plan, tsnb.place):
-        with pytest.raises(ValueError, match="given two trials of the name 'train'"):
-            call([train, train], loader=loader)
-        for wrong_loader, why in (
-            (None, "give a DataLoader"),
-            (iter(loader), "which can be gone through only once"),
-        ):
-            with pytest.raises(TypeError, match=why):
-                call(train, loader=wrong_loader)
-    with pytest.raises(ValueError, match="threads=0: give a number of torch threads"):
-        tsnb.place(train, loader=loader, threads=0)
+    with pytest.raises(ValueError, match=r"tsnb\.plan needs at least one trial"):
+        tsnb.plan([], loader=loader)
+    with pytest.raises(ValueError, match="given two trials of the name 'train'"):
+        tsnb.plan([train, train], loader=loader)
+    for wrong_loader, why in (
+        (None, "give a DataLoader"),
+        (iter(loader), "which can be gone through only once"),
+    ):
+        with pytest.raises(TypeError, match=why):
+            tsnb.plan(train, loader=wrong_loader)
     with pytest.raises(ValueError, match="give samples="):
-        tsnb.place(train, loader=iter_only())
+        tsnb.plan(train, loader=iter_only())
     for threads in (0, (), (1, 0), ("2",), 1.5, True):
         with pytest.raises(ValueError, match=r"threads=.*: give a number of torch threads"):
             tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]
@@ -335,9 +322,8 @@ async def waits(): pass
 """
 
 
-@pytest.mark.parametrize("call", [tsnb.plan, tsnb.place])
 def test_what_cannot_start_is_refused_before_anything_is_measured(
-    call: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In the words of `tsnb.run`, by the trial's own name; nothing is said of how long it will take."""
 
@@ -345,7 +331,6 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
         raise AssertionError("the loader was measured")
 
     monkeypatch.setattr("tsnb.planning.predicting.stalls", measured)
-    monkeypatch.setattr("tsnb.planning.placing.serve", measured)
     made = vars(sys.modules["__main__"])  # undefined names are looked for in the script's own functions
     for name in ("reads_nothing", "yields", "waits"):
         monkeypatch.setitem(made, name, None)
@@ -365,12 +350,11 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
     ]
     for given, error, words in trials:
         with pytest.raises(error, match=words):
-            call({"good": train, "odd": given}, loader=loader)
-    if call is tsnb.plan:
-        with pytest.raises(ValueError, match=r"device='banana' does not exist here\. Available: .*cpu"):
-            call(train, loader=loader, device=("banana",))
-        with pytest.raises(ValueError, match="cold='yes': give True or False"):
-            call(train, loader=loader, cold="yes")  # type: ignore[arg-type]
+            tsnb.plan({"good": train, "odd": given}, loader=loader)
+    with pytest.raises(ValueError, match=r"device='banana' does not exist here\. Available: .*cpu"):
+        tsnb.plan(train, loader=loader, device=("banana",))
+    with pytest.raises(ValueError, match="cold='yes': give True or False"):
+        tsnb.plan(train, loader=loader, cold="yes")  # type: ignore[arg-type]
     assert not capsys.readouterr().out and not tsnb.streams.list()
 
 

@@ -172,7 +172,7 @@ def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
     """Another trial is in the middle of an epoch: nothing is wrong with this one, which waits for the next."""
     monkeypatch.setattr("tsnb.planning.waves.SILENT_S", 8.0)
     (late,) = wanted({"late": (train, {"ms": 0.5})}, None)
-    with tsnb.serve(loader, name="busy", rubber_band=0.0) as producer, tsnb.attach("first", "busy") as first:
+    with tsnb.serve(loader, name="busy", late_join=0.0) as producer, tsnb.attach("first", "busy") as first:
         going = iter(first)
         for _ in range(50):
             next(going)

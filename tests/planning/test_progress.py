@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tsnb.planners.strategies import Strategy
-from tsnb.planning.progress import about, loader_s, placed_s, profiled_s, settings_text, waves_s
+from tsnb.planning.progress import about, loader_s, profiled_s, settings_text, waves_s
 
 
 def test_more_to_measure_is_said_to_take_longer() -> None:
@@ -19,8 +19,6 @@ def test_more_to_measure_is_said_to_take_longer() -> None:
     assert loader_s(10.0, 2, cold=True) > 60
     assert profiled_s(1, 1, 1.0) < profiled_s(3, 1, 1.0) < profiled_s(8, 1, 1.0), "each alone for a moment"
     assert profiled_s(3, 4, 1.0) == 4 * profiled_s(3, 1, 1.0)
-    assert placed_s(1, 2.0, 4) == 3.0 and placed_s(3, 2.0, 4) == 3 * 3.0 + 3.0, "no group of one"
-    assert placed_s(4, 2.0, 4) == 4 * 3.0 + 5.0, "four, then two of them"
     assert waves_s(1, 1, 4) < waves_s(4, 1, 4) < waves_s(5, 1, 4) and waves_s(5, 2, 4) == 2 * waves_s(5, 1, 4)
 
 
@@ -41,8 +39,7 @@ def test_with_what_trials_are_profiled_is_said_where_there_is_a_choice() -> None
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("command", ["plan", "place"])
-def test_a_command_says_it_beside_its_json(command: str, tmp_path: Path) -> None:
+def test_a_command_says_it_beside_its_json(tmp_path: Path) -> None:
     """A program reads the figures alone from stdout."""
     (tmp_path / "mine.py").write_text(
         "import torch, tsnb\n"
@@ -51,7 +48,7 @@ def test_a_command_says_it_beside_its_json(command: str, tmp_path: Path) -> None
         "def train(epochs=2):\n    for _ in range(epochs):\n        for _ in tsnb.attach():\n            pass\n",
         encoding="utf-8",
     )
-    line = [command, "mine:loader", "--trial", "mine:train", "--json", "--seconds", "0.2"]
+    line = ["plan", "mine:loader", "--trial", "mine:train", "--json", "--seconds", "0.2"]
     done = subprocess.run(
         [sys.executable, "-m", "tsnb", *line],
         cwd=tmp_path,
@@ -61,9 +58,5 @@ def test_a_command_says_it_beside_its_json(command: str, tmp_path: Path) -> None
         timeout=120,
     )
     assert json.loads(done.stdout)["trials"]
-    said = (
-        "planning 1 trial: about 5 s for the loader, then about 5 s"
-        if command == "plan"
-        else "placing 1 trial"
-    )
+    said = "planning 1 trial: about 5 s for the loader, then about 5 s"
     assert said in done.stderr and "longer where a trial's start" in done.stderr

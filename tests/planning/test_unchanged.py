@@ -184,7 +184,6 @@ ASKED: dict[str, Callable[[Any, Any, Any], Any]] = {
     "plan of one that fails": lambda loader, _, train: tsnb.plan(
         [train, (train, {"fails": True})], loader=loader, seconds=0.1
     ),
-    "place": lambda loader, _, train: tsnb.place([train, (train, {"width": 8})], loader=loader, seconds=0.1),
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, by_trial
+from tsnb.planning.places import placed
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, same_as, why
@@ -153,6 +154,7 @@ def test_a_plan_says_which_ways_are_the_same() -> None:
         costs,
         cast("Any", SimpleNamespace(cores=2, others=None)),
         "",
+        placed(chosen(ways), {each.name: each for each in jobs}, math.inf),
         cores=2,
         soonest_s=1.0,
     )

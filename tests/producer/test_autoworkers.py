@@ -165,7 +165,7 @@ def test_a_bare_tune_only_looks(capsys: pytest.CaptureFixture[str]) -> None:
         assert producer.status().tuning is None
         assert main(["tune", "--workers", "3"]) == 0
         assert "3 workers from the next batch" in capsys.readouterr().out
-        assert main(["tune", "--wait", "0.1"]) == 0
+        assert main(["tune", "--settle", "0.1"]) == 0
         assert "3 workers from the next batch" in capsys.readouterr().out
         typed("looked-at")
         tuning = producer.status().tuning
@@ -231,7 +231,7 @@ def test_a_stream_is_tuned_from_outside(
         assert StreamReading.from_json(again.to_json()) == again
         told = [mark.text for mark in marks(before, again) if mark.kind == "workers"]
         assert any(text.startswith("tried 3 workers, 2 ahead each: ") for text in told)
-        line = parse("tune outside --workers auto --wait 0.1", "%tensorsocket", TENSORSOCKET)[1]
+        line = parse("tune outside --workers auto --settle 0.1", "%tensorsocket", TENSORSOCKET)[1]
         assert "outside: workers auto, in 4.0 GiB of memory; " in streams.tune(line)
         assert main(["tune", "outside", "--json"]) == 0
         printed = json.loads(capsys.readouterr().out)

@@ -143,7 +143,7 @@ class Raises(Dataset[Any]):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_an_error_of_any_shape_is_told_with_its_traceback_and_the_stream_lives_on(shape: str) -> None:
     """Twice: the second time from the same loading thread."""
-    with tsnb.serve(DataLoader(Raises(shape), 4), name="s", rubber_band=1.0) as producer:
+    with tsnb.serve(DataLoader(Raises(shape), 4), name="s", late_join=1.0) as producer:
         for _ in range(2):
             got: list[int] = []
             with pytest.raises(LoaderFailed, match="at batch 2 of epoch") as raised:
@@ -163,7 +163,7 @@ def test_an_error_of_any_shape_comes_out_of_a_worker(shape: str, method: str) ->
     """Classes that cannot be pickled, too: torch's queue would lose the error, and wait for ever."""
     loader = DataLoader(Raises(shape), 4, num_workers=1, multiprocessing_context=method, timeout=30)
     with (
-        tsnb.serve(loader, name="s", rubber_band=1.0),
+        tsnb.serve(loader, name="s", late_join=1.0),
         pytest.raises(LoaderFailed, match="at batch 2 of epoch 0") as raised,
     ):
         list(tsnb.attach("c"))

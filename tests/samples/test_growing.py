@@ -36,7 +36,7 @@ from tsnb.samples.growth_index import GrowthIndex
 from tsnb.samples.growth_log import GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
 from tsnb.samples.growth_sources import ALIKE
-from tsnb.samples.selection import Standing, Trigger, after, every, read_select, worse
+from tsnb.samples.selection import Standing, Trigger, every, interval, read_select, worse
 from tsnb.telemetry.diagnosis import diagnose
 from tsnb.telemetry.observer import status
 
@@ -759,11 +759,11 @@ def test_triggers_say_when_a_round_begins() -> None:
     """Each of its own accord, several as soon as one does; what was written down is read back."""
     since = Standing(100, 50.0)
     assert not every(20).reason(since, Standing(119, 1e9)) and every(20).reason(since, Standing(120, 0.0))
-    assert not after("1min").reason(since, Standing(999, 109.9)) and after("1min").reason(
+    assert not interval("1min").reason(since, Standing(999, 109.9)) and interval("1min").reason(
         since, Standing(0, 110.0)
     )
-    assert [after(t).after_s for t in (5, "90s", "30min", "1.5h", "2d")] == [5, 90, 1800, 5400, 172800]
-    either = every(20) | after(60) | worse("val_loss", by=0.5)
+    assert [interval(t).after_s for t in (5, "90s", "30min", "1.5h", "2d")] == [5, 90, 1800, 5400, 172800]
+    either = every(20) | interval(60) | worse("val_loss", min_delta=0.5)
     assert Trigger.from_text(either.to_text()) == either
     assert either.reason(since, Standing(120, 0.0)) and either.reason(since, Standing(0, 110.0))
     assert either.words == "every 20 new samples or after 60 s or val_loss worse by 0.5"
@@ -783,8 +783,8 @@ def test_triggers_say_when_a_round_begins() -> None:
 def test_a_number_is_worse_than_its_best_of_the_same_trial() -> None:
     """Down for a loss, up for an accuracy; the first value is only compared with; nothing given yet is bad enough."""
     for trigger, values in (
-        (worse("val_loss", by=0.02), (0.5, 0.4, 0.41, 0.43)),
-        (worse("score", by=0.02, mode="max"), (0.5, 0.6, 0.59, 0.57)),
+        (worse("val_loss", min_delta=0.02), (0.5, 0.4, 0.41, 0.43)),
+        (worse("score", min_delta=0.02, mode="max"), (0.5, 0.6, 0.59, 0.57)),
     ):
         name, since = trigger.worse[0][0], Standing(100, 0.0)
         fired = []
@@ -812,7 +812,7 @@ def test_rounds_that_cannot_be_meant_are_refused(tmp_path: Path) -> None:
             tsnb.data.every(said)  # type: ignore[arg-type]
     for said in (0, "", "h", "soon", "-1h", "nan", "inf", True):
         with pytest.raises(ValueError, match="30min"):
-            tsnb.data.after(said)
+            tsnb.data.interval(said)
     for by in (0, -1, float("nan"), float("inf"), "0.1", True):
         with pytest.raises(ValueError, match="above 0"):
             tsnb.data.worse("val_loss", by)  # type: ignore[arg-type]
@@ -906,7 +906,7 @@ def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> 
             thread.start()
         return threads
 
-    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, stall_timeout_s=60) as producer:
+    with tsnb.serve(loader, name="g", seed=3, window=2, late_join=1.0, stall_timeout_s=60) as producer:
         assert producer.status().rounds == ""
         tsnb.data.rounds("g", tsnb.data.every(10), "new")
         assert (producer.status().rounds, producer.status().found) == ("new, every 10 new samples", 40)
@@ -920,7 +920,7 @@ def test_trials_wait_for_a_round_and_all_of_them_get_it_once(tmp_path: Path) -> 
             thread.join(HANG_S)
         add(folder, *range(50, 55))
         wait_until(lambda: producer.status().found == 55)
-    with tsnb.serve(loader, name="g", seed=3, window=2, rubber_band=1.0, stall_timeout_s=60) as producer:
+    with tsnb.serve(loader, name="g", seed=3, window=2, late_join=1.0, stall_timeout_s=60) as producer:
         assert producer.status().rounds == "new, every 10 new samples"
         threads = begin(2)
         add(folder, *range(55, 60))
@@ -973,7 +973,7 @@ def test_one_number_that_a_trial_logs_begins_no_further_round(tmp_path: Path) ->
     folder = folder_of(tmp_path, 12)
     loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 4, shuffle=True)
     with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
-        tsnb.data.rounds("g", tsnb.data.worse("val_loss", by=0.1), "all")
+        tsnb.data.rounds("g", tsnb.data.worse("val_loss", min_delta=0.1), "all")
         losses = iter([0.5, 0.45, 0.7, 0.69])
         rounds = 0
 
@@ -1023,7 +1023,7 @@ def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
         nothing = "g: 12 samples found; no rounds, epochs follow each other"
         assert told("rounds", "g") == magic("rounds g") == nothing
         often = "12 samples found; rounds: recent:5, every 2,000 new samples or after 3600 s"
-        assert told("rounds", "--every", "2000", "--after", "1h", "--select", "recent:5") == f"g: {often}"
+        assert told("rounds", "--every", "2000", "--interval", "1h", "--select", "recent:5") == f"g: {often}"
         assert magic("rounds g") == f"g: {often}"
         assert often in told("status", "g") and often in streams.status("g")
         assert often in " ".join(told("top", "g", "--once").split())
@@ -1046,7 +1046,7 @@ def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
         ("--off --select new", "leave out --off"),
         ("--every many", r"tsnb\.data\.every\(2000\)"),
         ("--every 0", r"tsnb\.data\.every\(2000\)"),
-        ("--after soon", "30min"),
+        ("--interval soon", "30min"),
         ("--worse val_loss", "--worse val_loss=0.02"),
         ("--worse val_loss=much", "--worse val_loss=0.02"),
         ("--worse val_loss=-1", "above 0"),

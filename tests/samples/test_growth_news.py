@@ -90,7 +90,7 @@ def test_each_is_one_mark_also_where_a_producer_was_started_again() -> None:
 
 def test_a_trigger_says_why_a_round_begins() -> None:
     """Which of several it was, and by how much."""
-    trigger = tsnb.data.every(20) | tsnb.data.after(60) | tsnb.data.worse("val_loss", by=0.1)
+    trigger = tsnb.data.every(20) | tsnb.data.interval(60) | tsnb.data.worse("val_loss", min_delta=0.1)
     since = Standing(100, 50.0, {("cnn", "val_loss"): 0.5})
     assert trigger.reason(since, Standing(119, 60.0, {("cnn", "val_loss"): 0.59})) == ""
     assert trigger.reason(since, Standing(1120, 60.0)) == "1,020 new samples"

@@ -21,7 +21,7 @@ from tsnb.samples import kept_losses
 from tsnb.samples.inclusion import probabilities
 from tsnb.samples.kept_losses import KeptLosses
 from tsnb.samples.losses import SampleLosses
-from tsnb.samples.selection import after
+from tsnb.samples.selection import interval
 
 HANG_S = 60.0
 
@@ -238,7 +238,7 @@ def test_a_killed_producer_s_successor_draws_with_the_losses_that_were_reported(
     shutil.copy(copy, growth.log.losses)  # not what it wrote as it ended
     after = growth_of(loader(), "g", 5)
     assert after is not None
-    after.set_rounds(tsnb.data.after(1), "hard:0.25")
+    after.set_rounds(tsnb.data.interval(1), "hard:0.25")
     epoch = after.first_epoch
     order = after.begin(epoch)
     assert after.losses.mean(40).tolist() == list(range(40))
@@ -267,7 +267,7 @@ def test_a_round_drawn_before_a_trial_is_back_forgets_nothing_of_it(
         growth.begin(growth.first_epoch)
 
     growth = producer()
-    growth.set_rounds(after(1), "hard:0.3")
+    growth.set_rounds(interval(1), "hard:0.3")
     for name in "ab":
         growth.losses.note(name, np.arange(40), np.ones(40, np.float32))
     growth.close()

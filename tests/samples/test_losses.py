@@ -139,7 +139,7 @@ def test_trials_and_ranks_are_averaged_and_a_trial_s_epochs_move_its_average(tmp
             for batch in consumer:
                 tsnb.data.log_losses(batch * factor)
 
-    with tsnb.serve(loader, name="g", seed=1, rubber_band=1.0) as producer:
+    with tsnb.serve(loader, name="g", seed=1, late_join=1.0) as producer:
         trials = [
             (tsnb.attach("a", "g"), (2.0, 4.0)),
             (tsnb.attach("r", "g", rank=0, world_size=2), (5.0, 5.0)),
@@ -167,7 +167,7 @@ def test_losses_are_refused_where_they_are_of_no_batch(tmp_path: Path) -> None:
     with pytest.raises(TsnbError, match="no loop over a stream"):
         tsnb.data.log_losses([1.0])
     with (
-        tsnb.serve(loader, name="g", rubber_band=1.0, window=4) as producer,
+        tsnb.serve(loader, name="g", late_join=1.0, window=4) as producer,
         tsnb.attach("a", "g") as consumer,
         tsnb.attach("b", "g") as other,
     ):
@@ -199,7 +199,7 @@ def test_losses_of_a_last_batch_may_come_after_another_loop(tmp_path: Path) -> N
     """A loop that was given all of its epoch is in its last batch until it ends, whatever else its thread takes."""
     loader = DataLoader(numbers(tmp_path, 16), 8, shuffle=True)
     with (
-        tsnb.serve(loader, name="g", rubber_band=1.0, window=4) as producer,
+        tsnb.serve(loader, name="g", late_join=1.0, window=4) as producer,
         tsnb.attach("a", "g") as consumer,
         tsnb.attach("b", "g") as other,
     ):
@@ -306,7 +306,7 @@ def test_a_killed_producer_s_successor_gives_the_round_that_was_drawn(tmp_path: 
         return growth
 
     growth = producer()
-    growth.set_rounds(tsnb.data.after(1), "hard:0.25")
+    growth.set_rounds(tsnb.data.interval(1), "hard:0.25")
     growth.losses.note("a", np.arange(40), np.arange(40, dtype=np.float32))
     assert not growth.round_due({}, ["a"])
     growth._since = growth._since._replace(time_s=-1e9)
@@ -361,7 +361,7 @@ def test_a_round_of_hard_samples_has_those_of_high_loss_and_their_weights(
         wait_until(lambda: bool(np.isfinite(losses_of(producer)).all()))
         likely = probabilities(losses_of(producer), 20)
         growth.losses.note("gone", np.arange(80), np.full(80, 1e6, np.float32))  # of a trial that has left
-        tsnb.data.rounds("g", tsnb.data.after(0.01), "hard:0.25")
+        tsnb.data.rounds("g", tsnb.data.interval(0.01), "hard:0.25")
         assert producer.status().rounds == "hard:0.25, after 0.01 s"
         for _ in range(2):
             seen: list[int] = []
@@ -370,7 +370,7 @@ def test_a_round_of_hard_samples_has_those_of_high_loss_and_their_weights(
                 np.testing.assert_allclose(consumer.weights.numpy(), expected, rtol=1e-5)
                 seen += batch.tolist()
             assert len(set(seen)) == len(seen) == 20 and set(range(8)) <= set(seen)
-        tsnb.data.rounds("g", tsnb.data.after(0.01), "hard:0.25:b")
+        tsnb.data.rounds("g", tsnb.data.interval(0.01), "hard:0.25:b")
         growth.losses.note("b", np.arange(80), np.where(np.arange(80) >= 72, 100.0, 1.0).astype(np.float32))
         for _ in range(2):
             seen = [i for batch in consumer for i in batch.tolist()]
@@ -388,7 +388,7 @@ def test_a_trial_that_goes_on_in_the_middle_of_a_round_has_the_rest_of_it_with_i
         for batch in consumer:
             consumer.report(batch * 1.0)
         wait_until(lambda: bool(np.isfinite(losses_of(producer)).all()))
-        tsnb.data.rounds("g", tsnb.data.after(0.01), "hard:0.5")
+        tsnb.data.rounds("g", tsnb.data.interval(0.01), "hard:0.5")
         for step, batch in enumerate(consumer):
             taken.update(zip(batch.tolist(), consumer.weights.tolist(), strict=True))
             if step == 2:
@@ -453,13 +453,13 @@ def test_a_balanced_round_of_a_stream_has_its_classes_new_ones_too(tmp_path: Pat
     loader = DataLoader(grown, 4, shuffle=True, num_workers=1)
     with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g") as consumer:
         list(consumer)
-        tsnb.data.rounds("g", tsnb.data.after(0.01), "balanced")
+        tsnb.data.rounds("g", tsnb.data.interval(0.01), "balanced")
         assert producer.status().rounds == "balanced, after 0.01 s"
         taken = [text for batch in consumer for text in batch]
         assert sorted(text.split()[0] for text in taken) == ["cat"] * 6 + ["dog"] * 6
         listed += [f"fox {i}" for i in range(4)]
         wait_until(lambda: producer.status().found == 40)
-        tsnb.data.rounds("g", tsnb.data.after(0.01), "balanced:14")
+        tsnb.data.rounds("g", tsnb.data.interval(0.01), "balanced:14")
         for _ in range(2):
             rows = [
                 (t, w) for batch in consumer for t, w in zip(batch, consumer.weights.tolist(), strict=True)
@@ -480,7 +480,7 @@ def test_classes_that_are_not_told_are_refused_with_the_way_out(tmp_path: Path) 
     loader = DataLoader(numbers(tmp_path, 20), 4)
     with tsnb.serve(loader, name="g") as producer:
         with pytest.raises(TsnbError, match=r"needs the class of each sample.*label="):
-            tsnb.data.rounds("g", tsnb.data.after(1), "balanced")
+            tsnb.data.rounds("g", tsnb.data.interval(1), "balanced")
         assert producer.status().rounds == ""
 
     def wrong(text: str) -> int:
@@ -489,7 +489,7 @@ def test_classes_that_are_not_told_are_refused_with_the_way_out(tmp_path: Path) 
     grown = tsnb.data.grow(lambda: [str(i) for i in range(20)], int, index=tmp_path / "index", label=wrong)
     with tsnb.serve(DataLoader(grown, 4), name="g", seed=3), tsnb.attach("a", "g") as consumer:
         list(consumer)
-        tsnb.data.rounds("g", tsnb.data.after(0.01), "balanced:9")
+        tsnb.data.rounds("g", tsnb.data.interval(0.01), "balanced:9")
         with pytest.raises(
             LoaderFailed, match=r"label= of tsnb\.data\.grow raised ZeroDivisionError for sample 0"
         ):

@@ -32,7 +32,7 @@ def epoch(consumer):
     assert sorted(seen) == list(range(128)), seen
 
 producer = tsnb.serve(
-    DataLoader(Large(), 4, shuffle=True, num_workers=2), name="kept", seed=1, cache="300MiB", window=2, rubber_band=0
+    DataLoader(Large(), 4, shuffle=True, num_workers=2), name="kept", seed=1, cache="300MiB", window=2, late_join=0
 )
 consumer = tsnb.attach("one", "kept")
 for _ in range(3): epoch(consumer)

@@ -217,11 +217,11 @@ class Soak:
                 lambda: producer.send(signal.SIGUSR2),
             )
         if self._folder:
-            faults[NEW] = (1, lambda: self._set_rounds(tsnb.data.every(5) | tsnb.data.after("2s"), "new"))
+            faults[NEW] = (1, lambda: self._set_rounds(tsnb.data.every(5) | tsnb.data.interval("2s"), "new"))
             faults[LAST] = (
                 1,
                 lambda: self._set_rounds(
-                    tsnb.data.every(20) | tsnb.data.after("3s"), f"recent:{growth.RECENT}"
+                    tsnb.data.every(20) | tsnb.data.interval("3s"), f"recent:{growth.RECENT}"
                 ),
             )
             faults[OFF] = (1, lambda: self._set_rounds(None))

@@ -130,7 +130,7 @@ def serve(seed: int, workers: int, mode: str, folder: str) -> None:
     loader = loader_of(seed, workers, mode, folder)
     options: dict[str, Any] = {"seed": seed, "stall_timeout_s": PATIENCE_S, "reconnect_s": RECONNECT_S}
     options |= {"cache": "2MiB"} if mode == "kept" else {}
-    with tsnb.serve(loader, name=NAME, window=8, rubber_band=0.1, **options) as producer:
+    with tsnb.serve(loader, name=NAME, window=8, late_join=0.1, **options) as producer:
         tell(serving=True)
         core = producer._core
         while not asked:

@@ -29,8 +29,8 @@ def endless(epoch: int) -> Iterator[Any]:
 
 
 def test_all_of_an_epoch_is_kept_for_latecomers_though_nobody_knows_how_long_it_is() -> None:
-    """rubber_band=1 without len(): one that comes after a hundred batches begins with the first."""
-    with tsnb.serve(endless, name="s", rubber_band=1.0):
+    """late_join=1 without len(): one that comes after a hundred batches begins with the first."""
+    with tsnb.serve(endless, name="s", late_join=1.0):
         early: Any = iter(tsnb.attach("early", stream="s"))
         assert [next(early)[0] for _ in range(100)] == list(range(100))
         late: Any = iter(tsnb.attach("late", stream="s"))
@@ -38,9 +38,9 @@ def test_all_of_an_epoch_is_kept_for_latecomers_though_nobody_knows_how_long_it_
 
 
 def test_a_share_of_what_has_no_length_is_told_to_have_no_effect(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "tsnb"), tsnb.serve(endless, name="s", rubber_band=0.5):
+    with caplog.at_level(logging.WARNING, "tsnb"), tsnb.serve(endless, name="s", late_join=0.5):
         assert next(iter(tsnb.attach("one", stream="s"))) == [0]
-    assert "'s' has no length, so rubber_band=0.5" in caplog.text
+    assert "'s' has no length, so late_join=0.5" in caplog.text
 
 
 def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
@@ -103,7 +103,7 @@ def test_one_that_leaves_an_endless_loop_and_begins_another_is_let_in_again() ->
             if over.wait(0.01):
                 break
 
-    with tsnb.serve(never_ending(), name="s", stall_timeout_s=2.0, rubber_band=1.0):
+    with tsnb.serve(never_ending(), name="s", stall_timeout_s=2.0, late_join=1.0):
         early = threading.Thread(target=go_on)
         early.start()
         again = tsnb.attach("again", stream="s")

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.system
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
     stall_timeout_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=stall_timeout_s) as p:
+    with tsnb.serve(loader, name="s", window=4, late_join=0.0, stall_timeout_s=stall_timeout_s) as p:
         say("serving")
         p.wait()
 """
@@ -99,7 +99,7 @@ def test_a_killed_producer_raises_in_every_consumer_within_a_second(run: Run, wa
         def first_quick(epoch):
             yield torch.zeros(4), torch.zeros(4)
             yield from loader
-        with tsnb.serve(first_quick if {waiting} else loader, name="s", rubber_band=1.0) as p:
+        with tsnb.serve(first_quick if {waiting} else loader, name="s", late_join=1.0) as p:
             say("serving")
             p.wait()
         """
@@ -165,7 +165,7 @@ def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_prod
             def __getitem__(self, i):
                 if i == 4000 and not os.path.exists(sys.argv[1]): raise ZeroDivisionError("sample 4000 is rotten")
                 return super().__getitem__(i)
-        with tsnb.serve(DataLoader(Broken(4096), batch_size=8, num_workers=2), name="s", rubber_band=1.0) as p:
+        with tsnb.serve(DataLoader(Broken(4096), batch_size=8, num_workers=2), name="s", late_join=1.0) as p:
             say("serving")
             p.wait()
         """,

@@ -127,7 +127,7 @@ class Numbers(Dataset[Any]):
 def serve() -> tsnb.streams.Producer:
     """Serve 96 samples, 16 in a batch, shuffled with a seed."""
     return tsnb.serve(
-        DataLoader(Numbers(), batch_size=16, shuffle=True), name="numbers", seed=3, rubber_band=1.0
+        DataLoader(Numbers(), batch_size=16, shuffle=True), name="numbers", seed=3, late_join=1.0
     )
 
 
@@ -280,7 +280,7 @@ def test_a_killed_rank_ends_its_group_and_nobody_else(run: Run) -> None:
 def test_a_batch_smaller_than_the_group_gives_every_rank_a_row() -> None:
     """Ranks without a row of their own repeat one, so all make the same number of steps; drop_last leaves it out."""
     batches = [torch.arange(8), torch.arange(8, 10)]
-    with tsnb.serve(batches, name="ragged", rubber_band=1.0):
+    with tsnb.serve(batches, name="ragged", late_join=1.0):
         group = [tsnb.attach("g", "ragged", rank=r, world_size=4) for r in range(4)]
         loops = [iter(one) for one in group]
         parts = [[batch.tolist() for batch in loop] for loop in loops]

@@ -98,7 +98,7 @@ def train(name):
 add(0, files // 8)
 producer = forked(produce)
 served(0)
-tsnb.data.rounds("g", tsnb.data.every(files // 10) | tsnb.data.after("2s"), "new")
+tsnb.data.rounds("g", tsnb.data.every(files // 10) | tsnb.data.interval("2s"), "new")
 trials = [forked(train, name) for name in "abc"]
 wait_for(lambda: len(tsnb.streams.status("g").consumers) == 3)
 for eighth in range(1, 8):
@@ -119,7 +119,7 @@ say("over")
 
 
 HARD = (
-    SCRIPT.split("def train(name):")[0].replace("window=4", "window=4, rubber_band=1.0")
+    SCRIPT.split("def train(name):")[0].replace("window=4", "window=4, late_join=1.0")
     + """
 import glob, struct
 import numpy as np
@@ -165,7 +165,7 @@ producer = forked(produce)
 served(0)
 trials = [forked(train, name, True) for name in "abc"]
 wait_for(lambda: kept() == 3 * files)
-tsnb.data.rounds("g", tsnb.data.after(0.2), "hard:0.3")
+tsnb.data.rounds("g", tsnb.data.interval(0.2), "hard:0.3")
 open(folder + ".rounds", "w").close()
 epoch = 0
 for killed in ("producer", "consumer", "producer"):

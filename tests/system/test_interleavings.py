@@ -20,7 +20,7 @@ GUARD = """
 """
 SERVING = """
     loader = DataLoader(Numbers(64000, 8), batch_size=8, num_workers=int(sys.argv[1]))
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0) as producer:
+    with tsnb.serve(loader, name="s", window=4, late_join=0.0) as producer:
         say("serving")
         producer.wait()
 """

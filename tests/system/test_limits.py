@@ -65,9 +65,9 @@ def test_the_look_before_allocating_names_the_numbers_and_the_option() -> None:
         ArenaFull, match=r"15 batches of 10.0 MiB .* 150.0 MiB in all, and 100.0 MiB are free"
     ):
         require_memory(8, 8, None, 4, 10 * MIB, free)
-    with pytest.raises(ArenaFull, match="window=2 or less and rubber_band=0"):
+    with pytest.raises(ArenaFull, match="window=2 or less and late_join=0"):
         require_memory(8, 8, None, 4, 10 * MIB, free)
-    with pytest.raises(ArenaFull, match=r"100 are for the rubber band.*Serve with a smaller rubber_band="):
+    with pytest.raises(ArenaFull, match=r"100 are for the late-join window.*Serve with a smaller late_join="):
         require_memory(8, 100, None, 4, 2 * MIB, free)
     with pytest.raises(ArenaFull, match="fewer workers="):
         require_memory(8, 8, None, 16, 20 * MIB, free)
@@ -151,7 +151,7 @@ def test_a_stream_larger_than_memory_is_refused_before_anything_is_allocated(run
     assert "Serve with window=" in large and "of the machine's memory" in large
     for word in ("slots", "room"):
         said = script.expect(f"{word} LoaderFailed")
-        assert "smaller window=, rubber_band= or max_batch_bytes" in said or "Serve with window=" in said
+        assert "smaller window=, late_join= or max_batch_bytes" in said or "Serve with window=" in said
     assert int(script.expect("grown")) < 100, "MiB; three tries, each of which looked at one batch of 4 MiB"
     assert script.expect("free") == "s"
 
@@ -172,7 +172,7 @@ def test_a_control_groups_limit_counts_though_the_machine_has_more() -> None:
         def make(epoch):
             for _ in range(1000): yield torch.zeros(1 << 23)
         tried("large", lambda: tsnb.serve(make, name="s", window=8))
-        with tsnb.serve(make, name="s", window=2, rubber_band=0): say("fits")
+        with tsnb.serve(make, name="s", window=2, late_join=0): say("fits")
         """,
     )
     assert "11 batches of 32.0 MiB" in said and "352.0 MiB in all, and 256.0 MiB are free" in said
@@ -189,7 +189,7 @@ def test_what_the_formula_says_is_what_a_stream_uses(run: Run) -> None:
         def train(name, pause):
             for images, _ in tsnb.attach(name): time.sleep(pause)
         loader = DataLoader(Numbers(640, width=65536), batch_size=16, num_workers=2)
-        with tsnb.serve(loader, name="s", window=6, rubber_band=0.0) as producer:
+        with tsnb.serve(loader, name="s", window=6, late_join=0.0) as producer:
             threads = [threading.Thread(target=train, args=x) for x in (("slow", 0.03), ("fast", 0))]
             for thread in threads: thread.start()
             for thread in threads: thread.join()
@@ -268,7 +268,7 @@ def test_the_rubber_band_counts_whole_pages_and_the_largest_batch(run: Run) -> N
         def __iter__(self):
             yield torch.zeros(3)
             while True: yield torch.zeros(1 << 20)
-    with tsnb.serve(Endless(), name="s", rubber_band=1.0) as producer:
+    with tsnb.serve(Endless(), name="s", late_join=1.0) as producer:
         band = producer.core.dispatch.epochs
         say("tiny", band.band)
         batches = iter(tsnb.attach("c"))
@@ -289,7 +289,7 @@ def test_a_consumer_that_may_not_map_so_much_is_told(run: Run) -> None:
         TRIED
         + """
     import resource
-    with tsnb.serve([torch.zeros(1 << 24)] * 3, name="s", rubber_band=1.0):
+    with tsnb.serve([torch.zeros(1 << 24)] * 3, name="s", late_join=1.0):
         pid = os.fork()
         if pid == 0:
             now = int(open("/proc/self/statm").read().split()[0]) * 4096
@@ -694,7 +694,7 @@ def test_the_end_of_a_stream_gives_its_memory_back_though_a_forked_child_lives_o
             if not constant: constant.append(images)
             return images, labels
         loader = DataLoader(Numbers(256, width=1 << 14), batch_size=16, collate_fn=collate)
-        producer = tsnb.serve(loader, name="s", window=8, rubber_band=1.0)
+        producer = tsnb.serve(loader, name="s", window=8, late_join=1.0)
         loop = iter(tsnb.attach("c"))
         held = [next(loop) for _ in range(3)]
         for _ in range(8): images, labels = next(loop)

@@ -15,7 +15,7 @@ FALLS = """
         return [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
     number, options = sys.argv[1], eval(f"dict({sys.argv[2]})")
     loader = DataLoader(Numbers(960, slow_s=0.001), batch_size=16, **options)
-    with tsnb.serve(loader, name="s", window=4, rubber_band=1.0, stall_timeout_s=60) as producer:
+    with tsnb.serve(loader, name="s", window=4, late_join=1.0, stall_timeout_s=60) as producer:
         say("serving")
         while len(producer.status().consumers) < 2 or producer.status().batches < 16: time.sleep(0.01)
         workers()[-1].send_signal(getattr(signal, number))
@@ -160,7 +160,7 @@ def test_a_worker_that_dies_does_not_end_a_script_that_had_iterated_a_loader_its
         import psutil, signal, threading
         loader = DataLoader(Numbers(960, slow_s=0.001), batch_size=16, num_workers=1)
         next(iter(loader))
-        with tsnb.serve(loader, name="s", window=4, rubber_band=1.0) as producer:
+        with tsnb.serve(loader, name="s", window=4, late_join=1.0) as producer:
             def kill():
                 while producer.status().batches < 16: time.sleep(0.01)
                 worker = [p for p in psutil.Process().children() if p.status() != psutil.STATUS_ZOMBIE][-1]

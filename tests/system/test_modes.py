@@ -66,7 +66,7 @@ def named(reading: StreamReading, name: str) -> ConsumerReading:
 
 def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> None:
     """In step, free, by weight, in step again, while two read: each has every batch once, in order."""
-    with tsnb.serve(Numbers(), name="modes", window=4, rubber_band=1.0) as producer:
+    with tsnb.serve(Numbers(), name="modes", window=4, late_join=1.0) as producer:
         slow = Trial("slow", 0.05)
         until(lambda: bool(slow.taken))  # from now on the window holds the other one
         fast = Trial("fast", 0.0)
@@ -97,7 +97,7 @@ def test_a_change_of_mode_widens_and_narrows_the_window_and_loses_nothing() -> N
 def test_by_weight_the_heavy_one_has_its_share_of_compute() -> None:
     """Two equal trials of weights 1 and 3: the light one is held back, not for the loader's sake."""
     with tsnb.serve(
-        Numbers(), name="modes", pacing="weights", weights={"heavy": 3}, rubber_band=1.0
+        Numbers(), name="modes", pacing="weights", weights={"heavy": 3}, late_join=1.0
     ) as producer:
         watched = producer._core.dispatch.balance
         watched.note_contended = lambda contended: None  # type: ignore[method-assign]  # sleeping needs no core
@@ -131,7 +131,7 @@ def test_held_back_for_one_that_stands_still_it_goes_on_as_soon_as_cores_are_idl
                 break
 
     with tsnb.serve(
-        Numbers(), name="modes", pacing="weights", weights={"heavy": 1000}, rubber_band=1.0
+        Numbers(), name="modes", pacing="weights", weights={"heavy": 1000}, late_join=1.0
     ) as producer:
         producer._server._contention.look = lambda pids: competing[0]  # type: ignore[method-assign]
         heavy = threading.Thread(target=stand_still)

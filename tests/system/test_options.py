@@ -38,7 +38,7 @@ def test_private_batches_may_be_changed_and_transforms_are_a_consumers_own(run: 
     """Neither reaches the neighbour, who reads the same slots."""
     script = run(
         """
-        with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", rubber_band=1.0):
+        with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", late_join=1.0):
             plain = iter(tsnb.attach("plain"))
             vandal = iter(tsnb.attach("vandal", private=True))
             half = iter(tsnb.attach("half", transform=lambda batch: batch[0] / 2, device="cpu"))
@@ -60,7 +60,7 @@ def test_a_guarded_stream_guards_everybody_who_attaches(run: Run) -> None:
         """
         import warnings
         for guarded in (False, True):
-            with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", rubber_band=1.0, guard=guarded):
+            with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", late_join=1.0, guard=guarded):
                 for name, own in (("plain", {}), ("asked", {"guard": True})):
                     with warnings.catch_warnings(record=True) as said:
                         warnings.simplefilter("always")
@@ -120,7 +120,7 @@ def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
         def train(name, pause):
             for epoch in range(3):
                 for batch in tsnb.attach(name, stream="s"): time.sleep(pause)
-        with tsnb.serve(DataLoader(Numbers(1600), batch_size=16), name="s", window=4, rubber_band=1.0):
+        with tsnb.serve(DataLoader(Numbers(1600), batch_size=16), name="s", window=4, late_join=1.0):
             for name, pause in (("slow", 0.02), ("fast", 0.0)):
                 threading.Thread(target=train, args=(name, pause), daemon=True).start()
             observer = Observer("s")

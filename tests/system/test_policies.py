@@ -17,7 +17,7 @@ pytestmark = pytest.mark.system
 SERVE = """
     loader = DataLoader(Numbers(int(sys.argv[1]), slow_s=0.0005), batch_size=16, num_workers=1)
     stall_timeout_s = float((sys.argv + [30])[2])
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=stall_timeout_s, seed=1) as p:
+    with tsnb.serve(loader, name="s", window=4, late_join=0.0, stall_timeout_s=stall_timeout_s, seed=1) as p:
         say("serving")
         p.wait()
 """
@@ -147,7 +147,7 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
     told = late.expect("told")
     assert told.startswith("RuntimeWarning 'late' waits for an epoch of 's' to start"), told
     assert "of 40000 and is used by first. No trial has taken a batch of that epoch for" in told
-    assert "rubber_band=" in told
+    assert "late_join=" in told
     first.answer("validate")
     assert "stalled for" in first.expect("parked")
     assert first.expect("got")
@@ -268,7 +268,7 @@ def test_leaving_a_loop_by_any_way_holds_nobody(run: Run) -> None:
 def test_consumers_in_turn_in_one_thread_do_not_wait_for_each_other() -> None:
     """An epoch for one, an epoch for the other, as two models in one loop: nobody's stall timeout is waited for."""
     loader = [[i] for i in range(200)]
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=1e6):
+    with tsnb.serve(loader, name="s", window=4, late_join=0.0, stall_timeout_s=1e6):
         one, other = tsnb.attach("one"), tsnb.attach("other")
         for _ in range(2):
             for consumer in (one, other):

@@ -58,7 +58,7 @@ def test_every_sample_once_in_one_order_though_the_producer_is_killed_half_way(r
     code = """
 def serve():
     loader = DataLoader(Numbers(1000), batch_size=16, shuffle=True, num_workers=1)
-    with tsnb.serve(loader, name="s", seed=7, rubber_band=1.0, reconnect_s=60) as p:
+    with tsnb.serve(loader, name="s", seed=7, late_join=1.0, reconnect_s=60) as p:
         say("serving", tsnb.streams.list()[0].address)
         p.wait()
 
@@ -100,7 +100,7 @@ def test_the_dead_are_noticed_on_either_side_and_leave_nothing(run: Run) -> None
     code = """
 def serve(name, workers):
     loader = DataLoader(Numbers(64_000_000), batch_size=64, num_workers=workers)
-    with tsnb.serve(loader, name=name, window=4, rubber_band=0.0) as p: p.wait()
+    with tsnb.serve(loader, name=name, window=4, late_join=0.0) as p: p.wait()
 
 def stuck():
     consumer, loop = together("killed", "stuck", 2)
@@ -150,7 +150,7 @@ time.sleep(1000)
 def address() -> Iterator[str]:
     """Where a producer listens that serves a class of tests."""
     code = """
-    with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", rubber_band=1.0) as producer:
+    with tsnb.serve(DataLoader(Numbers(64), batch_size=8), name="s", late_join=1.0) as producer:
         say("serving", tsnb.streams.list()[0].address)
         producer.wait()
     """
@@ -212,7 +212,7 @@ def test_a_large_word_reaches_its_consumer_through_a_small_socket(run: Run) -> N
             for session in list(producer._core.sessions.values()):
                 session.channel._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
             raise ValueError("x" * 90_000)
-        with tsnb.serve(failing, name="s", rubber_band=1.0) as producer:
+        with tsnb.serve(failing, name="s", late_join=1.0) as producer:
             try:
                 for batch in tsnb.attach("c"): pass
             except tsnb.errors.LoaderFailed as error: say("failed", len(str(error)) > 80_000)

@@ -45,7 +45,7 @@ SERVE = """
 
     controller.Balancer, controller.TICK_S = AtOnce, 0.1
     loader = DataLoader(Numbers(6400000), batch_size=64, num_workers=1)
-    with tsnb.serve(loader, name="s", rebalance=True, rubber_band=0.0) as p:
+    with tsnb.serve(loader, name="s", rebalance=True, late_join=0.0) as p:
         say("serving")
         p.wait()
 """

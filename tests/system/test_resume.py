@@ -327,7 +327,7 @@ def test_a_seed_that_does_not_make_epochs_repeatable_is_told_when_served_and_whe
 def test_a_state_of_an_epochs_start_says_so_when_the_stream_gives_another_epoch() -> None:
     """It has gone on since: a whole epoch is given, of other batches. The same epoch is given without a word."""
     loader = DataLoader(Numbers(), batch_size=2, shuffle=True)
-    with tsnb.serve(loader, name="s", seed=1, window=1, rubber_band=0.0), tsnb.attach("c") as consumer:
+    with tsnb.serve(loader, name="s", seed=1, window=1, late_join=0.0), tsnb.attach("c") as consumer:
         list(consumer)
         state = consumer.state_dict()
         assert (state["epoch"], state["batch"]) == (1, 0)

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.system
 
 SERVE = """
     # an epoch that no test sees the end of
-    producer = tsnb.serve(DataLoader(Numbers(64000000), batch_size=64), name="s", window=4, rubber_band=0.0)
+    producer = tsnb.serve(DataLoader(Numbers(64000000), batch_size=64), name="s", window=4, late_join=0.0)
     core = producer._core
     say("serving")
     while not os.path.exists(sys.argv[1]):

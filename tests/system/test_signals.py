@@ -31,7 +31,7 @@ NOTICED_S = 25.0
 ENDLESS = """
     loader = DataLoader(Numbers(640000), batch_size=64, num_workers=2)
     stall_timeout_s = float(sys.argv[1]) if len(sys.argv) > 1 else 30
-    with tsnb.serve(loader, name="s", window=4, rubber_band=0.0, stall_timeout_s=stall_timeout_s) as p:
+    with tsnb.serve(loader, name="s", window=4, late_join=0.0, stall_timeout_s=stall_timeout_s) as p:
         say("serving")
         p.wait()
 """

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.system
 
 SERVE = """
     loader = DataLoader(Numbers(1000), batch_size=64, num_workers=2, shuffle=True)
-    with tsnb.serve(loader, name=sys.argv[1], rubber_band=1.0) as producer:
+    with tsnb.serve(loader, name=sys.argv[1], late_join=1.0) as producer:
         say("serving")
         producer.wait()
 """

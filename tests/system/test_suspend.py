@@ -66,7 +66,7 @@ def test_the_wall_clock_matters_to_nothing(run: Run) -> None:
         CLOCK
         + """
     with tsnb.serve(DataLoader(Numbers(1600), batch_size=16, num_workers=2), name="s", window=4, stall_timeout_s=2,
-                    rubber_band=1.0) as producer:
+                    late_join=1.0) as producer:
         say("serving")
         producer.wait()
         """

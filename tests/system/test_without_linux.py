@@ -55,7 +55,7 @@ loader = DataLoader(Numbers(6400), batch_size=64, num_workers=1, multiprocessing
 reached, reaches = os.pipe()
 
 def serve():
-    with tsnb.serve(loader, name="s", rubber_band=1.0) as producer:
+    with tsnb.serve(loader, name="s", late_join=1.0) as producer:
         say("serving", os.getpid(), tsnb.streams.list()[0].address)
         producer.wait()
 
@@ -152,7 +152,7 @@ def test_a_trial_runs_beside_and_ends_with_who_started_it(run: Run, tmp_path: Pa
             seen = [label for images, labels in tsnb.attach() for label in labels.tolist()]
             pathlib.Path(path).write_text(f"{len(seen)} {seen == sorted(seen)}")
             time.sleep(1000)
-        with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", rubber_band=1.0):
+        with tsnb.serve(DataLoader(Numbers(640), batch_size=64), name="s", late_join=1.0):
             trial = tsnb.run(train, name="train", stream="s", path=sys.argv[1])
             while not os.path.exists(sys.argv[1]):
                 assert trial.state in {"queued", "starting", "running"}, trial.state

@@ -129,7 +129,7 @@ class Arena:
             limit = _WAYS_OUT.get(getattr(error, "errno", None) or 0, "")
             raise ArenaFull(
                 f"Shared memory for {slots:,} buffers of {slot_bytes:,} bytes cannot be allocated "
-                f"({error}). Serve with a smaller window=, rubber_band= or max_batch_bytes={limit}."
+                f"({error}). Serve with a smaller window=, late_join= or max_batch_bytes={limit}."
             ) from None
         # all of it is mapped: once sealed, its size is for good
         with contextlib.closing(_mapped(self.fd, size)) as whole:
@@ -206,7 +206,7 @@ class Arena:
                 where = " in /dev/shm" if portable() else ""  # the one on Linux, which may be small
                 raise ArenaFull(
                     f"There is no memory left{where} for a batch of {size:,} bytes. Free some memory, "
-                    "or serve with a smaller window= or rubber_band=."
+                    "or serve with a smaller window= or late_join=."
                 ) from None
             # before Linux 5.14: pages are then faulted one by one
 
@@ -329,5 +329,5 @@ def _mapped(fd: int, size: int) -> mmap.mmap:
         raise ArenaFull(
             f"This process cannot map {size:,} bytes of shared memory: {error}. Most of that address "
             "space is never used. Raise its limits (`ulimit -v`, `ulimit -n`), or serve with a smaller "
-            "window=, rubber_band= or max_batch_bytes=."
+            "window=, late_join= or max_batch_bytes=."
         ) from None

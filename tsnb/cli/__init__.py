@@ -4,7 +4,7 @@
 |---|---|
 | `commands` | all commands in the order of the help, those about this machine, and a command's exit status |
 | `streams` | what the commands about one stream do |
-| `measuring` | `tsnb stalls`, `tsnb plan`, `tsnb place`: before hours are spent |
+| `measuring` | `tsnb stalls`, `tsnb plan`: before hours are spent |
 | `trials` | `tsnb sweep`, `tsnb results` |
 | `arguments` | what `MODULE:NAME` stands for |
 """

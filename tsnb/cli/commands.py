@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from tsnb.cli import streams
-from tsnb.cli.measuring import add_place, add_plan, add_stalls
+from tsnb.cli.measuring import add_plan, add_stalls
 from tsnb.cli.trials import add_results, add_sweep_command
 from tsnb.config import PACINGS, way_out
 from tsnb.errors import TsnbError
@@ -195,7 +195,6 @@ def _parser() -> argparse.ArgumentParser:
     _add_mps(commands)
     add_stalls(commands)
     add_plan(commands)
-    add_place(commands)
     add_sweep_command(commands)
     add_results(commands)
     recording = commands.add_parser(

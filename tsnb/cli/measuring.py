@@ -1,10 +1,10 @@
-"""The commands that measure before hours are spent: `tsnb stalls`, `tsnb plan`, `tsnb place`."""
+"""The commands that measure before hours are spent: `tsnb stalls` and `tsnb plan`."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tsnb.cli.arguments import aside, load, named, numbers
@@ -15,9 +15,9 @@ from tsnb.words import text_table
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial import Trial
-    from tsnb.planning import Fitting, Plan
+    from tsnb.planning import Plan
 
-__all__ = ["add_place", "add_plan", "add_stalls"]
+__all__ = ["add_plan", "add_stalls"]
 
 
 def add_stalls(commands: Any) -> None:
@@ -30,7 +30,7 @@ def add_stalls(commands: Any) -> None:
         help="function of a batch that does one training step (it really trains)",
     )
     stalling.add_argument(
-        "--n", type=int, default=4, metavar="N", help="number of trials to predict for (default: 4)"
+        "--n-trials", type=int, default=4, metavar="N", help="number of trials to predict for (default: 4)"
     )
     stalling.add_argument(
         "--seconds", type=float, default=2.0, metavar="S", help="seconds per measurement (default: 2)"
@@ -74,8 +74,26 @@ def add_stalls(commands: Any) -> None:
 
 def add_plan(commands: Any) -> None:
     """Add `tsnb plan`."""
-    planning = commands.add_parser("plan", help="predict how long several trials take, and in which order")
-    _add_measured(planning)
+    planning = commands.add_parser(
+        "plan", help="predict which trials fit in memory, how long they take and in which order"
+    )
+    planning.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
+    planning.add_argument(
+        "--trial",
+        action="append",
+        nargs="+",
+        required=True,
+        metavar=("MODULE:NAME", "K=V"),
+        help="function that trains on tsnb.attach(), and its parameters (repeatable)",
+    )
+    planning.add_argument(
+        "--epochs", type=float, metavar="N", help="epochs per trial (default: its parameter epochs)"
+    )
+    planning.add_argument(
+        "--samples", type=int, metavar="N", help="samples per epoch, if the loader has no length"
+    )
+    planning.add_argument("--memory", metavar="12GiB", help="memory for all trials (default: what is free)")
+    planning.add_argument("--json", action="store_true", help="print the figures as JSON")
     planning.add_argument(
         "--threads",
         type=numbers,
@@ -108,49 +126,8 @@ def add_plan(commands: Any) -> None:
         metavar="S",
         help="seconds per measurement of the loader (default: 1)",
     )
-    planning.add_argument(
-        "--run", action="store_true", dest="carried_out", help="then run the trials in that order"
-    )
+    planning.add_argument("--execute", action="store_true", help="then run those that fit, in that order")
     planning.set_defaults(run=_plan)
-
-
-def add_place(commands: Any) -> None:
-    """Add `tsnb place`."""
-    placing = commands.add_parser("place", help="find out which trials fit in memory together")
-    _add_measured(placing)
-    placing.add_argument(
-        "--threads", type=int, default=1, metavar="N", help="torch threads per trial (default: 1)"
-    )
-    placing.add_argument(
-        "--seconds",
-        type=float,
-        default=2.0,
-        metavar="S",
-        help="seconds to watch each trial and group (default: 2)",
-    )
-    placing.add_argument("--run", action="store_true", dest="carried_out", help="then run those that fit")
-    placing.set_defaults(run=_place)
-
-
-def _add_measured(parser: argparse.ArgumentParser) -> None:
-    """Add what `plan` and `place` share: the loader and the trials."""
-    parser.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
-    parser.add_argument(
-        "--trial",
-        action="append",
-        nargs="+",
-        required=True,
-        metavar=("MODULE:NAME", "K=V"),
-        help="function that trains on tsnb.attach(), and its parameters (repeatable)",
-    )
-    parser.add_argument(
-        "--epochs", type=float, metavar="N", help="epochs per trial (default: its parameter epochs)"
-    )
-    parser.add_argument(
-        "--samples", type=int, metavar="N", help="samples per epoch, if the loader has no length"
-    )
-    parser.add_argument("--memory", metavar="12GiB", help="memory for all trials (default: what is free)")
-    parser.add_argument("--json", action="store_true", help="print the figures as JSON")
 
 
 def _stalls(options: argparse.Namespace) -> None:
@@ -169,12 +146,12 @@ def _stalls(options: argparse.Namespace) -> None:
         found = stalls(
             load(options.loader),
             step,
-            n=options.n,
+            n_trials=options.n_trials,
             seconds=options.seconds,
             threads=options.threads,
             cold=options.cold,
         )
-    numbers = {1, 2, 4, 8, options.n}
+    numbers = {1, 2, 4, 8, options.n_trials}
     told = changed(found) if given else None
     sized = found.sizing(**sizes) if sizes else None
     if options.json:
@@ -188,7 +165,7 @@ def _stalls(options: argparse.Namespace) -> None:
         return
     print(found)
     if options.cores is not None:
-        print(f"\n{found.sharing(options.n, cores=options.cores)}")
+        print(f"\n{found.sharing(options.n_trials, cores=options.cores)}")
     if sized is not None:
         print(f"\n{sized}")
     if told is not None:
@@ -219,24 +196,14 @@ def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plan(options: argparse.Namespace) -> int:
+    """Measure trials, run them if that is asked for, and print it; return the exit status."""
     from tsnb.planning import plan  # needs torch
 
-    more = {name: getattr(options, name) for name in ("cold", "device", "cores")}
-    return _measured(options, plan, choose=dict(options.choose), **more)
-
-
-def _place(options: argparse.Namespace) -> int:
-    from tsnb.planning import place  # needs torch
-
-    return _measured(options, place)
-
-
-def _measured(options: argparse.Namespace, measure: Callable[..., Plan | Fitting], **more: Any) -> int:
-    """Measure trials, run them if that is asked for, and print it; return the exit status."""
-    both = {name: getattr(options, name) for name in ("epochs", "samples", "memory", "threads", "seconds")}
+    names = ("epochs", "samples", "memory", "threads", "seconds", "cold", "device", "cores")
+    given = {name: getattr(options, name) for name in names}
     with aside(options):
-        found = measure(_trials(options), loader=load(options.loader), **both, **more)
-        ran = found.run() if options.carried_out else {}
+        found = plan(_trials(options), loader=load(options.loader), choose=dict(options.choose), **given)
+        ran = found.run() if options.execute else {}
     return _told(options, found, ran)
 
 
@@ -244,7 +211,7 @@ def _trials(options: argparse.Namespace) -> list[tuple[Any, dict[str, Any]]]:
     return [(named(target), dict(map(read_change, given))) for target, *given in options.trial]
 
 
-def _told(options: argparse.Namespace, found: Plan | Fitting, ran: Mapping[str, Trial]) -> int:
+def _told(options: argparse.Namespace, found: Plan, ran: Mapping[str, Trial]) -> int:
     """Print the figures, and how trials that were run have ended; return the exit status, as `tsnb sweep` has it."""
     from tsnb.experiments.trials_table import rows_of  # kernels: nothing else here needs them
 

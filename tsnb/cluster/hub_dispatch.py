@@ -3,7 +3,7 @@
 Pure: time comes in, messages for the machines come out. It runs `producer.decisions` with relays for members and
 references to objects for slots; a reference that is no longer needed is dropped, which frees its object everywhere.
 
-Window and rubber band are bounded in bytes: to as many of the largest batch so far as `budget_bytes` holds, and at
+Window and late-join window are bounded in bytes: to as many of the largest batch so far as `budget_bytes` holds, and at
 least one. A store holds at most the larger of the two at once, one more, and two of each machine that was parked.
 """
 

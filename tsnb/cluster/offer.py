@@ -54,7 +54,7 @@ def serve(loader: Any, options: StreamOptions, *, name: str, origin: str | None,
         producer = serve_here(
             loader, waits, name=name, origin=origin, in_step=True, least_band=_kept_here(options.window)
         )
-        of_each_machine = ("window", "rubber_band", "stall_timeout_s", "max_batch_bytes", "guard")
+        of_each_machine = ("window", "late_join", "stall_timeout_s", "max_batch_bytes", "guard")
         try:
             stop = _open(producer, {name: getattr(options, name) for name in of_each_machine})
         except BaseException:

@@ -61,7 +61,7 @@ class StreamHub:
         stall_timeout_s: As `ClusterDispatch`.
         facts: What relays tell their consumers of the loader: batch_size, batches, samples, order,
             indices (as a tuple) and batch_bytes.
-        relay_options: How relays serve: window, rubber_band, stall_timeout_s, max_batch_bytes, guard.
+        relay_options: How relays serve: window, late_join, stall_timeout_s, max_batch_bytes, guard.
         lends: The memory that each other machine lends to the producer's cache, in bytes, and the token by which the
             producer's workers prove to be that; None: there is no cache.
     """

@@ -48,7 +48,7 @@ class StreamRelay:
         name: The stream's name.
         directory: The runtime directory in which it enters itself.
         facts: As `StreamHub`.
-        options: window, rubber_band, stall_timeout_s, max_batch_bytes and guard of the stream on this machine.
+        options: window, late_join, stall_timeout_s, max_batch_bytes and guard of the stream on this machine.
         lends: As `StreamHub`; None: this machine lends nothing.
     """
 

@@ -206,7 +206,7 @@ class EpochIterator(Iterator[Any], Bound):
     def _arrive(self) -> None:
         """Wait at the gate, if there is one, for those that begin together.
 
-        It must be in its epoch by then: one that has only asked may find the others past the rubber band.
+        It must be in its epoch by then: one that has only asked may find the others past the late-join window.
         """
         if attach_defaults.gate is not None:
             with contextlib.suppress(TimeoutError):

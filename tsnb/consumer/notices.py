@@ -197,7 +197,7 @@ class Notices:
                 "epoch starts."
             )
         advice = (
-            "To shorten the wait, end the loops you do not need, or serve with a larger rubber_band=."
+            "To shorten the wait, end the loops you do not need, or serve with a larger late_join=."
             if batches is not None
             else (
                 "The loader has no length. If it never ends, no other epoch starts. Attach with "
@@ -247,7 +247,7 @@ class Notices:
             else (
                 "because the loader has no length and has returned more samples than its dataset has, so "
                 "it may never end. To start with the first batch, attach earlier, or serve with "
-                "rubber_band=1"
+                "late_join=1"
             )
         )
         self._warn(

@@ -406,7 +406,7 @@ class ConsumerSession:
         return JoinRefused(
             f"{self._name!r} is too late to get the whole epoch: {where}, and only its first "
             f'{answer.band} batches are kept for late trials. Attach with join="epoch" to start with '
-            "the next epoch, or serve with a larger rubber_band=."
+            "the next epoch, or serve with a larger late_join=."
         )
 
 

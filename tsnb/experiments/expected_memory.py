@@ -3,7 +3,7 @@
 | from | words |
 |---|---|
 | the records: its last runs of that name in this notebook (`records.peaks`) | "as its run 3 took" |
-| `tsnb.place`, in this process | "as tsnb.place measured" |
+| `tsnb.plan`, in this process | "as tsnb.plan measured" |
 
 A trial that was never seen is not expected to take anything: it starts at once, as ever.
 """
@@ -19,8 +19,8 @@ from tsnb.records.run import Run
 
 __all__ = ["ExpectedMemory", "expected_memory", "measured"]
 
-_placed: dict[str, int] = {}
-"""Bytes that `tsnb.place` found, by the trial's name."""
+_planned: dict[str, int] = {}
+"""Bytes that `tsnb.plan` found, by the trial's name."""
 
 
 class ExpectedMemory(NamedTuple):
@@ -33,13 +33,13 @@ class ExpectedMemory(NamedTuple):
 
 
 def measured(names: Iterable[str], peak_bytes: float) -> None:
-    """Note what `tsnb.place` found.
+    """Note what `tsnb.plan` found.
 
     Args:
         names: Those under which the trial may be started.
         peak_bytes: Its memory.
     """
-    _placed.update(dict.fromkeys(names, int(peak_bytes)))
+    _planned.update(dict.fromkeys(names, int(peak_bytes)))
 
 
 def expected_memory(run: Run) -> ExpectedMemory | None:
@@ -53,6 +53,6 @@ def expected_memory(run: Run) -> ExpectedMemory | None:
     if found is not None:
         died = " before it was lost" if found.state == "lost" else ""
         return ExpectedMemory(found.peak_bytes, f"as its run {found.number} took{died}")
-    if run.name in _placed:
-        return ExpectedMemory(_placed[run.name], "as tsnb.place measured")
+    if run.name in _planned:
+        return ExpectedMemory(_planned[run.name], "as tsnb.plan measured")
     return None

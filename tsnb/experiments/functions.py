@@ -89,7 +89,7 @@ def run(
         env: Environment variables to add. Defaults to none.
         after: Trial, or its name, that must be done first. Defaults to None.
         needs: Memory that must be free before it starts, for example "3GiB"; 0 never waits. Defaults to what an
-            earlier run or `tsnb.place` measured.
+            earlier run or `tsnb.plan` measured.
         restart: "on-crash" to continue from its last checkpoint when its process dies, or from the top without one.
             At most three times without progress. Defaults to None, no restart.
         detach: Whether the trial continues when this notebook or script ends. Defaults to False.

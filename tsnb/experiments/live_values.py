@@ -1,7 +1,7 @@
 """Values that can be set while a training reads them: `lr = tsnb.live("lr", 0.1)`, and `trial.set(lr=0.03)`.
 
 A change holds from the next batch on: every read within one batch gives the same, and changes that were made together
-come together. It is noted with the place from which it holds, so that `rerun(changes=True)` can make the same changes
+come together. Its place is noted, so that `rerun(repeat_changes=True)` can make the same changes
 at the same batches of its own. A loop that reads no stream has no batches: there a change holds from the next read.
 
     control thread:  request({"lr": 0.03})  at batch 41  ->  waits

@@ -320,7 +320,7 @@ class Trial(Bound):
         """Change live hyperparameters from the trial's next batch on.
 
         All of them change together. Returns once the trial's process has taken them. Each change is recorded with
-        its place in the stream, so that `rerun(changes=True)` repeats them.
+        its place in the stream, so that `rerun(repeat_changes=True)` repeats them.
 
         Example:
             >>> trial.set(lr=0.03)
@@ -603,7 +603,7 @@ class Trial(Bound):
         self.failure_seen = False
         return self
 
-    def rerun(self, *, changes: bool = False, **new: Any) -> Trial:
+    def rerun(self, *, repeat_changes: bool = False, **new: Any) -> Trial:
         """Run the same code again, with the variables that it had then.
 
         Example:
@@ -611,8 +611,8 @@ class Trial(Bound):
             >>> trial.rerun(lr=0.05).wait()
 
         Args:
-            changes: Whether changes of live hyperparameters (`set`) are repeated, after as many samples. Defaults
-                to False.
+            repeat_changes: Whether to repeat changes of live hyperparameters (`set`), after as many samples.
+                Defaults to False.
             **new: Parameters and options to change, for example `lr=0.01, seed=2`. `name` names the new trial.
                 Without `name`, a name made from parameters is made again; any other is taken over, and the former
                 run is stopped and stays in the records.
@@ -634,7 +634,7 @@ class Trial(Bound):
                 f"trial {self.name!r} was started elsewhere, and its code and variables are there: run its cell again"
                 f"{lacks}"
             )
-        planned = self._planned() if changes else []
+        planned = self._planned() if repeat_changes else []
         again = replanned(self.life.plan, new)
         again = replace(again, arrival={**again.arrival, "planned": planned})
         outlet = outlet_here(again.name) if self._is_shown_here else self.life.outlet
@@ -651,7 +651,7 @@ class Trial(Bound):
         if nowhere:
             raise TsnbError(
                 f"trial {self.name!r} read no stream when {nowhere[0]} was set, so the place of that change is not "
-                "known: run it again without changes=True, and set it by hand"
+                "known: run it again without repeat_changes=True, and set it by hand"
             )
         return [tuple(change) for change in self.changes]
 

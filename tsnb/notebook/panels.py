@@ -17,7 +17,7 @@ from tsnb.panel import dashboard as panel_of
 __all__ = ["dashboard", "replay", "show_beside"]
 
 
-def dashboard(name: str | None = None, *more: str) -> Panel:
+def dashboard(stream: str | None = None, *more: str) -> Panel:
     """Show the live panel of one stream, or of several together.
 
     A cell that ends with the call shows the panel. Its stop buttons end trials of this notebook, and ask other
@@ -27,11 +27,11 @@ def dashboard(name: str | None = None, *more: str) -> Panel:
         >>> tsnb.dashboard("digits")
 
     Args:
-        name: Name of the stream. It need not be served yet. Defaults to all streams of this notebook, else the only
+        stream: Name of the stream. It need not be served yet. Defaults to all streams of this notebook, else the only
             one there is.
         more: Names of further streams for the same panel. A trial on several streams is one row.
     """
-    panel = panel_of(name, *more)
+    panel = panel_of(stream, *more)
     panel.stop_consumer = stop_consumer(panel)
     panel.interrupt_consumer = interrupt_consumer(panel)
     panel.pause_consumer = pause_consumer(panel)

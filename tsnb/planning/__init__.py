@@ -1,4 +1,4 @@
-"""Before hours are spent on several trials: how long they take in which way, and the best one done. `tsnb.plan`.
+"""Before hours are spent on trials: which fit together, how long they take, and the best way done. `tsnb.plan`.
 
 | module | what it does |
 |---|---|
@@ -12,9 +12,7 @@
 | `ways` | pure: the ways there are, foretold; which one, and why in words |
 | `predicting` | `plan`: measures, plays every way, and chooses |
 | `result` | `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
-| `co_runs` | some trials run together for a moment: how fast each is there |
-| `placing` | `place`, and `Fitting`, which it returns: what fits together, measured, and what waits |
-| `places` | where each of them runs, and why, in words |
+| `places` | where each trial runs: now, later or nowhere, and why, in words |
 | `oversize` | what a trial can do that is larger than the memory, in words |
 | `conducting` | carries a way out |
 | `progress` | what is said meanwhile: about how long it takes |
@@ -22,10 +20,9 @@
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.
 """
 
-from tsnb.planning.placing import Fitting, place
 from tsnb.planning.predicting import plan
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import Foretold
 
-__all__ = ["Cost", "Fitting", "Foretold", "Plan", "place", "plan"]
+__all__ = ["Cost", "Foretold", "Plan", "plan"]

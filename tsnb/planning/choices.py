@@ -90,7 +90,7 @@ def profiled(
 ) -> dict[Strategy, Profile]:
     """Run trials for some batches each with each strategy; return what a sample costs them.
 
-    Where the plan chooses values, a profile lacks those that failed with it or died, and says why.
+    A profile lacks those whose process died, and, where the plan chooses values, those that failed; it says why.
 
     Args:
         wanted: The trials.
@@ -101,7 +101,8 @@ def profiled(
         note: Is given those that run, whenever their memory has been looked at.
 
     Raises:
-        TsnbError: One failed, or took too few batches: with each value, where the plan chooses among several.
+        TsnbError: One failed, or took too few batches: with each value, where the plan chooses among several. The
+            processes of all died.
         Exception: As `profile` raises.
     """
     found: dict[Strategy, Profile] = {}
@@ -120,8 +121,10 @@ def profiled(
                 patient=bool(strategy.values),
                 note=note,
             )
+    some = any(seen.costs for seen in found.values())
     for each in wanted:
-        if not any(each.name in seen.costs for seen in found.values()):
+        died = all(each.name in seen.died_bytes for seen in found.values() if each.name in seen.failed)
+        if not any(each.name in seen.costs for seen in found.values()) and not (some and died):
             whys = {
                 strategy: seen.failed[each.name]
                 for strategy, seen in found.items()

@@ -1,4 +1,4 @@
-"""What a trial can do that is larger than the memory, in words: for a plan, a planned sweep and `tsnb.place`."""
+"""What a trial can do that is larger than the memory, in words: for a plan and a planned sweep."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources
+from tsnb.planning.places import GROWS
 from tsnb.planning.trial_costs import Profile
 from tsnb.planning.wishes import TrialWish
 from tsnb.stalling import LoaderContention, Stalls
@@ -30,7 +31,7 @@ def jobs_of(
     room_bytes: Mapping[str, float],
     taking_s: float,
 ) -> list[Job]:
-    """Return trials as the planners take them, those that could be profiled.
+    """Return trials as the planners take them, those that could be profiled, with memory for what they may grow.
 
     Args:
         several: The trials.
@@ -39,11 +40,12 @@ def jobs_of(
         room_bytes: Memory of each GPU for all of them, by the GPU's name.
         taking_s: CPU seconds of taking a sample, which the loader's cost has too.
     """
-    return [
+    jobs = [
         found.costs[each.name].job(each.name, each.epochs * epoch_samples, room_bytes, taking_s=taking_s)
         for each in several
         if each.name in found.costs
     ]
+    return [replace(job, memory_bytes=job.memory_bytes * (1 + GROWS)) for job in jobs]
 
 
 def makespan_off(

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tsnb.checks.devices import devices
+from tsnb.experiments.expected_memory import measured as noted
 from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.proof import proven_s
@@ -15,12 +17,13 @@ from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, st
 from tsnb.planners.timeline import show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.oversize import oversized
+from tsnb.planning.places import GROWS, PlacedTrial, fits, gpu_advice, memory_text, placed
 from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
 from tsnb.planning.profiling import FreeMemory, free_bytes
 from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost, Profile, gpu_room_bytes
-from tsnb.planning.ways import Foretold, chosen, foretold, why
+from tsnb.planning.ways import chosen, foretold, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.contention import LoaderContention
@@ -43,7 +46,7 @@ def plan(
     cold: bool = False,
     seconds: float = 1.0,
 ) -> Plan:
-    """Predict how long trials take in turn, side by side, or on one stream.
+    """Predict which trials fit, how long they take, and in which order.
 
     Measures the loader as `tsnb.stalls` does. Runs every trial for some 20 batches in its own process, alone and
     then together, and keeps nothing of them.
@@ -98,7 +101,9 @@ def plan(
     for each in placed:
         each.given(to_try[0].values).check(min(numbers))
     measured = _measure(placed, to_try, loader, seconds=seconds, limit_bytes=limit_bytes, cold=cold)
-    several = [each.told(max(cost.epochs for cost in measured.costs(each.name))) for each in several]
+    several = [
+        each.told(max((cost.epochs for cost in measured.costs(each.name)), default=0)) for each in several
+    ]
     made = _decide(
         several, measured, gpus, cores=cores, samples=samples, choices=bool(choices), loader=loader
     )
@@ -118,12 +123,24 @@ class _Measured:
     """The trials, with each strategy."""
     memory_bytes: float
     """For all that run at once."""
+    memory_where: str
+    """What sets that limit, in words."""
     room_bytes: Mapping[str, float]
     """What was free on each GPU before any of them ran, by its name."""
 
     def costs(self, name: str) -> list[Cost]:
         """Return what a trial costs with each strategy with which it could be profiled."""
         return [found.costs[name] for found in self.profiles.values() if name in found.costs]
+
+    def died(self) -> list[PlacedTrial]:
+        """Return those whose process died whatever they were given, as trials that fit nowhere."""
+        rows = {}
+        for found in self.profiles.values():
+            for name, size in found.died_bytes.items():
+                if not self.costs(name):
+                    peak = (size, size * (1 + GROWS))
+                    rows[name] = PlacedTrial(name, peak, "nowhere", (), (), found.failed[name])
+        return list(rows.values())
 
 
 def _measure(
@@ -158,7 +175,8 @@ def _measure(
     contended = contention(loader, loading.served, seconds / 2)
     profiles = profiled(trials, to_try, loader, memory_bytes=memory_bytes, least_s=seconds, note=free.note)
     memory_bytes = min(memory_bytes, free.bytes) if limit_bytes is None else memory_bytes
-    return _Measured(loading, contended, profiles, memory_bytes, rooms)
+    where = free.where if limit_bytes is None else "that memory= allows"
+    return _Measured(loading, contended, profiles, memory_bytes, where, rooms)
 
 
 def _decide(
@@ -184,42 +202,62 @@ def _decide(
     """
     loading, profiles, memory_bytes = measured.loading, measured.profiles, measured.memory_bytes
     epoch_samples = samples or loading.epoch_samples or 1
-    found = by_trial(
+    known = by_trial(
         {
             strategy: jobs_of(trials, seen, epoch_samples, measured.room_bytes, loading.served.taking_s)
             for strategy, seen in profiles.items()
         }
     )
-    offs = {each.name: max(cost.off for cost in measured.costs(each.name)) for each in trials}
+    offs = {name: max(cost.off for cost in measured.costs(name)) for name in known}
     rooms = {gpu: measured.room_bytes.get(gpu, math.inf) for gpu in gpus}
-    gpu_of, jobs = on_devices(steadied(found, offs), rooms)
-    preferred = [next(iter(each.values())) for each in found.values()]
+    gpu_of, jobs = on_devices(steadied(known, offs), rooms)
+    lacking = [*not_run(profiles), *(too_large(jobs, memory_bytes) if choices else [])]
+    jobs = fitting(jobs, memory_bytes) if choices else jobs
+    small = {
+        name: each for name, each in jobs.items() if any(fits(job, memory_bytes) for job in each.values())
+    }
+    # where none fits, they are foretold as if each ran alone
+    runs = small or jobs
+    preferred = [next(iter(each.values())) for each in runs.values()]
     page_cache_bytes = memory_bytes - sum(job.memory_bytes for job in preferred)
     own, shared = loader_costs(loading, measured.contended, epoch_samples, page_cache_bytes)
     shared = dragged(shared, preferred, next(iter(profiles.values())), loading)
     resources = Resources(shared, loading.cores if cores is None else cores, memory_bytes)
     off = makespan_off(preferred, offs, loading.off, max(seen.off for seen in profiles.values()))
-    lacking = [*not_run(profiles), *(too_large(jobs, memory_bytes) if choices else [])]
-    jobs = fitting(jobs, memory_bytes) if choices else jobs
-    ways = foretold(jobs, own, resources, off)
+    ways = foretold(runs, own, resources, off)
     choice = chosen(ways)
-    planned = with_strategies(jobs, choice.strategies)
-    text = _said(ways, choice, planned, resources, lacking)
+    planned = with_strategies(runs, choice.strategies)
+    needs = {job.name: job for job in planned} | {
+        name: min(each.values(), key=lambda job: job.memory_bytes)
+        for name, each in jobs.items()
+        if name not in runs
+    }
+    rows = (*placed(choice, needs, memory_bytes), *measured.died())
+    for each in trials:
+        noted(each.known_as, next(row.peak_bytes[1] for row in rows if row.name == each.name))
+    said = [
+        why(ways, choice, _limit(planned, resources)),
+        memory_text(rows, memory_bytes, measured.memory_where),
+        *(f"{line}." for line in lacking),
+        oversized({name: job.memory_bytes for name, job in needs.items()}, memory_bytes),
+    ]
     proof_s = proven_s(planned, resources)
     return Plan(
         tuple(ways),
         choice,
         {name: profiles[strategy].costs[name] for name, strategy in choice.strategies.items()},
         loading,
-        text + one_epoch_text([each.name for each in trials if each.open_ended]),
+        " ".join(filter(None, said)) + one_epoch_text([each.name for each in trials if each.open_ended]),
+        rows,
         tuple(trials),
         loader,
         memory_bytes,
-        {job.name: job for job in planned},
+        needs,
         gpu_of,
         max(soonest_s(planned, resources), proof_s or 0.0),
         proof_s is not None,
         resources.cores,
+        gpu_advice({job.name: job for job in planned}, devices),
     )
 
 
@@ -227,27 +265,6 @@ def _numbers(threads: int | Sequence[int]) -> list[int]:
     """Return the numbers of torch threads that were asked for, the fewest first."""
     some = threads if isinstance(threads, Sequence) and len(threads) else [threads]
     return sorted({asked.THREADS.checked("threads", number) for number in some})
-
-
-def _said(
-    ways: Sequence[Foretold],
-    choice: Foretold,
-    jobs: Sequence[Job],
-    resources: Resources,
-    lacking: Sequence[str],
-) -> str:
-    """Say in words which way is chosen and why, and what does not run as was preferred, or does not fit at all.
-
-    Args:
-        ways: All of them.
-        choice: The chosen one.
-        jobs: The trials as they run in it.
-        resources: What they have.
-        lacking: Trials that are not run with a strategy, and why.
-    """
-    large = oversized({job.name: job.memory_bytes for job in jobs}, resources.memory_bytes)
-    text = why(ways, choice, _limit(jobs, resources))
-    return " ".join([text, *(f"{line}." for line in lacking), *([large] if large else [])])
 
 
 def _limit(jobs: Sequence[Job], resources: Resources) -> str:

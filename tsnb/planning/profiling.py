@@ -103,22 +103,27 @@ def profile(
         threads: Torch threads of each.
         memory_bytes: For all that run at once.
         least_s: Each is watched for so long at least once it has begun.
-        patient: Whether it goes on when one failed or its process died: the profile says so then.
+        patient: Whether it goes on when one failed: the profile says so then, as of one whose process died.
         note: As `Waves` takes it.
 
     Raises:
-        TsnbError: One failed where it is not patient, or took too few batches.
+        TsnbError: One failed where it is not patient, took too few batches, or the processes of all died.
         Exception: As `tsnb.run` and `tsnb.serve` raise.
     """
     stream = f"{PROFILED}{os.getpid()}-{next(_numbers)}"
     starts = {each.name: starter(each, stream, threads) for each in wanted}
     first = next(iter(starts))
-    with undisturbed(loader), serve(loader, name=stream, rubber_band=0.0) as producer:
-        waves = Waves(producer.status, threads, memory_bytes, patient=patient, least_s=least_s, note=note)
+
+    def refuse(_: str, each: Profiled) -> None:
+        if not patient and each.trial.state != "lost":
+            each.cost()  # one that failed ends it all now
+
+    with undisturbed(loader), serve(loader, name=stream, late_join=0.0) as producer:
+        waves = Waves(producer.status, threads, memory_bytes, least_s=least_s, note=note, refuse=refuse)
         alone = waves.run({first: starts[first]})
         others = {name: start for name, start in starts.items() if name != first}
-        lost: dict[str, Profiled] = {}
-        whole = waves.holds(starts, alone)
+        lost = {name: each for name, each in alone.items() if each.trial.state == "lost"}
+        whole = not lost and waves.holds(starts, alone)
         if whole and alone[first].starts_within(SOON_S):
             seen_alone, lost = waves.each_alone(others)
             alone |= seen_alone
@@ -126,18 +131,21 @@ def profile(
             whole = not lost and waves.holds(starts, alone)
         going = starts if whole else others
         seen = alone | waves.run(going, largest_bytes(alone), seen_alone=alone.keys()) | lost
-        if patient and len(going) > 1:
+        if len(going) > 1:
             seen |= waves.again_alone(going, seen)
-    costs, failed = {}, {}
+    costs, failed, last = {}, {}, None
     for name, each in seen.items():
         try:
             costs[name] = each.cost()
-        except TsnbError:
-            if not (patient and each.failed):
+        except TsnbError as error:
+            if not (patient and each.failed) and each.trial.state != "lost":
                 raise
-            failed[name] = each.how_it_failed(alone=False)
+            failed[name], last = each.how_it_failed(alone=not patient), error
+    if last is not None and not costs and not patient:
+        raise last
     if failed:
-        return Profile(costs, failed=failed)
+        peaks = {name: seen[name].memory_bytes for name in failed if seen[name].trial.state == "lost"}
+        return Profile(costs, failed=failed, died_bytes=peaks)
     by_itself = {name: each.by_itself for name, each in seen.items() if each.by_itself is not None}
     return joined(by_itself | {name: each.cost() for name, each in alone.items()}, costs, seen, whole=whole)
 

@@ -5,7 +5,6 @@ takes before its first batch, and for some 20 of them, nobody knows yet; so each
 
     the loader       4 measurements with their starts, and half of one more of two loaders at once
     a plan           with each setting: each trial alone, the first for longer, and all of them together
-    places           each trial alone, then groups of up to four, halved until two are left
     a planned sweep  with each setting: the first trial alone, then as many together as will run at once
 """
 
@@ -21,7 +20,6 @@ __all__ = [
     "LONGER",
     "about",
     "loader_s",
-    "placed_s",
     "profiled_s",
     "say",
     "settings_text",
@@ -71,20 +69,6 @@ def profiled_s(trials: int, settings: int, seconds: float) -> float:
     """
     each_s = START_S + max(LOOK_S, seconds)
     return settings * (each_s if trials == 1 else 2 * each_s + (trials - 1) * (START_S + LOOK_S))
-
-
-def placed_s(trials: int, seconds: float, group: int) -> float:
-    """Return about how many seconds it takes to find out which trials fit together.
-
-    Args:
-        trials: So many.
-        seconds: Each, and each group, is watched for so long.
-        group: So many run together at most.
-    """
-    sizes = [group] * (trials // group) + [trials % group]
-    runs = [int(math.log2(max(1, size))) for size in sizes]  # half of a group go on, down to two
-    watch_s = max(LOOK_S, seconds)
-    return trials * (START_S + watch_s) + sum(START_S + number * watch_s for number in runs if number)
 
 
 def waves_s(trials: int, settings: int, at_once: int) -> float:

@@ -1,4 +1,4 @@
-"""`Plan`, what `tsnb.plan` returns: a table of ways, the choice in words, bars, and `run()`."""
+"""`Plan`, what `tsnb.plan` returns: a table of ways, the choice in words, where each trial is, bars, and `run()`."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tsnb.errors import TsnbError
 from tsnb.experiments.trial import Trial
 from tsnb.planners.fluid import Job
 from tsnb.planners.strategies import in_threads
 from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
 from tsnb.planning.conducting import Started, conduct, end_of
+from tsnb.planning.places import PlacedTrial
 from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, same_as
 from tsnb.planning.wishes import TrialWish
@@ -20,7 +22,7 @@ from tsnb.printable import harmless
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls
 from tsnb.stalling.sentences import caution
-from tsnb.words import duration, html_table, marked_html, short_number, text_table
+from tsnb.words import duration, html_table, marked_html, short_number, size_text, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -42,6 +44,8 @@ class Plan:
     """What the loader costs, measured."""
     text: str
     """The choice, in words."""
+    trials: tuple[PlacedTrial, ...] = ()
+    """Where each trial runs, in the order in which they start; those that fit nowhere last."""
     wanted: tuple[TrialWish, ...] = ()
     """The trials."""
     loader: Any = field(default=None, compare=False)
@@ -49,7 +53,7 @@ class Plan:
     memory_bytes: float = float("inf")
     """For all that run at once."""
     jobs: Mapping[str, Job] = field(default_factory=dict, repr=False)
-    """What each trial needs in the chosen way, by name."""
+    """What each trial needs in the chosen way, by name, with memory for what it may grow."""
     devices: Mapping[str, str] = field(default_factory=dict)
     """The GPU that each trial gets, by name; empty where none was asked for."""
     soonest_s: float = 0.0
@@ -58,6 +62,8 @@ class Plan:
     """Whether a solver has proven that (scipy, where it is installed); else it is a simpler bound, and less close."""
     cores: float = 0.0
     """For all of it."""
+    advice: tuple[str, ...] = ()
+    """How several on one GPU share it, as NVIDIA's guides have it: in turns, by MPS or MIG; empty: no two do."""
     _ran: Started = field(default_factory=Started, repr=False, compare=False)
     """What `run` has started."""
 
@@ -113,6 +119,16 @@ class Plan:
         return rows
 
     @property
+    def places(self) -> list[list[str]]:
+        """Where each trial runs, and why; a head and a row each."""
+        rows = [["trial", "peak memory", "where", "next to", "why"]]
+        for each in self.trials:
+            low, high = map(size_text, each.peak_bytes)
+            next_to = ", ".join(each.together) or "none"
+            rows.append([each.name, f"{low} to {high}", each.where, next_to, each.why])
+        return rows
+
+    @property
     def timeline(self) -> Timeline:
         """When each trial of the chosen way starts and ends, and when it really did, as far as `run` has come."""
         schedule, actual = self.choice.schedule, self.actual
@@ -163,10 +179,11 @@ class Plan:
             }
             for way in self.ways
         ]
-        actual = self.actual
+        actual, there = self.actual, {each.name: each for each in self.trials}
         trials = [
             {
                 "name": name,
+                **_place(there[name]),
                 **asdict(self.costs[name]),
                 "gets_device": self.devices.get(name),
                 "gives": self.choice.strategies[name].values,
@@ -180,6 +197,7 @@ class Plan:
             }
             for name in self.choice.order
         ]
+        trials += [{"name": each.name, **_place(each)} for each in self.trials if each.name not in self.costs]
         return {
             "choice": self.choice.way,
             "text": self.text,
@@ -189,12 +207,13 @@ class Plan:
             "cores": self.cores,
             "open_ended": self.open_ended,
             "memory_bytes": self.memory_bytes if math.isfinite(self.memory_bytes) else None,
+            "advice": list(self.advice),
             "ways": ways,
             "trials": trials,
         }
 
     def run(self, *, name: str = "planned") -> dict[str, Trial]:
-        """Carry the chosen way out, and return the trials when all have ended.
+        """Run the trials that fit, in the chosen way, and return them when all have ended.
 
         The loader is served under a name while they run. An interrupt stops them all.
 
@@ -202,12 +221,16 @@ class Plan:
             name: The stream's name; with a loader each, what their names begin with.
 
         Returns:
-            The trials, by name; one that failed is among them, with its state.
+            The trials, by name; one that failed is among them, with its state. Those that fit nowhere are not.
 
         Raises:
+            TsnbError: None of them fits.
             NameInUse: That name is being served.
             Exception: As `tsnb.serve` and `tsnb.run` raise.
         """
+        fit = {each.name for each in self.trials if each.where != "nowhere"}
+        if not fit:
+            raise TsnbError(self.text)
         self._ran.begin()
         show(lambda: self.timeline)
         return conduct(
@@ -215,24 +238,33 @@ class Plan:
             [
                 each.given(self.choice.strategies[each.name].values, self.devices.get(each.name))
                 for each in self.wanted
+                if each.name in fit
             ],
             self.loader,
             name,
-            self.jobs,
+            {name: job for name, job in self.jobs.items() if name in fit},
             self.memory_bytes,
             started=self._ran.started,
         )
 
     def __repr__(self) -> str:
-        parts = [self.text, "\n".join(text_table(self.table)), "\n".join(text_table(self.profiles))]
+        parts = [self.text, *("\n".join(text_table(rows)) for rows in self._tables)]
         return harmless("\n\n".join([*parts, self.gantt(), self._below()]))
 
     def _repr_html_(self) -> str:
-        tables = "".join(html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles))
+        tables = "".join(
+            html_table(rows, "margin-bottom:1em") for rows in (self.table, self.profiles, self.places)
+        )
         # JupyterLab breaks lines of a <pre>, and bars that are broken say nothing
         bars = f'<pre style="overflow-x:auto;white-space:pre">{escape(self.gantt())}</pre>'
         below = f"{bars}<p><small>{marked_html(self._below())}</small></p>"
         return f"<p><b>{marked_html(self.text)}</b></p>{tables}{below}"
+
+    @property
+    def _tables(self) -> list[list[list[str]]]:
+        """What is shown: where each trial runs only if that is not the same for all."""
+        waits = any(each.where != "now" for each in self.trials)
+        return [self.table, self.profiles, *([self.places] if waits else [])]
 
     def _below(self) -> str:
         batches = sum(cost.batches for cost in self.costs.values())
@@ -248,5 +280,16 @@ class Plan:
         return (
             f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
             f"and the loader measured alone, shared, and shared twice at once, on {measured:g} cores{elsewhere}."
-            + " ".join([bound, *caution(self.loading)])
+            + " ".join([bound, *caution(self.loading), *self.advice])
         )
+
+
+def _place(each: PlacedTrial) -> dict[str, Any]:
+    """Return where a trial runs, for JSON."""
+    return {
+        "peak_bytes": list(each.peak_bytes),
+        "where": each.where,
+        "after": list(each.after),
+        "together": list(each.together),
+        "why": each.why,
+    }

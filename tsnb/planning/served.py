@@ -192,7 +192,7 @@ def _seen(
                 "parameter epochs, for example epochs=10, or leave deadline= (--deadline) out."
             )
 
-    waves = Waves(meter.look, threads, memory_bytes, patient=True, most=most, note=note, refuse=refuse)
+    waves = Waves(meter.look, threads, memory_bytes, most=most, note=note, refuse=refuse)
     seen = waves.run(starts)
     return seen | waves.again_alone(dict(list(starts.items())[1:]), seen)
 

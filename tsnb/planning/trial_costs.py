@@ -131,6 +131,8 @@ class Profile:
     """How far off that may be, as a share."""
     failed: Mapping[str, str] = field(default_factory=dict)
     """Those that failed or died, and in what way, in words; only where that does not end all of it."""
+    died_bytes: Mapping[str, float] = field(default_factory=dict)
+    """The largest memory that was seen of each whose process died."""
 
 
 @dataclass
@@ -223,11 +225,8 @@ class Profiled:
         self.first_s = self.first_s or now_s
         late = not self.marks or reading.batches > self.marks[-1].batches
         if cpu_s is not None and reading.batches > self.skip and late:
-            no_core_s = clocks.waited_s(pid)
-            mark = _TrialClocks(
-                reading.batches, reading.passed, reading.computing_s, cpu_s, no_core_s, time.monotonic()
-            )
-            self.marks.append(mark)
+            seen = (reading.batches, reading.passed, reading.computing_s)
+            self.marks.append(_TrialClocks(*seen, cpu_s, clocks.waited_s(pid), time.monotonic()))
 
     def _look_at_gpus(self, pid: int) -> None:
         """See which GPU it computes on, and how much of its memory it has: reserved by torch, and CUDA's context."""

@@ -75,8 +75,6 @@ class Waves:
     memory_bytes: float = math.inf
     """For all of them together; 0: one after the other."""
     _: KW_ONLY
-    patient: bool = False
-    """Whether it goes on when one could not be profiled."""
     least_s: float = 0.0
     """Each is watched for so long at least once it has begun."""
     most: int | None = None
@@ -104,7 +102,6 @@ class Waves:
                 which have been; None: none is.
 
         Raises:
-            TsnbError: One failed, or took too few batches; not where it is patient.
             Exception: As a start, a look or a refusal raises.
         """
         seen: dict[str, Profiled] = {}
@@ -121,8 +118,6 @@ class Waves:
                 seen |= group.trials
                 for name, each in group.trials.items():
                     self.refuse(name, each)
-                    if not self.patient:
-                        each.cost()  # one that failed ends it all now
             size_bytes = max(size_bytes, largest_bytes(seen))
         return seen
 
@@ -137,12 +132,9 @@ class Waves:
 
         Args:
             starts: As `run` takes them.
-
-        Raises:
-            TsnbError: The process of one died; not where it is patient.
         """
         least_s, still_s = min(self.least_s, ALONE_S), SOON_S + STILL_S
-        each = replace(self, memory_bytes=0.0, patient=True, least_s=least_s, still_s=still_s)
+        each = replace(self, memory_bytes=0.0, least_s=least_s, still_s=still_s, refuse=lambda *_: None)
         seen, lost = dict[str, Profiled](), dict[str, Profiled]()
         for name, one in each.run(starts).items():
             with contextlib.suppress(TsnbError):
@@ -150,8 +142,6 @@ class Waves:
                 seen[name] = one
             if one.trial.state == "lost":
                 lost[name] = one
-                if not self.patient:
-                    one.cost()  # raises
         return seen, lost
 
     def again_alone(self, starts: Mapping[str, Start], seen: Mapping[str, Profiled]) -> dict[str, Profiled]:
@@ -164,9 +154,7 @@ class Waves:
             seen: What it returned.
         """
         died = {name: start for name, start in starts.items() if seen[name].trial.state == "lost"}
-        alone = replace(
-            self, memory_bytes=0.0, patient=True, most=None, note=lambda _: None, refuse=lambda *_: None
-        )
+        alone = replace(self, memory_bytes=0.0, most=None, note=lambda _: None, refuse=lambda *_: None)
         return alone.run(died)
 
 

@@ -58,7 +58,7 @@ MAX_ENDS = 32
 HOLD = 4
 """Batches a consumer may hold before it gets copies: the one in use, the next, and two of slack."""
 BAND_BYTES = 1 << 30
-"""The rubber band keeps no more than this, whatever share of the epoch was asked for."""
+"""The late-join window keeps no more than this, whatever share of the epoch was asked for."""
 COOL_BYTES = 1 << 26
 """Memory of cold slots is given back so much at a time, and so much of it stays with free slots, in four at most."""
 
@@ -67,8 +67,8 @@ UNKNOWN_BAND = 4096
 """Batches that it keeps of an epoch whose length is not known, where all of one is asked for."""
 DEFAULT_BAND = 0.02
 NO_SHARE = (
-    "The loader of %r has no length, so rubber_band=%s, which is a share of the epoch, has no effect: "
-    "the first %d batches are kept. Pass rubber_band=1 to keep all that fits, or serve a loader that "
+    "The loader of %r has no length, so late_join=%s, which is a share of the epoch, has no effect: "
+    "the first %d batches are kept. Pass late_join=1 to keep all that fits, or serve a loader that "
     "defines __len__."
 )
 
@@ -79,7 +79,7 @@ class Settings(StreamOptions):
 
     name: str = ""
     least_band: int = 0
-    """Batches that the rubber band keeps at least; no fewer than the window."""
+    """Batches that the late-join window keeps at least; no fewer than the window."""
     in_step: bool = False
     """Whether it is one machine's part of a cluster's stream: its pacing is `together`, and no cores are moved."""
 
@@ -231,7 +231,7 @@ class Core:
             self.step(ev.BatchLoaded(run, placed))
 
     def _note_size(self, batch_bytes: int) -> None:
-        """Have rubber band and window keep fewer batches where they have become larger."""
+        """Have late-join window and window keep fewer batches where they have become larger."""
         if batch_bytes > self._batch_bytes:
             self._batch_bytes = batch_bytes
             self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
@@ -451,11 +451,11 @@ class Core:
         size = whole_pages(first_batch_bytes)
         band = max(self.settings.window, self.settings.least_band)
         if batches is not None:
-            band = max(band, math.ceil(self.settings.rubber_band * batches))
-        elif self.settings.rubber_band >= 1:
+            band = max(band, math.ceil(self.settings.late_join * batches))
+        elif self.settings.late_join >= 1:
             band = max(band, UNKNOWN_BAND)  # all of an epoch, whatever that is
-        elif self.settings.rubber_band != DEFAULT_BAND:
-            logging.getLogger("tsnb").warning(NO_SHARE, self.settings.name, self.settings.rubber_band, band)
+        elif self.settings.late_join != DEFAULT_BAND:
+            logging.getLogger("tsnb").warning(NO_SHARE, self.settings.name, self.settings.late_join, band)
         band = max(1, min(band, BAND_BYTES // size))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
         reach = max(self.settings.window, band, reach_of(size))

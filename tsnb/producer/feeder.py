@@ -198,7 +198,7 @@ class Feeder(threading.Thread):
                     raise ArenaFull(
                         f"No buffer of the shared memory became free in {SLOT_WAIT_S:.0f} s "
                         f"({core.dispatch.epochs.kept} of its {core.arena.slots} buffers hold a batch "
-                        "that a trial may still read). Serve with a smaller window= or rubber_band=."
+                        "that a trial may still read). Serve with a smaller window= or late_join=."
                     )
                 core.lock.wait(0.05)
         return slot

@@ -1,7 +1,7 @@
 """Looks before allocating: the memory that a stream uses for certain, against what is free.
 
 The arena is sparse, so its size says nothing; what counts is how many batches lie in it at once. In bytes, with b
-the size of the first batch, `band` the batches that the rubber band keeps and `ahead` those that the loader's
+the size of the first batch, `band` the batches that the late-join window keeps and `ahead` those that the loader's
 workers prepare:
 
     certain = b x (kept + 1 + ahead + 2)        kept = max(window, band), at most an epoch
@@ -128,7 +128,7 @@ def certain_batches(window: int, band: int, batches: int | None, ahead: int) -> 
 
     Args:
         window: Batches that the fastest consumer may be ahead of the slowest.
-        band: Batches that the rubber band keeps.
+        band: Batches that the late-join window keeps.
         batches: In an epoch, where known.
         ahead: Batches that the loader's workers prepare ahead.
     """
@@ -169,9 +169,9 @@ def _way_out(window: int, band: int, ahead: int, fits: int) -> str:
     """Return what to lower first, by how much at least."""
     least = 1 + ahead + 2
     if band > window and fits > least + window:
-        return "Serve with a smaller rubber_band= (0 keeps no more than the window)."
+        return "Serve with a smaller late_join= (0 keeps no more than the window)."
     if fits > least + 1:
-        return f"Serve with window={fits - least - 1} or less and rubber_band=0."
+        return f"Serve with window={fits - least - 1} or less and late_join=0."
     if ahead and fits > 4:
-        return "Serve with window=1, rubber_band=0 and fewer workers= (or a smaller prefetch_factor)."
+        return "Serve with window=1, late_join=0 and fewer workers= (or a smaller prefetch_factor)."
     return "Give the loader a smaller batch_size."

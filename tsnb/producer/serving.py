@@ -45,7 +45,7 @@ def serve(
     name: str,
     engine: str = "local",
     window: int = 8,
-    rubber_band: float = 0.02,
+    late_join: float = 0.02,
     stall_timeout_s: float = 30.0,
     seed: int | None = None,
     workers: int | str | None = None,
@@ -76,7 +76,7 @@ def serve(
         engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/ray-cluster.md). Defaults
             to "local".
         window: Number of batches that the fastest trial may be ahead of the slowest. Defaults to 8.
-        rubber_band: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to
+        late_join: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to
             0.02.
         stall_timeout_s: Seconds to wait for a stalled trial before the others continue without it. Defaults to 30.
         seed: Number that fixes sample order and augmentation. A shuffled epoch can be resumed in its middle only
@@ -111,7 +111,7 @@ def serve(
     """
     check_name(name, "producer")
     options = StreamOptions(
-        window=window, rubber_band=rubber_band, stall_timeout_s=stall_timeout_s, seed=seed, workers=workers,
+        window=window, late_join=late_join, stall_timeout_s=stall_timeout_s, seed=seed, workers=workers,
         memory=memory, cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch,
         engine=engine, pacing=pacing, weights=weights or {}, rebalance=rebalance, guard=guard,
     )  # fmt: skip

@@ -170,7 +170,7 @@ class Report:
 
 
 def report(
-    name: str | os.PathLike[str] | None = None,
+    stream: str | os.PathLike[str] | None = None,
     *,
     target: Mapping[str, float] | None = None,
     vcpu_price: float | None = None,
@@ -184,7 +184,7 @@ def report(
         >>> tsnb.report("digits").save("report.html")
 
     Args:
-        name: Name of the stream, or path of a recording (`tsnb.streams.record`). Defaults to the only stream
+        stream: Name of the stream, or path of a recording (`tsnb.streams.record`). Defaults to the only stream
             served, else the last one watched.
         target: Numbers to reach, by logged name: {"accuracy": 0.95}. The report then has what each trial had cost
             by then (docs/reports.md). Defaults to None.
@@ -202,8 +202,8 @@ def report(
     """
     prices = Prices(vcpu_price, kwh_price)
     wanted = wanted_of(target, prices)
-    recording = name is not None and is_recording(name)
-    source = recorded(name) if recording else streamed(name)  # type: ignore[arg-type]
+    recording = stream is not None and is_recording(stream)
+    source = recorded(stream) if recording else streamed(stream)  # type: ignore[arg-type]
     readings = runs_apart(source.readings)
     logged = sorted({k for reading in readings for c in reading.consumers for k in c.metrics})
     for key in wanted:

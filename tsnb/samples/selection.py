@@ -27,10 +27,10 @@ __all__ = [
     "Standing",
     "Trigger",
     "add_rounds",
-    "after",
     "check_select",
     "every",
     "in_words",
+    "interval",
     "read_select",
     "rounds",
     "rounds_as_typed",
@@ -164,13 +164,13 @@ def every(samples: int) -> Trigger:
     return Trigger(every=int(samples))
 
 
-def after(duration: float | str) -> Trigger:
+def interval(duration: float | str) -> Trigger:
     """Begin a round when so much time has passed since the last one.
 
     A round begins only if there are samples to choose.
 
     Example:
-        >>> trigger = tsnb.data.after("1h")
+        >>> trigger = tsnb.data.interval("1h")
 
     Args:
         duration: Seconds, or a string such as "90s", "30min", "1h" or "2d".
@@ -192,35 +192,39 @@ def after(duration: float | str) -> Trigger:
         seconds = 0.0
     if isinstance(duration, bool) or not 0 < seconds < 1e9:
         raise ValueError(
-            f"tsnb.data.after({duration!r}) is invalid. Pass a number of seconds, or a time such as "
+            f"tsnb.data.interval({duration!r}) is invalid. Pass a number of seconds, or a time such as "
             '"90s", "30min" or "1h".'
         )
     return Trigger(after_s=seconds)
 
 
-def worse(metric: str, by: float, mode: str | None = None) -> Trigger:
+def worse(metric: str, min_delta: float, mode: str | None = None) -> Trigger:
     """Begin a round when a logged number gets worse than its best.
 
     The best is counted since the last round was chosen, from the value at that time. The first round of a stream
     begins at once.
 
     Example:
-        >>> trigger = tsnb.data.worse("val_loss", by=0.02)
+        >>> trigger = tsnb.data.worse("val_loss", min_delta=0.02)
 
     Args:
         metric: Name of the number, as in `tsnb.log(val_loss=...)`.
-        by: Smallest difference that counts, above 0.
+        min_delta: Smallest difference that counts, above 0.
         mode: "min" or "max": which direction is good. Defaults to `tsnb.records.direction`, else the metric's name.
 
     Raises:
-        ValueError: If `by` is not above 0, or tsnb cannot tell which direction is good.
+        ValueError: If `min_delta` is not above 0, or tsnb cannot tell which direction is good.
     """
-    if isinstance(by, bool) or not isinstance(by, (int, float)) or not 0 < by < float("inf"):
+    if (
+        isinstance(min_delta, bool)
+        or not isinstance(min_delta, (int, float))
+        or not 0 < min_delta < float("inf")
+    ):
         raise ValueError(
-            f"tsnb.data.worse({metric!r}, by={by!r}) is invalid. Pass a difference above 0, for "
-            "example tsnb.data.worse('val_loss', by=0.02)."
+            f"tsnb.data.worse({metric!r}, min_delta={min_delta!r}) is invalid. Pass a difference above 0, for "
+            "example tsnb.data.worse('val_loss', min_delta=0.02)."
         )
-    return Trigger(worse=((metric, direction_of(metric, mode), float(by)),))
+    return Trigger(worse=((metric, direction_of(metric, mode), float(min_delta)),))
 
 
 class Selection(NamedTuple):
@@ -313,7 +317,9 @@ def add_rounds(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every", metavar="N", help="start a round when this many new samples have been found"
     )
-    parser.add_argument("--after", metavar="TIME", help="or when this much time has passed: 90s, 30min, 1h")
+    parser.add_argument(
+        "--interval", metavar="TIME", help="or when this much time has passed: 90s, 30min, 1h"
+    )
     parser.add_argument(
         "--worse",
         action="append",
@@ -346,8 +352,8 @@ def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReadin
     triggers = []
     if given.every is not None:
         triggers.append(every(int(given.every) if given.every.isdecimal() else given.every))
-    if given.after is not None:
-        triggers.append(after(given.after))
+    if given.interval is not None:
+        triggers.append(interval(given.interval))
     for text in given.worse:
         metric, is_there, rest = text.rpartition("=")
         by, _, mode = rest.partition(":")
@@ -371,7 +377,7 @@ def rounds_as_typed(given: argparse.Namespace, name: str | None) -> StreamReadin
         )
     if given.select is not None and not triggers:
         raise ValueError(
-            "--select chooses the samples of a round and needs a trigger. Add --every 2000, --after 1h "
+            "--select chooses the samples of a round and needs a trigger. Add --every 2000, --interval 1h "
             "or --worse val_loss=0.02"
         )
     if triggers or given.off:
@@ -387,11 +393,11 @@ def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> 
 
     Example:
         >>> with tsnb.serve(DataLoader(tsnb.data.grow("photos", parse), 2), name="photos"):
-        ...     tsnb.data.rounds("photos", tsnb.data.every(2000) | tsnb.data.after("1h"))
+        ...     tsnb.data.rounds("photos", tsnb.data.every(2000) | tsnb.data.interval("1h"))
 
     Args:
         stream: Name of the stream, or None while only one is running.
-        trigger: `tsnb.data.every(2000)`, `tsnb.data.after("1h")`, `tsnb.data.worse("val_loss", by=0.02)`, or
+        trigger: `tsnb.data.every(2000)`, `tsnb.data.interval("1h")`, `tsnb.data.worse("val_loss", min_delta=0.02)`, or
             several joined by `|`. None returns to epochs of all samples.
         select: "new", "all", "recent:5000", "hard:0.3", "hard:0.3:cnn", "balanced" or "balanced:5000"
             (docs/rounds.md). Defaults to "new", the samples since the last round.
@@ -405,8 +411,8 @@ def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> 
     check_select(select)
     if trigger is not None and (not isinstance(trigger, Trigger) or trigger == Trigger()):
         raise ValueError(
-            f"trigger={trigger!r:.60} is invalid. Pass tsnb.data.every(2000), tsnb.data.after('1h') or "
-            "tsnb.data.worse('val_loss', by=0.02), or several joined by |. Pass None to end the rounds."
+            f"trigger={trigger!r:.60} is invalid. Pass tsnb.data.every(2000), tsnb.data.interval('1h') or "
+            "tsnb.data.worse('val_loss', min_delta=0.02), or several joined by |. Pass None to end the rounds."
         )
     observer = Observer(stream)
     try:

@@ -288,7 +288,7 @@ def stalls(
     loader: Iterable[Any],
     train_step: Step | None = None,
     *,
-    n: int = 4,
+    n_trials: int = 4,
     seconds: float = 2.0,
     threads: int = 1,
     cold: bool = False,
@@ -304,7 +304,7 @@ def stalls(
     Args:
         loader: A `DataLoader`, or another iterable of batches that can be iterated more than once.
         train_step: Function of one batch: one training step. Defaults to None, a model that costs nothing.
-        n: Number of trials that the sentences speak of. The result answers for any number. Defaults to 4.
+        n_trials: Number of trials that the sentences speak of. The result answers for any number. Defaults to 4.
         seconds: Seconds per measurement. Longer is steadier. Defaults to 2.
         threads: Torch threads in the step. Defaults to 1, as in trials.
         cold: Whether to measure the disk too. Other readers of these files wait for the disk meanwhile. Defaults to
@@ -320,7 +320,7 @@ def stalls(
         TsnbError: If the step raises. The message has the place and the batch.
     """
     _check(loader, train_step, cold)
-    n, threads = asked.TRIALS.checked("n", n), asked.THREADS.checked("threads", threads)
+    n_trials, threads = asked.TRIALS.checked("n_trials", n_trials), asked.THREADS.checked("threads", threads)
     seconds = asked.SECONDS.checked("seconds", seconds)
     train_step = None if train_step is None else CountedStep(train_step)
     workers = getattr(loader, "num_workers", 0)
@@ -352,7 +352,7 @@ def stalls(
                 measuring.wait_for_gpu()
             rounds.append(Round(alone, computing, together, shared, together_served))
     steps = 0 if train_step is None else train_step.runs
-    return replace(_result(loader, n, threads, rounds, storage), steps=steps, cold=cold)
+    return replace(_result(loader, n_trials, threads, rounds, storage), steps=steps, cold=cold)
 
 
 def _some(loader: Any) -> list[Any]:

@@ -60,7 +60,7 @@ def served(loader: Any, seconds: float) -> Iterator[Served]:
     """Serve a loader, and take its first batches.
 
     Its slots have been written once by then: memory that is new is expensive, but only once. No consumer joins late, so
-    it has no rubber band, which would take new memory for all of the measurement.
+    it has no late-join window, which would take new memory for all of the measurement.
 
     Args:
         loader: The user's.
@@ -73,7 +73,7 @@ def served(loader: Any, seconds: float) -> Iterator[Served]:
     began_s = time.perf_counter()
     waits()  # a stream begins with a batch
     with (
-        serve(loader, name=name, window=WINDOW, rubber_band=0.0, stall_timeout_s=PATIENCE_S) as producer,
+        serve(loader, name=name, window=WINDOW, late_join=0.0, stall_timeout_s=PATIENCE_S) as producer,
         attach("stalls", name) as consumer,
     ):
         serve_s = time.perf_counter() - began_s

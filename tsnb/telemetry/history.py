@@ -159,7 +159,7 @@ def thinned(moments: list[Moment], most: int, full_s: float, turns: set[int]) ->
 
 
 def without_profiled(reading: StreamReading) -> StreamReading:
-    """Return a reading without trials that are only profiled (`tsnb.plan`, a planned sweep, `tsnb.place`)."""
+    """Return a reading without trials that are only profiled (`tsnb.plan`, a planned sweep)."""
     names = [*(each.name for each in reading.consumers), *(each.name for each in reading.ends)]
     if not any(map(is_profiled, [*names, *reading.pending])):
         return reading

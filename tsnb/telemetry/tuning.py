@@ -17,7 +17,7 @@ def tune(
     workers: int | str = AUTO,
     memory: int | str | None = None,
     *,
-    wait_s: float = 0.0,
+    settle_s: float = 0.0,
     timeout_s: float = 5.0,
 ) -> StreamReading:
     """Change the number of a stream's loader workers while trials run.
@@ -30,7 +30,7 @@ def tune(
         workers: Number of processes, or "auto" to find it and follow it (docs/speed-up-loading.md). Defaults to "auto".
         memory: Memory for all workers with "auto", for example "4GiB". Defaults to the former value, else what is
             free.
-        wait_s: Seconds to wait with "auto" until no number is left to try. Defaults to 0.
+        settle_s: Seconds to wait with "auto" until no number is left to try. Defaults to 0.
         timeout_s: Seconds to wait until the stream has taken the wish. Defaults to 5.
 
     Returns:
@@ -42,13 +42,13 @@ def tune(
         ProducerGone: If the stream's process died before it answered.
         TsnbError: If the loader cannot change its workers, or the stream does not answer.
     """
-    chosen = TuneOptions(workers, memory, wait_s)
+    chosen = TuneOptions(workers, memory, settle_s)
     auto = chosen.workers == AUTO
     asked, budget = str(chosen.workers), None if chosen.memory is None else int(chosen.memory)
     observer = Observer(stream)
     told: StreamReading | None = None
     deadline = time.monotonic() + timeout_s
-    until = time.monotonic() + (chosen.wait_s if auto else 0.0)
+    until = time.monotonic() + (chosen.settle_s if auto else 0.0)
     try:
         observer.request_tune(None if auto else int(chosen.workers), budget)
         while (left := max(deadline if told is None else until, until) - time.monotonic()) > 0:
@@ -66,12 +66,12 @@ def tune(
     return told
 
 
-def tuning_of(name: str | None, *, wait_s: float = 0.0, timeout_s: float = 5.0) -> StreamReading:
+def tuning_of(name: str | None, *, settle_s: float = 0.0, timeout_s: float = 5.0) -> StreamReading:
     """Return how a stream's workers are tuned; changes nothing.
 
     Args:
         name: The stream's name; may be None while one producer is running.
-        wait_s: Where they are found by measuring, seconds to wait at most until nothing is left to try.
+        settle_s: Where they are found by measuring, seconds to wait at most until nothing is left to try.
         timeout_s: Seconds to wait until it answers.
 
     Raises:
@@ -82,7 +82,7 @@ def tuning_of(name: str | None, *, wait_s: float = 0.0, timeout_s: float = 5.0) 
     observer = Observer(name)
     began, told = time.monotonic(), None
     try:
-        while (left := began + (timeout_s if told is None else wait_s) - time.monotonic()) > 0:
+        while (left := began + (timeout_s if told is None else settle_s) - time.monotonic()) > 0:
             told = observer.read(left) or told
             if told is not None and (told.tuning is None or told.tuning.resting):
                 break
@@ -115,5 +115,5 @@ def tune_as_typed(given: argparse.Namespace, name: str | None) -> tuple[StreamRe
         if given.name is None:  # the stream may be another notebook's or process's
             if options["memory"] is not None:
                 raise ValueError("--memory bounds what auto may use: add --workers auto, or name the stream.")
-            return tuning_of(name, wait_s=TuneOptions(**options).wait_s), False
+            return tuning_of(name, settle_s=TuneOptions(**options).settle_s), False
     return tune(name, **options), True

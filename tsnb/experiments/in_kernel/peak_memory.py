@@ -1,6 +1,6 @@
 """The largest memory of a trial's process, as it is recorded: the next run of that name may have to wait for so much.
 
-It is what would have been free without the process (`machine.processes.held`), as `tsnb.place` counts it: pages that a
+It is what would have been free without the process (`machine.processes.held`), as `tsnb.plan` counts it: pages that a
 trial shares with the fork server that it came from are not its own. What processes that it starts itself hold, and
 memory of GPUs, is not in it.
 """

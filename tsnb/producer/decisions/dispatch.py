@@ -11,7 +11,7 @@ The rules:
   under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
   waited for (`drift`). Those that stream are waited for, and those between epochs until `stall_timeout_s` has passed.
-- A batch is kept while a consumer reads it, one that is waited for has yet to take it, or the *rubber band* holds
+- A batch is kept while a consumer reads it, one that is waited for has yet to take it, or the *late-join window* holds
   it: the first `band` batches of an epoch stay until the loader has gone past them, so that a consumer that asks by
   then still gets the whole epoch. One that comes later takes the next epoch.
 - An epoch starts when a consumer asks for one and none can be joined from its start. The stream's first epoch
@@ -64,7 +64,7 @@ class Dispatch:
 
     Args:
         window: Batches that the fastest consumer may be ahead of the slowest.
-        band: Batches from an epoch's start that the rubber band keeps for latecomers.
+        band: Batches from an epoch's start that the late-join window keeps for latecomers.
         stall_timeout_s: Seconds that a consumer which stands still, or is between epochs, is waited for.
         first_epoch: The number of the first epoch.
 
@@ -409,7 +409,7 @@ class Dispatch:
         self.epochs.band = band
 
     def narrow(self, window: int) -> None:
-        """Let the window, and the rubber band, be no larger than this from now on."""
+        """Let the window, and the late-join window, be no larger than this from now on."""
         self._keep_within(min(self.window, window))
         self.admission.window = min(self.admission.window, window)
         self.epochs.band = min(self.epochs.band, window)

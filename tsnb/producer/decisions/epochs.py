@@ -73,7 +73,7 @@ class Epochs:
     """Epochs that consumers may still take, and the batches kept for them.
 
     Args:
-        band: How many batches from an epoch's start the rubber band keeps.
+        band: How many batches from an epoch's start the late-join window keeps.
     """
 
     def __init__(self, band: int) -> None:
@@ -297,7 +297,7 @@ class Epochs:
         return slots
 
     def _band_start(self) -> int:
-        """Return the index from which the rubber band keeps batches: an epoch's start, or nothing."""
+        """Return the index from which the late-join window keeps batches: an epoch's start, or nothing."""
         newest = self.newest
         if newest.joinable and newest.count <= max(self.band, self.least_band):
             return newest.start
