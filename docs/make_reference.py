@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -162,7 +163,8 @@ def cause_and_fix(kind: type) -> tuple[str, str]:
     """Return what an error's docstring says: why it is raised, and what to do."""
     paragraphs = [" ".join(part.split()) for part in (inspect.getdoc(kind) or "").split("\n\n")]
     fixes = [part.removeprefix("Fix: ") for part in paragraphs if part.startswith("Fix: ")]
-    return paragraphs[0], " ".join(fixes)
+    causes = itertools.takewhile(lambda part: not part.startswith("Fix: "), paragraphs)
+    return " ".join(causes), " ".join(fixes)
 
 
 def _error(kind: type) -> tuple[str, str, str]:

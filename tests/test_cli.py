@@ -126,9 +126,9 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
         (("--workers", "0"), "a number of worker processes"),
         (("--disk", "1MB/s", "--memory", "much"), "nothing in memory is --cached 0"),
         (("--cached", "0.5"), "add --cold, or --disk 100MB/s"),
-        (("--gpus", "0"), "gpus=0: give a number of GPUs"),
-        (("--vcpu-price", "-1"), "vcpu_price=-1.0: give a price for an hour"),
-        (("--cores", "0"), "cores=0.0: give a number of cores"),
+        (("--gpus", "0"), "gpus=0 is invalid. Pass a number of GPUs"),
+        (("--vcpu-price", "-1"), "vcpu_price=-1.0 is invalid. Pass a price for an hour"),
+        (("--cores", "0"), "cores=0.0 is invalid. Pass a number of cores"),
     ):
         wrong = tsnb(*words, *odd, cwd=tmp_path)
         assert (wrong.returncode, wrong.stdout) == (1, "") and said in wrong.stderr
@@ -176,7 +176,7 @@ def test_a_plan_is_printed_or_given_as_json(tmp_path: Path) -> None:
     assert 0 < low < high
     wrong = tsnb(*words, "8", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (1, "")
-    assert "is not a setting: write NAME=VALUE" in wrong.stderr
+    assert "is not a setting. Write NAME=VALUE" in wrong.stderr
 
 
 @pytest.mark.slow
@@ -441,14 +441,14 @@ def test_a_list_of_nothing_says_so(tmp_path: Path) -> None:
         (("serve", "no_such_module:x", "--name", "x"), "no module 'no_such_module'"),
         (("serve", "train.py:make", "--name", "x"), "'train.py' is a file. Name its module: train:make"),
         (("serve", "./part/train.py", "--name", "x"), "is a file. Name its module: part.train:NAME"),
-        (("serve", "gc:collect", "--name", "x"), "a int cannot be served"),
+        (("serve", "gc:collect", "--name", "x"), "An object of type int cannot be served"),
         (("stalls", "gc:enable"), "gc:enable is None, or returned it: name a loader"),
-        (("serve", "math:pi", "--name", "x"), "a float cannot be served"),
-        (("status",), "no producer is running"),
-        (("stop", "x"), "no producer named 'x'"),
-        (("top",), "no producer is running"),
-        (("top", "x", "--once"), "no producer named 'x'"),
-        (("record", "x", "run.jsonl"), "no producer named 'x'"),
+        (("serve", "math:pi", "--name", "x"), "An object of type float cannot be served"),
+        (("status",), "No stream is running"),
+        (("stop", "x"), "No stream named 'x'"),
+        (("top",), "No stream is running"),
+        (("top", "x", "--once"), "No stream named 'x'"),
+        (("record", "x", "run.jsonl"), "No stream named 'x'"),
     ],
 )
 def test_mistakes_get_one_line_that_says_what_to_do(

@@ -25,10 +25,13 @@ def system_s(number: int) -> OSError:
     ("number", "said"),
     [
         (errno.ENOSPC, f"Free some space there, or {ELSEWHERE}."),
-        (errno.EDQUOT, f"Your quota there is used up: delete some of your files there, or {ELSEWHERE}."),
-        (errno.EROFS, f"Nothing can be written there: make it writable, or {ELSEWHERE}."),
-        (errno.EACCES, f"Nothing can be written there: make it writable, or {ELSEWHERE}."),
-        (errno.EFBIG, f"The file system there takes no file as large: make it smaller, or {ELSEWHERE}."),
+        (errno.EDQUOT, f"Your disk quota there is used up. Delete some of your files there, or {ELSEWHERE}."),
+        (errno.EROFS, f"That place is not writable. Make it writable, or {ELSEWHERE}."),
+        (errno.EACCES, f"That place is not writable. Make it writable, or {ELSEWHERE}."),
+        (
+            errno.EFBIG,
+            f"The file system there does not allow files of this size. Make the file smaller, or {ELSEWHERE}.",
+        ),
         (errno.EIO, f"Free some space there, or {ELSEWHERE}."),
     ],
 )
@@ -56,12 +59,13 @@ def test_a_limit_on_file_sizes_is_named_with_its_size(tmp_path: Path) -> None:
     def write() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (200 << 10, resource.RLIM_INFINITY))
         with pytest.raises(
-            TsnbError, match=r"write: File too large\. .*`ulimit -f`, 200.0 KiB a file.*raise"
+            TsnbError, match=r"write: File too large\. .*`ulimit -f`, 200.0 KiB per file.*Raise"
         ):
             fill()
         unnamed = way_out(sqlite3.OperationalError("disk I/O error"), ELSEWHERE)
         assert (
-            "`ulimit -f`, 200.0 KiB a file" in unnamed and f"free some space there, or {ELSEWHERE}" in unnamed
+            "`ulimit -f`, 200.0 KiB per file" in unnamed
+            and f"free some space there, or {ELSEWHERE}" in unnamed
         )
 
     assert succeeded([forked(write)])

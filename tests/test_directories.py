@@ -243,7 +243,7 @@ def test_a_link_that_somebody_else_put_is_not_followed(place: Path) -> None:
     with pytest.raises(Unsafe, match=r"link is a link of nobody \(user 65534\)"):
         make_private(shared / "link" / "run")
     does("os.mkdir(sys.argv[1], 0o700)", shared / "taken")
-    with pytest.raises(Unsafe, match="is not a directory of your own: it belongs to nobody"):
+    with pytest.raises(Unsafe, match="is not your own directory: it belongs to nobody"):
         make_private(shared / "taken")
 
 

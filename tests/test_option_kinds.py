@@ -43,10 +43,10 @@ def test_every_size_needs_its_unit() -> None:
     }
     for name, kind in found.items():
         for given in (3, "3", "1023", "3B", 1023.0):
-            with pytest.raises(ValueError, match=f"{name}=.*: give .* with its unit"):
+            with pytest.raises(ValueError, match=f"{name}=.* is invalid. Pass .* with its unit"):
                 kind.checked(name, given)
         if not name.startswith("asked"):
-            with pytest.raises(ArgumentTypeError, match="'3': give a size with its unit"):
+            with pytest.raises(ArgumentTypeError, match=r"'3' is invalid. Pass a size with its unit"):
                 kind.typed("3")
         for given in ("1KiB", LEAST_BYTES, "3GiB"):
             assert kind.checked(name, kind.typed(given) if isinstance(given, str) else given)
@@ -63,7 +63,7 @@ def test_what_cannot_be_planned_with_names_a_way_out_that_is_there() -> None:
 
     def train() -> None: ...
 
-    with pytest.raises(ValueError, match=r"memory=3: give a size with its unit.* leave it out") as refused:
+    with pytest.raises(ValueError, match=r"memory=3 is invalid. Pass a size with its unit.* leave it out") as refused:
         tsnb.plan(train, loader=[1], samples=1, memory=3)
     assert "with_cached" not in str(refused.value)
     assert "with_cached(0)" in asked.CACHED.wanted and "--cached 0" in asked.ALSO_CACHED.wanted

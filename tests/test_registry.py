@@ -37,7 +37,7 @@ def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
     """The error says since when, by whom, and how to stop it."""
     entry = registry.register("mnist", "address", "notebook train.ipynb")
     assert registry.find("mnist") == registry.find() == entry
-    with pytest.raises(NameInUse, match=r"for 0 s, by notebook train.ipynb .*%tensorsocket stop mnist"):
+    with pytest.raises(NameInUse, match=r"for 0 s by notebook train.ipynb .*%tensorsocket stop mnist"):
         registry.register("mnist", "other", "script")
     registry.unregister(entry)
     assert registry.entries() == []
@@ -66,7 +66,7 @@ def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(OWNER, "1-1")  # a kernel that has gone
     left = registry.register("left", "address", "notebook gone.ipynb")
     monkeypatch.setenv(OWNER, me)  # as in a trial's kernel
-    with pytest.raises(ProducerNotFound, match=r"several streams are running: left .*theirs "):
+    with pytest.raises(ProducerNotFound, match=r"Several streams are running: left .*theirs "):
         registry.find()
     with pytest.raises(ProducerNotFound, match=r"serves no stream.* Running: left .*theirs .* Name one"):
         registry.own_name()
@@ -78,10 +78,10 @@ def test_ones_own_come_before_others(monkeypatch: pytest.MonkeyPatch) -> None:
     assert registry.own_name() == "mine"
     registry.register("also", "address", "notebook mine.ipynb")
     with pytest.raises(
-        ProducerNotFound, match=r"several streams are running: also \(.*\), mine \([^()]*\)\. Name"
+        ProducerNotFound, match=r"Several streams are running: also \(.*\), mine \([^()]*\)\. Name"
     ):
         registry.find()
-    with pytest.raises(ProducerNotFound, match="several streams of this notebook are running: also, mine"):
+    with pytest.raises(ProducerNotFound, match="Several streams of this notebook are running: also, mine"):
         registry.own_name()
     assert registry.find("theirs").owner == living
 
@@ -230,13 +230,13 @@ def test_sockets_that_are_files_have_short_private_paths_and_are_swept_by_their_
 
 def test_a_missing_name_lists_what_there_is() -> None:
     """Did you mean, and the list."""
-    with pytest.raises(ProducerNotFound, match=r"^no producer is running\. Start one"):
+    with pytest.raises(ProducerNotFound, match=r"^No stream is running\. Start one"):
         registry.find()
     registry.register("mnist", "a", "script a.py")
     registry.register("cifar", "b", "script b.py")
     with pytest.raises(ProducerNotFound, match=r"Did you mean 'mnist'\?.*cifar .*mnist"):
         registry.find("minst")
-    with pytest.raises(ProducerNotFound, match="several"):
+    with pytest.raises(ProducerNotFound, match="Several"):
         registry.find()
 
 

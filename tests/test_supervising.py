@@ -126,7 +126,7 @@ def test_a_killed_producer_is_back_under_its_name(serve: Callable[..., Serving])
     os.kill(first, signal.SIGKILL)
     second = serving.producer(other_than=first)
     assert psutil.Process(second).ppid() == serving.process.pid
-    assert "the process that served 'toy' was killed by SIGKILL" in serving.text
+    assert "The process that served 'toy' was killed by SIGKILL" in serving.text
     seeds = [line for line in serving.text.splitlines() if "order drawn from seed" in line]
     assert len(seeds) == 2
     assert len(set(seeds)) == 1
@@ -180,7 +180,7 @@ def test_an_interrupt_ends_both(serve: Callable[..., Serving], whole_group: bool
     assert serving.process.wait(120) == 128 + signal.SIGINT
     assert not psutil.pid_exists(pid)
     assert "Traceback" not in serving.text
-    assert "Starting it again" not in serving.text
+    assert "It is started again" not in serving.text
 
 
 @pytest.mark.slow
@@ -205,7 +205,7 @@ def test_a_producer_that_is_asked_to_end_is_not_started_again(serve: Callable[..
     pid = serving.producer()
     os.kill(pid, signal.SIGTERM)
     assert serving.process.wait(120) == 128 + signal.SIGTERM
-    assert "Starting it again" not in serving.text
+    assert "It is started again" not in serving.text
 
 
 def test_killing_the_one_that_was_called_leaves_no_orphan(serve: Callable[..., Serving]) -> None:
@@ -225,7 +225,7 @@ def test_a_producer_that_crashes_in_a_row_is_given_up(serve: Callable[..., Servi
     (tmp_path / "deadly").touch()
     os.kill(pid, signal.SIGKILL)
     assert serving.process.wait(3 * BACK_S) == 1
-    assert serving.text.count("Starting it again, in epoch 0") == 2
+    assert serving.text.count("It is started again in epoch 0") == 2
     assert serving.text.rstrip().endswith("It is not started again: it crashed 3 times within 60 s.")
 
 
@@ -235,14 +235,14 @@ def test_what_cannot_be_served_is_no_crash(serve: Callable[..., Serving], tmp_pa
     (tmp_path / "broken").touch()
     serving = serve()
     assert serving.process.wait(BACK_S) == 1
-    assert "Starting it again" not in serving.text
+    assert "It is started again" not in serving.text
     (tmp_path / "broken").unlink()
     serving = serve()
     pid = serving.producer()
     (tmp_path / "broken").touch()
     os.kill(pid, signal.SIGKILL)
     assert serving.process.wait(BACK_S) == 1
-    assert serving.text.count("Starting it again") == 1
+    assert serving.text.count("It is started again") == 1
     assert "ValueError: broken" in serving.text
 
 

@@ -76,16 +76,18 @@ MAX_WEIGHTS = 256
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
-_ON_ANOTHER = "set TSNB_RUNTIME_DIR to a directory of yours on another file system"
+_ON_ANOTHER = "set TSNB_RUNTIME_DIR to your own directory on another file system"
 _PROCESS_LIMITS = {
-    errno.EMFILE: "This process has reached its limit of open files: raise it (`ulimit -n`) before it starts, "
-    "or run fewer streams or workers in it, or close files.",
-    errno.ENFILE: "The whole system has reached its limit of open files: raise fs.file-max, or end some programs.",
-    errno.ENOMEM: "The system has no memory left for it: end something, or raise this process's limit.",
+    errno.EMFILE: (
+        "This process has reached its limit of open files. Raise the limit (`ulimit -n`) before it starts, "
+        "run fewer streams or workers in it, or close files."
+    ),
+    errno.ENFILE: "The whole system has reached its limit of open files. Raise fs.file-max, or end some programs.",
+    errno.ENOMEM: "The system has no memory left for this. End some programs, or raise the limit of this process.",
 }
 _NO_PROCESS = (
-    "Where a process or thread was to start, this user or container has reached its limit of them: raise it "
-    "(`ulimit -u`, a container's `--pids-limit`), or end some programs."
+    "This user or container has reached its limit of processes and threads. Raise it (`ulimit -u`, or "
+    "`--pids-limit` of a container), or end some programs."
 )
 _LAST_WORDS = {
     os.strerror(errno.EMFILE): _PROCESS_LIMITS[errno.EMFILE],
@@ -181,8 +183,8 @@ def check_name(name: object, kind: str) -> str:
     near = re.sub(r"[^A-Za-z0-9._-]+", "-", str(name)).strip("-._")[:64]
     hint = f" Try {near!r}." if near else ""
     raise ValueError(
-        f"{name!r} cannot name a {kind}: use 1 to 64 letters, digits, '.', '_' or '-', "
-        f"starting with a letter or digit.{hint}"
+        f"{name!r} cannot name a {kind}. Use 1 to 64 letters, digits, '.', '_' or '-', starting with a "
+        f"letter or digit.{hint}"
     )
 
 
@@ -199,24 +201,26 @@ def check_balance(pacing: object, weights: Mapping[str, float] | None) -> tuple[
     """
     if pacing not in PACINGS:
         hint = did_you_mean(pacing, PACINGS)
-        raise ValueError(f"pacing {pacing!r}: choose one of {', '.join(PACINGS)}.{hint}")
+        raise ValueError(f"pacing {pacing!r} is invalid. Choose one of {', '.join(PACINGS)}.{hint}")
     found: dict[str, float] = {}
     for name, weight in (weights or {}).items():
         check_name(name, "consumer")
         number = weight if isinstance(weight, (int, float)) and not isinstance(weight, bool) else 0.0
         if not 0 < number < float("inf"):
             raise ValueError(
-                f"weight {name}={weight!r}: give a number above 0; {name}=2 is twice the compute of one with weight 1."
+                f"weight {name}={weight!r} is invalid. Pass a number above 0. {name}=2 means twice the "
+                "compute of a trial with weight 1."
             )
         found[name] = float(number)
     if len(found) > MAX_WEIGHTS:  # they stand in every reading, which has to fit a packet
         raise ValueError(
-            f"{len(found)} weights: give {MAX_WEIGHTS} at most; a trial without one has weight 1."
+            f"{len(found)} weights are too many. Pass at most {MAX_WEIGHTS}. A trial without a weight "
+            "has weight 1."
         )
     if found and pacing != "weights":
         raise ValueError(
-            f"weights count in the pacing 'weights' only, and the pacing is {pacing!r}: choose 'weights', or leave "
-            f"out {', '.join(found)}."
+            f"Weights have an effect only with pacing 'weights', and the pacing is {pacing!r}. Choose "
+            f"'weights', or leave out {', '.join(found)}."
         )
     return str(pacing), found
 
@@ -231,7 +235,7 @@ def read_weight(text: str) -> tuple[str, float]:
     try:
         return name, float(number)
     except ValueError:
-        raise ValueError(f"{text!r} is not a weight: write NAME=NUMBER, for example resnet50=2") from None
+        raise ValueError(f"{text!r} is not a weight. Write NAME=NUMBER, for example resnet50=2") from None
 
 
 def runtime_directory() -> Path:
@@ -313,7 +317,7 @@ def short_directory(room_bytes: int) -> Path:
     if len(os.fsencode(chosen)) + room_bytes <= LONGEST_SOCKET:
         return chosen
     most = LONGEST_SOCKET - room_bytes
-    shorter = f"Set TSNB_RUNTIME_DIR to a directory of yours with a path of {most} bytes at most."
+    shorter = f"Set TSNB_RUNTIME_DIR to your own directory with a path of at most {most} bytes."
     return private_directory(_own_in(Path("/tmp")), shorter)  # noqa: S108 (short, and checked to be ours)
 
 
@@ -333,14 +337,14 @@ def private_directory(path: Path, elsewhere: str = "") -> Path:
     try:
         made = make_private(path)
     except Unsafe as error:
-        mend = f" Run `{error.mend}` to go on using it, or choose another place." if error.mend else ""
+        mend = f" Run `{error.mend}` to keep using it, or choose another place." if error.mend else ""
         within = "" if error.path == str(path) else f"tsnb cannot use {path}: "
         raise TsnbError(f"{within}{error}.{mend} {elsewhere or _ELSEWHERE}") from None
     except OSError as error:
         mend = way_out(error, _ON_ANOTHER) if error.errno in _OF_FILES else _ELSEWHERE
         raise TsnbError(f"tsnb cannot use its runtime directory {path}: {error.strerror}. {mend}") from None
     if not os.access(made, os.W_OK | os.X_OK):
-        raise TsnbError(f"{path} cannot be written. {_ELSEWHERE}")
+        raise TsnbError(f"{path} is not writable. {_ELSEWHERE}")
     return made
 
 
@@ -374,22 +378,22 @@ def way_out(error: BaseException, elsewhere: str = "") -> str:
     if number in _PROCESS_LIMITS:
         return _PROCESS_LIMITS[number]
     if number in _NO_LOCKS:
-        return f"The file system there has no file locks: mount it with locks{other}."
+        return f"The file system there has no file locks. Mount it with locks{other}."
     if number == errno.EFBIG and limit_bytes is None:
-        return f"The file system there takes no file as large: make it smaller{other}."
+        return f"The file system there does not allow files of this size. Make the file smaller{other}."
     if number == errno.EFBIG:
         return (
-            f"A limit on file sizes is in force (`ulimit -f`, {size_text(limit_bytes or 0)} a file), which counts for "
-            "shared memory too: raise it before the program starts."
+            f"A limit on file sizes is set (`ulimit -f`, {size_text(limit_bytes or 0)} per file), "
+            "which also applies to shared memory. Raise it before the program starts."
         )
     if number == errno.EDQUOT:
-        return f"Your quota there is used up: delete some of your files there{other}."
+        return f"Your disk quota there is used up. Delete some of your files there{other}."
     if number in {errno.EROFS, errno.EACCES}:
-        return f"Nothing can be written there: make it writable{other}."
+        return f"That place is not writable. Make it writable{other}."
     if number is None and limit_bytes is not None:
         return (
-            f"A limit on file sizes is in force (`ulimit -f`, {size_text(limit_bytes)} a file): raise it before the "
-            f"program starts if it is that; else free some space there{other}."
+            f"A limit on file sizes is set (`ulimit -f`, {size_text(limit_bytes)} per file). Raise it "
+            f"before the program starts. If that is not the cause, free some space there{other}."
         )
     return f"Free some space there{other}."
 
@@ -406,7 +410,8 @@ def _file_limit_bytes() -> int | None:
 
 
 MOUNT_PROC = (
-    "Mount /proc: `mount -t proc proc /proc`, as root; containers have it, a chroot needs it mounted."
+    "Mount /proc with `mount -t proc proc /proc`, as root. Containers have /proc, but a chroot needs "
+    "it mounted."
 )
 """What to do on a Linux that does not tell of processes."""
 
@@ -421,13 +426,13 @@ def require_platform() -> None:
     spawned = sys.modules.get("multiprocessing.process")  # imported where a process was spawned
     if spawned is not None and getattr(spawned.current_process(), "_inheriting", False):
         raise TsnbError(
-            "a worker process has started, and runs this script from its first line: it would serve, attach or train "
-            "once more. Put what the script does under: if __name__ == '__main__':"
+            "A worker process has started and runs this script from its first line, so it would serve, "
+            "attach or train again. Put the code of the script under: if __name__ == '__main__':"
         )
     if not sys.platform.startswith(("linux", "darwin")):
         raise UnsupportedPlatform(
-            f"tsnb serves and attaches on Linux, WSL2 and macOS only (this is {sys.platform}): "
-            "it needs POSIX shared memory and sockets. Run it in WSL2, a container or a Linux machine."
+            f"tsnb supports only Linux, WSL2 and macOS (this is {sys.platform}), because it needs "
+            "POSIX shared memory and sockets. Run it in WSL2, a container or a Linux machine."
         )
     if not tells_of_processes():
         raise UnsupportedPlatform(f"tsnb cannot see any process here, not even its own. {MOUNT_PROC}")

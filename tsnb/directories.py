@@ -60,7 +60,7 @@ class Unsafe(PermissionError):
     """
 
     def __init__(self, path: str, what: str, mend: str = "") -> None:
-        super().__init__(errno.EPERM, f"{what}; `{mend}` mends that" if mend else what, path)
+        super().__init__(errno.EPERM, f"{what}. Run `{mend}`" if mend else what, path)
         self.path, self.what, self.mend = path, what, mend
 
     def __str__(self) -> str:
@@ -257,7 +257,7 @@ def _look(name: str, here: int, *, make: bool) -> os.stat_result:
 
 def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: _Trusted) -> None:
     if not trusted.owns(at, status):
-        raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could replace what is in it")
+        raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could replace its content")
     if not status.st_mode & 0o022 or status.st_mode & stat.S_ISVTX:
         return
     if not status.st_mode & 0o002 and alone_in(status, descriptor):
@@ -284,7 +284,7 @@ def check_own(path: Path, descriptor: int, status: os.stat_result, *, tighten: b
         Unsafe: It is not.
     """
     if status.st_uid != os.geteuid():
-        raise Unsafe(str(path), f"is not a directory of your own: it belongs to {user_word(status.st_uid)}")
+        raise Unsafe(str(path), f"is not your own directory: it belongs to {user_word(status.st_uid)}")
     if status.st_mode & 0o077 and tighten:
         readable = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
         try:

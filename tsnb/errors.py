@@ -64,7 +64,9 @@ class TsnbError(Exception):
 
 
 class ProducerNotFound(TsnbError, LookupError):
-    """No stream of that name is running, or no name was given and there is not exactly one stream.
+    """No stream of that name is running.
+
+    Or no name was given, and there is not exactly one stream.
 
     Fix: Start the stream, or name one of the running streams, for example `tsnb.attach(stream="mnist")`.
     `tsnb list` shows them.
@@ -72,7 +74,9 @@ class ProducerNotFound(TsnbError, LookupError):
 
 
 class NameInUse(TsnbError, ValueError):
-    """A running stream or trial already has this name. The message names the process.
+    """A running stream or trial already has this name.
+
+    The message names the process.
 
     Fix: Choose another name, or stop the stream or trial that has it.
     """
@@ -95,38 +99,44 @@ class JoinRefused(TsnbError):
 
 
 class ConsumerParked(TsnbError):
-    """The trial stalled past the stall timeout, or missed batches that the stream no longer holds.
+    """The trial timed out: it stalled for longer than `stall_timeout_s`.
+
+    Or it missed batches that the stream no longer holds, for example after a pause.
 
     Fix: Iterate again for the next epoch. For long steps on purpose, serve with a larger `stall_timeout_s=`.
     """
 
 
 class GroupBroken(TsnbError):
-    """Another rank of the trial's group died or left, so no rank of the group receives more batches.
+    """Another rank of the trial's group has died or left.
+
+    So no rank of the group receives more batches.
 
     Fix: Read the output of the rank that the message names. Then start all ranks again from a checkpoint.
     """
 
     at_once: bool = False
-    """Whether batches that were copied ahead count for nothing either."""
+    """Whether batches that were copied ahead are dropped as well."""
 
 
 class ConsumerReplaced(TsnbError):
-    """The trial was detached, or a newer loop or another process took its place.
+    """The trial was detached, or a newer loop or process took its place.
 
     Fix: Attach again. Give each loop and each process its own name.
     """
 
 
 class StopRequested(TsnbError):
-    """The trial was asked to stop, from the panel, a magic or the command line.
+    """A user asked the trial to stop, in the panel or on the command line.
 
     Fix: Nothing is wrong. Catch the error only to save something first.
     """
 
 
 class ArenaFull(TsnbError, BufferError):
-    """There is not enough shared memory for the batches that the stream has to hold, or for its cache.
+    """There is not enough shared memory.
+
+    The stream needs it for its batches and for its cache.
 
     Fix: Serve with a smaller `window=`, `late_join=` or `cache=`, or use a smaller batch size. The message
     names the numbers. From a stream, the error arrives inside a `LoaderFailed`.
@@ -134,14 +144,18 @@ class ArenaFull(TsnbError, BufferError):
 
 
 class BatchTooLarge(TsnbError, ValueError):
-    """A batch is larger than the buffers, whose size follows from the first batch.
+    """A batch is larger than the buffers of the stream.
+
+    Their size follows from the first batch.
 
     Fix: Serve with the `max_batch_bytes=` that the message names. The error arrives inside a `LoaderFailed`.
     """
 
 
 class BatchNotShareable(TsnbError, TypeError):
-    """A batch contains a value that cannot be shared, or cannot be cut to another batch size.
+    """A batch contains a value that cannot be shared.
+
+    Or the batch cannot be cut to another batch size.
 
     Fix: Change your `collate_fn` at the place that the message names, for example to return tensors. If the
     value cannot be shared, the error arrives inside a `LoaderFailed`.
@@ -149,14 +163,16 @@ class BatchNotShareable(TsnbError, TypeError):
 
 
 class LoaderFailed(TsnbError):
-    """The loader raised an error, or returned nothing. The message has the loader's own traceback.
+    """The loader raised an error, or returned no batch.
+
+    The message has the loader's own traceback.
 
     Fix: Correct the loader. To see the error alone, run `next(iter(loader))` in the notebook.
 
     Attributes:
-        summary: What happened, without the traceback.
-        loader_traceback: The loader's own traceback as text, from the producer's process
-            (empty where the loader raised nothing but was unusable).
+        summary: Cause of the failure, without the traceback.
+        loader_traceback: Traceback of the loader as a string, from the process of the stream. Empty if the loader
+            raised no error but could not be used.
     """
 
     def __init__(self, message: str, loader_traceback: str = "") -> None:
@@ -167,21 +183,25 @@ class LoaderFailed(TsnbError):
 
 
 class NotShippable(TsnbError, TypeError):
-    """An object cannot be pickled for the process of a trial or a stream. The message names the attribute.
+    """An object cannot be pickled for the process of a trial or a stream.
+
+    The message names the attribute.
 
     Fix: Create the object inside the cell or function instead, or leave it out.
     """
 
 
 class TrialFailed(TsnbError):
-    """A trial that you waited for ended without success. The message has its traceback.
+    """A trial that you waited for ended without success.
+
+    The message has its traceback.
 
     Fix: Correct the trial's code and run it again.
     """
 
 
 class UnsupportedPlatform(TsnbError, OSError):
-    """The system is neither Linux nor macOS, or its processes are not visible because `/proc` is not mounted.
+    """The system is neither Linux nor macOS, or `/proc` is not mounted.
 
     Fix: Run tsnb on Linux, in WSL2 or in a container.
     """
@@ -216,7 +236,9 @@ class ExtraMissing(TsnbError, ImportError):
 
 
 class SharedBatchWarning(UserWarning):
-    """A shared batch was modified in place, or the trial keeps too many batches. Given once per trial.
+    """A shared batch was modified in place, or a trial keeps too many.
+
+    Each trial warns once.
 
     Fix: Write `x = x / 255` instead of `x /= 255`, or attach with `private=True` to receive copies. If the
     trial keeps too many batches, further ones are copied: keep fewer at a time.

@@ -97,9 +97,7 @@ def _directory(path: Path) -> Iterator[int]:
     try:
         status = os.fstat(descriptor)
         if status.st_uid != os.geteuid():
-            raise Unsafe(
-                str(path), f"is not a directory of your own: it belongs to {user_word(status.st_uid)}"
-            )
+            raise Unsafe(str(path), f"is not your own directory: it belongs to {user_word(status.st_uid)}")
         if status.st_mode & 0o022 and not (not status.st_mode & 0o002 and alone_in(status, descriptor)):
             raise Unsafe(str(path), "can be written by other users", f"chmod 700 {shlex.quote(str(path))}")
         yield descriptor
@@ -135,7 +133,7 @@ def _check_file(path: Path, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise Unsafe(str(path), "is not an ordinary file", aside)
     if status.st_uid != os.geteuid():
-        raise Unsafe(str(path), f"is not a file of your own: it belongs to {user_word(status.st_uid)}", aside)
+        raise Unsafe(str(path), f"is not your own file: it belongs to {user_word(status.st_uid)}", aside)
     if status.st_nlink > 1:
         raise Unsafe(str(path), "has another name elsewhere (a hard link)", aside)
 
@@ -291,7 +289,7 @@ def place_in(folder: Path, name: str) -> Path:
     """
     named = Path(name)
     if not named.parts or named.is_absolute() or ".." in named.parts:
-        raise ValueError(f"{name!r} cannot name an artifact: give a relative name, such as 'nets/last.pt'")
+        raise ValueError(f"{name!r} cannot name an artifact. Pass a relative name, such as 'nets/last.pt'.")
     return folder / named
 
 
@@ -347,7 +345,7 @@ def _left_out() -> Callable[[str, list[str]], set[str]]:
                 times[there] += 1
                 if times[there] > ALIKE or os.path.commonpath([here, there]) == there:
                     raise OSError(
-                        errno.ELOOP, "leads around, or is one of very many links to one folder", path
+                        errno.ELOOP, "forms a loop, or is one of very many links to one folder", path
                     )
         return {".tsnb"}
 
@@ -371,8 +369,8 @@ def expanded(path: str | os.PathLike[str]) -> Path:
         return Path(path).expanduser()
     except RuntimeError:
         raise TsnbError(
-            f"{os.fspath(path)!r} begins with '~', and this user has no home directory. "
-            "Set HOME, or write the path in full."
+            f"{os.fspath(path)!r} begins with '~', but this user has no home directory. Set HOME, or "
+            "write the full path."
         ) from None
 
 
@@ -386,6 +384,6 @@ def working_directory() -> Path:
         return Path.cwd()
     except FileNotFoundError:
         raise TsnbError(
-            "The working directory of this process has been removed. Change to one that exists (`cd ~`), "
-            "and start again."
+            "The working directory of this process has been removed. Change to an existing one (`cd "
+            "~`), and start again."
         ) from None

@@ -59,9 +59,9 @@ class Kind:
             value = self.read(text)
             if self.fits(value):
                 return value
-            said = f"{text!r}: give {self.wanted}"
+            said = f"{text!r} is invalid. Pass {self.wanted}"
         except ValueError as error:
-            said = str(error) if self.told else f"{text!r}: give {self.wanted}"
+            said = str(error) if self.told else f"{text!r} is invalid. Pass {self.wanted}"
         raise argparse.ArgumentTypeError(said)
 
     def checked(self, name: str, value: Any) -> Any:
@@ -75,7 +75,7 @@ class Kind:
             ValueError: It is of another type, or out of bounds.
         """
         if not self.fits(value):
-            raise ValueError(f"{name}={value!r}: give {self.wanted}.")
+            raise ValueError(f"{name}={value!r} is invalid. Pass {self.wanted}.")
         return self.plain(value)
 
 

@@ -64,7 +64,7 @@ def read_setting(text: str) -> tuple[str, str]:
     """
     name, equals, value = text.partition("=")
     if not name or not equals:
-        raise ValueError(f"{text!r} is not a setting: write NAME=VALUE")
+        raise ValueError(f"{text!r} is not a setting. Write NAME=VALUE")
     return name, value
 
 
@@ -98,7 +98,7 @@ def settings_together(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
 
 
 _BATCHES = whole("a number of batches, 1 or more", 1)
-_BAND = share("a share of an epoch, 0 to 1 (0.02 is 2 %)")
+_BAND = share("a share of an epoch, 0 to 1 (0.02 is 2%)")
 _LONGEST_S = 1e8
 """Three years are for ever: consumers are told of it, and a message holds no infinity."""
 _PATIENCE = replace(
@@ -123,7 +123,7 @@ _BYTES = Kind(
     lambda value: int(bytes_of(value)),
 )
 _RECONNECT = seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
-_EPOCH = whole("an epoch's number, 0 or more", 0, most=(1 << 31) - 1)
+_EPOCH = whole("an epoch number, 0 or more", 0, most=(1 << 31) - 1)
 ENGINE = Kind(
     '"local", "ray" or "ray://HOST:PORT"',
     str,
@@ -253,13 +253,14 @@ class StreamOptions:
             check_in_step(self.pacing, rebalance=self.rebalance)
             if self.restart is not None:
                 raise ValueError(
-                    "restart= works on this machine only: consumers on others would not wait for a new producer. Leave "
-                    "out restart or engine."
+                    "restart= works on this machine only, because trials on other machines would not "
+                    "wait for the restarted stream. Leave out restart= or engine=."
                 )
         if self.restart is not None and self.detach:
             raise ValueError(
-                "a detached producer cannot be started again by the notebook that it outlives: leave out detach or "
-                "restart. For both, serve it in a terminal: tsnb serve MODULE:NAME --name NAME --restart on-crash."
+                "A detached stream outlives this notebook, so the notebook cannot restart it. Leave "
+                "out detach or restart. For both, serve it in a terminal: tsnb serve MODULE:NAME "
+                "--name NAME --restart on-crash."
             )
 
 
@@ -287,7 +288,8 @@ class TuneOptions:
         check_options(self)
         if self.workers == 0:
             raise ValueError(
-                "workers=0: a loader that is being served keeps one at least. Give 1 or more, or auto."
+                "workers=0 is invalid, because a stream that is being served keeps at least one "
+                'worker. Pass 1 or more, or "auto".'
             )
         _check_memory(self.workers, self.memory)
 
@@ -295,7 +297,7 @@ class TuneOptions:
 def _check_memory(workers: int | str | None, memory: int | str | None) -> None:
     if memory is not None and workers != AUTO:
         raise ValueError(
-            'memory= bounds what workers="auto" may use. Add workers="auto", or leave out memory.'
+            'memory= limits what workers="auto" may use. Add workers="auto", or leave out memory=.'
         )
 
 
@@ -311,8 +313,8 @@ def check_in_step(pacing: str = "together", *, rebalance: bool = False) -> None:
     if pacing != "together" or rebalance:
         what = "rebalance=" if rebalance else f"pacing {pacing!r}"
         raise ValueError(
-            f"{what} works on one machine only: a stream of a cluster keeps all its machines in step. Leave it out, or "
-            "serve without engine."
+            f"{what} works on one machine only, because a cluster stream keeps all its machines in "
+            "step. Leave it out, or serve without engine=."
         )
 
 

@@ -65,7 +65,7 @@ class Promise:
     """
 
     def __init__(self, name: str, *, first: bool = False) -> None:
-        with explained(f"promise the stream {name!r}"):
+        with explained(f"announce stream {name!r}"):
             self._path = _directory() / f"{secrets.token_hex(8)}.back"
             draft = self._path.with_suffix(".new")
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -95,7 +95,7 @@ def promises() -> list[Promised]:
     Raises:
         TsnbError: The runtime directory cannot be used.
     """
-    with explained("look up producers"):
+    with explained("look up streams"):
         found = [_read(path) for path in sorted(_directory().glob("*.back"))]
     return [one for one in found if one is not None]
 
@@ -120,8 +120,8 @@ def require_unpromised(name: str) -> None:
     for one in promises():
         if one.name == name and not one.first and (one.owner != this_owner() or one.process == here):
             raise NameInUse(
-                f"{name!r} is being started again by process {one.process.pid}. Wait until it is back, or choose "
-                "another name."
+                f"Stream {name!r} is being restarted by process {one.process.pid}. Wait until it is "
+                "back, or choose another name."
             )
 
 

@@ -121,9 +121,9 @@ def own_name() -> str:
     if len(own) == 1:
         return own[0]
     if own:
-        raise ProducerNotFound(f"several streams of this notebook are running: {', '.join(own)}. Name one.")
+        raise ProducerNotFound(f"Several streams of this notebook are running: {', '.join(own)}. Name one.")
     there = f" Running: {', '.join(map(str, served))}. Name one." if served else ""
-    raise ProducerNotFound(f"this notebook serves no stream of its own.{there}")
+    raise ProducerNotFound(f"This notebook serves no stream.{there}")
 
 
 def describe_origin() -> str:
@@ -148,12 +148,12 @@ def _why_not(entry: Entry) -> str:
     """Return why a producer that is elsewhere does not answer at its address, and what to do."""
     if same_boot(entry.process):
         return (
-            f"the producer {entry.name!r} is served in {entry.elsewhere} ({entry.origin}, host {entry.host}), whose "
-            "sockets this process does not see. Start both containers with the same network (docker run --network), or "
-            "attach inside that one."
+            f"Stream {entry.name!r} is served in {entry.elsewhere} ({entry.origin}, host "
+            f"{entry.host}), whose sockets this process cannot see. Start both containers with the "
+            "same network (docker run --network), or attach inside that container."
         )
     return (
-        f"the producer {entry.name!r} is served on {entry.elsewhere} ({entry.origin}): batches are shared through the "
+        f"Stream {entry.name!r} is served on {entry.elsewhere} ({entry.origin}), and batches are shared through the "
         "memory of one machine. Attach there, or serve over a cluster (docs/ray-cluster.md)."
     )
 
@@ -188,7 +188,8 @@ def why_silent(pid: int) -> str:
     """
     if pid and is_stopped(pid):
         return (
-            f"its process is stopped (by a signal, Ctrl-Z or a debugger). `kill -CONT {pid}` lets it go on."
+            f"its process is stopped (by a signal, Ctrl-Z or a debugger). Run `kill -CONT {pid}` to "
+            "continue it."
         )
     return "it may be busy, or stopped in a debugger."
 
@@ -197,7 +198,7 @@ def line(entry: Entry) -> str:
     """Return a producer as lists have it, with what to do where it stands still."""
     if entry.elsewhere or not is_stopped(entry.pid):
         return str(entry)
-    return f"{entry}: stopped by a signal, Ctrl-Z or a debugger; `kill -CONT {entry.pid}` lets it go on"
+    return f"{entry}: stopped by a signal, Ctrl-Z or a debugger. Run `kill -CONT {entry.pid}` to continue it"
 
 
 def entries() -> list[Entry]:
@@ -214,7 +215,7 @@ def entries() -> list[Entry]:
 
 def _look() -> tuple[list[Entry], list[Promised]]:
     """Return what is served, and what is promised; what is left of dead processes is swept on the way."""
-    with explained("look up producers"):
+    with explained("look up streams"):
         found = [_read(path) for path in sorted(_directory().glob("*.json"))]
         promised = promises()
         sweep_sockets()
@@ -238,12 +239,12 @@ def find(name: str | None = None) -> Entry:
             return entry
     if to_come := [one for one in promised if one.name == name]:
         again = "" if all(one.first for one in to_come) else " again"
-        raise ProducerNotFound(f"{name!r} is being started{again}. Try again in a moment.")
+        raise ProducerNotFound(f"Stream {name!r} is being started{again}. Try again in a moment.")
     if not served:
         missing = (
-            "no producer is running"
+            "No stream is running"
             if name is None
-            else f"no producer named {name!r} is running, nor any other"
+            else f"No stream named {name!r} is running, and no other either"
         )
         raise ProducerNotFound(
             f'{missing}. Start one: tsnb.serve(loader, name="{name or "mnist"}") in a script, '
@@ -252,10 +253,11 @@ def find(name: str | None = None) -> Entry:
     listed = ", ".join(map(str, served))
     if name is None:
         raise ProducerNotFound(
-            f"several streams are running: {listed}. Name one, for example tsnb.attach(stream={served[0].name!r})"
+            f"Several streams are running: {listed}. Name one, for example "
+            f"tsnb.attach(stream={served[0].name!r})."
         )
     hint = did_you_mean(name, [e.name for e in served])
-    raise ProducerNotFound(f"no producer named {name!r} is running.{hint} Running: {listed}")
+    raise ProducerNotFound(f"No stream named {name!r} is running.{hint} Running: {listed}.")
 
 
 def register(name: str, address: str, origin: str, token: str = "") -> Entry:
@@ -274,7 +276,7 @@ def register(name: str, address: str, origin: str, token: str = "") -> Entry:
     """
     check_name(name, "producer")
     path = _path(name)
-    with explained(f"enter the producer {name!r} in {path.parent}"):
+    with explained(f"register stream {name!r} in {path.parent}"):
         if _read(path) is None:  # else it is served: `_enter` says by whom
             require_unpromised(name)
         mine = owner(os.getpid())
@@ -304,7 +306,7 @@ def _enter(entry: Entry, path: Path) -> Entry:
                 fd = old
                 return entry
         raise NameInUse(
-            f"the name {entry.name!r} is being taken by another process right now. Try again, or choose another."
+            f"Another process is taking the name {entry.name!r} right now. Try again, or choose another name."
         )
     finally:
         draft.unlink(missing_ok=True)
@@ -333,9 +335,9 @@ def put_back(entry: Entry) -> bool:
 
 def _taken(holder: Entry) -> str:
     return (
-        f"{holder.name!r} is being served already, for {age(holder.since_s)}, by {holder.origin} "
-        f"({holder.whose_pid}). Choose another name, or stop it: %tensorsocket stop {holder.name} in a notebook, "
-        f"`tsnb stop {holder.name}` in a terminal."
+        f"{holder.name!r} has been served for {age(holder.since_s)} by {holder.origin} "
+        f"({holder.whose_pid}). Choose another name, or stop it with %tensorsocket stop {holder.name} "
+        f"in a notebook or `tsnb stop {holder.name}` in a terminal."
     )
 
 

@@ -83,7 +83,7 @@ def add_verbs(commands: Any) -> None:
         ("set", _set, "change live hyperparameters of a trial (tsnb.live) from its next batch on"),
         ("clone", _clone, "clone a running trial at its next batch, optionally with changed values"),
         ("extend", _extend, "continue a finished trial for more epochs"),
-        ("interrupt", _interrupt, "interrupt a trial's code, as Ctrl-C does"),
+        ("interrupt", _interrupt, "interrupt the code of a trial, like Ctrl-C"),
     ):
         verb = commands.add_parser(name, help=help_text)
         if run is _pause:
@@ -109,7 +109,7 @@ def add_verbs(commands: Any) -> None:
             )
         if run is _clone:
             verb.add_argument("--name", help="name of the clone (default: a new one)")
-            past = whole("an epoch that its loop counts, from 0", 0)
+            past = whole("an epoch number of its loop, 0 or more", 0)
             verb.add_argument(
                 "--at",
                 type=past.typed,
@@ -139,9 +139,9 @@ def stop_trial(options: argparse.Namespace) -> None:
                 c.name for c in reading.consumers if c.state != "gone"
             }
     text = (
-        f"stopped {trial.name!r} of {stream!r}"
+        f"Stopped {trial.name!r} of {stream!r}."
         if left
-        else f"{trial.name!r} of {stream!r} is asked to stop: its loop ends at its next step"
+        else f"Asked {trial.name!r} of {stream!r} to stop. Its loop ends at its next step."
     )
     answer(options, {"stream": stream, "trial": trial.name, "left": left}, text)
 
@@ -252,13 +252,14 @@ def _reached(target: str) -> tuple[str, ConsumerReading]:
     """
     name, slash, trial = target.partition("/")
     if not slash or not trial:
-        raise TsnbError(f"{target!r} names no trial: write STREAM/TRIAL, such as mnist/cnn")
+        raise TsnbError(f"{target!r} is not a trial. Write STREAM/TRIAL, such as mnist/cnn")
     stream = registry.find(name or None).name
     there = {c.name: c for c in status(stream).consumers if c.state != "gone"}
     if trial not in there:
         attached = ", ".join(there) or "none"
         raise TsnbError(
-            f"no trial named {trial!r} is attached to {stream!r}.{did_you_mean(trial, there)} Attached: {attached}"
+            f"No trial named {trial!r} is attached to {stream!r}.{did_you_mean(trial, there)} "
+            f"Attached: {attached}"
         )
     return stream, there[trial]
 
@@ -273,7 +274,7 @@ def _pause(options: argparse.Namespace) -> None:
     ranks = [consumer for consumer in there if consumer.startswith(f"{trial}[")]  # of one job
     meant = there if not trial else ranks or [trial]
     if not meant:
-        raise TsnbError(f"no trial is attached to {stream!r}")
+        raise TsnbError(f"No trial is attached to {stream!r}")
     pause(stream, *meant, on=options.command == "pause")
     done = f"{options.command}d"
     answer(options, {"stream": stream, done: meant}, f"{done} {', '.join(meant)} of {stream!r}")
@@ -286,7 +287,7 @@ def _release(options: argparse.Namespace) -> None:
     wish = {**asked, "verb": "pause", "release": True}
     _asked_of_its_notebook(asked, wish, "paused with --release")
     text = (
-        f"paused {trial.name} of {stream!r}: it gives the GPU memory of what it keeps back at its next batch"
+        f"Paused {trial.name} of {stream!r}. It releases the GPU memory of its checkpoint at its next batch."
     )
     answer(options, {"stream": stream, "paused": [trial.name], "release": True}, text)
 
@@ -304,7 +305,7 @@ def _set(options: argparse.Namespace) -> None:
         text = f"{trial.name!r} of {stream!r}: {said} from its next batch on"
     else:
         lines = [f"{name}={value['value']!r} ({value['wanted']})" for name, value in live.items()]
-        text = "\n".join(lines) or f"{trial.name!r} of {stream!r} reads no live values"
+        text = "\n".join(lines) or f"{trial.name!r} of {stream!r} reads no live hyperparameters."
     answer(options, {"stream": stream, "trial": trial.name, "live": live}, text)
 
 
@@ -343,8 +344,9 @@ def way_to(name: str, verb: str) -> str:
             with contextlib.suppress(TsnbError, OSError):
                 if any(c.name == name and c.state != "gone" for c in status(stream).consumers):
                     return (
-                        f" One of that name is attached to {stream!r}, and was started elsewhere. In a terminal: "
-                        f"tsnb {verb} {stream}/{name}{_BY_STREAM[verb]}"
+                        f" A trial of that name is attached to {stream!r}, but another notebook or "
+                        f"script started it. In a terminal, run: tsnb {verb} "
+                        f"{stream}/{name}{_BY_STREAM[verb]}"
                     )
     return ""
 
@@ -357,7 +359,7 @@ def _named(target: str) -> dict[str, Any]:
     """
     stream, slash, name = target.partition("/")
     if not slash or not name or not stream:
-        raise TsnbError(f"{target!r} names no trial: write STREAM/TRIAL, such as mnist/cnn")
+        raise TsnbError(f"{target!r} is not a trial. Write STREAM/TRIAL, such as mnist/cnn")
     return {"stream": stream, "trial": name}
 
 
@@ -365,7 +367,7 @@ def _extend(options: argparse.Namespace) -> None:
     asked = _named(options.target)
     stream, name = asked["stream"], asked["trial"]
     done = _asked_of_its_notebook(asked, {**asked, "verb": "extend", "epochs": options.epochs}, "extended")
-    answer(options, {"stream": stream, **done}, f"{name!r} of {stream!r} goes on for {options.epochs} more")
+    answer(options, {"stream": stream, **done}, f"{name!r} of {stream!r} continues for {options.epochs} more")
 
 
 def _asked_of_its_notebook(asked: Mapping[str, Any], wish: Mapping[str, Any], done: str) -> dict[str, Any]:
@@ -393,17 +395,20 @@ def _asked_of_its_notebook(asked: Mapping[str, Any], wish: Mapping[str, Any], do
     label = f"{asked['trial']!r} of {asked['stream']!r}"
     if not there:
         if silent:
-            raise TsnbError(f"{label} cannot be {done}: a notebook or script of yours does not answer")
+            raise TsnbError(
+                f"{label} cannot be {done}, because one of your notebooks or scripts does not answer. Try "
+                "again when it is idle"
+            )
         raise TsnbError(
-            f"no notebook or script of yours that runs has a trial {label}, so it cannot be {done}: only what has "
-            "started it (%%trial, tsnb.run, tsnb sweep) can do that, while that is there"
+            f"{label} cannot be {done}, because the notebook or script that started it has ended. Only "
+            "that process can do this"
         )
     if len(there) > 1:
         origins = _listed([f"{reply.facts.get('origin')} (pid {reply.facts.get('pid')})" for reply in there])
-        raise TsnbError(f"several have a trial {label}: {origins}. It can be {done} in each of them")
+        raise TsnbError(f"Several processes have a trial {label}: {origins}. Each of them can have it {done}")
     reply = call(there[0].door, wish, DONE_S)
     if reply is None:
-        raise TsnbError(f"the notebook or script that has the trial {label} has just ended")
+        raise TsnbError(f"The notebook or script of trial {label} has just ended")
     if "error" in reply.facts:
         raise TsnbError(one_line(reply.facts["error"], 2000))
     return reply.facts
@@ -436,11 +441,11 @@ def _interrupt(options: argparse.Namespace) -> None:
             os.kill(trial.pid, signal.SIGINT)
     if not here:
         raise TsnbError(
-            f"{trial.name!r} runs in another container, so it cannot be interrupted from here: "
-            f"tsnb stop {stream}/{trial.name} ends its loop"
+            f"{trial.name!r} runs in another container and cannot be interrupted from here. To end its "
+            f"loop, run: tsnb stop {stream}/{trial.name}"
         )
     answer(
         options,
         {"stream": stream, "trial": trial.name, "interrupted": True},
-        f"interrupted {trial.name!r} of {stream!r}",
+        f"Interrupted {trial.name!r} of {stream!r}.",
     )

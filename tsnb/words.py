@@ -20,6 +20,7 @@ __all__ = [
     "first_numbers",
     "html_table",
     "marked_html",
+    "sentence",
     "short_number",
     "size_text",
     "strict",
@@ -49,6 +50,11 @@ def did_you_mean(word: object, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
+def sentence(text: str) -> str:
+    """Return a text with a capital at its start, as a sentence has it."""
+    return text[:1].upper() + text[1:]
+
+
 def bytes_of(size: str | float) -> float:
     """Return a size in bytes: "8GiB" and "8G" count by 1024, "100MB" by 1000; a number is bytes already.
 
@@ -60,7 +66,7 @@ def bytes_of(size: str | float) -> float:
     """
     found = _SIZE.fullmatch(str(size).strip())
     if found is None or isinstance(size, bool) or not (number := float(found["number"])) > 0:
-        raise ValueError(f"{size!r} is not a size: write it as '8GiB', '100MB' or a number of bytes.")
+        raise ValueError(f"{size!r} is not a size. Write it as '8GiB', '100MB' or a number of bytes.")
     prefix = (found["prefix"] or "").upper()
     base = 1000 if prefix and found["letter"] and not found["binary"] else 1024
     return number * float(base) ** _PREFIXES.index(prefix)

@@ -101,7 +101,7 @@ def test_one_stream_of_a_user_moves_cores_at_a_time() -> None:
     first, second = Alone("first"), Alone("second")
     assert first.take() == ""
     assert first.take() == "", "it is ours already"
-    assert second.take() == "'first' of this process"
+    assert second.take() == "'first' in this process"
     ask = "from tsnb.balancing.controller import Alone; print(Alone('third').take())"
 
     def elsewhere() -> str:

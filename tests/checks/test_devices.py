@@ -40,7 +40,7 @@ def test_gpus_are_listed_by_the_name_that_the_device_option_takes() -> None:
     assert (first.peers, first.energy_j, found["cuda:1"].energy_j) == ((1,), 5.0, None)
     assert found.energy == "measured for cuda:0"
     assert found.notes == ()
-    with pytest.raises(KeyError, match="'cuda:2'; here: cuda:0, cuda:1"):
+    with pytest.raises(KeyError, match=r"'cuda:2' does not exist. Available here: cuda:0, cuda:1"):
         found["cuda:2"]
 
 
@@ -96,7 +96,7 @@ def test_a_gpu_that_tells_little_is_listed_with_what_it_tells() -> None:
     found = seen(bare, None, FIRST)  # type: ignore[arg-type]
     assert [gpu.device for gpu in found.gpus] == ["cuda:0", "cuda:2"]
     assert not found["cuda:0"].users_told
-    assert "not told here" in repr(found)
+    assert "not available here" in repr(found)
 
 
 def test_a_notebook_shows_a_table_with_attributes_for_programs() -> None:

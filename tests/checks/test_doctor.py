@@ -52,8 +52,8 @@ def test_this_machine_is_well() -> None:
     found = tsnb.doctor()
     assert found.works, str(found)
     assert [finding.part for finding in found.findings] == list(CHECKS)
-    assert found["stream"].state == "works" and "every sample taken once" in found["stream"].says
-    assert found["trials"].state == "works" and "took an epoch" in found["trials"].says
+    assert found["stream"].state == "works" and "received every sample once" in found["stream"].says
+    assert found["trials"].state == "works" and "read an epoch" in found["trials"].says
     assert found["panel"].state == "works"
     assert not tsnb.streams.list()
 
@@ -63,7 +63,7 @@ def test_a_process_that_may_open_few_files_is_told_how_to_get_more() -> None:
     """It works all the same: the checks themselves need few."""
     done = command(limit="ulimit -S -n 200")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "A process may have only 200 open." in told(done)
+    assert "A process may open only 200 files." in told(done)
     assert "`ulimit -n " in told(done)
 
 
@@ -72,7 +72,7 @@ def test_a_limit_on_file_sizes_is_found_by_trying() -> None:
     """Shared memory counts as a file: nothing can be served, and the stream's own error says why."""
     done = command(limit="ulimit -f 64")
     assert done.returncode == 1
-    assert done.stdout.startswith("tsnb cannot do its work here: stream")
+    assert done.stdout.startswith("tsnb does not work here: stream")
     assert "ulimit -f" in told(done)
 
 
@@ -93,7 +93,7 @@ def test_kernels_that_are_not_forked_are_said_to_cost_more() -> None:
     """They work."""
     done = command(TSNB_START="spawn")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "It was started anew, not forked" in told(done)
+    assert "It was started as a new process, not forked" in told(done)
     assert "TSNB_START=spawn is set." in told(done)
 
 
@@ -142,7 +142,7 @@ def test_gpus_that_torch_cannot_use_are_told_with_what_keeps_it(
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     found = machine.gpus()
-    assert found.state == "limited" and found.says.startswith("2 are here (`tsnb devices`)")
+    assert found.state == "limited" and found.says.startswith("2 GPUs are here (`tsnb devices`)")
     assert advice in found.advice
 
 
@@ -156,9 +156,9 @@ def test_an_error_inside_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delitem(CHECKS, "trials")
     found = doctor()
     assert found["cores"] == Finding("cores", "fails", "RuntimeError: no such thing")
-    assert found.summary() == "tsnb cannot do its work here: cores."
+    assert found.summary() == "tsnb does not work here: cores."
     assert not found.works
-    with pytest.raises(KeyError, match="nothing was found on 'tpu'"):
+    with pytest.raises(KeyError, match="no finding named 'tpu'"):
         found["tpu"]
 
 
@@ -174,13 +174,13 @@ def test_it_says_which_arena_and_channel_are_used(monkeypatch: pytest.MonkeyPatc
     assert machine.system().state == "works" and "memfd" in machine.system().says
     monkeypatch.setenv(SWITCH, "1")
     chosen = machine.system()
-    assert chosen.state == "limited" and "the portable pair" in chosen.says and SWITCH in chosen.says
+    assert chosen.state == "limited" and "the portable way" in chosen.says and SWITCH in chosen.says
     monkeypatch.delenv(SWITCH)
     monkeypatch.setattr(machine, "portable", lambda: True)
     monkeypatch.setattr(machine, "has_memfd", lambda: False)
     assert "glibc" in machine.system().advice
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert "tried on Linux only" in machine.system().advice
+    assert "tested on Linux only" in machine.system().advice
 
 
 def test_a_mac_is_told_what_holds_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_a_mac_is_told_what_holds_there(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(machine, "Gpus", lambda: Gpus(FakeNvml()))
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert f"files in {socket_directory()}." in machine.files().says
-    assert machine.open_files().advice.startswith("`ulimit -n 4096`")
+    assert machine.open_files().advice.startswith("Run `ulimit -n 4096`")
     assert machine.gpus().state == "works" and "`mps`" in machine.gpus().says
 
 
@@ -259,7 +259,7 @@ def test_loose_and_planted_records_are_told_with_the_command(
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(shared))
     found = only_you()
     assert (
-        "which TSNB_PROJECT_DIR has chosen, though" in found.says and f"`chmod go-w {shared}`" in found.advice
+        "which TSNB_PROJECT_DIR selects, although" in found.says and f"`chmod go-w {shared}`" in found.advice
     )
 
 
@@ -273,8 +273,8 @@ def test_another_users_runtime_directory_is_told(somewhere: Path, monkeypatch: p
     found = only_you()
     assert found.state == "limited"
     assert (
-        f"XDG_RUNTIME_DIR={theirs} could be exchanged" in found.says
-        and "unset XDG_RUNTIME_DIR" in found.advice
+        f"replace XDG_RUNTIME_DIR={theirs}, so it is not used" in found.says
+        and "Unset XDG_RUNTIME_DIR" in found.advice
     )
     monkeypatch.setenv("TSNB_RUNTIME_DIR", str(theirs / "run"))
     found = only_you()

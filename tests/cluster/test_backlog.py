@@ -80,7 +80,7 @@ def test_a_loop_that_prints_without_end_leaves_text_out_and_says_how_much() -> N
     first = outbox.since(0)
     assert [kind for kind, _ in first] == ["stream", "tsnb_reply", "stream"]
     assert first[0][1]["text"] == "1234512345"
-    assert "[15 characters left out here" in first[2][1]["text"]
+    assert "[15 characters were left out here" in first[2][1]["text"]
     assert outbox.since(3) == []
     outbox.add("stream", text("again"))
     assert outbox.since(3) == [("stream", text("again"))]

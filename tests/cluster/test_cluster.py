@@ -282,7 +282,7 @@ def test_the_producers_own_machine_takes_part_and_batch_sizes_are_each_ones_own(
     far = takers[2]
     together([far], "hasty")
     with pytest.raises(
-        tsnb.errors.ProducerNotFound, match="several streams are running in the cluster: hasty, main"
+        tsnb.errors.ProducerNotFound, match="Several streams are running in the cluster: hasty, main"
     ):
         tsnb.attach("near")
     with tsnb.attach("near", stream="hasty", batch_size=5) as near:
@@ -366,7 +366,9 @@ def test_names_and_clusters_that_are_none_are_errors_with_a_way_out(
             tsnb.serve([torch.ones(2)], name="main", engine="ray")
     with pytest.raises(TsnbError, match="not in the one at"):
         tsnb.serve(loader(), name="x", engine="ray://10.0.0.1:6379")
-    with pytest.raises(tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* it has .*main\."):
+    with pytest.raises(
+        tsnb.errors.ProducerNotFound, match=r"in the cluster's namespace .* The cluster has .*main\."
+    ):
         tsnb.attach("c", stream="nobody")
     several = pytest.raises(tsnb.errors.ProducerNotFound, match="main in the cluster, own on this machine")
     with serve_here([torch.ones(2)], name="own"), several:

@@ -42,7 +42,7 @@ def test_an_engine_is_this_machine_or_a_cluster() -> None:
         assert isinstance(cluster, RayCluster)
         assert cluster.address == address
     for word in ("dask", "rays", "", "Ray"):
-        with pytest.raises(ValueError, match='give "local", "ray" or'):
+        with pytest.raises(ValueError, match='Pass "local", "ray" or'):
             cluster_at(word)
         with pytest.raises(ValueError, match="give"):
             tsnb.serve([1], name="x", engine=word)
@@ -62,7 +62,7 @@ def test_an_address_where_nobody_is_is_told_at_once() -> None:
         taken.bind(("127.0.0.1", 0))  # nobody listens there
         for address in (f"127.0.0.1:{taken.getsockname()[1]}", "head"):
             with pytest.raises(
-                TsnbError, match=rf"no Ray cluster was found at '{address}': .*`ray start --head`"
+                TsnbError, match=rf"No Ray cluster was found at '{address}': .*`ray start --head`"
             ):
                 membership._require_answer(address)
 
@@ -108,7 +108,7 @@ def test_a_cluster_that_another_user_announces_is_not_joined(
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (tmp_path / "ray").mkdir()
     file = tmp_path / "ray" / "ray_current_cluster"
-    with pytest.raises(ConnectionError, match="no Ray cluster"):
+    with pytest.raises(ConnectionError, match="No Ray cluster"):
         local_address([])
     with announced(0, OTHER) as (theirs, port):
         refusal = rf"127\.0\.0\.1:{port} .*belongs to nobody \(user 65534\).*RAY_ADDRESS=HOST:PORT"

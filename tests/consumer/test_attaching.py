@@ -70,7 +70,7 @@ def test_between_two_producers_the_one_that_waits_is_given(producer: Played) -> 
     producer.leave()
     end.channel.close()
     assert tsnb.attach("c", reconnect_s=LONG_S) is one and tsnb.attach("c", "s", reconnect_s=LONG_S) is one
-    with pytest.raises(ProducerNotFound, match="no producer is running"):
+    with pytest.raises(ProducerNotFound, match="No stream is running"):
         tsnb.attach("d")
     assert tsnb.attach("c") is one
     with pytest.raises(ProducerNotFound):

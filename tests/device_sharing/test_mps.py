@@ -97,7 +97,7 @@ def test_a_daemon_is_started_once_and_leaves_nothing(behave: Any, home: Path) ->
     assert (told.pid, told.directory, told.servers, told.trials) == (daemon.pid, str(home / "pipe"), (), ())
     assert stop() and not home.exists() and has_gone(daemon)
     assert not stop() and find() is None
-    assert str(status({})).startswith("no MPS daemon of yours runs")
+    assert str(status({})).startswith("No MPS daemon is running for your user")
 
 
 def test_new_processes_get_the_variables_while_it_lives(
@@ -163,7 +163,7 @@ def test_who_is_attached_is_the_daemons_own_word(behave: Any, sleeper: Any) -> N
     }
     text = str(told)
     assert (
-        f"before (pid {before.pid}): not attached: it started before the daemon; stop it and start it again"
+        f"before (pid {before.pid}): not attached: it started before the daemon. Stop it and start it again"
         in text
     )
     assert f"later (pid {later.pid}): not attached: it has not used CUDA yet, or was started without" in text
@@ -177,7 +177,7 @@ def test_it_is_not_stopped_under_those_who_compute_through_it(behave: Any, sleep
     daemon, _ = start(nvml())
     cnn = sleeper()
     behave(clients={"71": [cnn.pid]})
-    with pytest.raises(TsnbError, match=rf"still serves cnn \(pid {cnn.pid}\): stop them first"):
+    with pytest.raises(TsnbError, match=rf"still serves cnn \(pid {cnn.pid}\). Stop them first"):
         stop({cnn.pid: "cnn"}.__getitem__)
     assert find() == daemon
 
@@ -194,7 +194,7 @@ def test_what_does_not_end_or_answer_is_named(
         stop()
     behave(mute=True)
     with pytest.raises(
-        TsnbError, match=rf"\(pid {daemon.pid}, logs: .*\) does not answer `get_server_list` in"
+        TsnbError, match=rf"\(pid {daemon.pid}, logs: .*\) does not answer `get_server_list` within"
     ):
         status({})
     assert home.is_dir() and find() == daemon
@@ -228,7 +228,7 @@ def test_one_of_another_machine_is_left_alone(behave: Any, home: Path) -> None:
     (home).mkdir(mode=0o700)
     (home / "daemon").write_text(json.dumps(["elsewhere", "boot", "pid:[1]", 1234, 5]))
     for command in (find, stop, lambda: start(nvml()), lambda: status({})):
-        with pytest.raises(TsnbError, match=r"on another machine \(elsewhere, pid 1234\): stop it there"):
+        with pytest.raises(TsnbError, match=r"on another machine \(elsewhere, pid 1234\). Stop it there"):
             command()
     assert with_mps({}) == {} and (home / "daemon").exists()
 
@@ -271,13 +271,13 @@ def test_a_directory_that_is_not_private_is_refused(behave: Any, home: Path, tmp
 @pytest.mark.parametrize(
     ("gpus", "environment", "says"),
     [
-        (nvml(starts=False), {}, r"there is none here \(NVML says: Driver Not Loaded\)"),
+        (nvml(starts=False), {}, r"this machine has none \(NVML says: Driver Not Loaded\)"),
         (nvml(), {"PATH": ""}, "nvidia-cuda-mps-control is not on the PATH"),
         (nvml(), {MPS_DIRECTORY: "/mine"}, "CUDA_MPS_PIPE_DIRECTORY=/mine is set"),
-        (nvml(WHOLE, CUT), {}, r"MIG instances \(mig:MIG-cc\).*For the GPUs that are whole"),
+        (nvml(WHOLE, CUT), {}, r"MIG instances \(mig:MIG-cc\).*To use MPS on undivided GPUs"),
         (nvml(CUT), {VISIBLE: "MIG-cc"}, r"MIG instances \(mig:MIG-cc\)"),
-        (nvml(WHOLE), {VISIBLE: "0"}, "set it to GPU-aa, in notebooks too"),
-        (nvml(WHOLE), {VISIBLE: ""}, "it hides all GPUs"),
+        (nvml(WHOLE), {VISIBLE: "0"}, "Set it to GPU-aa, also in notebooks"),
+        (nvml(WHOLE), {VISIBLE: ""}, "It hides all GPUs"),
     ],
 )
 def test_where_it_cannot_run_nothing_is_started(
@@ -310,7 +310,7 @@ def test_beside_another_daemon_none_is_started(behave: Any, home: Path, tmp_path
     subprocess.run([mps.PROGRAM, "-d"], env=asked, check=True)
     while not (usual / f"{mps.PROGRAM}.pid").exists():
         time.sleep(0.01)
-    with pytest.raises(TsnbError, match=r"an MPS daemon of .* answers at .*: trials use that one already"):
+    with pytest.raises(TsnbError, match=r"An MPS daemon of .* answers at .*, and trials already use it"):
         start(nvml())
     assert not home.exists()
     subprocess.run([mps.PROGRAM], env=asked, input=b"quit\n", check=True)
@@ -320,7 +320,7 @@ def test_beside_another_daemon_none_is_started(behave: Any, home: Path, tmp_path
 
 def test_two_commands_at_once_do_not_meet(behave: Any) -> None:
     """The second is told so, and does nothing."""
-    with mps._alone(), pytest.raises(TsnbError, match="another `tsnb mps`"):
+    with mps._alone(), pytest.raises(TsnbError, match="Another `tsnb mps`"):
         start(nvml())
 
 
@@ -329,7 +329,7 @@ def test_the_command_line_answers_in_words_and_json(
 ) -> None:
     """Failures too, with the exit status 1."""
     assert cli.main(["mps", "start", "--json"]) == 1
-    assert "there is none here" in json.loads(capsys.readouterr().out)["error"]
+    assert "this machine has none" in json.loads(capsys.readouterr().out)["error"]
     monkeypatch.setattr(mps, "Gpus", nvml)
     assert cli.main(["mps", "start", "--json"]) == 0
     begun = json.loads(capsys.readouterr().out)
@@ -341,7 +341,7 @@ def test_the_command_line_answers_in_words_and_json(
     assert cli.main(["mps", "stop"]) == 0
     assert "stopped" in capsys.readouterr().out
     assert cli.main(["mps", "status"]) == 0
-    assert "no MPS daemon of yours" in capsys.readouterr().out
+    assert "No MPS daemon is running for your user" in capsys.readouterr().out
 
 
 @pytest.mark.gpu

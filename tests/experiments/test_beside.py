@@ -77,7 +77,7 @@ def test_one_that_trains_already_is_held_for_less_than_the_patience(train: Any) 
         new = tsnb.run(train, prepare_s=0.0, name="new")
         tsnb.run(train, prepare_s=100.0, name="never")
         assert old.result(timeout_s=LIMIT_S)[1] == new.result(timeout_s=LIMIT_S)[0]
-        assert "note: 'new' begins without 'never'" in new.logs()
+        assert "note: 'new' starts without 'never'" in new.logs()
         trials.stop()
 
 
@@ -95,7 +95,7 @@ def test_nobody_waits_alone_nor_for_long(tmp_path: Path, capsys: pytest.CaptureF
             with starting(tmp_path, "s", "late"), starting(tmp_path, "s", "later"):
                 begin_with_others(own, stall_timeout_s=0.2)
     assert capsys.readouterr().out == (
-        "note: 'own' begins without 'late' and 'later'. Trials that are started together wait at most 0.1 s for "
+        "note: 'own' starts without 'late' and 'later'. Trials that are started together wait at most 0.1 s for "
         "each other.\n"
     )
     assert not [*tmp_path.glob("starting/*/*")]

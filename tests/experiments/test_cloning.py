@@ -261,7 +261,7 @@ AWAITS = "import asyncio; await asyncio.sleep(0)\n"
 @pytest.mark.parametrize(
     ("before", "why"),
     [
-        (THREAD, r"a thread of its own is running .'mine'."),
+        (THREAD, r"it has a running thread .'mine'."),
         pytest.param(PROCESS, "it has started processes that are still running", marks=SLOW),
         pytest.param(AWAITS, "its cell uses await", marks=SLOW),
     ],
@@ -404,7 +404,9 @@ def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
         }  # fmt: skip
         assert two.parent is not None and two.parent[:2] == ("one", 1)
         mine = tsnb.attach("mine", "numbers")
-        with pytest.raises(TsnbError, match=r"no notebook or script .* has a trial 'mine' of 'numbers'"):
+        with pytest.raises(
+            TsnbError, match=r"'mine' of 'numbers' cannot be .*, because the notebook or script"
+        ):
             _clone(argparse.Namespace(target="numbers/mine", changes=[], name=None, at=None, json=True))
         mine.close()
         (tmp_path / "go").touch()
@@ -415,7 +417,10 @@ def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
         assert extended == {"stream": "numbers", "trial": "hot", "epochs": 1}
         two.wait(120)
         assert [row.step for row in two.metrics.rows][-1] == 4 * IN_EPOCH - 1
-        assert "no notebook or script" in asked("extend", "other/one", "--epochs", "1", status=1)["error"]
+        assert (
+            "the notebook or script that started it has ended"
+            in asked("extend", "other/one", "--epochs", "1", status=1)["error"]
+        )
     assert "is not served any more" in asked("extend", "numbers/one", "--epochs", "1", status=1)["error"]
 
 

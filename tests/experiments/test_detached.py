@@ -307,6 +307,6 @@ def test_its_log_does_not_fill_the_disk(until: Until) -> None:
     trial.wait(120)
     text = trial.log_path.read_text()
     assert text.startswith("part 0 ")
-    assert "bytes left out here" in text
+    assert "bytes were left out here" in text
     assert text.endswith("the end\n")
     assert trial.logs().endswith("the end\n")

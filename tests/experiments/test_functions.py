@@ -125,7 +125,7 @@ def test_options_may_be_written_as_one_has_them() -> None:
     )
     assert repr(one) == repr(plain)
     for wrong in ({"threads": "2"}, {"batch_size": 1.5}, {"seed": "x"}):
-        with pytest.raises(ValueError, match=r"trial 'x': .*: give a whole number"):
+        with pytest.raises(ValueError, match=r"trial 'x': .* is invalid. Pass a whole number"):
             TrialOptions(**wrong).check("x")
     with pytest.raises(
         ValueError, match=r"trial 'x': threads=\(1, 2\): only a planned sweep chooses.*Give one"
@@ -162,12 +162,12 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
     with pytest.raises(UndefinedNames, match=r"forgets\(\) reads 'undefined_thing'"):
         run(box["forgets"])
     with pytest.raises(
-        NotShippable, match=r"^trial 'holds' cannot take its function holds along: holds -> \w+ is a lock"
+        NotShippable, match=r"^Trial 'holds' cannot copy its function holds: holds -> \w+ is a lock"
     ):
         run(box["holds"])
     for given, where in ((threading.Lock(), "it"), ({"of": [threading.Lock()]}, r"lr\['of'\]\[0\]")):
         with pytest.raises(
-            NotShippable, match=rf"^trial 'small' cannot take its parameter 'lr' along: {where} is a lock"
+            NotShippable, match=rf"^Trial 'small' cannot copy its parameter 'lr': {where} is a lock"
         ):
             run(train, lr=given, name="small")
     for name, what in (("yields", "a generator"), ("both", "a generator"), ("waits", "an async function")):
@@ -176,7 +176,7 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
                 run(called)
     with pytest.raises(ValueError, match=r"device='banana' does not exist here\. Available: .*cpu"):
         run(train, lr=1, device="banana")
-    with pytest.raises(ValueError, match="batch_size=0: give"):
+    with pytest.raises(ValueError, match="batch_size=0 is invalid"):
         run(train, lr=1, batch_size=0)
     with pytest.raises(tsnb.errors.TsnbError, match="no trial named 'nobody'"):
         run(train, lr=1, after="nobody")

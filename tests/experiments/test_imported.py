@@ -112,7 +112,7 @@ def test_what_cannot_travel_is_named_and_what_is_lacking_is_explained(library: A
     """The trial runs without it; an attribute that it lacks then names the set-up cell."""
     box = library("import threading\notherlib.HANDLE = threading.Lock()")
     with pytest.warns(
-        UserWarning, match=r"trial 'a' begins without your change of otherlib\.HANDLE, which cannot"
+        UserWarning, match=r"Trial 'a' starts without your change of otherlib\.HANDLE, which cannot"
     ):
         trial = run_cell("a", "seen = otherlib.seen(), otherlib.HANDLE", box, outlet=page)
     assert trial.wait(120)["seen"] == (CHANGED, None)
@@ -120,7 +120,7 @@ def test_what_cannot_travel_is_named_and_what_is_lacking_is_explained(library: A
     failed = run_cell("b", "Learner().fit_one_cycle()", box, outlet=page)
     with pytest.raises(TrialFailed):
         failed.wait(120)
-    assert "gives it 'fit_one_cycle', put that line into a %%trial --setup cell" in page.text
+    assert "sets 'fit_one_cycle' in it, put that line into a %%trial --setup cell" in page.text
 
 
 def test_what_the_notebook_has_not_changed_is_not_carried(library: Any, notebook: Any) -> None:

@@ -266,7 +266,7 @@ def test_live_values_are_set_from_a_terminal(
         assert refused == {"error": "'hot': lr=3: give a number from 1e-05 to 1."}
         assert "Did you mean 'lr'" in tsnb_json("set", "live/hot", "lrr=1", status=1)["error"]
         assert "Did you mean 'hot'" in tsnb_json("set", "live/hott", "lr=1", status=1)["error"]
-        assert "write STREAM/TRIAL" in tsnb_json("set", "live", "lr=1", status=1)["error"]
+        assert "Write STREAM/TRIAL" in tsnb_json("set", "live", "lr=1", status=1)["error"]
         assert tsnb_json("set", "live/hot", "lr=0.03", "loss=mean")["live"]["lr"]["value"] == 0.03
         until(lambda: trial.metrics["lr"] == 0.03, 60)
         assert [change[:2] for change in trial.changes] == [("lr", 0.03), ("loss", "mean")]

@@ -330,7 +330,7 @@ def test_of_several_those_that_can_give_it_back_are_paused_and_the_others_are_to
             magic("pause --release")
         assert (one.life.paused, cpu.life.paused) == (True, False)
         assert cli.main(["pause", "numbers", "--release"]) == 1
-        assert "names no trial: write STREAM/TRIAL" in capsys.readouterr().err
+        assert "is not a trial. Write STREAM/TRIAL" in capsys.readouterr().err
         (tmp_path / "go").touch()
         cpu.wait(120)
         one.resume()

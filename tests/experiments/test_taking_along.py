@@ -140,7 +140,7 @@ def test_what_holds_a_consumer_can_be_fetched(page: Any) -> None:
         with pytest.raises(TsnbError, match="closed here"):
             next(learn.it)
         consumer = tsnb.attach("mine", stream="plenty")
-        with pytest.raises(NotShippable, match="cannot take 'consumer' along"):
+        with pytest.raises(NotShippable, match="cannot copy 'consumer'"):
             start("b", "consumer", page, {"consumer": consumer})
 
 
@@ -156,9 +156,9 @@ def test_objects_of_other_libraries_are_to_be_made_in_the_trial(
     )
     kind = r"torch\.utils\.tensorboard\.writer\.SummaryWriter"
     for name, said in (
-        ("writer", rf"belongs to writer, a {kind}\. Make writer in the trial's cell or function"),
-        ("several", rf"belongs to several\[0\], a {kind}\. Make several\[0\] in the trial's cell"),
-        ("train", rf"belongs to train -> writer, a {kind}\. Make writer in the trial's cell"),
+        ("writer", rf"belongs to writer, a {kind}\. Create writer in the trial's cell or function"),
+        ("several", rf"belongs to several\[0\], a {kind}\. Create several\[0\] in the trial's cell"),
+        ("train", rf"belongs to train -> writer, a {kind}\. Create writer in the trial's cell"),
         ("logger", rf"belongs to logger.writer, a {kind}\. Leave logger.writer out in __getstate__"),
     ):
         with pytest.raises(NotShippable, match=said):
@@ -168,7 +168,7 @@ def test_objects_of_other_libraries_are_to_be_made_in_the_trial(
         f"from torch.utils.tensorboard import SummaryWriter\nmine = SummaryWriter({str(tmp_path)!r})",
         page,
     )
-    with pytest.raises(NotShippable, match=r"It stays in its trial\. Fetch what you need of it"):
+    with pytest.raises(NotShippable, match=r"It stays in its trial\. Fetch the parts you need"):
         trial.wait(120)["mine"]
     box["writer"].close()
 

@@ -354,7 +354,7 @@ def test_an_interrupt_of_a_reload_that_has_taken_the_former_down_ends_with_the_n
 def test_a_name_is_kept_for_a_stream_that_comes_back(held: Held) -> None:
     """Another notebook cannot take it in the seconds of a restart: the stream could not return."""
     kernel = held.start("second making", restart="on-crash")
-    with pytest.raises(NameInUse, match="is being served already, for"):
+    with pytest.raises(NameInUse, match="has been served for"):
         tsnb.serve([[1]], name="s")
     with threads(held) as call:
         restarted = call(lambda: restart_kernel(kernel))
@@ -366,8 +366,8 @@ def test_a_name_is_kept_for_a_stream_that_comes_back(held: Held) -> None:
             text=True,
             check=False,
         )
-        with pytest.raises(NameInUse, match=r"'s' is being started again by process \d+\. Wait until"):
+        with pytest.raises(NameInUse, match=r"Stream 's' is being restarted by process \d+\. Wait until"):
             tsnb.serve([[1]], name="s")
     restarted.result()
-    assert "NameInUse: 's' is being started again" in other.stderr
+    assert "NameInUse: Stream 's' is being restarted" in other.stderr
     assert values("late") == WHOLE

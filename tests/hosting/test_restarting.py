@@ -192,7 +192,7 @@ def test_an_edited_loader_that_fails_leaves_the_former_one_served(box: Any, page
     with pytest.raises(LoaderFailed, match="only once") as caught:
         reload_loader(kernel, box["Once"]())
     assert kernel.pid != former
-    assert str(caught.value).endswith("The loader that was served before is served again.")
+    assert str(caught.value).endswith("The previous loader is served again.")
     assert values("safe") == list(range(16))
     assert len(shipped()) == 1
 
@@ -220,19 +220,19 @@ def test_an_interrupted_reload_leaves_the_former_one_served(box: Any, page: Any)
 
 def test_what_is_not_ours_or_has_ended_is_refused_clearly(box: Any, page: Any) -> None:
     """With the name of whoever serves it, or with how to start it."""
-    with pytest.raises(ProducerNotFound, match="no producer named 'nobody'"):
+    with pytest.raises(ProducerNotFound, match="No stream named 'nobody'"):
         kernel_of("nobody")
     with (
         tsnb.serve([[1.0]], name="elsewhere", origin="script train.py"),
         pytest.raises(
-            ProducerNotFound, match=r"not served by this notebook but by script train\.py \(pid \d+\)"
+            ProducerNotFound, match=r"is served by script train\.py \(pid \d+\), not by this notebook"
         ),
     ):
         kernel_of("elsewhere")
     kernel = serve_loader(box["DataLoader"](box["Squares"](4)), "over", outlet=page)
     assert kernel_of(None) is kernel
     kernel.stop()
-    with pytest.raises(ProducerGone, match=r"'over' has ended; serve its loader again: %tensorsocket start"):
+    with pytest.raises(ProducerGone, match=r"'over' has ended. Serve its loader again: %tensorsocket start"):
         restart_kernel(kernel_of("over"))
     with pytest.raises(ProducerGone, match="has ended"):
         reload_loader(kernel, [[1.0]])
@@ -242,7 +242,7 @@ def test_a_detached_producer_is_not_promised_a_restart_after_a_crash() -> None:
     """Nobody would be there to do it."""
     with pytest.raises(ValueError, match="tsnb serve MODULE:NAME"):
         StreamOptions(detach=True, restart="on-crash")
-    with pytest.raises(ValueError, match="restart='always': give 'on-crash'"):
+    with pytest.raises(ValueError, match=r"restart='always' is invalid. Pass 'on-crash'"):
         StreamOptions(restart="always")
 
 
@@ -256,12 +256,12 @@ def test_after_a_crash_it_is_back_and_says_so(box: Any, page: Any, until: Callab
     kill(kernel)
     until(lambda: kernel.restarts == 1, SETTLED_S)
     assert "producer 'back' has crashed: its kernel was killed by SIGKILL" in page.text
-    assert f"producer 'back' is back (pid {kernel.pid}), in epoch 1" in page.text
+    assert f"Stream 'back' is running again (pid {kernel.pid}), in epoch 1" in page.text
     assert kernel.seed == seed
     assert sorted(before) == sorted(values("back")) == list(range(64))
     kernel.stop()
     assert shipped() == []
-    assert "is gone" not in page.text
+    assert "has ended" not in page.text
 
 
 EPOCHS = 2
@@ -328,7 +328,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> 
     kill(kernel)
     check_both()
     assert kernel.restarts == 1
-    assert f"producer 'two' is back (pid {kernel.pid}), in epoch 2" in page.text
+    assert f"Stream 'two' is running again (pid {kernel.pid}), in epoch 2" in page.text
 
 
 @pytest.mark.slow
@@ -437,7 +437,7 @@ def test_a_loader_that_raises_at_its_new_start_is_given_up_at_once(
     kill(kernel)
     until(lambda: kernel.ended, SETTLED_S)
     assert (
-        "could not be started again: the cell that builds the loader raised: FileNotFoundError" in page.text
+        "could not be started again: The cell that builds the loader failed: FileNotFoundError" in page.text
     )
     until(lambda: shipped() == [])
 
@@ -449,14 +449,14 @@ def test_a_stop_while_it_comes_back_is_a_stop(
     monkeypatch.setenv("TSNB_START", "spawn")  # which takes long enough to be stopped meanwhile
     kernel = serve_loader(box["DataLoader"](box["Squares"](4)), "stopped", ON_CRASH, outlet=page)
     kill(kernel)
-    until(lambda: "starting it again" in page.text)
+    until(lambda: "It is started again" in page.text)
     time.sleep(0.5)
     kernel.stop()
     assert kernel.ended
     time.sleep(0.5)
     assert not kernel.alive
-    assert "is back" not in page.text
-    assert "is gone" not in page.text
+    assert "is running again" not in page.text
+    assert "has ended" not in page.text
     until(lambda: shipped() == [])
 
 
@@ -466,7 +466,7 @@ def test_a_restart_waits_for_a_crash_that_is_being_mended(
     """Both together end in one live kernel."""
     kernel = serve_loader(box["DataLoader"](box["Squares"](16), batch_size=4), "both", ON_CRASH, outlet=page)
     kill(kernel)
-    until(lambda: "starting it again" in page.text)
+    until(lambda: "It is started again" in page.text)
     restart_kernel(kernel)
     assert kernel.restarts == 2
     assert values("both") == list(range(16))

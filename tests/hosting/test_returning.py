@@ -79,7 +79,7 @@ def served(box: Any, page: Any, **options: Any) -> ProducerKernel:
     return serve_loader(loader, "s", StreamOptions(**options), outlet=page)
 
 
-MOMENTS = ("it has just died", "it is being started again", "it is being restarted")
+MOMENTS = ("it has just died", "it is being restarted", "it is being restarted")
 COMMANDS = ("attach", "stop", "start", "restart", "reload")
 
 
@@ -104,12 +104,12 @@ def test_every_command_at_every_moment_ends_with_a_served_stream_or_with_none(
         else:
             kill(kernel)
         if moment == MOMENTS[1]:
-            wait_until(lambda: "starting it again" in page.text, LONG_S)
+            wait_until(lambda: "It is started again" in page.text, LONG_S)
         raises = {"start": NameInUse}.get(command)
         if raises is None:
             acts[command]()
         else:
-            with pytest.raises(raises, match="is served already"):
+            with pytest.raises(raises, match="has been served"):
                 acts[command]()
     if command == "stop":
         assert kernel.ended and not promised()
@@ -153,7 +153,7 @@ def test_a_stop_between_crash_and_return_is_told_to_those_who_wait(box: Any, pag
     with meanwhile(train) as raised:
         assert begun.wait(LONG_S)
         kill(kernel)
-        wait_until(lambda: "starting it again" in page.text, LONG_S)
+        wait_until(lambda: "It is started again" in page.text, LONG_S)
         stopped_s = time.monotonic()
         kernel.stop()
     assert isinstance(raised[0], (ProducerGone, ProducerNotFound)), raised

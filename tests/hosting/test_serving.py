@@ -117,7 +117,7 @@ def test_a_name_that_is_served_is_refused_before_anything_starts(squares: Any, p
     serve_loader(squares(), "taken", outlet=page)
     before = processes()
     with pytest.raises(
-        NameInUse, match=r"'taken' is served already, for .*, by .*\(pid \d+\)\. Stop it by %tensor"
+        NameInUse, match=r"'taken' has been served for .* by .*\(pid \d+\)\. Stop it with %tensor"
     ):
         serve_loader(squares(), "taken", outlet=page)
     assert processes() == before
@@ -134,7 +134,7 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
     assert "__getitem__" in str(caught.value), "the loader's own traceback"
     with pytest.raises(LoaderFailed, match="no batch at all"):
         serve_loader(squares(0), "bad", outlet=page)
-    with pytest.raises(TypeError, match="'count' is of type int, which cannot be iterated"):
+    with pytest.raises(TypeError, match="'count' has the type int, which cannot be iterated"):
         serve_loader(3, "bad", variable="count", outlet=page)
     with pytest.raises(ValueError, match="Try 'a-b'"):
         serve_loader(squares(), "a/b", outlet=page)
@@ -146,9 +146,9 @@ def test_what_is_wrong_with_a_loader_is_said_where_it_is_started(
         serve_loader(loader, "bad", variable="train", outlet=page)
     with pytest.raises(ValueError, match="late_join=7"):
         serve_loader(squares(), "bad", StreamOptions(late_join=7), outlet=page)
-    with pytest.raises(LoaderFailed, match="has to build a variable named 'loader'"):
+    with pytest.raises(LoaderFailed, match="did not create the variable 'loader'"):
         serve_from_cell("laoder = [1]", box, "bad", outlet=page)
-    with pytest.raises(LoaderFailed, match="the cell that builds the loader raised: ZeroDivisionError"):
+    with pytest.raises(LoaderFailed, match="The cell that builds the loader failed: ZeroDivisionError"):
         serve_from_cell("1 / 0", box, "bad", outlet=page)
     assert page.of("error")[-1]["ename"] == "ZeroDivisionError"
     assert processes() == before

@@ -114,4 +114,4 @@ def test_doctor_finds_the_lone_wheel_well(clean: Path, tmp_path: Path) -> None:
     command = [str(clean.with_name("tsnb")), "doctor"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "no JupyterLab in this environment" in " ".join(done.stdout.split())
+    assert "JupyterLab is not in this environment" in " ".join(done.stdout.split())

@@ -91,7 +91,7 @@ def test_the_list_of_other_programs_is_needed() -> None:
 @pytest.mark.parametrize(
     ("quote", "said"),
     [
-        ("no producer named 'x' is running", True),
+        ("No stream named 'x' is running", True),
         ("has no length that anybody could ever like", False),
         ("fold=7 is as blue as the sky", False),
     ],

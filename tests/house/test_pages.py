@@ -51,7 +51,7 @@ FAULTS = {
     "```python\nx = 1\n1 / 0\n```\n": ":5: .*ZeroDivisionError",
     "```python\n%load_ext tsnb\n```\n```ipython\n%tensorsocket sarve x\n```\n": ":6: .*UsageError",
     "```python\n%load_ext tsnb\n```\n```ipython\n%%trial bad\n1 / 0\n```\n": ":9, after the .*ZeroDivisionError",
-    "```sh\ntsnb stop nobody\n```\n": ":3: .*no producer .*nobody.* is running",
+    "```sh\ntsnb stop nobody\n```\n": ":3: .*No stream .*nobody.* is running",
 }
 """What a page may say wrongly, and how that is told."""
 

@@ -207,7 +207,7 @@ def test_a_kernel_that_the_system_kills_for_its_memory_is_said_to_be(small_group
     """The control group counts such kills; a SIGKILL while it does is put down to memory."""
     enter = f"echo $$ > {small_group}/cgroup.procs && exec {sys.executable} -c '{GREEDY.replace(chr(39), chr(34))}'"
     done = subprocess.run(["sh", "-c", enter], capture_output=True, text=True, timeout=240, check=False)
-    assert "killed by SIGKILL: the system did it because memory ran out" in done.stdout, done
+    assert "killed by SIGKILL: the system ran out of memory" in done.stdout, done
     assert str(small_group) in done.stdout
 
 
@@ -222,7 +222,7 @@ def test_a_parent_that_died_first_is_noticed() -> None:
 def test_a_death_reads_as_people_say_it() -> None:
     """Exit status and signal are told apart."""
     assert str(Death(3)) == "its kernel ended with exit status 3"
-    assert "SIGKILL (somebody, or the system because memory ran out)" in str(Death(-9))
+    assert "SIGKILL (by a user, or by the system because it ran out of memory)" in str(Death(-9))
     assert "signal 62" in str(Death(-62))
 
 

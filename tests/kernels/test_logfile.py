@@ -40,7 +40,7 @@ def test_a_bound_holds_and_beginning_and_end_stay(tmp_path: Path) -> None:
     assert largest <= 8000
     assert text.startswith("".join(lines[:100]))
     before, _, after = text.partition("[... ")
-    left_out, _, after = after.partition(" bytes left out here ...]\n")
+    left_out, _, after = after.partition(" bytes were left out here ...]\n")
     assert before == "".join(lines[: before.count("\n")])
     assert after.count("\n") > 250
     assert after == "".join(lines[-after.count("\n") :]) + "open"
@@ -72,7 +72,7 @@ def test_a_log_that_cannot_be_written_is_told_once(tmp_path: Path, caplog: pytes
         log.write("a\n")
         log.write("b\n")
     assert len(caplog.records) == 1
-    assert "a.log is not written any further" in caplog.text
+    assert "a.log is no longer written" in caplog.text
 
 
 def test_what_another_process_writes_is_shortened(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_what_another_process_writes_is_shortened(tmp_path: Path) -> None:
     text = log.path.read_text()
     assert len(text) < 8000 + 500 * len("line 2999\n")
     before, _, rest = text.partition("[... ")
-    left_out, _, after = rest.partition(" bytes left out here ...]\n")
+    left_out, _, after = rest.partition(" bytes were left out here ...]\n")
     assert text.startswith("line 0\nline 1\n")
     assert after.endswith("line 2998\nline 2999\nlast\n")
     whole = sum(len(f"line {number}\n") for number in range(3000)) + len("last\n")

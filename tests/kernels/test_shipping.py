@@ -85,7 +85,7 @@ def test_what_is_shipped_has_no_name_and_goes_with_the_last_who_wants_it(
                 os.write(copy, b"other")
         os.close(copy)
     cargo.close()
-    with pytest.raises(TsnbError, match="shipped is gone"):
+    with pytest.raises(TsnbError, match="copied variables no longer exist"):
         cargo.again()
     assert fetch(again) == {"x": bytes(size)}
     again.close()
@@ -106,7 +106,7 @@ def test_what_anybody_could_have_put_there_is_not_unpickled(what: str, tmp_path:
         if os.getuid() != 0:
             pytest.skip("only root can give a file to another user")
         os.chown(descriptor, 65534, 65534)
-    with pytest.raises(TsnbError, match="not an unnamed file"):
+    with pytest.raises(TsnbError, match="not a private file"):
         fetch(descriptor)
     os.close(descriptor)
 
@@ -360,7 +360,7 @@ def test_a_notebook_class_comes_back_as_itself(notebook: Any, post: Any) -> None
 def test_a_large_variable_is_named(post: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the limit a warning says which variable, and how large."""
     monkeypatch.setattr(shipping, "LARGE_BYTES", 1000)
-    with pytest.warns(UserWarning, match=r"trial 'cnn' takes a copy of .* MB along, most of it in 'images'"):
+    with pytest.warns(UserWarning, match=r"Trial 'cnn' copies .* MB, most of it in 'images'"):
         post(images=torch.zeros(10_000), small=1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -376,9 +376,9 @@ def test_what_does_not_fit_is_refused_before_it_fills_anything(
         with pytest.raises(NotShippable) as caught:
             ship({"small": [1] * 1000, "images": images, "other": 2}, "trial 'cnn'")
         message = str(caught.value)
-        assert "trial 'cnn' cannot take 'images' along: it takes more than 10 MB" in message
-        assert "10 MB for a copy: twice that is free of this test's memory" in message
-        assert "Load it in the cell itself" in message
+        assert "Trial 'cnn' cannot copy 'images': it takes more than 10 MB" in message
+        assert "10 MB are available for a copy (half of what is free of this test's memory)" in message
+        assert "Load it from its file in the cell itself" in message
         assert not held()
     ship({"images": torch.zeros(MIB)}, "trial 'cnn'")
 
@@ -389,13 +389,13 @@ def test_many_that_are_too_much_together_are_refused_too(
     """None is too large by itself; the largest is named."""
     monkeypatch.setattr(shipping, "free_memory", lambda: Free(20 * MIB, "of this test's memory"))
     parts = {f"part{n}": torch.zeros(MIB + n * 1000) for n in range(4)}
-    with pytest.raises(NotShippable, match="cannot take 'part3' along: it takes 4 MB"):
+    with pytest.raises(NotShippable, match="cannot copy 'part3': it takes 4 MB"):
         ship(parts, "trial 'cnn'")
 
 
 @pytest.mark.parametrize(
     ("number", "mend"),
-    [(errno.ENOSPC, "Free some space there"), (errno.EDQUOT, "Your quota there is used up")],
+    [(errno.ENOSPC, "Free some space there"), (errno.EDQUOT, "Your disk quota there is used up")],
 )
 def test_a_full_file_system_is_told_and_left_as_it_was(
     number: int, mend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: Held
@@ -406,7 +406,7 @@ def test_a_full_file_system_is_told_and_left_as_it_was(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(shipping, "pack", full)
-    with pytest.raises(NotShippable, match=rf"cannot take 'x' along.*{os.strerror(number)}\)\. {mend}"):
+    with pytest.raises(NotShippable, match=rf"cannot copy 'x'.*{os.strerror(number)}\)\. {mend}"):
         ship({"x": 1}, "trial 'cnn'")
     assert not held()
 
@@ -449,7 +449,7 @@ def test_an_interrupt_ends_the_packing_of_something_huge(tmp_path: Path, kind: s
 def test_looking_for_what_cannot_travel_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In something large the walk gives up: then the error itself is told."""
     monkeypatch.setattr(obstacles_module, "LOOKING_S", 0.0)
-    with pytest.raises(NotShippable, match=r"cannot take its variables data along: .*pickle"):
+    with pytest.raises(NotShippable, match=r"cannot copy its variables data: .*pickle"):
         ship({"data": Holder(threading.Lock())}, "trial 'cnn'")
 
 
@@ -486,7 +486,7 @@ def test_what_cannot_travel_is_named_with_its_path_and_the_fix(tmp_path: Path, h
             ship({"fine": 1, "data": Holder(part)}, "trial 'cnn'")
         message = str(caught.value)
         inner = "data.cache['open'][0]"
-        assert message.startswith(f"trial 'cnn' cannot take 'data' along: {inner}"), message
+        assert message.startswith(f"Trial 'cnn' cannot copy 'data': {inner}"), message
         assert what in message
         assert fix in message
         assert not held()
@@ -590,7 +590,7 @@ def test_a_setting_that_cannot_be_carried_is_named_and_keeps_none_of_the_others(
     )
     assert done.stdout == "{'grad': False}\n"
     assert (
-        "not all settings of torch in the notebook apply here: cudnn.allow_tf32 (could not be read"
+        "some settings of torch in the notebook do not apply here: cudnn.allow_tf32 (could not be read"
         in done.stderr
     )
     assert "the default dtype (module 'torch' has no attribute 'no_such')" in done.stderr

@@ -93,7 +93,7 @@ def test_a_trial_ends_where_stdout_takes_no_text(script: list[str], tmp_path: Pa
     said = [line for line in ran.stderr.splitlines() if "cannot be shown" in line]
     assert len(said) == 2, ran.stderr  # once for the closed one, once for the full disk
     assert "No space left on device" in said[1]
-    assert "The trials run on" in said[1]
+    assert "The trials continue" in said[1]
 
 
 def test_trials_end_while_nobody_reads_the_pipe(script: list[str], tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_what_is_left_out_is_told_and_is_bounded(monkeypatch: pytest.MonkeyPatch
     assert [line[:2] for line in lines[:-1]] == [f"{number:02}" for number in range(10)]
     assert "is missing here because it was not read in time" in lines[-1]
     terminal.write(shown, "later\n")
-    assert shown.getvalue().endswith("log has all of it.\nlater\n")
+    assert shown.getvalue().endswith("trial has all of it.\nlater\n")
 
 
 def test_a_reader_that_goes_ends_nothing(script: list[str], tmp_path: Path) -> None:

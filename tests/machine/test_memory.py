@@ -61,6 +61,6 @@ def test_only_a_kill_while_the_count_grows_is_put_down_to_memory(tmp_path: Path)
     for code in (0, 1, -signal.SIGSEGV, None):
         assert not memory.reason(code, "its kernel")
     said = str(Death(-signal.SIGKILL, "", memory.reason(-signal.SIGKILL, "its kernel")))
-    assert said.startswith("its kernel was killed by SIGKILL: the system did it because memory ran out")
+    assert said.startswith("its kernel was killed by SIGKILL: the system ran out of memory")
     assert "the machine counts 1 such" in said
     assert "smaller batch" in said

@@ -56,7 +56,7 @@ def test_balance_takes_a_mode_weights_and_a_name_where_there_are_several() -> No
     given = balance("digits weights --weight cnn=2 --weight mlp=0.5")
     assert (given.name, given.pacing, given.weight) == ("digits", "weights", [("cnn", 2.0), ("mlp", 0.5)])
     assert start("train --name m --pacing weights --weight cnn=2").weights == [("cnn", 2.0)]
-    with pytest.raises(UsageError, match="write NAME=NUMBER"):
+    with pytest.raises(UsageError, match="Write NAME=NUMBER"):
         balance("digits weights --weight cnn")
 
 
@@ -91,14 +91,14 @@ def test_bounds_are_the_same_wherever_an_option_is_given(
 ) -> None:
     """The magic, the command line and `tsnb.serve` refuse it in the same words."""
     flag, value = words.split()
-    with pytest.raises(ValueError, match=f"{next(iter(keywords))}=.*: give ") as refused:
+    with pytest.raises(ValueError, match=f"{next(iter(keywords))}=.* is invalid. Pass ") as refused:
         tsnb.serve([1], name="m", **keywords)
-    wanted = str(refused.value).partition(": give ")[2].removesuffix(".")
-    with pytest.raises(UsageError, match=f": give {re.escape(wanted)}"):
+    wanted = str(refused.value).partition(" is invalid. Pass ")[2].removesuffix(".")
+    with pytest.raises(UsageError, match=f" is invalid. Pass {re.escape(wanted)}"):
         start(f"train --name m {flag}={value}")
     with pytest.raises(SystemExit):
         cli.main(["serve", "a:b", "--name", "m", f"{flag}={value}"])
-    assert f": give {wanted}" in capsys.readouterr().err
+    assert f" is invalid. Pass {wanted}" in capsys.readouterr().err
 
 
 def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +191,7 @@ def test_a_trial_s_options_are_read() -> None:
     assert given.log_to == ("tensorboard", "mlflow")
     assert SWEEP.read(words_of("cnn --grid lr=1,2 --plan --threads 1,2", "%%sweep")).threads == (1, 2)
     for wrong in ("1,x", "0,2", "1,", "0"):
-        with pytest.raises(UsageError, match=r"--threads: .*give a whole number, 1 or more"):
+        with pytest.raises(UsageError, match=r"--threads: .*Pass a whole number, 1 or more"):
             TRIAL.read(words_of(f"cnn --threads {wrong}", "%%trial"))
 
 
@@ -221,7 +221,7 @@ def test_changes_of_a_rerun_are_python_values_or_text() -> None:
     assert dict(given.changes) == {
         "lr": 0.01, "steps": 5, "augment": True, "sizes": [1, 2], "optimizer": "adam", "name": "other",
     }  # fmt: skip
-    with pytest.raises(UsageError, match="'lr' is not a setting: write NAME=VALUE"):
+    with pytest.raises(UsageError, match=r"'lr' is not a setting\. Write NAME=VALUE"):
         parse("rerun cnn lr", "%trials", TRIALS)
 
 
@@ -243,15 +243,18 @@ WRONG = [
     ("start loader --name m --windw=3", r"unknown option --windw\. Did you mean '--window'\?"),
     ("start loader --name m --frobnicate", "unknown option --frobnicate"),
     ("start loader", "required: --name"),
-    ("start loader --name m --window 0", "'0': give a number of batches, 1 or more"),
-    ("start loader --name m --window x", "'x': give a number of batches, 1 or more"),
-    ("start loader --name m --late-join 200%", r"'200%': give a share of an epoch, 0 to 1"),
+    ("start loader --name m --window 0", "'0' is invalid. Pass a number of batches, 1 or more"),
+    ("start loader --name m --window x", "'x' is invalid. Pass a number of batches, 1 or more"),
+    ("start loader --name m --late-join 200%", r"'200%' is invalid. Pass a share of an epoch, 0 to 1"),
     (
         "start loader --name m --stall-timeout -3",
-        "'-3': give a number of seconds, more than 0|expected one argument",
+        "'-3' is invalid. Pass a number of seconds, more than 0|expected one argument",
     ),
-    ("start loader --name m --stall-timeout soon", "'soon': give a number of seconds, more than 0"),
-    ("start loader --name m --restart always", "argument --restart: 'always': give 'on-crash'"),
+    (
+        "start loader --name m --stall-timeout soon",
+        "'soon' is invalid. Pass a number of seconds, more than 0",
+    ),
+    ("start loader --name m --restart always", "argument --restart: 'always' is invalid. Pass 'on-crash'"),
     ("start loader --name m --restrat on-crash", r"unknown option --restrat\. Did you mean '--restart'\?"),
     ("restrat m", r"no command 'restrat'\. Did you mean 'restart'\?"),
     ("relaod m", r"no command 'relaod'\. Did you mean 'reload'\?"),
@@ -276,7 +279,7 @@ def test_an_empty_trials_line_lists_them() -> None:
 
 def test_a_setting_needs_a_name_and_a_value() -> None:
     """`--env` without `=` is told how to write it."""
-    with pytest.raises(UsageError, match="write NAME=VALUE"):
+    with pytest.raises(UsageError, match="Write NAME=VALUE"):
         TRIAL.read(["cnn", "--env", "DEBUG"])
 
 

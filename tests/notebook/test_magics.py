@@ -87,7 +87,7 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
         with pytest.raises(UsageError, match=r"'numbers' is served already .* add --replace"):
             run(shell, f"%tensorsocket start {other}")
     assert producer_kernels["numbers"].pid == pid
-    with pytest.raises(UsageError, match="detach=False, which cannot be changed while it is served"):
+    with pytest.raises(UsageError, match="detach=False, which cannot change while it is served"):
         run(shell, "%tensorsocket start other --name numbers --replace --detach")
     run(shell, "%tensorsocket start other --name numbers --replace --window 3 --guard")
     assert "serving this loader as 'numbers' again" in capsys.readouterr().out
@@ -161,7 +161,7 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
         run(shell, "%tensorsocket reload")
     assert producer_kernels["numbers"].pid == pid
     run(shell, "%tensorsocket stop numbers")
-    with pytest.raises(UsageError, match="'numbers' has ended; serve its loader again"):
+    with pytest.raises(UsageError, match=r"'numbers' has ended\. Serve its loader again"):
         run(shell, "%tensorsocket restart numbers")
 
 
@@ -174,27 +174,27 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
         ),
         ("%tensorsocket start --name n", "which loader\\? Loaders in this notebook: train"),
         ("%tensorsocket start loaders['a'] --name n", "is not a variable's name"),
-        ("%tensorsocket start count --name n", "'count' is of type int, which cannot be iterated"),
+        ("%tensorsocket start count --name n", "'count' has the type int, which cannot be iterated"),
         ("%tensorsocket start train --name a/b", "Try 'a-b'"),
-        ("%tensorsocket stop nobody", "no producer named 'nobody' is running"),
-        ("%tensorsocket status nobody", "no producer named 'nobody' is running"),
+        ("%tensorsocket stop nobody", "No stream named 'nobody' is running"),
+        ("%tensorsocket status nobody", "No stream named 'nobody' is running"),
         ("%tensorsocket logs nobody", "'nobody' was not started here"),
-        ("%tensorsocket restart nobody", "no producer named 'nobody' is running"),
-        ("%tensorsocket reload nobody", "no producer named 'nobody' is running"),
-        ("%tensorsocket restart", "no producer is running"),
-        ("%tensorsocket tune nobody", "no producer named 'nobody' is running"),
+        ("%tensorsocket restart nobody", "No stream named 'nobody' is running"),
+        ("%tensorsocket reload nobody", "No stream named 'nobody' is running"),
+        ("%tensorsocket restart", "No stream is running"),
+        ("%tensorsocket tune nobody", "No stream named 'nobody' is running"),
         ("%tensorsocket tune nobody --workers many", 'a number of processes, 0 to 1024, or "auto"'),
         ("%tensorsocket tune nobody --workers 2 --memory 1GiB", 'Add workers="auto", or leave out memory'),
         ("%tensorsocket tune nobody --wrokers 2", "Did you mean '--workers'"),
         (
             "%tensorsocket start train --name n --detach --restart on-crash",
-            "a detached producer cannot be started again by the notebook that it outlives",
+            "A detached stream outlives this notebook, so the notebook cannot restart it",
         ),
         ("%%trial a/b\n1", "Try 'a-b'"),
         ("%%trial\n1", "required: NAME"),
         ("%%trial x\nprint(trian)", r"'trian' \(did you mean 'train'\?\) is not defined"),
         ("%%trial x\n\n1 +", "line 3 of this cell"),
-        ("%%trial x\nlock", "cannot take 'lock' along: it is a lock"),
+        ("%%trial x\nlock", "cannot copy 'lock': it is a lock"),
         ("%trials wiat", "Did you mean 'wait'"),
         ("%trials rerun nobody", "no trial named 'nobody'"),
         ("%%trial x --after nobody\n1", "no trial named 'nobody'"),
@@ -449,7 +449,7 @@ def test_a_second_notebook_changes_nothing_for_the_first(
         theirs = tsnb.dashboard("theirs")
         beside = tsnb.attach("beside", stream="theirs")
         with pytest.raises(
-            UsageError, match=r"no trial named 'beside'.* In a terminal: tsnb stop theirs/beside$"
+            UsageError, match=r"no trial named 'beside'.* In a terminal, run: tsnb stop theirs/beside$"
         ):
             run(shell, "%trials stop beside")
         with pytest.raises(UsageError, match=r"tsnb set theirs/beside NAME=VALUE$"):
@@ -481,7 +481,7 @@ def test_a_second_notebook_changes_nothing_for_the_first(
             run(shell, "%tensorsocket stop theirs")
         run(shell, "%tensorsocket stop")
         assert "stopped 'ours'" in capsys.readouterr().out
-        with pytest.raises(UsageError, match="this notebook serves no stream"):
+        with pytest.raises(UsageError, match="This notebook serves no stream"):
             run(shell, "%tensorsocket stop")
         theirs.close()
         panel.close()

@@ -123,7 +123,7 @@ def test_compute_is_divided_from_the_panel(monkeypatch: pytest.MonkeyPatch) -> N
         assert _eventually(lambda: tsnb.streams.status("divided").pacing == "together")
         panel._hear(panel, {"op": "balance", "pacing": "weights", "weights": {"cnn": -1}}, [])
         assert _eventually(
-            lambda: any("give a number above 0" in str(message.get("why")) for message in sent)
+            lambda: any("Pass a number above 0" in str(message.get("why")) for message in sent)
         )
         sent.clear()
         panel._hear(panel, {"op": "balance", "pacing": "fair"}, [])

@@ -287,10 +287,10 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     with pytest.raises(TsnbError, match=r"'none' ended without taking a batch.*tsnb\.attach"):
         tsnb.plan({"none": idle}, loader=loader, seconds=0.1)
     assert not tsnb.streams.list() and not list(tsnb.trials)
-    with pytest.raises(ValueError, match="cores=0: give"):
+    with pytest.raises(ValueError, match="cores=0 is invalid"):
         tsnb.plan(train, loader=loader, cores=0)
     for wrong in ({"cores": "2"}, {"samples": -1}, {"samples": True}, {"seconds": 0}, {"seconds": math.nan}):
-        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.*: give "):
+        with pytest.raises(ValueError, match=rf"{next(iter(wrong))}=.* is invalid. Pass "):
             tsnb.plan(train, loader=loader, **wrong)
     with pytest.raises(ValueError, match=r'give a list, for example device=\["cuda:0", "cuda:1"\]'):
         tsnb.plan(train, loader=loader, device="cuda:0")
@@ -309,7 +309,7 @@ def test_a_trial_that_cannot_be_profiled_says_why_and_leaves_nothing() -> None:
     with pytest.raises(ValueError, match="give samples="):
         tsnb.plan(train, loader=iter_only())
     for threads in (0, (), (1, 0), ("2",), 1.5, True):
-        with pytest.raises(ValueError, match=r"threads=.*: give a number of torch threads"):
+        with pytest.raises(ValueError, match=r"threads=.* is invalid. Pass a number of torch threads"):
             tsnb.plan(train, loader=loader, threads=threads)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="8GiB"):
         tsnb.plan(train, loader=loader, memory="plenty")
@@ -343,7 +343,7 @@ def test_what_cannot_start_is_refused_before_anything_is_measured(
         (
             (train, {"ms": threading.Lock()}),
             NotShippable,
-            "^trial 'odd' cannot take its parameter 'ms' along",
+            "^Trial 'odd' cannot copy its parameter 'ms'",
         ),
         (tsnb.trial(engine="ray")(train), ValueError, "'odd' has engine='ray'"),
         (tsnb.trial(device="banana")(train), ValueError, "device='banana' does not exist here"),

@@ -176,7 +176,7 @@ def test_a_notebook_does_not_change_anothers_stream_without_its_name(monkeypatch
     """It tells of the only one; with a number it asks for the name."""
 
     def nobody() -> str:
-        raise ProducerNotFound("this notebook serves no stream of its own. Name one.")
+        raise ProducerNotFound("This notebook serves no stream. Name one.")
 
     with tsnb.serve(slow(2), name="others", seed=5) as producer:
         monkeypatch.setattr(streams, "own_name", nobody)
@@ -239,7 +239,7 @@ def test_a_stream_is_tuned_from_outside(
         assert printed["probes"][0]["workers"] == 3
         with pytest.raises(ValueError, match="leave out memory"):
             tune("outside", 2, "1GiB")
-        with pytest.raises(ValueError, match="keeps one at least"):
+        with pytest.raises(ValueError, match="keeps at least one worker"):
             tune("outside", 0)
         with pytest.raises(ValueError, match='or "auto"'):
             tune("outside", "many")
@@ -249,7 +249,7 @@ def test_a_stream_is_tuned_from_outside(
     ):
         tune("list", 2)
     assert main(["tune", "list", "--workers", "2"]) == 1
-    assert "no producer named 'list'" in capsys.readouterr().err
+    assert "No stream named 'list'" in capsys.readouterr().err
 
 
 def test_the_memory_that_was_given_stays_while_a_number_is_chosen() -> None:

@@ -186,10 +186,10 @@ def test_a_turn_that_does_not_fit_is_refused_with_the_bytes_and_the_way_out() ->
     assert not no_room_for_turns(100, 100, 100, 40 * MIB, little)
     assert not no_room_for_turns(100, 8, 256, 4 * MIB, None)
     told = no_room_for_turns(100, 8, 27, 38 * MIB, plenty)
-    assert "rotate=100 keeps 100 batches of 38.0 MiB" in told and "3.7 GiB in all" in told
-    assert told.endswith("there is room for 27: give rotate=27 or less, or serve with window=100")
+    assert "rotate=100 keeps 100 batches of 38.0 MiB" in told and "3.7 GiB in total" in told
+    assert told.endswith("there is room for 27. Pass rotate=27 or less, or serve with window=100")
     told = no_room_for_turns(100, 8, 256, 4 * MIB, little)
-    assert told.endswith("room for 75, and 300.0 MiB are free (this machine): give rotate=75 or less")
+    assert told.endswith("room for 75, and 300.0 MiB are free (this machine). Pass rotate=75 or less")
 
 
 def test_the_consumers_of_one_sweep_take_no_turns_with_those_of_another() -> None:

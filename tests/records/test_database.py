@@ -141,7 +141,7 @@ def test_a_full_disk_costs_a_warning_and_nothing_else(project: Path) -> None:
         for step in range(0, 20_000, 100):
             run.add_rows([row(step + place, loss=1.0) for place in range(100)])
         assert len(warnings) == 1, warnings
-        assert "TSNB_PROJECT_DIR" in warnings[0] and "`ulimit -f`, 195.3 KiB a file" in warnings[0]
+        assert "TSNB_PROJECT_DIR" in warnings[0] and "`ulimit -f`, 195.3 KiB per file" in warnings[0]
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         run.end("done")
 

@@ -1053,7 +1053,7 @@ def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
         ("--worse val_loss=1:up", "min"),
         ("--worse thing=0.1", "--worse thing=0.1:max"),
         ("--every 3 --select newest", 'Pass "new"'),
-        ("--every 3", "no producer named 'g'"),
+        ("--every 3", "No stream named 'g'"),
     ],
 )
 def test_rounds_typed_wrongly_say_what_to_type(

@@ -153,7 +153,7 @@ def test_what_reads_or_writes_a_weight_in_a_plain_child_ends_it(closed: bool) ->
     assert how == -signal.SIGSEGV
     assert weight.numpy().tobytes() == before
     if closed:
-        with pytest.raises(TsnbError, match="Let go of them"), pages.copied():
+        with pytest.raises(TsnbError, match="Delete the references to them"), pages.copied():
             pass
     else:
         held.close()

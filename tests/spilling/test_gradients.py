@@ -44,7 +44,7 @@ def test_a_scaled_loss_is_refused_before_any_parameter_has_taken_a_step(several:
     held = spilled(model, optimizer)
     before = weights(model)
     for _ in range(2):
-        with pytest.raises(TsnbError, match=r"scaled by a GradScaler.*nothing was stepped.*bfloat16"):
+        with pytest.raises(TsnbError, match=r"A GradScaler scaled this loss.*no step was taken.*bfloat16"):
             scaled_step(model, optimizer, new_scaler(), several=several)
         assert all(map(torch.equal, before, weights(model)))
     scaled_step_is_plain = torch.amp.GradScaler("cpu", enabled=False)
@@ -136,15 +136,15 @@ def test_torch_is_as_it_was_when_no_model_is_spilled() -> None:
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"model": 3}, TypeError, "the model must be a torch.nn.Module, and a int was given"),
-        ({"optimizer": 3}, TypeError, "the optimizer must be a torch.optim.Optimizer, and a int was given"),
-        ({"optimizer": None}, TypeError, "a NoneType was given"),
+        ({"model": 3}, TypeError, "The model must be a torch.nn.Module, got int"),
+        ({"optimizer": 3}, TypeError, "The optimizer must be a torch.optim.Optimizer, got int"),
+        ({"optimizer": None}, TypeError, "got NoneType"),
         ({"limit": None}, ValueError, "is not a size"),
         ({"limit": True}, ValueError, "is not a size"),
         ({"limit": float("nan")}, ValueError, "is not a size"),
-        ({"directory": 3}, TypeError, "directory= must be a path, and a int was given"),
+        ({"directory": 3}, TypeError, "directory= must be a path, got int"),
         ({"device": 3}, TypeError, 'device= must be "cuda"'),
-        ({"device": "gpu"}, ValueError, "device='gpu' names no device"),
+        ({"device": "gpu"}, ValueError, "device='gpu' is not a device"),
     ],
 )
 def test_other_arguments_are_refused_by_name(

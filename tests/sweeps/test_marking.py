@@ -74,5 +74,5 @@ def test_all_trials_of_a_cell_share_its_bound() -> None:
             outlet.publish(*message)
         assert cap.rich("clear_output", {"wait": False}) == [], "others' output stays"
     told = [content["data"]["text/plain"] for kind, content in page.shown if kind == "display_data"]
-    assert len(told) == 1 and "Too much output" in told[0]
+    assert len(told) == 1 and "Some output is not shown" in told[0]
     assert 0.9 * SHOWN_CHARACTERS < page.text.count("x") < 1.1 * SHOWN_CHARACTERS

@@ -878,7 +878,7 @@ def test_what_a_later_trial_of_a_planned_sweep_cannot_have_is_refused_before_the
 ) -> None:
     """By its own name, which it does not have while it is profiled."""
     train = make_train()
-    with pytest.raises(NotShippable, match=r"^trial '.*' cannot take its parameter 'ms' along: it is a lock"):
+    with pytest.raises(NotShippable, match=r"^Trial '.*' cannot copy its parameter 'ms': it is a lock"):
         tsnb.sweep(train, grid={"ms": [1.0, threading.Lock()]}, plan=True, name="own")
     with pytest.raises(ValueError, match=r"trial 'train-batch_size0'.*batch_size=0"):
         tsnb.sweep(train, grid={"batch_size": [4, 0]}, plan=True)

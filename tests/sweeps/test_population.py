@@ -243,7 +243,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
     generations.start(members)
 
     def refuse(*_: Any) -> None:
-        raise TsnbError("a thread of its own is running")
+        raise TsnbError("it has a running thread")
 
     monkeypatch.setattr(sweeps_population, "launch", refuse)
 
@@ -252,7 +252,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
         return breeder._judged(News(members[name], [row]))
 
     assert log("p-1", 10, 1.0) + log("p-2", 10, 2.0) == []
-    assert said == ["p-2 goes on at step 10, loss 2, rank 2 of 2: a thread of its own is running"]
+    assert said == ["p-2 goes on at step 10, loss 2, rank 2 of 2: it has a running thread"]
     members["p-1"].state = "lost"
     assert log("p-1", 20, 1.0) + log("p-2", 20, 2.0) == []
     assert said[1] == "p-2 goes on at step 20, loss 2, rank 2 of 2: those that were better have ended"

@@ -149,7 +149,7 @@ def test_what_does_not_go_with_turns_is_refused_before_anything_starts(
 
 def test_turns_need_a_stream_and_room_for_all_trials() -> None:
     """All attach to it at once."""
-    with pytest.raises(ProducerNotFound, match="no producer is running"):
+    with pytest.raises(ProducerNotFound, match="No stream is running"):
         tsnb.sweep(make_train(), grid={"number": [0, 1]}, notes="", rotate=3)
     many = list(range(MAX_CONSUMERS + 1))
     with pytest.raises(ValueError, match=f"a stream takes {MAX_CONSUMERS}"):

@@ -79,9 +79,7 @@ def test_who_looks_from_another_container_leaves_live_producers_alone(run: Run) 
     out = said(LOOK + ATTACH)
     assert "entries ('s', 'another container of this machine')" in out, out
     refused = next(line for line in out.splitlines() if line.startswith("refused"))
-    assert "'s' is being served already" in refused and " in another container of this machine)" in refused, (
-        out
-    )
+    assert "'s' has been served" in refused and " in another container of this machine)" in refused, out
     assert "batches 8" in out, out
     (entry,) = registry.entries()
     assert entry.elsewhere == ""

@@ -194,7 +194,7 @@ def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_prod
 @pytest.mark.parametrize(
     ("loader", "message"),
     [
-        ("5", "a int cannot be served"),
+        ("5", "An object of type int cannot be served"),
         ("DataLoader(Numbers(0), batch_size=4)", "returned no batch at all"),
         ("DataLoader([{}.x for _ in ()] or Bad(), batch_size=4, num_workers=1)", "rotten from the start"),
         ("[object()]", "batch is a builtins.object, which cannot be shared"),

@@ -387,7 +387,7 @@ def test_names_with_odd_characters_are_refused_on_both_sides(run: Run) -> None:
     """
     )
     for word in ["producer"] * (len(names) + 1) + ["consumer"] * len(names):
-        assert "use 1 to 64 letters, digits" in script.expect(f"{word} ValueError")
+        assert "Use 1 to 64 letters, digits" in script.expect(f"{word} ValueError")
 
 
 # -- files, descriptors, permissions ------------------------------------------------------------------------
@@ -458,7 +458,7 @@ def test_somebody_elses_directory_and_one_without_permission_say_so(run: Run, tm
     """,
         str(tmp_path),
     )
-    assert "not a directory of your own" in script.expect("roots TsnbError")
+    assert "not your own directory" in script.expect("roots TsnbError")
     assert "Permission denied" in script.expect("new TsnbError")
 
 

@@ -178,11 +178,11 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
     ("mode", "weights", "message"),
     [
         ("fast", None, "choose one of together, weights, free"),
-        ("weights", {"a": 0}, "give a number above 0"),
-        ("weights", {"a": float("nan")}, "give a number above 0"),
+        ("weights", {"a": 0}, "Pass a number above 0"),
+        ("weights", {"a": float("nan")}, "Pass a number above 0"),
         ("weights", {"a b": 2}, "cannot name a consumer"),
         ("weights", {f"a{k}": 1.0 for k in range(MAX_WEIGHTS + 1)}, f"give {MAX_WEIGHTS} at most"),
-        ("together", {"a": 2}, "choose 'weights', or leave out a"),
+        ("together", {"a": 2}, "Choose 'weights', or leave out a"),
     ],
 )
 def test_what_cannot_be_divided_by_is_refused_with_what_to_do(

@@ -134,7 +134,7 @@ def test_a_script_without_a_main_guard_is_told_by_its_spawned_worker(tmp_path: P
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
     assert done.returncode and "if __name__ == '__main__':" in done.stderr
-    assert "being served already" not in done.stderr
+    assert "has been served for" not in done.stderr
 
 
 class ReplayBuffer(Dataset[Any]):

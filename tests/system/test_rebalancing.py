@@ -195,7 +195,8 @@ def test_off_means_off_and_who_cannot_be_moved_is_not() -> None:
         consumer = tsnb.attach("here", stream="plain")
         for _ in consumer:
             state = until(
-                lambda: "own process" in producer.status().rebalancing and producer.status(), "it says why"
+                lambda: "the process of the stream" in producer.status().rebalancing and producer.status(),
+                "it says why",
             )
             assert state.moves == ()
             break

@@ -150,7 +150,8 @@ def test_what_is_asked_of_a_stopped_producer_says_how_it_goes_on(run: Run) -> No
             ask()
     (entry,) = entries()
     assert (
-        listing() == f"{entry}: stopped by a signal, Ctrl-Z or a debugger; `kill -CONT {pid}` lets it go on"
+        listing()
+        == f"{entry}: stopped by a signal, Ctrl-Z or a debugger. Run `kill -CONT {pid}` to continue it"
     )
     producer.send(signal.SIGCONT)
     assert listing() == str(entry)

@@ -208,6 +208,6 @@ def test_the_doctor_tries_everything_and_says_which_pair_is_used() -> None:
     )
     said = " ".join(done.stdout.split())
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "the portable pair" in said
-    assert "every sample taken once" in said
-    assert "A background kernel was ready" in said and "It was started anew, not forked" in said
+    assert "the portable way" in said
+    assert "received every sample once" in said
+    assert "A background kernel was ready" in said and "It was started as a new process, not forked" in said

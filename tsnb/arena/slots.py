@@ -66,7 +66,7 @@ class FreeSlots:
     """
 
     def __init__(self, in_pipe: int = 1) -> None:
-        with explained("make a pipe for free slots"):
+        with explained("make a pipe for free buffers"):
             read, self._write = os.pipe()
         os.set_blocking(read, False)
         self.pipe = SlotPipe(read)

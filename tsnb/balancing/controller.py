@@ -66,8 +66,8 @@ class Alone:
             if self._fd >= 0 and self._pid == os.getpid():
                 return ""
             if _here:
-                return f"{_here[0]!r} of this process"
-            with explained("note in its runtime directory which process moves cores"):
+                return f"{_here[0]!r} in this process"
+            with explained("record in its runtime directory which process moves cores"):
                 fd = os.open(runtime_directory() / "balancer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -219,7 +219,7 @@ class Controller:
         except Exception:  # noqa: BLE001  # a fault of ours must not cost anybody a core: put everything back, and stop
             self._give_back("it failed")
             self.state = "off"
-            self._say(f"cores are not moved any more (please report this):\n{traceback.format_exc()}")
+            self._say(f"cores are no longer moved (please report this):\n{traceback.format_exc()}")
 
     def _follow(self) -> None:
         """Look, ask, act."""
@@ -259,12 +259,12 @@ class Controller:
             _Apart: Something does.
         """
         if not hasattr(os, "sched_setaffinity"):
-            raise _Apart("this system gives no process cores of its own")
+            raise _Apart("this system cannot bind processes to cores")
         if self._machine.cores() < usable_cores():
             raise _Apart("the CPU time of this container is limited by a quota, not by cores")
         pids = [a.reading.pid for a in taking]
         if os.getpid() in pids:
-            raise _Apart("a trial runs in the producer's own process")
+            raise _Apart("a trial runs in the process of the stream")
         if len(set(pids)) < len(pids):
             raise _Apart("several trials run in one process")
         for attached in taking:

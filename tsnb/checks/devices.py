@@ -96,7 +96,9 @@ class Devices(Inventory):
         for gpu in self.gpus:
             if gpu.device == device:
                 return gpu
-        raise KeyError(f"{device!r}; here: {', '.join(g.device for g in self.gpus) or 'no GPU'}")
+        raise KeyError(
+            f"{device!r} does not exist. Available here: {', '.join(g.device for g in self.gpus) or 'no GPU'}"
+        )
 
     def __repr__(self) -> str:
         return as_text(self)
@@ -203,28 +205,28 @@ def _data(facts: Mapping[str, object]) -> str:
 
 
 def _cells(gpu: Gpu) -> tuple[str, ...]:
-    busy = "not told" if gpu.busy is None else f"{gpu.busy:.0%}"
+    busy = "unknown" if gpu.busy is None else f"{gpu.busy:.0%}"
     memory = f"{gpu.used_bytes / _GIB:.1f} of {gpu.total_bytes / _GIB:.1f} GiB"
     return gpu.device, gpu.name, busy, memory, _users(gpu)
 
 
 def _users(gpu: Gpu) -> str:
     if not gpu.users_told:
-        return "not told here"
+        return "not available here"
     words = []
     for user in gpu.users:
         held = "" if user.used_bytes is None else f", {user.used_bytes / _GIB:.1f} GiB"
-        words.append(f"{user.name or 'somebody'} (pid {user.pid}{held})")
-    return "; ".join(words) or "nobody"
+        words.append(f"{user.name or 'a process'} (pid {user.pid}{held})")
+    return "; ".join(words) or "no process"
 
 
 def _cores(devices: Inventory) -> str:
     cores = devices.cores
     text = f"{cores.usable} of {cores.machine} cores"
     if cores.quota is not None:
-        text += f" (this container's quota: {cores.quota:g})"
+        text += f" (quota of this container: {cores.quota:g})"
     elif cores.allowed < cores.machine:
-        text += " (those that this process may run on)"
+        text += " (allowed for this process)"
     return text if devices.gpus else f"{text}; no GPU: {devices.obstacle}"
 
 
@@ -232,7 +234,7 @@ def _rest(devices: Inventory) -> list[str]:
     lines = []
     mps = devices.mps
     if mps is not None:
-        share = "" if mps.percent is None else f", {mps.percent:g} % of the threads for each process"
-        lines.append(f"MPS runs{share} ({mps.directory})" if mps.running else "MPS does not run")
+        share = "" if mps.percent is None else f", {mps.percent:g}% of the threads per process"
+        lines.append(f"MPS is running{share} ({mps.directory})" if mps.running else "MPS is not running")
     lines.append(f"torch {devices.torch}" if devices.torch else "torch is not installed")
     return [*lines, f"energy: {devices.energy}", *devices.notes, *devices.advice]

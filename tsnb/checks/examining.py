@@ -54,11 +54,11 @@ def stream() -> Finding:
     took_s = time.perf_counter() - began
     if seen != list(range(SAMPLES)):
         return Finding(
-            "stream", "fails", f"An epoch of {SAMPLES} samples came as {seen}.", "Please report this."
+            "stream", "fails", f"An epoch of {SAMPLES} samples arrived as {seen}.", "Please report this."
         )
-    says = f"A loader was served, and every sample taken once, in order, in {took_s:.1f} s."
+    says = f"tsnb served a loader, and received every sample once, in order, in {took_s:.1f} s."
     if not in_place:
-        says += " Its worker could not write into shared memory: batches are copied once."
+        says += " Its worker could not write into shared memory, so batches are copied once."
         return Finding("stream", "limited", says)
     return Finding("stream", "works", says)
 
@@ -89,15 +89,20 @@ def trial() -> Finding:
             forked = psutil.Process(child.pid).ppid() != os.getpid()
     if reply["status"] != "ok":
         return Finding("trials", "fails", f"A trial raised {reply['ename']}: {reply['evalue']}")
-    says = f"A background kernel was ready in {ready_s:.1f} s and took an epoch of that loader."
+    says = f"A background kernel was ready in {ready_s:.1f} s and read an epoch of that loader."
     if forked:
         return Finding("trials", "works", says)
     why = (
         "TSNB_START=spawn is set."
         if os.environ.get("TSNB_START") == "spawn"
-        else "See docs/how-trials-start.md for why."
+        else "See docs/how-trials-start.md for the reason."
     )
-    return Finding("trials", "limited", f"{says} It was started anew, not forked: 2 s and 170 MiB each.", why)
+    return Finding(
+        "trials",
+        "limited",
+        f"{says} It was started as a new process, not forked, which takes 2 s and 170 MiB per trial.",
+        why,
+    )
 
 
 CHECKS: dict[str, Callable[[], Finding]] = {

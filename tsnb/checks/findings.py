@@ -63,16 +63,18 @@ class Checkup:
         for finding in self.findings:
             if finding.part == part:
                 return finding
-        raise KeyError(f"nothing was found on {part!r}: {', '.join(f.part for f in self.findings)}")
+        raise KeyError(
+            f"There is no finding named {part!r}. Available: {', '.join(f.part for f in self.findings)}"
+        )
 
     def summary(self) -> str:
         """Return it in one sentence."""
         failed = [f.part for f in self.findings if f.state == "fails"]
         limited = [f.part for f in self.findings if f.state == "limited"]
         if failed:
-            return f"tsnb cannot do its work here: {', '.join(failed)}."
+            return f"tsnb does not work here: {', '.join(failed)}."
         if limited:
-            return f"tsnb works here. Worth knowing: {', '.join(limited)}."
+            return f"tsnb works here, with limits: {', '.join(limited)}."
         return "tsnb works here."
 
     def __str__(self) -> str:

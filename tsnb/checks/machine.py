@@ -54,10 +54,10 @@ EXTRAS = {
     "Parquet": "pyarrow",
     "Optuna": "optuna",
     "figures as PNG": "kaleido",
-    "the panel beside the notebook": "sidecar",
+    "the panel next to the notebook": "sidecar",
     "TensorBoard": "tensorboard",
     "MLflow": "mlflow-skinny",
-    "streams over several machines": "ray",
+    "streams across several machines": "ray",
 }
 """What tsnb works with where it is installed, and the package that it needs."""
 
@@ -72,18 +72,18 @@ def system() -> Finding:
     if not tells_of_processes():
         return Finding("system", "fails", f"{here}. There is no /proc.", MOUNT_PROC)
     if not portable():
-        return Finding("system", "works", f"{here}. Batches lie in a memfd, and packets go over SEQPACKET.")
-    says = (
-        f"{here}. Batches lie in POSIX shared memory, and packets go over stream sockets: the portable pair."
-    )
+        return Finding(
+            "system", "works", f"{here}. Batches are in a memfd, and packets use SEQPACKET sockets."
+        )
+    says = f"{here}. Batches are in POSIX shared memory, and packets use stream sockets (the portable way)."
     if has_memfd():
-        says, advice = f"{says} {SWITCH} is set.", "Unset it to use the other one where the system offers it."
+        says, advice = f"{says} {SWITCH} is set.", "Unset it to use memfd and SEQPACKET sockets."
     elif sys.platform == "darwin":
-        advice = "It was written for macOS and tried on Linux only: docs/environments.md."
+        advice = "This way was written for macOS and tested on Linux only: docs/environments.md."
     else:
         advice = (
-            "There is no memfd here: the C library lacks it (glibc has it from 2.27 on), or the system refuses it (a "
-            "container's seccomp profile). So /dev/shm must have room for batches."
+            "memfd is not available: the C library lacks it (glibc has it since 2.27), or the system "
+            "refuses it (seccomp profile of a container). Make sure that /dev/shm has room for batches."
         )
     return Finding("system", "limited", says, advice)
 
@@ -92,9 +92,12 @@ def cores() -> Finding:
     """Count the cores that this process may use."""
     usable, there = Machine().cores(), os.cpu_count() or 1
     of = f" of the machine's {there}" if usable < there else ""
-    says = f"{usable} core{'s' if usable > 1 else ''}{of} to use."
+    says = f"{usable} core{'s' if usable > 1 else ''}{of} can be used."
     if usable == 1:
-        advice = "Loader and models take turns on it: sharing saves work, but nothing runs side by side."
+        advice = (
+            "The loader and the models take turns on one core. Sharing saves work, but nothing runs in "
+            "parallel."
+        )
         return Finding("cores", "limited", says, advice)
     return Finding("cores", "works", says)
 
@@ -103,10 +106,10 @@ def memory() -> Finding:
     """Look at what memory is left."""
     free = free_memory()
     if free is None:
-        return Finding("memory", "limited", "The system does not report how much is free.")
+        return Finding("memory", "limited", "The system does not report how much memory is free.")
     says = f"{free.size / 2**30:.1f} GiB {free.where} are free."
     if free.size < LITTLE_BYTES:
-        return Finding("memory", "limited", says, "Run few trials at once, and keep --window small.")
+        return Finding("memory", "limited", says, "Run few trials at once, and use a small --window.")
     return Finding("memory", "works", says)
 
 
@@ -114,10 +117,10 @@ def open_files() -> Finding:
     """Look at the limit on open files."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= FEW_FILES:
-        return Finding("open files", "works", f"A process may have {_count(soft)} open.")
+        return Finding("open files", "works", f"A process may open {_count(soft)} files.")
     most = ENOUGH_FILES if hard == resource.RLIM_INFINITY else hard  # macOS: 256, and no end
-    advice = f"`ulimit -n {most}` before the notebook or script starts."
-    return Finding("open files", "limited", f"A process may have only {soft} open.", advice)
+    advice = f"Run `ulimit -n {most}` before you start the notebook or script."
+    return Finding("open files", "limited", f"A process may open only {soft} files.", advice)
 
 
 def _count(limit: int) -> str:
@@ -127,7 +130,7 @@ def _count(limit: int) -> str:
 def files() -> Finding:
     """Look at the directory where producers are found by name, and at /dev/shm."""
     try:
-        says = f"Producers are found by name in {runtime_directory()}."
+        says = f"Streams are found by name in {runtime_directory()}."
         if portable():
             says += f" Their sockets are files in {socket_directory()}."
     except TsnbError as error:
@@ -139,12 +142,12 @@ def files() -> Finding:
     if size < SMALL_SHM_BYTES:
         says += f" /dev/shm has {size / 2**20:.0f} MiB. "
         if portable():
-            says += "tsnb keeps its batches there, and torch's own workers theirs."
+            says += "tsnb keeps its batches there, and so do torch's own workers."
             which = "A window of large batches"
         else:
-            says += "tsnb does not use it, but torch's own workers use it."
+            says += "tsnb does not use it, but torch's own workers do."
             which = "A loader that is not shared"
-        advice = f"{which} may fail because of that: start the container with --shm-size=2g."
+        advice = f"{which} may fail because of that. Start the container with --shm-size=2g."
         return Finding("directories", "limited", says, advice)
     return Finding("directories", "works", says)
 
@@ -160,14 +163,17 @@ def gpus() -> Finding:
             "GPU", "works", f"torch can use {names}. `tsnb devices` lists the processes that use them."
         )
     if not found and torch.backends.mps.is_available():
-        says = "torch can use this Mac's (device `mps`). Batches are shared in memory, and each trial copies its own."
+        says = (
+            "torch can use this Mac's GPU (device `mps`). Batches are shared in memory, and each trial "
+            "copies its own."
+        )
         return Finding("GPU", "works", says)
     if not found:
-        return Finding("GPU", "absent", "No GPU found: models compute on the CPU.")
-    says = f"{len(found)} are here (`tsnb devices`), and torch {torch.__version__} cannot use them."
+        return Finding("GPU", "absent", "No GPU found. Models compute on the CPU.")
+    says = f"{len(found)} GPUs are here (`tsnb devices`), but torch {torch.__version__} cannot use them."
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda and hidden is not None:
-        advice = f"CUDA_VISIBLE_DEVICES={hidden!r} is set: it may hide them."
+        advice = f"CUDA_VISIBLE_DEVICES={hidden!r} is set and may hide them. Unset it."
     else:
         advice = (
             "Install a CUDA build of torch that fits the driver: https://pytorch.org/get-started/locally."
@@ -183,7 +189,7 @@ def extras() -> Finding:
     ]
     says = f"Installed: {', '.join(here) or 'none'}."
     if missing:
-        return Finding("extras", "absent", f"{says} Not installed, and not needed: {', '.join(missing)}.")
+        return Finding("extras", "absent", f"{says} Not installed, and optional: {', '.join(missing)}.")
     return Finding("extras", "works", says)
 
 
@@ -207,8 +213,8 @@ def only_you() -> Finding:
     advice = []
     xdg = os.environ.get("XDG_RUNTIME_DIR")
     if xdg and not os.environ.get("TSNB_RUNTIME_DIR") and not nobody_elses(Path(xdg)):
-        says.append(f"XDG_RUNTIME_DIR={xdg} could be exchanged by another user, and is not used.")
-        advice.append("After `su` or `sudo -E`: unset XDG_RUNTIME_DIR.")
+        says.append(f"Another user could replace XDG_RUNTIME_DIR={xdg}, so it is not used.")
+        advice.append("Unset XDG_RUNTIME_DIR if you used `su` or `sudo -E`.")
     place, wrong = looked_at()
     if wrong is None:
         says.append(f"Records: {place}.")
@@ -222,13 +228,15 @@ def only_you() -> Finding:
 def _told(place: Path, wrong: Unsafe) -> str:
     """Say what is wrong with the place of the records, and what follows."""
     if os.environ.get("TSNB_PROJECT_DIR") and wrong.path != str(place):
-        return f"Records: {place}, which TSNB_PROJECT_DIR has chosen, though {wrong}."
+        return f"Records: {place}, which TSNB_PROJECT_DIR selects, although {wrong}."
     if wrong.mend.startswith("chmod 700"):
-        return f"Records: {wrong}, until the next trial closes it."
+        return f"Records: {wrong}, until the next trial closes it to other users."
     try:
-        return f"Records are not kept in {place}, since {wrong}. They go to {project_directory(make=False)}."
+        return (
+            f"Records are not stored in {place}, because {wrong}. They go to {project_directory(make=False)}."
+        )
     except TsnbError:
-        return f"Records cannot be kept in {place}, since {wrong}."
+        return f"Records cannot be stored in {place}, because {wrong}."
 
 
 NEEDED = {"ipywidgets": "@jupyter-widgets/jupyterlab-manager", "anywidget": "anywidget"}
@@ -243,7 +251,7 @@ def panel() -> Finding:
         advice = (
             "Install tsnb again (pip install --force-reinstall --no-deps tsnb), or in a checkout: make lab."
         )
-        return Finding("panel", "fails", f"Its bundle is missing: {bundle}.", advice)
+        return Finding("panel", "fails", f"The bundle of the panel is missing: {bundle}.", advice)
     folders = [Path(folder) for folder in jupyter_path("labextensions")]
     missing = [
         name for name, part in NEEDED.items() if not any((folder / part).is_dir() for folder in folders)
@@ -253,7 +261,9 @@ def panel() -> Finding:
         says = f"The front-end part of {' and '.join(missing)} is not installed here."
         return Finding("panel", "limited", says, f"pip install --force-reinstall {' '.join(missing)}")
     if lab is None:
-        says = "The notebook side is here, and no JupyterLab in this environment."
-        advice = "Where JupyterLab runs from another environment, that one needs: pip install ipywidgets anywidget."
+        says = "The notebook part is installed, but JupyterLab is not in this environment."
+        advice = (
+            "If JupyterLab runs from another environment, install there: pip install ipywidgets anywidget."
+        )
         return Finding("panel", "limited", says, advice)
-    return Finding("panel", "works", f"JupyterLab {lab} of this environment can show it.")
+    return Finding("panel", "works", f"JupyterLab {lab} in this environment can show it.")

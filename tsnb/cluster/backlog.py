@@ -76,7 +76,11 @@ class Backlog:
         self._chars -= sum(len(content["text"]) for kind, content in gone if kind == "stream")
         if self._left_out:
             left_out, self._left_out = self._left_out, 0
-            note = f"\n[{left_out:,} characters left out here: they came faster than they could be fetched]\n"
+            note = (
+                "\n"
+                f"[{left_out:,} characters were left out here, because they arrived faster than they could "
+                "be fetched]\n"
+            )
             self._add_text("stderr", note)
         self._given = self._first + len(self._waiting)
         return list(self._waiting)

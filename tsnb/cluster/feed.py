@@ -94,17 +94,17 @@ class Feed(threading.Thread):
         except ProducerGone:
             pass  # it says so to all its consumers
         except _LeftCluster:
-            why = "ray.shutdown() was called in the producer's process"
+            why = "ray.shutdown() was called in the process of the stream"
         except RayActorError:
-            why = "its hub, an actor beside this process, has died (killed? out of memory?)"
+            why = "its hub, an actor next to this process, has died (it was killed or ran out of memory)"
         except Exception as error:  # noqa: BLE001  # whatever it is, no machine may wait for this thread
             why = f"{type(error).__name__}: {error}"
         if self._stopping.is_set():
             return
         if why:
             _log.error(
-                "the stream %r is no longer sent to other machines: %s. Trials on this machine go on; to reach the "
-                "others again, stop the stream and serve it again.", self._stream, why,
+                "stream %r is no longer sent to other machines: %s. Trials on this machine continue. "
+                    "To reach the other machines again, stop the stream and serve it again.", self._stream, why,
             )  # fmt: skip
         self._end_both()
 

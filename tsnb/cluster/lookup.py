@@ -61,8 +61,8 @@ def only_stream() -> str | None:
     names = _streams(ray) if ray is not None else []
     if len(names) > 1:
         raise ProducerNotFound(
-            f"several streams are running in the cluster: {', '.join(names)}. Name one, for example "
-            f"tsnb.attach(stream={names[0]!r})"
+            f"Several streams are running in the cluster: {', '.join(names)}. Name one, for example "
+            f"tsnb.attach(stream={names[0]!r})."
         )
     return names[0] if names else None
 
@@ -92,7 +92,7 @@ def bring_here(stream: str) -> str | None:
         ray.get(hub.relay_on.remote(node, str(runtime_directory()), PROTOCOL), timeout=OPEN_S)
     except ray.exceptions.RayError as error:
         raise TsnbError(
-            f"the stream {stream!r} of the cluster is not available on this machine: {_why_not(error, ray)}"
+            f"Stream {stream!r} of the cluster is not available on this machine: {_why_not(error, ray)}"
         ) from None
     return stream
 
@@ -100,22 +100,25 @@ def bring_here(stream: str) -> str | None:
 def _why_not(error: Any, ray: Any) -> str:
     if isinstance(error, ray.exceptions.GetTimeoutError):
         return (
-            f"its relay was not ready within {OPEN_S:.0f} s: this machine or the producer's is too busy or out of "
-            "reach (`ray status` lists them). Attach again."
+            f"its relay was not ready within {OPEN_S:.0f} s, because this machine or the machine of the "
+            "stream is busy or unreachable (`ray status` lists them). Attach again."
         )
     if isinstance(error, ray.exceptions.RayActorError):
-        return f"its hub, on the producer's machine, has ended. Serve it again, and attach again. ({last_words(error)})"
+        return (
+            "its hub, on the machine of the stream, has ended. Serve the stream again, and attach again. "
+            f"({last_words(error)})"
+        )
     if isinstance(cause := getattr(error, "cause", None), TsnbError):
         return f"{cause}."
     return f"{last_words(error)}. Every machine of the cluster needs the same version of tsnb (docs/ray-cluster.md)."
 
 
 def _not_there(stream: str, names: list[str]) -> str:
-    there = f"it has {', '.join(names)}" if names else "it has no stream"
+    there = f"The cluster has {', '.join(names)}" if names else "The cluster has no stream"
     return (
-        f"no producer named {stream!r} is running on this machine, nor is there a stream of that name in the cluster's "
-        f'namespace {namespace()!r}; {there}. Serve it there with engine="ray"; if it is served, check that '
-        "TSNB_RAY_NAMESPACE and the user's name are the same there as here."
+        f"No stream named {stream!r} is running on this machine or in the cluster's namespace "
+        f'{namespace()!r}. {there}. Serve it there with engine="ray". If it is served, check that '
+        "TSNB_RAY_NAMESPACE and the user name are the same on both machines."
     )
 
 

@@ -60,15 +60,16 @@ def local_address(among: Iterable[psutil.Process] | None = None) -> str:
             return address
         refusals.append((address, others))
     if not refusals:
-        raise ConnectionError("no Ray cluster is announced on this machine")
+        raise ConnectionError("No Ray cluster is announced on this machine.")
     address, others = refusals[0]
     whose = ", ".join(map(user_word, sorted(others)))
-    belongs = f"belongs to {whose}: joining it would give that user your code and data"
-    unproven = "is announced only by a process of root's, which any user can imitate with a set-uid program"
+    belongs = f"belongs to {whose}. Joining it would give that user your code and data"
+    unproven = "is announced only by a process of root, which any user can imitate with a set-uid program"
     raise TsnbError(
-        f"the Ray cluster at {address} that is announced on this machine {belongs if whose else unproven}. "
-        "Nothing was joined. If you trust it, name it: "
-        'engine="ray://HOST:PORT", or RAY_ADDRESS=HOST:PORT in the environment; to start your own: `ray start --head`.'
+        f"The Ray cluster at {address} that is announced on this machine "
+        f"{belongs if whose else unproven}. Nothing was joined. If you trust it, name it: "
+        'engine="ray://HOST:PORT", or RAY_ADDRESS=HOST:PORT in the environment. To start your own '
+        "cluster: `ray start --head`."
     )
 
 
@@ -149,8 +150,8 @@ def _is_here(place: str) -> bool:
 REACH_S = 10.0
 """How long a cluster's head may take to accept a connection."""
 _START_ONE = (
-    "If no cluster is running, start one, `ray start --head` here and `ray start --address=HOST:PORT` on the others, "
-    "and run this on one of its machines."
+    "If no cluster is running, start one with `ray start --head` here and `ray start "
+    "--address=HOST:PORT` on the other machines, and run this on one of them."
 )
 _joining = free_in_child(threading.Lock())
 _joined = ""
@@ -179,16 +180,16 @@ def join_cluster(address: str) -> contextlib.ExitStack:
         client: Any = ray.util.client.ray
         if client.is_connected():
             raise TsnbError(
-                "this process is connected to its Ray cluster from outside, through Ray Client "
-                '(ray.init("ray://...")). Run it on one of the cluster\'s machines, with ray.init(address="auto") or '
-                "without ray.init."
+                "This process is connected to its Ray cluster from outside, through Ray Client "
+                '(ray.init("ray://...")). Run it on one of the cluster\'s machines, with '
+                'ray.init(address="auto") or without ray.init.'
             )
         if ray.is_initialized():
             here = ray.get_runtime_context().gcs_address
             if address and address != here:
                 raise TsnbError(
-                    f"this process is in the Ray cluster at {here}, not in the one at {address}: call "
-                    'ray.shutdown() first, or say engine="ray".'
+                    f"This process is in the Ray cluster at {here}, not in the one at {address}. Call "
+                    'ray.shutdown() first, or pass engine="ray".'
                 )
         else:
             _init(ray, address)
@@ -212,7 +213,7 @@ def _init(ray: Any, address: str) -> None:
         named = address or ("auto" if os.environ.get("RAY_ADDRESS") else local_address())
         ray.init(address=named, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        at = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
+        at = f"The Ray cluster at {address}" if address else "A Ray cluster on this machine"
         said = " ".join(str(error).split()).rstrip(".")[:600]
         raise TsnbError(
             f"{at} cannot be joined: {said}. {_START_ONE} If it requires a token, give this process "
@@ -228,7 +229,7 @@ def _require_answer(address: str) -> None:
             raise OSError("that is not HOST:PORT")
         socket.create_connection((host, int(port)), REACH_S).close()
     except (OSError, OverflowError) as error:
-        raise TsnbError(f"no Ray cluster was found at {address!r}: {error}. {_START_ONE}") from None
+        raise TsnbError(f"No Ray cluster was found at {address!r}: {error}. {_START_ONE}") from None
 
 
 def _leave(ray: Any, life: str) -> None:

@@ -102,8 +102,9 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         ray.kill(hub)
         if isinstance(error, ray.exceptions.RayError):
             raise TsnbError(
-                f"Ray cannot start a process of tsnb on this machine: {lookup.last_words(error)}. tsnb must be "
-                "installed where `ray start` was called from; `ray status` says whether the cluster is well."
+                f"Ray cannot start a tsnb process on this machine: {lookup.last_words(error)}. Install "
+                "tsnb in the environment where `ray start` was called, and check the cluster with `ray "
+                "status`."
             ) from None
         raise
     feed.start()
@@ -136,8 +137,8 @@ def _named(make: Callable[[], Any], stream: str) -> Any:
         except ValueError:
             if time.monotonic() > deadline:
                 raise NameInUse(
-                    f"a stream named {stream!r} is served in the cluster already (namespace {lookup.namespace()}). "
-                    "Choose another name, or stop it where it is served."
+                    f"A stream named {stream!r} is already served in the cluster (namespace "
+                    f"{lookup.namespace()}). Choose another name, or stop it where it is served."
                 ) from None
         time.sleep(0.1)
 

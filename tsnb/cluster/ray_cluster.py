@@ -33,7 +33,7 @@ class RayCluster:
 
     def __init__(self, engine: str) -> None:
         if engine != "ray" and not engine.startswith("ray://"):
-            raise ValueError(f'engine={engine!r}: give "local", "ray" or "ray://HOST:PORT".')
+            raise ValueError(f'engine={engine!r} is invalid. Pass "local", "ray" or "ray://HOST:PORT".')
         self.address = engine.removeprefix("ray").removeprefix("://")
 
     def serve(self, loader: Any, options: StreamOptions, *, name: str, origin: str | None) -> Producer:

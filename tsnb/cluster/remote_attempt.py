@@ -85,7 +85,7 @@ class ClusterAttempt(Attempt):
         self._host.become("queued" if why else "starting")
         self._host.wait_for(why)
         if why:
-            self._host.say(f"trial {self._plan.name!r} queued: {why}\n")
+            self._host.say(f"Trial {self._plan.name!r} is queued: {why}.\n")
 
     async def _arrival(self) -> Mapping[str, Any]:
         given = self._settings
@@ -134,7 +134,7 @@ class ClusterAttempt(Attempt):
                 await asked(self._run.add_artifact, here, name)
         except (TsnbError, OSError) as error:
             first = str(error).partition("\n")[0]
-            self._host.say(f"the artifact {name!r} of trial {self._plan.name!r} is lost: {first}\n", "stderr")
+            self._host.say(f"The artifact {name!r} of trial {self._plan.name!r} is lost: {first}\n", "stderr")
         finally:
             shutil.rmtree(here, ignore_errors=True)
             here.unlink(missing_ok=True)
@@ -162,7 +162,7 @@ class ClusterAttempt(Attempt):
             if reply["status"] == "ok":
                 pass
             elif reply["ename"] != "KeyError":
-                self._host.say(f"trial {self._plan.name!r}: {block(reply['evalue'])}\n", "stderr")
+                self._host.say(f"Trial {self._plan.name!r}: {block(reply['evalue'])}\n", "stderr")
         await self.child.kill()
 
     async def release(self, *, everything: bool = False) -> None:

@@ -108,7 +108,7 @@ class RemoteEpochs:
 
     def why_empty(self, number: int) -> str:
         """Say what an epoch without a batch may mean."""
-        return f"the producer's loader gave no batch in epoch {number}."
+        return f"The loader of the stream returned no batch in epoch {number}."
 
     # -- called by the relay's watching thread -------------------------------------------------------------
 
@@ -229,8 +229,9 @@ class RemoteEpochs:
         except (ActorUnavailableError, GetTimeoutError) as error:
             if time.monotonic() - self._heard_s > SILENT_S:
                 raise LoaderFailed(
-                    f"the stream's hub, a process on its producer's machine, has not answered for {SILENT_S:.0f} s: "
-                    "that machine is stopped, overloaded or out of reach. Iterate again when it is back."
+                    f"The stream's hub has not answered for {SILENT_S:.0f} s. Its process runs on the "
+                    "machine of the stream, which is stopped, overloaded or unreachable. Iterate again "
+                    "when that machine is back."
                 ) from None
             if isinstance(error, GetTimeoutError):
                 raise _NoAnswer from None
@@ -251,13 +252,14 @@ class RemoteEpochs:
         Raises:
             LoaderFailed: It does not come.
         """
-        what = f"batch {seq} of epoch {epoch}"
+        what = f"Batch {seq} of epoch {epoch}"
         try:
             image = SlotImage(*ray.get(refs.pop(), timeout=BATCH_S))._replace(first_bytes=self._batch_bytes)
         except GetTimeoutError:
             raise LoaderFailed(
-                f"{what} has not come to this machine in {BATCH_S:.0f} s: the network is overloaded, or its object "
-                "store is full (`ray memory` lists what is in it). Iterate again for the next epoch."
+                f"{what} has not reached this machine within {BATCH_S:.0f} s: the network is "
+                "overloaded, or its object store is full (`ray memory` lists its contents). Iterate "
+                "again for the next epoch."
             ) from None
         except ObjectLostError:
             # with the producer's process: then hub and relay end too, and consumers hear of that
@@ -265,7 +267,7 @@ class RemoteEpochs:
             while not self.hub_gone:
                 if time.monotonic() > deadline:
                     raise LoaderFailed(
-                        f"{what} was lost on its way. Iterate again for the next epoch."
+                        f"{what} was lost during the transfer. Iterate again for the next epoch."
                     ) from None
                 time.sleep(0.1)
             return
@@ -283,7 +285,7 @@ class RemoteEpochs:
         self._looks_gone += 1
         if self._looks_gone * GONE_LOOK_S > GONE_S:
             raise LoaderFailed(
-                "the stream's hub, a process on its producer's machine, has ended. Serve the stream again."
+                "The stream's hub, a process on the machine of the stream, has ended. Serve the stream again."
             )
         time.sleep(GONE_LOOK_S)
 
@@ -312,8 +314,8 @@ class RemoteEpochs:
         if told is None:
             self._key = None
             raise LoaderFailed(
-                "this machine was out of reach of the stream's producer for too long, and was dropped. Iterate again: "
-                "it rejoins automatically."
+                "This machine was out of reach of the stream for too long and was dropped. Iterate "
+                "again: it rejoins automatically."
             )
         self._told.extend(told)
         pulled = [one.refs[0] for ask, one in told if isinstance(one, Offered) and ask == self._ask]
@@ -326,7 +328,8 @@ def _failure(told: ms.Failed | ms.NotJoined, epoch: int, seq: int) -> LoaderFail
     if isinstance(told, ms.Failed):
         return LoaderFailed(told.message, told.traceback)
     return LoaderFailed(
-        f"this machine cannot go on at batch {seq} of epoch {epoch}: its consumers stood still, or came back too late, "
-        f"and other machines have gone on to batch {told.published} of epoch {told.epoch}. Iterate again for the next "
-        "epoch. For long pauses on purpose serve with a larger stall_timeout_s."
+        f"This machine cannot continue at batch {seq} of epoch {epoch}: its trials stalled or came "
+        f"back too late, and other machines have continued to batch {told.published} of epoch "
+        f"{told.epoch}. Iterate again for the next epoch. If you pause on purpose, serve with a larger "
+        "stall_timeout_s."
     )

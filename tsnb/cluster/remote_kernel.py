@@ -139,7 +139,7 @@ class RemoteChild:
         here = sys.modules["tsnb"].__version__
         if facts["version"] != here:
             raise TsnbError(
-                f"{self.host} has tsnb {facts['version']} and this machine {here}: install the same "
+                f"{self.host} has tsnb {facts['version']} and this machine {here}. Install the same "
                 "version on every machine of the cluster (docs/ray-cluster.md)."
             )
         if "died" in facts:

@@ -75,7 +75,9 @@ class FarRun(Run):
         """
         source = Path(path)
         if not source.exists():
-            raise FileNotFoundError(f"{str(source)!r} does not exist: write the file before log_artifact")
+            raise FileNotFoundError(
+                f"{str(source)!r} does not exist. Write the file before calling log_artifact."
+            )
         chosen = source.absolute().name if name is None else name
         target = place_in(self.artifacts_path, chosen)
         waiting = self._outbox / str(next(self._count))
@@ -102,8 +104,8 @@ def _ask_cluster(stream: str | None, outbox: Path) -> str | None:
     while not answer.exists():
         if time.monotonic() > deadline:
             raise TsnbError(
-                f"the cluster did not say within {ANSWER_S:.0f} s whether it has the stream {stream or ''!r}. Look at "
-                "`ray status`, and try again."
+                f"The cluster did not answer within {ANSWER_S:.0f} s whether it has stream "
+                f"{stream or ''!r}. Check `ray status`, and try again."
             )
         time.sleep(LOOK_S)
     said = json.loads(answer.read_text(encoding="utf-8"))

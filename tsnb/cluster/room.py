@@ -145,7 +145,7 @@ class KernelRoom:
         waits = f"it waits for room in the cluster, {self.needs} on one machine"
         if places_in_cluster(self.needs):
             return waits
-        return f"{waits}. No machine of the cluster has that much now: stop it, or add one"
+        return f"{waits}. No machine of the cluster has that much now. Stop the trial, or add a machine"
 
     async def give_back(self) -> None:
         """Give it back, if there is some."""
@@ -156,7 +156,10 @@ class KernelRoom:
             await asyncio.to_thread(remove_placement_group, group)
 
 
-LEFT = "this process has left the Ray cluster (ray.shutdown(), or its end), and what it started there ends with it"
+LEFT = (
+    "this process has left the Ray cluster (by ray.shutdown() or because it ended), which ends everything "
+    "it started there"
+)
 
 
 def cause_of_loss(said: str, host: str) -> str:
@@ -168,9 +171,12 @@ def cause_of_loss(said: str, host: str) -> str:
     """
     low = said.lower()
     if "node has died" in low or "node was terminated" in low or "node died" in low:
-        first = f"{host} is lost to the cluster: the machine, its network or its Ray has ended"
+        first = f"{host} left the cluster: the machine, its network or its Ray process has ended"
     elif "running low on memory" in low or "node_out_of_memory" in low:
-        first = f"Ray killed it on {host}, where memory ran out: use a smaller batch or model, or run fewer at once"
+        first = (
+            f"Ray killed it on {host}, which ran out of memory. Use a smaller batch or model, or run fewer "
+            "trials at once"
+        )
     else:
         first = f"the Ray process that ran its kernel on {host} has ended"
     return f"{first}\n{said.strip()}"
@@ -183,6 +189,6 @@ def cannot_start(error: BaseException) -> str:
         error: What Ray has raised.
     """
     return (
-        f"a kernel cannot be started on a machine of the cluster: {last_words(error)}. Every machine needs the same "
-        "version of tsnb, and all that it needs (docs/ray-cluster.md)."
+        f"A kernel cannot be started on a machine of the cluster: {last_words(error)}. Install the same "
+        "version of tsnb, and everything it needs, on every machine (docs/ray-cluster.md)."
     )

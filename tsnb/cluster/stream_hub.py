@@ -361,6 +361,6 @@ def budget_bytes() -> int:
 def _require_same(protocol: int) -> None:
     if protocol != PROTOCOL:
         raise JoinRefused(
-            f"the stream speaks protocol {PROTOCOL} of tsnb and this machine protocol {protocol}: install the same "
-            "version of tsnb on every machine, and start both again"
+            f"The stream speaks protocol {PROTOCOL} of tsnb and this machine protocol {protocol}. "
+            "Install the same version of tsnb on every machine, and start both again"
         )

@@ -92,14 +92,14 @@ def attach(
         name: Name shown in the panel. Defaults to the trial's name, outside a trial to a new one.
         stream: Name of the stream. Defaults to the only stream of this notebook or script, else the only one that
             runs.
-        batch_size: Samples per batch; with ranks, per rank. Defaults to the loader's own batches.
+        batch_size: Samples per batch, or per batch and rank with ranks. Defaults to the loader's own batches.
         drop_last: Whether an epoch's last batch is left out if it is not full. Defaults to False.
         device: Device to which tensors are copied, for example "cuda:0". Defaults to the trial's device, else
             shared memory.
         transform: Function applied to each batch in this process. Defaults to None.
         join: Epoch to begin with: "epoch", "now" or "here" (docs/what-can-be-served.md). Defaults to "epoch".
-        on_lag: Behaviour when this trial is slower: "wait", the others wait; "skip", it misses batches. Defaults to
-            "wait".
+        on_lag: Behaviour when this trial is slower: "wait" lets the others wait, "skip" lets it miss batches.
+            Defaults to "wait".
         private: Whether batches are copies that may be changed in place. Defaults to False.
         reconnect_s: Seconds to wait for a restart if the stream's process dies. Defaults to the stream's own.
         prefetch_to_device: Batches copied to the GPU ahead. Defaults to 2 with a GPU as `device`.

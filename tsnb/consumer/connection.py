@@ -43,6 +43,7 @@ from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode, is_live_asked, is_pause, is_rank_gone
 from tsnb.wire.layout import Layout
 from tsnb.wire.table import LayoutReader
+from tsnb.words import sentence
 
 __all__ = ["Connection", "Standstill", "connect_to_successor"]
 
@@ -57,7 +58,7 @@ RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
 _NO_LIVE = (
-    'its code reads no live hyperparameters yet; create one with tsnb.live("lr", 0.1) in the training code'
+    'its code reads no live hyperparameters yet. Create one with tsnb.live("lr", 0.1) in the training code'
 )
 
 
@@ -168,7 +169,7 @@ class Connection:
             raise RemoteProtocolError(f"received a {type(message).__name__} instead of a welcome")
         raise ProducerGone(
             f"Stream {self.entry} did not answer within {waited_s:.0f} s. "
-            f"{registry.why_silent(self._served_by)} Check it with `tsnb status {self.entry.name}`."
+            f"{sentence(registry.why_silent(self._served_by))} Check it with `tsnb status {self.entry.name}`."
         )
 
     def post(self, message: ms.Message) -> None:
@@ -343,7 +344,7 @@ class Connection:
         again = f"start it again ({served}) and attach again"
         if self.entry.origin == RELAY:
             again = (
-                "attach again, which starts another relay; if the stream itself has ended, serve it again "
+                "attach again, which starts another relay. If the stream itself has ended, serve it again "
                 "first"
             )
         return ProducerGone(

@@ -42,7 +42,7 @@ class Consumer(Bound):
 
     @property
     def name(self) -> str:
-        """The consumer's name; that of a rank is like `bert[0]`."""
+        """Name of the trial. A rank has its number in it, such as `bert[0]`."""
         return self._inner.name
 
     @property
@@ -52,7 +52,7 @@ class Consumer(Bound):
 
     @property
     def epoch(self) -> int:
-        """Number of the epoch that is taken, or was last; -1 before the first."""
+        """Number of the current or last epoch. -1 before the first."""
         return self._inner.epoch
 
     @property
@@ -127,7 +127,7 @@ class Consumer(Bound):
     def dataset(self) -> StreamDataset:
         """Stand-in for the loader's dataset: its length and small attributes.
 
-        The samples stay with the loader. With `subset=` or `fold=` the length is that of this consumer's part.
+        The samples stay with the loader. With `subset=` or `fold=`, the length counts only the samples of this trial.
         """
         stream, part = self._inner.welcome, self._inner.options.part
         facts = told_of(stream.dataset)

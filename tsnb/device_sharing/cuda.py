@@ -84,7 +84,7 @@ class _refusals(contextlib.AbstractContextManager[None]):  # noqa: N801 (read as
             error, (RuntimeError, AssertionError, ValueError)
         ):  # torch's AcceleratorError is the first
             said = str(error).strip().splitlines() or [type(error).__name__]
-            raise SharingRefused(f"CUDA refuses it ({said[0][:200]})") from error
+            raise SharingRefused(f"CUDA refused it ({said[0][:200]})") from error
 
 
 class _Span:
@@ -130,7 +130,7 @@ def _mark(over: Any, stream: Any, owner: Any, ending_here: deque[tuple[Any, Any]
 def _tensor(span: _Span, number: int) -> torch.Tensor:
     made = torch.as_tensor(span, device=torch.device("cuda", number))
     if made.data_ptr() != span.address:
-        raise SharingRefused("torch copied memory that it should only have viewed")
+        raise SharingRefused("torch copied memory instead of viewing it")
     return made
 
 
@@ -252,7 +252,7 @@ class CudaViews:
         until = time.monotonic() + COPY_S
         while not ready.query():
             if time.monotonic() > until:
-                raise SharingRefused(f"a copy by the loader's process was not over after {COPY_S:.0f} s")
+                raise SharingRefused(f"a copy by the loader's process did not finish within {COPY_S:.0f} s")
             time.sleep(LOOK_S)
 
     def close(self) -> None:

@@ -92,7 +92,7 @@ class Driver:
     def open(self, handle: bytes) -> int:
         """Return the address of another process's memory in this one."""
         if len(handle) != HANDLE_BYTES:
-            raise SharingRefused(f"a handle of {len(handle)} bytes")
+            raise SharingRefused(f"a handle has {len(handle)} bytes")
         address = ctypes.c_uint64()
         given = _Handle.from_buffer_copy(handle)
         flags = ctypes.c_uint(_LAZY_PEER_ACCESS)
@@ -131,8 +131,8 @@ class Driver:
         if code:
             text = ctypes.c_char_p()
             self._cuda.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text))
-            said = text.value.decode() if text.value else "no words for it"
-            raise SharingRefused(f"the driver refuses it ({name}: error {code}, {said})")
+            said = text.value.decode() if text.value else "no description"
+            raise SharingRefused(f"the driver refused it ({name}: error {code}, {said})")
 
 
 _log = logging.getLogger("tsnb")

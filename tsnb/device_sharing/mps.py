@@ -88,9 +88,9 @@ class MpsStatus:
 
     def __str__(self) -> str:
         if not self.pid:
-            return "no MPS daemon of yours runs; `tsnb mps start` starts one"
-        servers = ", ".join(f"pid {pid}" for pid in self.servers) or "comes with the first use of CUDA"
-        lines = [f"your MPS daemon runs (pid {self.pid}, {self.directory}); its server: {servers}"]
+            return "No MPS daemon is running for your user. Start one with `tsnb mps start`."
+        servers = ", ".join(f"pid {pid}" for pid in self.servers) or "starts with the first use of CUDA"
+        lines = [f"Your MPS daemon is running (pid {self.pid}, {self.directory}). Its server: {servers}"]
         for one in self.trials:
             state = "attached" if one.attached else f"not attached: {one.why}"
             lines.append(f"{one.trial} (pid {one.pid}): {state}")
@@ -130,8 +130,8 @@ def find() -> Owner | None:
         return None
     if not alive(daemon):
         raise TsnbError(
-            f"an MPS daemon of yours runs in another container or on another machine ({daemon.host}, pid "
-            f"{daemon.pid}): stop it there. If it has gone, remove {home}"
+            f"Your MPS daemon runs in another container or on another machine ({daemon.host}, pid "
+            f"{daemon.pid}). Stop it there. If it no longer exists, remove {home}."
         )
     return daemon
 
@@ -214,7 +214,9 @@ def stop(name_of: Callable[[int], str] = str) -> bool:
         servers, clients = _served(home)
         if clients:
             listed = ", ".join(f"{name_of(pid) or 'a process'} (pid {pid})" for pid in clients)
-            raise TsnbError(f"your MPS daemon still serves {listed}: stop them first, or wait for their end")
+            raise TsnbError(
+                f"Your MPS daemon still serves {listed}. Stop them first, or wait until they end."
+            )
         ending = {f"{PROGRAM} (pid {daemon.pid})": daemon}
         ending |= {f"nvidia-cuda-mps-server (pid {pid})": owner(pid) for pid in servers}
         deadline = time.monotonic() + STOP_S
@@ -224,7 +226,8 @@ def stop(name_of: Callable[[int], str] = str) -> bool:
             if time.monotonic() >= deadline:
                 names = " and ".join(left)
                 raise TsnbError(
-                    f"{names} did not end within {STOP_S:g} s of `quit`: ask again, or kill what is left"
+                    f"{names} did not end within {STOP_S:g} s of `quit`. Run `tsnb mps stop` again, or "
+                    "kill the remaining processes."
                 )
             time.sleep(LOOK_S)
         _sweep(home)
@@ -248,7 +251,7 @@ def _alone() -> Iterator[None]:
             with explained("lock its runtime directory"):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise TsnbError("another `tsnb mps` is starting or stopping the daemon: try again") from None
+            raise TsnbError("Another `tsnb mps` is starting or stopping the daemon. Try again.") from None
         yield
     finally:
         os.close(descriptor)
@@ -281,29 +284,33 @@ def _check(gpus: Gpus) -> None:
     found = list_gpus(gpus)
     if not found:
         why = gpus.obstacle or "NVML lists no GPU"
-        raise TsnbError(f"MPS needs an NVIDIA GPU and its driver, and there is none here ({why})")
+        raise TsnbError(f"MPS needs an NVIDIA GPU and its driver, and this machine has none ({why}).")
     if shutil.which(PROGRAM) is None:
-        raise TsnbError(f"{PROGRAM} is not on the PATH: install that part of NVIDIA's driver")
+        raise TsnbError(f"{PROGRAM} is not on the PATH. Install that part of NVIDIA's driver.")
     chosen = os.environ.get(MPS_DIRECTORY)
     if chosen is not None and chosen != str(_home() / "pipe"):
-        raise TsnbError(f"{MPS_DIRECTORY}={chosen} is set, so trials use the daemon there: unset it first")
+        raise TsnbError(f"{MPS_DIRECTORY}={chosen} is set, so trials use the daemon there. Unset it first.")
     visible = os.environ.get(VISIBLE)
     seen = visible_gpus(found, visible)
     if visible is not None and not (
         seen and all(word.strip().startswith(("GPU-", "MIG-")) for word in visible.split(","))
     ):
         named = ",".join(gpu.uuid for gpu in seen)
-        mend = f"set it to {named}, in notebooks too" if named else "it hides all GPUs"
-        raise TsnbError(f"{VISIBLE}={visible} has no meaning for MPS, whose daemon counts anew: {mend}")
+        mend = f"Set it to {named}, also in notebooks" if named else "It hides all GPUs, so unset it"
+        raise TsnbError(
+            f"{VISIBLE}={visible} has no meaning for MPS, whose daemon numbers the GPUs itself. {mend}."
+        )
     if cut := [gpu.device for gpu in seen if gpu.mig]:
         raise TsnbError(
-            f"the GPU is cut into MIG instances ({', '.join(cut)}): trials on different ones run at the same time "
-            f"without MPS. For the GPUs that are whole, name them by their UUIDs in {VISIBLE}"
+            f"The GPU is divided into MIG instances ({', '.join(cut)}). Trials on different instances "
+            "run at the same time without MPS. To use MPS on undivided GPUs, list their UUIDs in "
+            f"{VISIBLE}."
         )
     if mps_answers(_USUAL):
         whose = user_word((_USUAL / "control").stat().st_uid)
         raise TsnbError(
-            f"an MPS daemon of {whose} answers at {_USUAL}: trials use that one already. Two on one GPU take turns"
+            f"An MPS daemon of {whose} answers at {_USUAL}, and trials already use it. Two daemons on "
+            "one GPU take turns, so none was started."
         )
 
 
@@ -327,7 +334,9 @@ def _launched(home: Path) -> Owner:
         time.sleep(LOOK_S)
     logs = (told, home / "log" / "control.log")
     words = one_line(" ".join(log.read_text(errors="replace") for log in logs if log.is_file())[-1000:])
-    raise TsnbError(f"`{PROGRAM} -d` started no daemon that answers ({code}): {words or 'it says nothing'}")
+    raise TsnbError(
+        f"`{PROGRAM} -d` started no daemon that answers ({code}): {words or 'it printed nothing'}"
+    )
 
 
 def _run(home: Path, limit_s: float, *words: str, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -345,18 +354,18 @@ def _ask(home: Path, line: str, limit_s: float | None = None) -> list[int]:
     limit_s = ANSWER_S if limit_s is None else limit_s
     how = {"input": f"{line}\n", "capture_output": True, "encoding": "utf-8", "errors": "replace"}
     daemon = _recorded(home) or _unrecorded(home)
-    name = f"your MPS daemon (pid {daemon.pid if daemon else 'unknown'}, logs: {home / 'log'})"
+    name = f"Your MPS daemon (pid {daemon.pid if daemon else 'unknown'}, logs: {home / 'log'})"
     try:
         told = _run(home, limit_s, **how)
     except subprocess.TimeoutExpired:
         raise TsnbError(
-            f"{name} does not answer `{line}` in {limit_s:g} s; if it stays so, kill it"
+            f"{name} does not answer `{line}` within {limit_s:g} s. If this persists, kill it."
         ) from None
     except OSError as error:
-        raise TsnbError(f"{PROGRAM} cannot be run: {error.strerror}") from None
+        raise TsnbError(f"{PROGRAM} cannot be run: {error.strerror}.") from None
     if told.returncode:
         words = one_line(told.stderr or told.stdout) or f"exit status {told.returncode}"
-        raise TsnbError(f"{name} refuses `{line}`: {words}")
+        raise TsnbError(f"{name} refused `{line}`: {words}")
     return [int(answer) for answer in map(str.strip, told.stdout.splitlines()) if answer.isdecimal()]
 
 
@@ -382,7 +391,7 @@ def _ours_above(pid: int, ours: Mapping[int, str]) -> int:
 
 def _why_not(pid: int, daemon: Owner) -> str:
     if started(pid) < daemon.started:
-        return "it started before the daemon; stop it and start it again"
+        return "it started before the daemon. Stop it and start it again"
     return f"it has not used CUDA yet, or was started without {MPS_DIRECTORY}={_home() / 'pipe'}"
 
 

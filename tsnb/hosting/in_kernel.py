@@ -82,7 +82,10 @@ def serve_variable(
 
     variables = vars(sys.modules["__main__"])
     if variable not in variables:
-        raise LoaderFailed(f"the cell has to build a variable named {variable!r}: that is what is served")
+        raise LoaderFailed(
+            f"the cell did not create the variable {variable!r}, which is to be served. Assign the loader "
+            "to it"
+        )
     loader = variables[variable]
     seed = seed_of(loader, options["seed"], spare_seed, restarts=options["reconnect_s"] > 0)
     producer = serve(loader, **{**options, "seed": seed})

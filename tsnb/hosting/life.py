@@ -77,7 +77,7 @@ class ProducerLife:
             await self._order("enter", settings)
             if self.shipment.source is not None:
                 reply = await self.child.execute(self.shipment.source)
-                orders.require(reply, "the cell that builds the loader raised")
+                orders.require(reply, "the cell that builds the loader failed")
             if prove:
                 await self._order("prove", self.shipment.variable)
         except BaseException:

@@ -62,7 +62,7 @@ class ProducerKernel(Bound):
         restarts: How often it was started again, asked for or not.
     """
 
-    _instead = "Send the stream's name: other processes attach by it."
+    _instead = "Send the name of the stream instead: other processes attach by it."
 
     def __init__(self, name: str, options: StreamOptions, hub: Hub, outlet: Outlet) -> None:
         self.name = name
@@ -250,14 +250,14 @@ class ProducerKernel(Bound):
         if self._restarting is not None or self._stopping or self._hub.closing:
             return
         if not death.code:
-            self._tell(f"producer {self.name!r} was stopped")
+            self._tell(f"Stream {self.name!r} was stopped.")
         elif self.options.restart:
             async with self._one_at_a_time:
                 if self._life is life and self._shipment is not None:
                     await self._recover(self._shipment, str(death))
             return
         else:
-            self._tell(f"producer {self.name!r} is gone: {death}", "stderr")
+            self._tell(f"Stream {self.name!r} has ended: {death}", "stderr")
         self._finish()
 
     async def _recover(self, shipment: Shipment, cause: str) -> None:
@@ -267,7 +267,7 @@ class ProducerKernel(Bound):
             self.options = replace(self.options, **self._following.options)  # divided as it was at the last
             epoch = self._crashes.position.epoch
             where = f"in epoch {epoch + 1}"
-            self._tell(f"producer {self.name!r} has crashed: {cause}\nstarting it again, {where}", "stderr")
+            self._tell(f"Stream {self.name!r} crashed: {cause}\nIt is started again {where}.", "stderr")
             try:
                 await self._begin(await self._prepare(shipment), epoch)
             except KernelDied as error:
@@ -276,16 +276,17 @@ class ProducerKernel(Bound):
                     return
                 cause = str(error)
             except (TsnbError, TypeError, ValueError) as error:
-                self._tell(f"producer {self.name!r} could not be started again: {error}", "stderr")
+                self._tell(f"Stream {self.name!r} could not be started again: {error}", "stderr")
                 self._finish()
                 return
             else:
                 self.restarts += 1
-                self._tell(f"producer {self.name!r} is back (pid {self.pid}), {where}")
+                self._tell(f"Stream {self.name!r} is running again (pid {self.pid}), {where}.")
                 return
         self._tell(
-            f"producer {self.name!r} is gone: {cause}\nIt is not started again: {self._crashes.reason}. "
-            f"%tensorsocket logs {self.name} shows what it printed.",
+            f"Stream {self.name!r} has ended: {cause}\n"
+            f"It is not started again: {self._crashes.reason}. See its output with %tensorsocket logs "
+            f"{self.name}.",
             "stderr",
         )
         self._finish()
@@ -309,10 +310,10 @@ class ProducerKernel(Bound):
         """Say how a change has ended that nobody waits for any more."""
         error = None if task.cancelled() else task.exception()
         if error is None:
-            self._tell(f"producer {self.name!r} is served again (pid {self.pid})")
+            self._tell(f"Stream {self.name!r} is served again (pid {self.pid}).")
         elif not self._stopping:
-            what = "served as before" if self.alive else "could not be started again"
-            self._tell(f"producer {self.name!r} {what}: {error}", "stderr")
+            what = "is served as before" if self.alive else "could not be started again"
+            self._tell(f"Stream {self.name!r} {what}: {error}", "stderr")
 
     async def _again_or_as_before(self, wanted: Shipment | None, options: StreamOptions | None) -> None:
         try:
@@ -405,7 +406,7 @@ class ProducerKernel(Bound):
         except (TsnbError, TypeError, ValueError) as error:
             self.options = former_options
             await self._begin(await self._prepare(former), epoch)
-            raise type(error)(f"{error}\n\nThe loader that was served before is served again.") from None
+            raise type(error)(f"{error}\n\nThe previous loader is served again.") from None
         self._shipment = new.shipment
         former.discard()
 

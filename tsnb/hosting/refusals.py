@@ -21,15 +21,15 @@ def check_changes(name: str, now: StreamOptions, wanted: StreamOptions) -> None:
     for option in ("engine", "detach", "restart"):
         if getattr(now, option) != getattr(wanted, option):
             raise ValueError(
-                f"{name!r} was started with {option}={getattr(now, option)!r}, which cannot be changed while it is "
-                f"served: %tensorsocket stop {name}, and start it again."
+                f"{name!r} was started with {option}={getattr(now, option)!r}, which cannot change "
+                f"while it is served. Stop it with %tensorsocket stop {name}, and start it again."
             )
 
 
 def gone(name: str) -> ProducerGone:
     """Return the error of a command about a stream that has ended."""
     return ProducerGone(
-        f"{name!r} has ended; serve its loader again: %tensorsocket start LOADER --name {name}"
+        f"{name!r} has ended. Serve its loader again: %tensorsocket start LOADER --name {name}"
     )
 
 
@@ -42,7 +42,8 @@ def spare_those_inside(reading: StreamReading) -> None:
     inside = [c.name for c in reading.consumers if c.state in INSIDE]
     if inside:
         raise TsnbError(
-            f"{', '.join(inside)} would end: the order of {reading.name!r} cannot be given again, so nobody could go "
-            "on in the middle of an epoch (--seed S at its start makes sure that it can). Stop them, or wait for the "
-            f"end of their epoch; or end the stream with %tensorsocket stop {reading.name}."
+            f"A restart would end {', '.join(inside)}. The order of {reading.name!r} is not "
+            "reproducible, so trials could not continue in the middle of an epoch (to avoid this, "
+            "start the stream with --seed). Stop these trials, or wait for the end of their epoch, or "
+            f"end the stream with %tensorsocket stop {reading.name}."
         )

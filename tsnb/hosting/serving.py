@@ -238,8 +238,8 @@ def kernel_of(name: str | None) -> ProducerKernel:
         return kernel
     entry = registry.find(name)
     raise ProducerNotFound(
-        f"{name!r} is not served by this notebook but by {entry.origin} ({entry.whose_pid}): only there can it be "
-        "started again."
+        f"{name!r} is served by {entry.origin} ({entry.whose_pid}), not by this notebook. Start it "
+        "again there."
     )
 
 
@@ -275,7 +275,7 @@ def _started() -> Iterator[None]:
     try:
         yield
     except KernelDied as error:
-        raise LoaderFailed(f"no producer was started: {error}") from None
+        raise LoaderFailed(f"No stream was started: {error}") from None
 
 
 def _shipment(
@@ -286,7 +286,7 @@ def _shipment(
     Raises:
         NotShippable: Something cannot travel.
     """
-    purpose = f"the producer kernel of {name!r}"
+    purpose = f"stream {name!r}"
     cargo = ship({**captured.variables, **packed(_changes(), purpose)}, purpose)
     arrival = orders.to_arrive(cargo, captured)
     return Shipment(arrival, variable, source, _weak(loader), _fingerprint(captured))
@@ -305,8 +305,8 @@ def _check_iterable(loader: Any, variable: str) -> None:
     kind = type(loader)
     if not (hasattr(kind, "__iter__") or hasattr(kind, "__getitem__") or callable(loader)):
         raise TypeError(
-            f"{variable!r} is of type {kind.__name__}, which cannot be iterated. A loader gives batches, one "
-            "after the other, when it is iterated: a torch DataLoader, for instance."
+            f"{variable!r} has the type {kind.__name__}, which cannot be iterated. Serve an iterable "
+            "of batches, for example a torch DataLoader."
         )
 
 
@@ -324,8 +324,8 @@ def _check_free(name: str) -> None:
     for entry in registry.entries():
         if entry.name == name:
             raise NameInUse(
-                f"{name!r} is served already, for {registry.age(entry.since_s)}, by {entry.origin} "
-                f"({entry.whose_pid}). Stop it by %tensorsocket stop {name}, or choose another name."
+                f"{name!r} has been served for {registry.age(entry.since_s)} by {entry.origin} "
+                f"({entry.whose_pid}). Stop it with %tensorsocket stop {name}, or choose another name."
             )
     require_unpromised(name)
 

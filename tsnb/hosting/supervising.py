@@ -56,13 +56,13 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
                 return 128 + (asked[0] if asked else -code)
             if code >= 0 and (not served or code == 0 or code == 128 + signal.SIGINT):
                 return code
-            cause = cause_of_death(code, f"the process that served {name!r}")
+            cause = cause_of_death(code, f"The process that served {name!r}")
             if not crashes.allow_another(time.monotonic(), following.position):
                 _say(f"{cause}. It is not started again: {crashes.reason}.")
                 return 1
             if crashes.total == 1:
                 promised.callback(Promise(name).close)  # the name is kept for it from now on
-            _say(f"{cause}. Starting it again, in epoch {crashes.position.epoch}.")
+            _say(f"{cause}. It is started again in epoch {crashes.position.epoch}.")
 
 
 class _Asked(list[int]):

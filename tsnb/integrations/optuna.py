@@ -108,15 +108,16 @@ def optimize(
     """
     if len(study.directions) != 1:
         raise ValueError(
-            "optimize takes a study with one direction: trials are compared by one logged number"
+            "optimize() needs a study with one direction, because trials are compared by one logged "
+            "number. Create a study with direction=."
         )
     minimizes = study.direction == StudyDirection.MINIMIZE
     _require_same_direction(metric, "min" if minimizes else "max")
     for word, number in (("n_trials", n_trials), ("at_once", at_once), ("prune_every", prune_every)):
         if number is not None and number < 1:
-            raise ValueError(f"{word}={number}: give 1 or more")
+            raise ValueError(f"{word}={number} is invalid. Pass 1 or more.")
     if prune is not None and prune_every is not None:
-        raise ValueError("prune= and prune_every= are two ways to stop trials early: give one of them")
+        raise ValueError("prune= and prune_every= both stop trials early. Pass one of them.")
     require_no_name(space)
     title = name or name_of(fn)
     drawn = {word: _distribution(word, what) for word, what in space.items()}
@@ -220,9 +221,9 @@ def _require_same_direction(metric: str, mode: str) -> None:
     if known is not None and known != mode:
         does, wanted = {"min": ("minimizes", "maximize"), "max": ("maximizes", "minimize")}[mode]
         raise ValueError(
-            f"the study {does}, but a {'high' if known == 'max' else 'low'} {metric!r} is good. Create it with "
-            f"direction={wanted!r}; or, if it is the other way round here, say so first: "
-            f"tsnb.records.direction({{{metric!r}: {mode!r}}})"
+            f"The study {does}, but a {'high' if known == 'max' else 'low'} {metric!r} is good. Create "
+            f"it with direction={wanted!r}. If the opposite is true here, first call "
+            f"tsnb.records.direction({{{metric!r}: {mode!r}}})."
         )
 
 
@@ -242,6 +243,6 @@ def _distribution(name: str, what: Any) -> BaseDistribution:
         case list() | tuple() if what:
             return CategoricalDistribution(what)
     raise ValueError(
-        f"space: {name}={what!r} cannot be drawn from. Use optuna.distributions, a list of values, or uniform, "
-        "loguniform, randint or choice of tsnb.sweeps."
+        f"space: {name}={what!r} cannot be drawn from. Pass a distribution of optuna.distributions, a "
+        "list of values, or uniform, loguniform, randint or choice of tsnb.search."
     )

@@ -65,7 +65,9 @@ class CommonStart:
         except ImportError:
             raise ExtraMissing("Ray Tune needs Ray: pip install 'tsnb[ray]' 'ray[tune]'") from None
         if trials < 1:
-            raise ValueError(f"trials={trials!r}: give how many begin together, 1 or more.")
+            raise ValueError(
+                f"trials={trials!r} is invalid. Pass the number of trials that start together, 1 or more."
+            )
         actor: Any = ray.remote(_Barrier)
         self._gate = actor.options(num_cpus=0, max_concurrency=1000).remote(trials)
         self._within_s = within_s

@@ -82,8 +82,8 @@ def begin_with_others(mark: Path, stall_timeout_s: float) -> None:
     late = " and ".join(repr(name) for name in sorted(waited_for & ages.keys()))
     if late:
         print(  # noqa: T201 (a trial's own output is where its user looks)
-            f"note: {mark.name!r} begins without {late}. Trials that are started together wait at most {within_s:g} s "
-            "for each other.",
+            f"note: {mark.name!r} starts without {late}. Trials that are started together wait at most "
+            f"{within_s:g} s for each other.",
             flush=True,
         )
 

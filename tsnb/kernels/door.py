@@ -74,7 +74,7 @@ class Door:
             return
         if not self._free.acquire(blocking=False):
             with contextlib.suppress(ChannelClosed):
-                channel.send(_packed({"error": f"it answers {AT_ONCE} requests already: ask again"}))
+                channel.send(_packed({"error": f"it is already answering {AT_ONCE} requests. Ask again"}))
             channel.close()
             return
         threading.Thread(target=self._serve, args=(channel,), name="tsnb-door", daemon=True).start()
@@ -132,7 +132,7 @@ def call(door: Path, request: Mapping[str, Any], timeout_s: float) -> Reply | No
     try:
         channel = connect(str(door))
     except PermissionError:
-        raise TsnbError(f"{door} belongs to another user") from None
+        raise TsnbError(f"{door} belongs to another user.") from None
     except ConnectionError:
         return None
     try:
@@ -140,7 +140,7 @@ def call(door: Path, request: Mapping[str, Any], timeout_s: float) -> Reply | No
         return Reply(door, _next(channel, timeout_s))
     except ChannelClosed:
         raise TsnbError(
-            "the notebook or script that was asked has ended before it answered; what it had begun may be done"
+            "The notebook or script ended before it answered. It may have carried out the request."
         ) from None
     finally:
         channel.close()
@@ -180,4 +180,4 @@ def _next(channel: LocalChannel, timeout_s: float) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise RemoteProtocolError(f"a packet that is not a request: {packet[:80]!r}")
         return found
-    raise TimeoutError(f"no answer came within {timeout_s:.0f} s")
+    raise TimeoutError(f"No answer came within {timeout_s:.0f} s.")

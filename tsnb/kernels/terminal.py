@@ -31,7 +31,10 @@ LAST_S = 30.0
 PIECE = 1024
 """Characters that a descriptor which is ready takes at once, whatever they are encoded to: 4096 bytes of a pipe."""
 
-_LEFT_OUT = "[tsnb] Output of trials is missing here because it was not read in time. Each trial's log has all of it.\n"
+_LEFT_OUT = (
+    "[tsnb] Some output of trials is missing here because it was not read in time. The log of each trial "
+    "has all of it.\n"
+)
 
 
 class Terminal:
@@ -127,7 +130,8 @@ class Terminal:
     def _tell(error: Exception) -> None:
         with contextlib.suppress(Exception):  # stderr may be as broken
             logging.getLogger("tsnb").warning(
-                "The output of trials cannot be shown here (%s). The trials run on, and their logs have all of it.",
+                "The output of trials cannot be shown here (%s). The trials continue, and their logs "
+                "have all of it.",
                 error,
             )
 

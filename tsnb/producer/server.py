@@ -79,7 +79,7 @@ class Server(threading.Thread):
         self._listener = listen(address)
         self._poll = select.poll()
         try:
-            with explained("wait for consumers"):
+            with explained("wait for trials"):
                 self._wake, self._waking = os.pipe()
         except BaseException:
             self._listener.close()

@@ -83,10 +83,10 @@ class Producer(Bound):
         return self._entry
 
     def prove(self) -> None:
-        """Wait for the loader's first batch; stop if it does not come.
+        """Wait for the loader's first batch, and stop the stream if none comes.
 
         Raises:
-            LoaderFailed: The loader raised before it, or gave none.
+            LoaderFailed: If the loader raises an error before its first batch, or returns none.
         """
         try:
             self._feeder.proven.wait()
@@ -136,7 +136,7 @@ class Producer(Bound):
     def rebalance(self, on: bool = True) -> None:
         """Move cores and torch threads to the slowest trial, or stop doing so.
 
-        docs/balance.md explains what is moved, when, and what never is.
+        docs/balance.md explains what tsnb moves, and when.
 
         Example:
             >>> stream.rebalance()

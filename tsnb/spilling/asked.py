@@ -60,10 +60,13 @@ def offload(
     most = int(size_of(limit))
     if isinstance(optimizer, torch.optim.LBFGS):
         raise TypeError(
-            "LBFGS needs all gradients at once: tsnb.offload works with any other optimizer of torch.optim."
+            "LBFGS needs all gradients at once, so tsnb.offload does not support it. Use another "
+            "optimizer of torch.optim."
         )
     if is_spilled(model):
-        raise TsnbError("this model is offloaded already: close() what tsnb.offload has returned first.")
+        raise TsnbError(
+            "This model is already offloaded. First call close() on the object that tsnb.offload returned."
+        )
     on = device_of(
         {name: p.device for name, p in model.named_parameters()},
         None if device is None else torch.device(device),
@@ -72,7 +75,8 @@ def offload(
         pages: Pages | Offloaded = Pages(most, Path(directory or tempfile.gettempdir()).resolve())
     elif directory is not None:
         raise ValueError(
-            "directory= is for models on the CPU: on a GPU parameters and states are kept in host memory. Leave it out."
+            "directory= works for models on the CPU. On a GPU, parameters and states are kept in host "
+            "memory. Leave directory= out."
         )
     else:
         pages = Offloaded(most, CudaTransfers(on))
@@ -89,15 +93,16 @@ def _check_types(model: Any, optimizer: Any, directory: Any, device: Any) -> Non
     for word, given, wanted in (("model", model, nn.Module), ("optimizer", optimizer, torch.optim.Optimizer)):
         if not isinstance(given, wanted):
             name = f"torch.{'nn.Module' if wanted is nn.Module else 'optim.Optimizer'}"
-            raise TypeError(f"the {word} must be a {name}, and a {type(given).__name__} was given: {call}.")
+            raise TypeError(f"The {word} must be a {name}, got {type(given).__name__}. For example: {call}.")
     if directory is not None and not isinstance(directory, (str, Path)):
         raise TypeError(
-            f'directory= must be a path, and a {type(directory).__name__} was given: {call[:-1]}, directory=".").'
+            f"directory= must be a path, got {type(directory).__name__}. For example: {call[:-1]}, "
+            'directory=".").'
         )
     if device is not None and not isinstance(device, torch.device):
         if not isinstance(device, str):
-            raise TypeError(f'device= must be "cuda" or "cuda:1", and a {type(device).__name__} was given.')
+            raise TypeError(f'device= must be "cuda" or "cuda:1", got {type(device).__name__}.')
         try:
             torch.device(device)
         except RuntimeError:
-            raise ValueError(f'device={device!r} names no device: give "cuda" or "cuda:1".') from None
+            raise ValueError(f'device={device!r} is not a device. Pass "cuda" or "cuda:1".') from None

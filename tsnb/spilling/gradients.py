@@ -23,14 +23,15 @@ import torch
 __all__ = ["GONE", "SCALED", "is_scaled", "unwatch", "watch"]
 
 SCALED = (
-    "this loss was scaled by a GradScaler, and an offloaded model takes its steps during backward(), with the "
-    "gradients as they are: nothing was stepped. Train it without one, in bfloat16 (which needs none), or leave "
-    "tsnb.offload out."
+    "A GradScaler scaled this loss. An offloaded model updates its parameters during backward(), with "
+    "the unscaled gradients, so no step was taken. Train without a GradScaler, for example in "
+    "bfloat16, or leave tsnb.offload out."
 )
 GONE = (
-    "{what} found no gradients to clip: an offloaded model has taken its steps when backward() returns, and its "
-    "gradients are gone. Clip each as it comes, parameter.register_hook(lambda gradient: gradient.clamp(-1, 1)), or "
-    "leave tsnb.offload out. This is said once."
+    "{what} found no gradients to clip. An offloaded model has already updated its parameters when "
+    "backward() returns, and its gradients are gone. Clip each gradient as it arrives with "
+    "parameter.register_hook(lambda gradient: gradient.clamp(-1, 1)), or leave tsnb.offload out. This "
+    "warning is shown once."
 )
 CLIPPING = ("clip_grad_norm_", "clip_grad_value_")
 KEPT = 16

@@ -113,8 +113,8 @@ class Offloaded:
             TsnbError: Always.
         """
         raise TsnbError(
-            "an offloaded model can be neither copied nor pickled as a whole: take model.state_dict(), or close() what "
-            "tsnb.offload has returned first."
+            "An offloaded model cannot be copied or pickled as a whole. Use model.state_dict(), or "
+            "first call close() on the object that tsnb.offload returned."
         )
 
     # -- tensors -------------------------------------------------------------------------------------------
@@ -203,9 +203,9 @@ class Offloaded:
         if not self._make_room(need, kept):
             together = need + sum(self._entries[key].size for key in kept if self._is_present(key))
             raise TsnbError(
-                f"one operation needs {together:,} bytes of parameters and optimizer states on the device at once, and "
-                f"the limit leaves {self.limit_bytes:,}. Give tsnb.offload a limit that is at least "
-                f"{together - self.limit_bytes:,} bytes higher."
+                f"One operation needs {together:,} bytes of parameters and optimizer states on the "
+                f"device at once, but the limit leaves {self.limit_bytes:,}. Raise the limit of "
+                f"tsnb.offload by at least {together - self.limit_bytes:,} bytes."
             )
         for key in absent:
             self._bring(key)
@@ -286,9 +286,10 @@ class Offloaded:
         need = sum(entry.size for entry in self._entries.values()) - self._present_bytes
         if free is not None and need > free:
             raise TsnbError(
-                f"close() brings all parameters and optimizer states back to {self.transfers.device}, and {need:,} "
-                f"bytes do not fit into the {free:,} that are free: save model.state_dict() and "
-                "optimizer.state_dict(), which are in host memory, and go on without close()."
+                f"close() moves all parameters and optimizer states back to {self.transfers.device}, "
+                f"but {need:,} bytes do not fit into the {free:,} that are free. Save "
+                "model.state_dict() and optimizer.state_dict(), which are in host memory, and continue "
+                "without close()."
             )
 
     def close(self) -> None:

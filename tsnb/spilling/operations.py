@@ -157,14 +157,14 @@ class Operations:
         if name == "__set__":
             if of == "data":
                 raise TsnbError(
-                    "an offloaded parameter's .data cannot be replaced, so model.to(...), model.half() and the like do "
-                    "not work on an offloaded model: close() what tsnb.offload has returned first, or use "
-                    "parameter.copy_(...)."
+                    "The .data of an offloaded parameter cannot be replaced, so model.to(...), "
+                    "model.half() and similar calls do not work. First call close() on the object that "
+                    "tsnb.offload returned, or use parameter.copy_(...)."
                 )
             return func(*args, **kwargs)
         used = [t.tsnb_tensor for t in found]
         if not all(map(self._memory.has, used)):
-            raise TsnbError("this view of a parameter is from before close(): take it anew.")
+            raise TsnbError("This view of a parameter is from before close(). Take the view again.")
         if torch._C._current_graph_task_id() == -1:  # outside of backward, so that one is over
             self._memory.hold()
         writes = name.endswith("_") or "out" in kwargs

@@ -152,7 +152,7 @@ class Pages:
     def __init__(self, limit_bytes: int, directory: Path) -> None:
         if in_memory(directory):
             raise TsnbError(
-                f"{directory} lies in memory, where a file saves none: give a directory on a disk, "
+                f"{directory} is in memory, where a file saves no memory. Pass a directory on a disk: "
                 "tsnb.offload(..., directory=...)."
             )
         self.limit_bytes = limit_bytes
@@ -161,9 +161,7 @@ class Pages:
         try:
             self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115  # open as long as this is
         except OSError as error:
-            raise TsnbError(
-                f"nothing can be written in {directory}: {error}. Give another directory=."
-            ) from None
+            raise TsnbError(f"{directory} is not writable: {error}. Pass another directory=.") from None
         self._places: dict[int, _Place] = {}
         self._chunks: list[_Chunk] = []
         self._left = False
@@ -215,8 +213,8 @@ class Pages:
             )  # a full disk is an error here, and a SIGBUS later
         except OSError as error:
             raise TsnbError(
-                f"there is no room on the disk for {whole:,} bytes more ({error.strerror or error}). "
-                f"{way_out(error, 'give another directory=')}"
+                f"The disk has no room for {whole:,} more bytes ({error.strerror or error}). "
+                f"{way_out(error, 'pass another directory=')}"
             ) from None
         chunk.used += whole
         return chunk, start
@@ -353,9 +351,9 @@ class Pages:
     def _check_own(self) -> None:
         if self._left:
             raise TsnbError(
-                "this process was forked from one that trains an offloaded model, and that model's weights stay there. "
-                "Give it a copy that is made before the fork: {name: value.clone() for name, value in "
-                "model.state_dict().items()}."
+                "This process was forked from one that trains an offloaded model, and the weights stay "
+                "in that process. Pass a copy made before the fork: {name: value.clone() for name, "
+                "value in model.state_dict().items()}."
             )
 
     def close(self) -> None:
@@ -387,7 +385,7 @@ def copied() -> Iterator[None]:
         gc.collect()
         if any(memory not in known for memory in list(_mapped)):
             raise TsnbError(
-                "weights of an offloaded model are in use whose file was closed. Let go of them after close()"
+                "weights of an offloaded model are still in use after close(). Delete the references to them"
             )
     try:
         for pages in list(_open):

@@ -128,8 +128,8 @@ class Spilled:
             p for group in self._optimizer.param_groups for p in group["params"] if id(p) not in known
         ]:
             raise TsnbError(
-                f"{len(strangers)} of the optimizer's parameters are not the model's: give the model it was "
-                "made for."
+                f"{len(strangers)} of the optimizer's parameters do not belong to the model. Pass the "
+                "model that the optimizer was created for."
             )
         largest = max(map(bytes_of, self._parameters), default=0)
         least = (1 + self._states_each) * largest
@@ -138,24 +138,24 @@ class Spilled:
             for name, parameter in self._model.named_parameters():
                 if type(parameter) is not nn.Parameter:
                     raise TsnbError(
-                        f"{name!r} is a {type(parameter).__name__}: on a GPU tsnb.offload is for models whose "
-                        "parameters are torch.nn.Parameter."
+                        f"{name!r} is a {type(parameter).__name__}. On a GPU, tsnb.offload needs "
+                        "models whose parameters are torch.nn.Parameter."
                     )
             reserve = reserve_bytes(self._model, self._stepped_ones(), self._states_each)
             least += reserve
-            also = ", gradients and what stays on the GPU"
+            also = ", gradients and the data that stays on the GPU"
             self._pages.limit_bytes = self.limit_bytes - reserve
         if self.limit_bytes < least:
             raise ValueError(
-                f"limit={self.limit_bytes:,} bytes is too low: the largest parameter takes {largest:,} bytes, and "
-                f"{least:,} with its optimizer's states{also}. Give at least that."
+                f"limit={self.limit_bytes:,} bytes is too low: the largest parameter takes {largest:,} "
+                f"bytes, and {least:,} with its optimizer states{also}. Pass at least {least:,}."
             )
         free = self._free_bytes()
         if self.need_bytes <= self.limit_bytes or (free is not None and self.need_bytes < free // 2):
             room = f"{size_text(free)} are free" if free is not None else "the limit is higher"
             warnings.warn(
-                f"this model and its optimizer take {size_text(self.need_bytes)}, and {room}: they fit, and offloading "
-                "only makes each step slower. Leave tsnb.offload out.",
+                f"This model and its optimizer take {size_text(self.need_bytes)}, and {room}. They "
+                "fit, so offloading only makes each step slower. Leave tsnb.offload out.",
                 RuntimeWarning,
                 stacklevel=4,
             )
@@ -195,8 +195,8 @@ class Spilled:
             reset: Callable[[], None] | None = getattr(module, "reset_parameters", None)
             if reset is None:
                 raise TsnbError(
-                    f"a {type(module).__name__} made on the device 'meta' has no reset_parameters to fill it: "
-                    "make that part on the CPU, or give it one."
+                    f"A {type(module).__name__} created on the device 'meta' has no reset_parameters "
+                    "method to initialize it. Create that part on the CPU, or add the method."
                 )
             parameters = list(module.parameters(recurse=False))
             self._pages.use(*parameters, writes=True)
@@ -279,8 +279,9 @@ class Spilled:
             raise TsnbError(SCALED)
         if id(parameter) in self._stepped:
             raise TsnbError(
-                "a second backward() before optimizer.step(): an offloaded model takes its step in each backward(), so "
-                "gradients cannot be added up. Call optimizer.step() after each, with larger batches if need be."
+                "backward() ran twice before optimizer.step(). An offloaded model updates its "
+                "parameters in each backward(), so gradients cannot accumulate. Call optimizer.step() "
+                "after each backward(), if necessary with larger batches."
             )
         if before is not None:  # read while this one is computed
             self._pages.read_ahead(before)

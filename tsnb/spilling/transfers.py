@@ -50,15 +50,19 @@ def device_of(places: Mapping[str, torch.device], asked: torch.device | None = N
     for place, name in first.items():
         if place.type not in ("cpu", "cuda"):
             raise TsnbError(
-                f"tsnb.offload is for models on the CPU or a CUDA GPU, and {name!r} is on {place}. Leave it out there."
+                f"tsnb.offload supports models on the CPU or a CUDA GPU, and {name!r} is on {place}. "
+                "Leave it out there."
             )
     if asked is not None and asked.type not in ("cpu", "cuda"):
-        raise TsnbError(f"tsnb.offload trains on the CPU or a CUDA GPU: device={str(asked)!r} is neither.")
+        raise TsnbError(
+            f"device={str(asked)!r} is not supported: tsnb.offload trains on the CPU or a CUDA GPU."
+        )
     if len(first) > 1:
         (one, name), (other, another), *_ = first.items()
         raise TsnbError(
-            f"this model is on several devices, {name!r} on {one} and {another!r} on {other}: tsnb.offload needs all "
-            "of it on one. Move it to the CPU, and give device= for the GPU to train on."
+            f"This model is on several devices, {name!r} on {one} and {another!r} on {other}, but "
+            "tsnb.offload needs all of it on one. Move it to the CPU, and pass device= for the GPU to "
+            "train on."
         )
     where = next(iter(first), None)
     if asked is None or where is None:
@@ -67,7 +71,7 @@ def device_of(places: Mapping[str, torch.device], asked: torch.device | None = N
         return asked
     if asked.type == "cpu" or asked.index not in (None, where.index):
         raise TsnbError(
-            f"this model is on {where}, and device={str(asked)!r} was asked for: leave device= out."
+            f"This model is on {where}, but device={str(asked)!r} was requested. Leave device= out."
         )
     return where
 
@@ -95,8 +99,8 @@ class Transfers:
             return np.empty(size, np.uint8)
         except MemoryError:
             raise TsnbError(
-                f"there is no host memory for {size:,} bytes of an offloaded model's parameters and optimizer states: "
-                "free some."
+                f"There is no host memory for {size:,} bytes of an offloaded model's parameters and "
+                "optimizer states. Free some memory."
             ) from None
 
     def blank(self, like: torch.Tensor) -> torch.Tensor:
@@ -159,7 +163,8 @@ class CudaTransfers(Transfers):
     def __init__(self, device: torch.device) -> None:
         if not _cuda.is_available():
             raise TsnbError(
-                f"there is no CUDA GPU for device={str(device)!r}: torch.cuda.is_available() is False in this process."
+                f"There is no CUDA GPU for device={str(device)!r}: torch.cuda.is_available() is False "
+                "in this process."
             )
         number = _cuda.current_device() if device.index is None else device.index
         super().__init__(torch.device("cuda", number))
@@ -182,8 +187,9 @@ class CudaTransfers(Transfers):
             failed = int(_cuda.cudart().cudaHostRegister(made.ctypes.data, size, _PORTABLE))
         if failed:
             raise TsnbError(
-                f"{size:,} bytes of host memory could not be pinned (CUDA error {failed}): an offloaded model needs as "
-                "much of it as its parameters and optimizer states take. Free some, or use a smaller model."
+                f"{size:,} bytes of host memory could not be pinned (CUDA error {failed}). An "
+                "offloaded model needs as much host memory as its parameters and optimizer states "
+                "take. Free some memory, or use a smaller model."
             )
         self._pinned.append(made)
         return made

@@ -49,7 +49,7 @@ _proven: set[type] = set()
 
 
 def register(cls: type, to: Callable[[Any], Any], make: Callable[[Any], Any], /) -> None:
-    """Let batches hold objects of your own class.
+    """Let batches hold objects of one of your classes.
 
     Call it in a module that the loader and the trials import, or in the notebook before the stream and its trials
     start. Background kernels take it along.
@@ -60,7 +60,7 @@ def register(cls: type, to: Callable[[Any], Any], make: Callable[[Any], Any], /)
 
     Args:
         cls: Class of the objects. Subclasses need their own call unless `make` returns their class.
-        to: Function that takes an object and returns what may stand in a batch: tensors, arrays, strings and
+        to: Function that takes an object and returns what a batch may hold: tensors, arrays, strings and
             numbers in dicts, lists and tuples.
         make: Function that takes what `to` returned and returns the object.
 

@@ -75,7 +75,7 @@ def keep(everything: bool, number: int) -> None:
     """
     wanted = _all_of_them() if everything else _worth_keeping()
     left_out: dict[str, str] = {}
-    purpose = "keeping a trial's variables"
+    purpose = "this trial"
     try:
         cargo = ship({**wanted, LEFT_OUT: left_out}, purpose, most_bytes=KEPT_BYTES)
     except NotShippable:
@@ -193,4 +193,4 @@ def deliver(names: Sequence[str], before: Sequence[str], number: int) -> None:
             raise KeyError(f"the trial has no variable {name!r}.{hint}")
     wanted = {name: variables[name] for name in names}
     torn = torn_apart(wanted, variables, before)
-    give(number, ship({**wanted, TORN: torn}, f"pulling {', '.join(map(repr, names))} out of the trial"))
+    give(number, ship({**wanted, TORN: torn}, "this trial"))

@@ -196,9 +196,9 @@ def _missing_message(missing: list[str], namespace: Mapping[str, Any]) -> str:
         told.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
     are = "is" if len(missing) == 1 else "are"
     return (
-        f"{', '.join(told)} {are} not defined, neither in this cell nor in the notebook. "
-        "Run the cell that defines it first; nothing was started. If it is defined in a way that cannot be seen "
-        "(a magic, exec): %%trial NAME --no-check, in Python check=False."
+        f"{', '.join(told)} {are} not defined, neither in this cell nor in the notebook. Nothing was "
+        "started. Run the cell that defines it first. If a magic or exec defines it, skip this check "
+        "with %%trial NAME --no-check, or check=False in Python."
     )
 
 

@@ -38,6 +38,7 @@ from tsnb.kernels.cargo import edits
 from tsnb.kernels.cargo.pickling import pack
 from tsnb.kernels.cargo.shipping import CellLines, lines_of, remember
 from tsnb.kernels.cargo.unpickling import unpack_bytes
+from tsnb.words import sentence
 
 __all__ = [
     "CHANGES",
@@ -132,8 +133,9 @@ def packed(changes: Iterable[Change], purpose: str) -> dict[str, Any]:
         travelling.setdefault(change.module, []).append((file.getvalue(), lines_of(code_files)))
     if left_out:
         warnings.warn(
-            f"{purpose} begins without your change of {', '.join(left_out)}, which cannot travel. Make that change in "
-            "a %%trial --setup cell, or for a stream in the %%tensorsocket start cell that builds its loader.",
+            f"{sentence(purpose)} starts without your change of {', '.join(left_out)}, which cannot be "
+            "pickled. Make that change in a %%trial --setup cell, or for a stream in the "
+            "%%tensorsocket start cell that builds its loader.",
             stacklevel=4,
         )
     return {CHANGES: travelling} if travelling else {}
@@ -325,8 +327,8 @@ def lacking(error: BaseException | None) -> str:
     if module.partition(".")[0] in _WITHOUT_EFFECTS:
         return ""
     return (
-        f"note: {module} is imported anew in a trial. If an import or a change of your notebook gives it {name!r}, put "
-        "that line into a %%trial --setup cell."
+        f"note: {module} is imported again in a trial. If an import or a change in your notebook sets "
+        f"{name!r} in it, put that line into a %%trial --setup cell."
     )
 
 
@@ -336,7 +338,7 @@ def _make(module: str, parts: Sequence[tuple[bytes, Mapping[str, Any]]]) -> None
         try:
             unpack_bytes(data).make()
         except Exception as error:  # noqa: BLE001 (whatever the user's objects raise): the code goes on without it
-            print(f"a change of the notebook in {module} was not made here: {error}", file=sys.stderr)  # noqa: T201
+            print(f"the notebook's change of {module} could not be applied here: {error}", file=sys.stderr)  # noqa: T201
 
 
 class _Waiting(MetaPathFinder):

@@ -110,7 +110,7 @@ class FileLane:
         try:
             waiting.set_result(Cargo.received(descriptors[0]))
         except OSError as error:
-            waiting.set_exception(TsnbError(f"what its kernel sent cannot be read: {error}"))
+            waiting.set_exception(TsnbError(f"the data from its kernel cannot be read: {error}"))
         return True
 
     def _give_up(self) -> None:
@@ -177,7 +177,7 @@ def take(number: int) -> int:
     while number not in _arrived:
         packet, descriptors = _received(_here)
         if not packet:
-            raise ConnectionError("the process that started this kernel has gone")
+            raise ConnectionError("the process that started this kernel has ended")
         came = _numbered(packet, descriptors)
         if came is None or came in _arrived:
             for descriptor in descriptors:

@@ -41,7 +41,7 @@ _TOLD = {
     "benchmark": "cudnn.benchmark", "cudnn_deterministic": "cudnn.deterministic", "cudnn_tf32": "cudnn.allow_tf32",
     "device": "the default device", "grad": "the grad mode", "anomaly": "anomaly detection", "prints": "print options",
     "fp32": "fp32_precision", "cudnn_enabled": "cudnn.enabled", "reductions": "reduced-precision reductions",
-    "attention": "the kernels of attention",
+    "attention": "the attention kernels",
 }  # fmt: skip
 _REDUCTIONS = ("allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
@@ -97,7 +97,7 @@ def _try(package: str, apply: Any, settings: Any) -> None:
     try:
         apply(settings)
     except Exception as error:  # noqa: BLE001 (a GPU that this machine lacks, say): the trial can do without, and is told
-        print(f"not all settings of {package} in the notebook apply here: {error}", file=sys.stderr)  # noqa: T201
+        print(f"some settings of {package} in the notebook do not apply here: {error}", file=sys.stderr)  # noqa: T201
 
 
 def _torch() -> dict[str, Any]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from tsnb.config import attach_defaults
 from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
+from tsnb.words import sentence
 
 __all__ = ["CargoPart", "Obstacle", "explain", "find_obstacle", "parts_of"]
 
@@ -32,7 +33,7 @@ MOST_ITEMS = 100
 LOOKING_S = 5.0
 """How long the walk may take: each step tries to pickle all that is below it."""
 
-_ANEW = "Leave it out in __getstate__ and make it anew where it is used."
+_ANEW = "Leave it out in __getstate__ and create it again where it is used."
 _REOPEN = (
     "Keep its path instead and open it where it is used: in __getitem__, or on first use in each worker."
 )
@@ -46,12 +47,12 @@ _FIXES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
     (
         "a generator",
         lambda o: isinstance(o, (types.GeneratorType, types.AsyncGeneratorType, types.CoroutineType)),
-        "It can run only once and only here. Give a class whose __iter__ makes the generator instead.",
+        "It runs only once, in this process. Use a class whose __iter__ creates the generator instead.",
     ),
     (
         "a lock",
         lambda o: type(o).__module__ in {"_thread", "threading"} and "local" not in type(o).__name__,
-        "Leave it out in __getstate__ and make a new one in __setstate__.",
+        "Leave it out in __getstate__ and create a new one in __setstate__.",
     ),
     (
         "a socket",
@@ -124,10 +125,11 @@ def explain(parts: Sequence[CargoPart], error: Exception, purpose: str) -> str:
                 what, fix = _describe(found)
                 where = "it" if found.path == part.path else found.path
                 return (
-                    f"{purpose} cannot take {part.title} along: {where} is {what}, which cannot travel. {fix}"
+                    f"{sentence(purpose)} cannot copy {part.title}: {where} is {what}, which cannot be "
+                    f"pickled. {fix}"
                 )
     names = ", ".join(part.path for part in parts)
-    return f"{purpose} cannot take its variables {names} along: {error}"
+    return f"{sentence(purpose)} cannot copy its variables {names}: {error}"
 
 
 def _describe(found: Obstacle) -> tuple[str, str]:
@@ -144,14 +146,17 @@ def _describe(found: Obstacle) -> tuple[str, str]:
     if attach_defaults.name is not None:
         return (
             what,
-            f"{belongs}It stays in its trial. Fetch what you need of it, such as its numbers or state_dict().",
+            (
+                f"{belongs}It stays in its trial. Fetch the parts you need, such as its numbers or "
+                "state_dict()."
+            ),
         )
     if found.owned:
-        return what, f"{belongs}Leave {where} out in __getstate__ and make it anew where it is used."
+        return what, f"{belongs}Leave {where} out in __getstate__ and create it again where it is used."
     last = where.rpartition(" -> ")[2]
     return (
         what,
-        f"{belongs}Make {last} in the trial's cell or function, or in the cell that builds the loader.",
+        (f"{belongs}Create {last} in the trial's cell or function, or in the cell that builds the loader."),
     )
 
 

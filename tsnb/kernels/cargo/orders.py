@@ -18,6 +18,7 @@ from tsnb.kernels.cargo.imported import effects_here
 from tsnb.kernels.cargo.numerics import numerics_here, seed_here
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.printable import block, one_line, uncoloured
+from tsnb.words import sentence
 
 __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 
@@ -120,7 +121,7 @@ def require(reply: Mapping[str, Any], what: str = "", ours: tuple[type[Exception
     if isinstance(kind, type) and issubclass(kind, Exception) and not what:
         raise kind(message)
     traceback = uncoloured(reply.get("traceback", ()))
-    said = f"{what or 'the loader could not be served'}: {name}: {message}{limit_met(message)}"
+    said = f"{sentence(what or 'the loader could not be served')}: {name}: {message}{limit_met(message)}"
     raise LoaderFailed(
         said, "" if what else block(traceback)
     )  # the cell's own traceback stands under it already

@@ -34,6 +34,7 @@ from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, ope
 from tsnb.kernels.cargo.unpickling import unpack
 from tsnb.machine.memory import Free, free_memory
 from tsnb.wire import adapters
+from tsnb.words import sentence
 
 __all__ = ["LARGE_BYTES", "CellLines", "fetch", "lines_of", "remember", "ship", "title_of"]
 
@@ -90,10 +91,10 @@ def ship(
     except BaseException as error:
         loading.discard()  # a traceback that is kept would keep it
         if isinstance(error, OSError) and error.errno in _FULL:
-            met = f"and there is no room for it ({error.strerror}). {way_out(error)}"
+            met = f"but there is no room for it ({error.strerror}). {way_out(error)}"
             raise NotShippable(_too_large(known, room(), purpose, met)) from None
         if isinstance(error, TooLarge):
-            met = f"and there are {_human(room().size)} {room().where}."
+            met = f"but only {_human(room().size)} are available {room().where}."
             raise NotShippable(_too_large(known, room(), purpose, met)) from None
         if isinstance(error, Exception):
             raise NotShippable(explain(known, error, purpose)) from error
@@ -114,7 +115,7 @@ def _room() -> Free:
         disk = max(0, shutil.disk_usage(directory).free - SPARE_BYTES)
         found.append(Free(max(SMALL_BYTES, disk), f"on the file system of {directory}"))
     if memory is not None:
-        found.append(Free(memory.size // 2, f"for a copy: twice that is free {memory.where}"))
+        found.append(Free(memory.size // 2, f"for a copy (half of what is free {memory.where})"))
     return min(found, default=Free(sys.maxsize, ""))
 
 
@@ -122,10 +123,10 @@ def _too_large(parts: Sequence[CargoPart], room: Free, purpose: str, met: str) -
     title, size, exactly = _largest(parts, room.size)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     return (
-        f"{purpose} cannot take {title} along: it takes {takes}, {met} "
-        "Load it in the cell itself, from its file "
-        "(for a producer: a %%tensorsocket start cell that builds the loader), or make it smaller before. "
-        "A producer holds its data once for all trials, and %trials clear frees what ended trials were started from."
+        f"{sentence(purpose)} cannot copy {title}: it takes {takes}, {met} Load it from its file in "
+        "the cell itself (for a stream: in a %%tensorsocket start cell that builds the loader), or "
+        "make it smaller first. A stream holds its data once for all trials, and %trials clear frees "
+        "the copies of ended trials."
     )
 
 
@@ -156,8 +157,8 @@ def _warn_large(parts: Sequence[CargoPart], total: int, purpose: str) -> None:
     title, size, exactly = _largest(parts)
     takes = f"{'' if exactly else 'more than '}{_human(size)}"
     warnings.warn(
-        f"{purpose} takes a copy of {_human(total)} along, most of it in {title} ({takes}). "
-        "It may be quicker to load it in the background kernel itself.",
+        f"{sentence(purpose)} copies {_human(total)}, most of it in {title} ({takes}). Loading it in "
+        "the cell or function itself may be faster.",
         stacklevel=4,
     )
 

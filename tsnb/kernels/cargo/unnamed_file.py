@@ -199,7 +199,7 @@ class Cargo:
 
     def _held(self) -> _Hold:
         if self._hold is None:
-            raise TsnbError("what was shipped is gone")
+            raise TsnbError("the copied variables no longer exist")
         return self._hold
 
 
@@ -294,7 +294,7 @@ def opened(source: Cargo | int) -> BinaryIO:
     else:
         mine, reader = _nameless_and_mine(source), _Reader(source)
     if not mine:
-        raise TsnbError("what arrived is not an unnamed file of this user's own: it is not read")
+        raise TsnbError("the received file is not a private file of this user, so it is not read")
     return io.BufferedReader(reader, SMALL_BYTES)
 
 

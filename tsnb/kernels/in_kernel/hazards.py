@@ -79,15 +79,16 @@ def obstacle(server: int | None) -> str:
             return why
     if server is None or os.getppid() != server:
         return (
-            "its process was spawned, not forked from the notebook's fork server, which would look after the clone. "
-            "Start it without --detach, TSNB_START=spawn, and variables that libraries read once"
+            "its process was not forked from the notebook's fork server, which would look after the "
+            "clone. Start the trial without --detach and TSNB_START=spawn, and without variables that "
+            "libraries read once"
         )
     return ""
 
 
 def _place() -> str:
     if threading.current_thread() is not threading.main_thread():
-        return "it takes its batches in a thread of its own. Take them in the main thread"
+        return "it reads its batches in another thread. Read them in the main thread"
     frame: Any = sys._getframe()
     while (
         frame is not None and frame.f_code.co_name != "_pseudo_sync_runner"
@@ -96,14 +97,14 @@ def _place() -> str:
     return (
         ""
         if frame is not None
-        else "its cell uses await. Put what is awaited into a function: asyncio.run(f())"
+        else "its cell uses await. Move the awaited code into a function and call asyncio.run(f())"
     )
 
 
 def _devices() -> str:
     torch = sys.modules.get("torch")
     if (torch is not None and torch.cuda.is_initialized()) or has_open("self", "/dev/nvidia"):
-        return "it uses a GPU, whose state no fork can copy"
+        return "it uses a GPU, whose state a fork cannot copy"
     return ""
 
 
@@ -112,8 +113,8 @@ def _processes() -> str:
     if workers:
         names = ", ".join(process.name for process in workers)
         return (
-            f"worker processes of its own are running ({names}). Use num_workers=0 in its own DataLoaders, or clone "
-            "while none of them is being iterated (without persistent_workers)"
+            f"it has running worker processes ({names}). Use num_workers=0 in the trial's own "
+            "DataLoaders, or clone it while none of them is being iterated (without persistent_workers)"
         )
     tracker: Any = multiprocessing.resource_tracker
     known = getattr(tracker._resource_tracker, "_pid", None)
@@ -129,12 +130,12 @@ def _threads() -> str:
     while True:
         own, nameless = _others()
         if own:
-            return f"a thread of its own is running ({own!r}). Clone it when that has ended"
+            return f"it has a running thread ({own!r}). Clone it when that thread has ended"
         if len(nameless) <= max(0, (blas_threads() or 1) - 1) + _torch_threads() - 1:
             return ""
         if time.monotonic() > deadline:
             words = ", ".join(dict.fromkeys(nameless))
-            return f"a library has started threads in it that no fork can copy ({words})"
+            return f"a library has started threads in it that a fork cannot copy ({words})"
         time.sleep(0.0005)  # OpenMP's are on their way out
 
 
@@ -171,8 +172,8 @@ def _room() -> str:
     if free is None or need <= free.size:
         return ""
     return (
-        f"a second state needs {need / 2**20:,.0f} MiB, and {free.size / 2**20:,.0f} MiB {free.where} are free. Stop "
-        "another trial first"
+        f"a clone needs {need / 2**20:,.0f} MiB, but only {free.size / 2**20:,.0f} MiB "
+        f"{free.where} are free. Stop another trial first"
     )
 
 
@@ -189,7 +190,9 @@ def settle_openmp() -> str:
         except (OSError, AttributeError):
             ended = False
         if not ended:
-            return f"the threads of {Path(path).name} cannot be ended for a fork. Start it with threads=1"
+            return (
+                f"the threads of {Path(path).name} cannot be ended for a fork. Start the trial with threads=1"
+            )
     return ""
 
 

@@ -68,7 +68,9 @@ class _OutputThread(IOPubThread):
             try:
                 self._hand_on(_frames(_read(descriptors[0]) if descriptors else packet))
             except (ValueError, OSError):
-                logging.getLogger("tsnb").warning("a worker sent what is not output; it is left out")
+                logging.getLogger("tsnb").warning(
+                    "a worker sent an invalid output message, which was ignored"
+                )
 
     def _hand_on(self, frames: list[bytes]) -> None:
         publish: Any = self.send_multipart

@@ -84,7 +84,7 @@ class Cap:
         return [] if told else [("display_data", {"data": self._notice(), "metadata": {}, "transient": {}})]
 
     def _notice(self) -> dict[str, str]:
-        words = "Too much output to show all of it here."
+        words = "Some output is not shown here because there is too much of it."
         if self._log_path is None:
             return {"text/plain": f"{words} {self._rest}".rstrip()}
         return {

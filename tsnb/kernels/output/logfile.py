@@ -62,7 +62,7 @@ class LogFile:
                 os.close(descriptor)
         except OSError as error:
             self._broken = True
-            _log.warning("the log %s is not written any further: %s", self.path, error)
+            _log.warning("the log %s is no longer written: %s", self.path, error)
 
     def shorten(self) -> None:
         """Leave out the middle if the file has grown past its bound, for others that write at its end (O_APPEND).
@@ -100,7 +100,7 @@ class LogFile:
         kept = os.pread(descriptor, self._most_bytes // 2, self._end - self._most_bytes // 2)
         kept = kept[kept.find(b"\n") + 1 :]
         self._left_out += self._end - self._head - len(self._note) - len(kept)
-        self._note = f"[... {self._left_out:,} bytes left out here ...]\n".encode()
+        self._note = f"[... {self._left_out:,} bytes were left out here ...]\n".encode()
         self._end = self._head + _put(descriptor, self._note + kept, self._head)
 
 

@@ -168,7 +168,8 @@ class Channels:
                 reply.cancel()
         self._require_open()
         raise TimeoutError(
-            f"the kernel did not answer within {REQUEST_S:.0f} s: its code blocks the interpreter. It may answer later"
+            f"the kernel did not answer within {REQUEST_S:.0f} s because its code blocks the "
+            "interpreter. It may answer later"
         )
 
     def _require_open(self) -> None:

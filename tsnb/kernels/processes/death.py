@@ -54,9 +54,9 @@ def cause_of_death(code: int, whose: str) -> str:
         return f"{whose} ended with exit status {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
     hint = {
-        "SIGKILL": " (somebody, or the system because memory ran out)",
+        "SIGKILL": " (by a user, or by the system because it ran out of memory)",
         "SIGSEGV": " (a crash in compiled code)",
-        "SIGABRT": " (compiled code gave up)",
+        "SIGABRT": " (compiled code aborted)",
     }.get(name, "")
     return f"{whose} was killed by {name}{hint}"
 
@@ -89,9 +89,9 @@ class OutOfMemory:
         if now is None or now.kills <= self._before.kills:
             return ""
         return (
-            f"{whose} was killed by SIGKILL: the system did it because memory ran out ({now.where} counts "
-            f"{now.kills - self._before.kills} such since it was started). Use a smaller batch or model there, "
-            "let fewer run at once, or give this machine or container more memory."
+            f"{whose} was killed by SIGKILL: the system ran out of memory ({now.where} counts "
+            f"{now.kills - self._before.kills} such kills since it was started). Use a smaller batch "
+            "or model, run fewer trials at once, or give this machine or container more memory."
         )
 
 

@@ -131,7 +131,7 @@ class ForkServer:
         """
         differ = read_once(launch.environment, self._environment)
         if differ:
-            raise Unable(f"{', '.join(differ)} would come too late for a fork")
+            raise Unable(f"{', '.join(differ)} must be set before the fork server starts")
         await self._wait_until_ready()
         self._counter += 1
         number = self._counter
@@ -240,7 +240,8 @@ class ForkServer:
         unable = Unable("it broke its protocol")
         if self.usable:
             logging.getLogger("tsnb").warning(
-                "the fork server sent %.200r, which is not part of its protocol: no more kernels are forked from it",
+                "the fork server sent %.200r, which is not part of its protocol. No more kernels are "
+                "forked from it.",
                 packet,
             )
         self.usable = False

@@ -57,15 +57,15 @@ def require_directory() -> None:
         Path.home()
     except RuntimeError:
         raise KernelDied(
-            "this user has no home directory, which Jupyter's kernels need. Set HOME to a directory of yours, and "
-            "start again."
+            "This user has no home directory, which Jupyter's kernels need. Set HOME to one of your "
+            "directories, and start again."
         ) from None
     try:
         os.getcwd()  # noqa: PTH109 (the path itself is not needed)
     except FileNotFoundError:
         raise KernelDied(
-            "the working directory of this process has been removed, so no kernel can start in it. Change to one "
-            "that exists (`%cd ~`), and start again."
+            "The working directory of this process has been removed, so no kernel can start in it. "
+            "Change to an existing one (`%cd ~`), and start again."
         ) from None
 
 

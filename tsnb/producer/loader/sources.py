@@ -133,7 +133,7 @@ def as_source(
     iterable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
     if isinstance(loader, (str, bytes, type)) or not (iterable or callable(loader)):
         raise TypeError(
-            f"A {type(loader).__name__} cannot be served. Pass a torch DataLoader, any iterable of "
+            f"An object of type {type(loader).__name__} cannot be served. Pass a torch DataLoader, any iterable of "
             "batches, or a function make_epoch(epoch) that returns one."
         )
     if seed is not None or workers is not None:
