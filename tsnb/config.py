@@ -78,10 +78,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ELSEWHERE = "Set TSNB_RUNTIME_DIR to a directory that only you can enter."
 _ON_ANOTHER = "set TSNB_RUNTIME_DIR to your own directory on another file system"
 _PROCESS_LIMITS = {
-    errno.EMFILE: (
-        "This process has reached its limit of open files. Raise the limit (`ulimit -n`) before it starts, "
-        "run fewer streams or workers in it, or close files."
-    ),
+    errno.EMFILE: "This process has reached its limit of open files. Raise the limit (`ulimit -n`) before it starts, "
+    "run fewer streams or workers in it, or close files.",
     errno.ENFILE: "The whole system has reached its limit of open files. Raise fs.file-max, or end some programs.",
     errno.ENOMEM: "The system has no memory left for this. End some programs, or raise the limit of this process.",
 }
@@ -410,8 +408,7 @@ def _file_limit_bytes() -> int | None:
 
 
 MOUNT_PROC = (
-    "Mount /proc with `mount -t proc proc /proc`, as root. Containers have /proc, but a chroot needs "
-    "it mounted."
+    "Mount /proc with `mount -t proc proc /proc`, as root. Containers have /proc, a chroot needs it mounted."
 )
 """What to do on a Linux that does not tell of processes."""
 

@@ -344,9 +344,8 @@ def way_to(name: str, verb: str) -> str:
             with contextlib.suppress(TsnbError, OSError):
                 if any(c.name == name and c.state != "gone" for c in status(stream).consumers):
                     return (
-                        f" A trial of that name is attached to {stream!r}, but another notebook or "
-                        f"script started it. In a terminal, run: tsnb {verb} "
-                        f"{stream}/{name}{_BY_STREAM[verb]}"
+                        f" A trial of that name is attached to {stream!r}, but another notebook or script started it. "
+                        f"In a terminal, run: tsnb {verb} {stream}/{name}{_BY_STREAM[verb]}"
                     )
     return ""
 
