@@ -89,12 +89,12 @@ def in_its_words(read: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def is_whole(value: Any) -> bool:
-    """Tell whether a value is a whole number, of any type; True is none."""
+    """Return whether a value is a whole number of any type. Booleans do not count."""
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def is_size(value: Any) -> bool:
-    """Tell whether a value is a size, as a number of bytes or as text with a unit; True is none."""
+    """Return whether a value is a size: a number of bytes, or a string with a unit. Booleans do not count."""
     if not isinstance(value, str) and not is_number(value):
         return False
     try:
@@ -104,7 +104,7 @@ def is_size(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether a value is a number, of any type; True is none."""
+    """Return whether a value is a number of any type. Booleans do not count."""
     return isinstance(value, Real) and not isinstance(value, bool)
 
 

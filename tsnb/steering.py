@@ -162,7 +162,7 @@ def run_sweep(
     Args:
         fn: The function.
         grid: As `tsnb.sweep` takes it.
-        space: Likewise.
+        space: As `tsnb.sweep` takes it.
         given: Its other options.
         rule: By what the trials are compared.
         json_lines: Whether to print a line of JSON at the start, for each trial that ends, and in the end for each that

@@ -155,8 +155,8 @@ def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
 
     Args:
         time_s: Seconds since 1970.
-        now_s: The time now, likewise.
-        beside_s: A time that is told beside it, likewise: where the two are close, seconds are said.
+        now_s: The time now, in seconds since 1970.
+        beside_s: A time that is shown next to it, in seconds since 1970. Where the two are close, seconds are shown.
     """
     when = datetime.fromtimestamp(time_s).astimezone()
     same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Container
 
 import pytest
@@ -62,6 +63,20 @@ def test_a_docstring_is_plain_english(name: str) -> None:
     measure = prose.docstrings()[name]
     faults = [words for _, words in measure.found()] if measure.constructions > prose.CONSTRUCTIONS else []
     holds_the_line(name, faults, DOCSTRINGS_NOT_YET)
+
+
+def test_no_docstring_points_at_the_one_above() -> None:
+    """A reader who comes by search sees one line: "Likewise." and "As above." say nothing there."""
+    empty = re.compile(
+        r'"""(?:That|Likewise|The same|Those|It)\.|: (?:That|Likewise|The same|As above|It)\.$|[Ll]ikewise'
+    )
+    found = [
+        f"{path.relative_to(prose.ROOT)}:{number}"
+        for path in sorted((prose.ROOT / "tsnb").rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if empty.search(line)
+    ]
+    assert not found
 
 
 def test_messages_are_plain_english() -> None:

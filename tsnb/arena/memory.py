@@ -74,7 +74,7 @@ class Arena:
         slot_bytes: Bytes of one slot.
 
     Args:
-        fd: As above.
+        fd: The descriptor of its memory.
         sealed: Whether to refuse memory that can be cut short. Set for memory that came over a socket: a file cut short
             under a mapping ends the process by SIGBUS, and the sender has the same descriptor.
     """

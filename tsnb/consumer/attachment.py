@@ -258,7 +258,7 @@ class Attachment(Bound):
         Args:
             state: What `state_dict` returned.
             exact: At an epoch's start: take just that epoch, which the stream gives again if it can, and no later one.
-            in_order: Take all epochs after it likewise, as the consumer did whose state this is.
+            in_order: Take all epochs after it in order, as the consumer did whose state this is.
 
         Raises:
             ValueError, JoinRefused, NameInUse: As that.

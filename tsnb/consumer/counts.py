@@ -59,7 +59,7 @@ class Count:
         """Return what tells the producer that a batch was received, and how many of its rows are this consumer's.
 
         Args:
-            batch: It.
+            batch: The batch that was taken.
             drawn: Which samples its rows are, as `Drawn.indices`.
             options: How the consumer wants its batches.
         """

@@ -55,8 +55,8 @@ class Live:
         values: All of this process.
         name: Its name.
         default: Its value until it is set.
-        bounds: As above.
-        choices: As above.
+        bounds: The lowest and the highest number that it may be.
+        choices: What it may be instead.
     """
 
     def __init__(

@@ -79,7 +79,7 @@ _THREADS = replace(
 )
 """Several numbers are for a planned sweep, which chooses one for each trial."""
 _DEVICE = replace(_text("D"), read=read_devices, fits=lambda value: isinstance(value, (str, tuple)))
-"""Likewise."""
+"""Several devices are for a planned sweep, which chooses one for each trial."""
 _SEED = whole("a whole number, 0 or more", 0, metavar="S")
 _SETTINGS = Kind("NAME=VALUE", read_setting, lambda _: True, "NAME=VALUE", told=True, repeats=True)
 _TRACKERS = Kind("names of trackers", read_words, lambda _: True, "T")

@@ -50,7 +50,7 @@ def dashboard(
         more: Other streams to show in the same panel, for example one for validation: a trial on several is one row.
         stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
             None: the stream is asked to end that consumer's loop at its next step.
-        interrupt_consumer: Called likewise for its interrupt button; None: there is no such button.
+        interrupt_consumer: Called with its name for its interrupt button; None: there is no such button.
         make_report: Called when the report button is clicked, on a thread of its own, with the stream's name where
             the panel shows several; None: there is no such button.
     """

@@ -9,7 +9,7 @@ forgotten after `FORGET_S`. While no page watches there is no thread and no work
 ```
 page    {"op": "log", "name": "cnn", "run": "17", "at": 812}     give me this log from here on; name "": any
         {"op": "log off"}                                        the pane was closed
-        {"op": "log", "name", "run", "at", "tail": true}         likewise for a drawer: the pane is not open
+        {"op": "log", "name", "run", "at", "tail": true}         the same for a drawer: the pane is not open
         {"op": "trial", "name": "cnn"}                           the facts of this one; name "": the drawer was closed
         {"op": "params"}                                         those of all trials, once
 panel   {"op": "log", "name", "run", "start", "text", "open"}    text from position `start`, then what may change

@@ -40,7 +40,7 @@ class Job:
     step_s: float
     """Seconds a sample of its step, where it has the cores that it uses, and nothing else trains."""
     cpu_s: float
-    """CPU seconds a sample of its process, likewise."""
+    """CPU seconds of its process per sample."""
     memory_bytes: float = 0.0
     """Its largest use of memory."""
     start_s: float = 0.0

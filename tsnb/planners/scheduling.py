@@ -56,7 +56,7 @@ class Schedule:
     starts_s: Mapping[str, float]
     """By name, from the beginning."""
     ends_s: Mapping[str, float]
-    """The same."""
+    """By name, from the beginning."""
 
     @property
     def makespan_s(self) -> float:

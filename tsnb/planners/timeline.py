@@ -80,7 +80,7 @@ class Timeline:
         Args:
             stream: Its name.
             begin_s: Seconds since 1970.
-            end_s: Likewise.
+            end_s: Seconds since 1970.
         """
         if self.began_s is None or stream not in self.streams:
             return False
@@ -169,7 +169,7 @@ def newest_on(stream: str, begin_s: float, end_s: float) -> Timeline | None:
     Args:
         stream: Its name.
         begin_s: Seconds since 1970.
-        end_s: Likewise.
+        end_s: Seconds since 1970.
     """
     found = newest()
     return found if found is not None and found.concerns(stream, begin_s, end_s) else None

@@ -104,9 +104,9 @@ def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:
     `trial.eta` and every screen have it.
 
     Args:
-        trial: It.
+        trial: The trial.
         now_s: Seconds since 1970.
-        end_s: When it ends as was foretold before it ran, likewise.
+        end_s: When it was predicted to end before it ran, by the monotonic clock.
     """
     if trial.state in ENDED or trial.state == "paused":
         return None

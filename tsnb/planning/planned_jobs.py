@@ -58,7 +58,7 @@ def makespan_off(
     Args:
         jobs: The trials.
         offs: How far off what a sample costs each may be, by name, as a share.
-        loader_off: Likewise of the loader.
+        loader_off: How far off what a sample costs the loader may be, as a share.
         least: The trials together are off by so much at least, as was seen while they ran together.
     """
     took_s = {job.name: job.samples * max(job.step_s, job.cpu_s) for job in jobs}

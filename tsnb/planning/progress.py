@@ -87,7 +87,7 @@ def about(seconds: float) -> str:
     """Return a time that nobody knows well: "5 s", "25 s", "3 min".
 
     Args:
-        seconds: It.
+        seconds: The time.
     """
     if seconds < 90:
         return f"about {max(5, 5 * round(seconds / 5))} s"

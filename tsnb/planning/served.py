@@ -244,7 +244,7 @@ def _jobs(
     Args:
         samples: What each takes in all, by name.
         costs: By strategy and name.
-        whys: Why one lacks, likewise.
+        whys: Why one lacks, by name.
         typical: What the others cost.
         room_bytes: Memory of each GPU for all of them, by the GPU's name.
     """

@@ -169,13 +169,13 @@ class Profiled:
     called_s: float | None = None
     """When it was asked for, by the monotonic clock."""
     began_s: float | None = None
-    """When its process was there, likewise."""
+    """When its process was there, by the monotonic clock."""
     asking_s: float | None = None
-    """When it had asked for its first batch, likewise."""
+    """When it had asked for its first batch, by the monotonic clock."""
     opened_s: float | None = None
-    """When the gate opened behind which it waited for the others, likewise."""
+    """When the gate opened behind which it waited for the others, by the monotonic clock."""
     first_s: float | None = None
-    """When it had its first batch, likewise."""
+    """When it had its first batch, by the monotonic clock."""
     start_cpu_s: float = 0.0
     """CPU seconds until it asked for that."""
     no_core_s: float = 0.0

@@ -66,7 +66,7 @@ class Probes(tuple[ProbeReading, ...]):  # noqa: SLOT001  # a tuple with a note 
 
     Args:
         probes: What was measured.
-        note: As above.
+        note: As the argument.
     """
 
     note: str

@@ -62,7 +62,7 @@ MAX_ERROR = 300
 MAX_PENDING = 32
 """Trials that are not attached yet, of one notebook: readings stay within a packet."""
 MAX_BESIDE = 16
-"""Other streams of one notebook, likewise."""
+"""The same for other streams of one notebook."""
 MAX_TOLD = 1e9
 """Seconds until they end, and cores."""
 MAX_TO_COME = 10_000

@@ -198,7 +198,7 @@ class Run:
         """Note that it is "queued", "starting", "running" or "paused". One that has ended stays ended.
 
         Args:
-            state: That.
+            state: The new state.
             waits_for: Why it is queued, in words.
         """
         with writing(self.directory) as connection:

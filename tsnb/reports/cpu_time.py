@@ -37,7 +37,7 @@ class Stretch:
     from_s: float
     """Wall clock, seconds since 1970."""
     until_s: float
-    """Likewise."""
+    """Wall clock, seconds since 1970."""
     cpu_s: float
     """In that time."""
 

@@ -98,7 +98,7 @@ class Keeper:
         limit_bytes: Memory that it may use; each machine that lends some has the same limit.
 
     Attributes:
-        limit_bytes: As above.
+        limit_bytes: Memory that it may use.
         lenders: The other machines of a cluster that lend memory to it.
 
     Raises:

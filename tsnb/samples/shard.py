@@ -54,7 +54,7 @@ class Shard:
 
     Attributes:
         port: At which it listens.
-        room_bytes: As above.
+        room_bytes: What it lends.
         used_bytes: The end of the last sample.
 
     Raises:

@@ -89,7 +89,7 @@ class Offloaded:
         dropped_bytes: What was let go of, so far.
 
     Args:
-        limit_bytes: As above.
+        limit_bytes: What may be on the device at once.
         transfers: The device's copies.
     """
 

@@ -142,7 +142,7 @@ class Pages:
         dropped_bytes: What was let go of, so far.
 
     Args:
-        limit_bytes: As above.
+        limit_bytes: What may be in memory at once.
         directory: Where the file is, on a disk.
 
     Raises:

@@ -74,7 +74,7 @@ class Spilled:
     Args:
         model: The model.
         optimizer: Over its parameters.
-        limit_bytes: As above.
+        limit_bytes: What parameters and states may take.
         pages: Where tensors go; closed with this one, or if it cannot be made.
     """
 

@@ -83,7 +83,7 @@ class Transfers:
         device: Where tensors are computed with.
 
     Args:
-        device: As above.
+        device: The device to copy to and from.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -33,7 +33,7 @@ _MOST = 1_000_000
 
 
 def _number(wanted: str, metavar: str, fits: Callable[[float], bool]) -> Kind:
-    """Return the kind of finite numbers; numpy's are taken, and True is none."""
+    """Return the kind of finite numbers, numpy's too. Booleans do not count."""
 
     def fit(value: Any) -> bool:
         number = isinstance(value, Real) and not isinstance(value, bool)

@@ -253,9 +253,9 @@ def late_line(late_s: Mapping[str, float], now_s: float, off: float, end_s: floa
 
     Args:
         late_s: When each would be done, seconds since 1970; not empty.
-        now_s: The time now, likewise.
+        now_s: The time now, in seconds since 1970.
         off: How far that may be off, as a share of the time until then.
-        end_s: By when it was wanted, likewise.
+        end_s: By when it was wanted, in seconds since 1970.
     """
     late = ", ".join(f"{name} at {clock_span(each_s, now_s, off, end_s)}" for name, each_s in late_s.items())
     by = clock_time(end_s, now_s, min(late_s.values()))

@@ -52,9 +52,9 @@ class PlanWish:
 
         Args:
             plan: Its argument.
-            deadline: Likewise; where it is given, a plan is made anyhow.
+            deadline: Its option; where it is given, a plan is made anyhow.
             threads: Its option; several numbers are a choice.
-            device: Likewise.
+            device: Its option; several devices are a choice.
             choose: Its argument: the values of each parameter, by name.
             swept: The parameters that each trial has for itself.
             given: Those that are the same in all trials.

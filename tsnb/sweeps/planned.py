@@ -94,7 +94,7 @@ class PlannedPlaces(Places):
             others from when they came.
         stretch: How many times longer it takes than was foretold from the costs, as far as has been seen.
         strategies: That of each trial, by name: what it has if it has started, else what the last plan gives it.
-        devices: The device of each, likewise; empty where there is no choice.
+        devices: The device of each, by name; empty where there is no choice.
 
     Args:
         at_once: How many run at once at most.

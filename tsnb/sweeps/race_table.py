@@ -25,9 +25,9 @@ class Race:
         mode: Which values are better: "min" or "max".
 
     Args:
-        metric: The same.
-        error: The same.
-        mode: The same.
+        metric: Name of the number that is compared.
+        error: Share of good trials that may be stopped by mistake.
+        mode: "min" or "max": which direction is good.
         of: Names of the trials; None: those of this notebook that run, and those that ran when it was last shown.
     """
 

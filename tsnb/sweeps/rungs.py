@@ -91,7 +91,7 @@ class Pruner(ABC):
         metric: The logged number that decides.
 
     Args:
-        metric: The same.
+        metric: Name of the number that is compared.
     """
 
     def __init__(self, metric: str) -> None:
@@ -139,7 +139,7 @@ class Rungs(Pruner):
         metric: The logged number that decides.
 
     Args:
-        metric: The same.
+        metric: Name of the number that is compared.
     """
 
     def __init__(self, metric: str) -> None:

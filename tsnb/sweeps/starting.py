@@ -184,8 +184,8 @@ def sweep_cell(
         check: Whether names that are not defined are refused.
         outlet: Where their output goes; left out: under the running cell.
         plan: As `sweep` takes it.
-        deadline: Likewise.
-        choose: Likewise.
+        deadline: As `sweep` takes it.
+        choose: As `sweep` takes it.
         **options: `plan.TrialOptions`, by name.
 
     Raises:

@@ -19,7 +19,7 @@ def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.i
 
     Args:
         time_s: Seconds since 1970.
-        now_s: The time now, likewise.
+        now_s: The time now, in seconds since 1970.
         off: How far it may be off, as a share of the time until then.
         beside_s: As `clock_time` takes it.
     """

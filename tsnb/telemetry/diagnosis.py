@@ -194,7 +194,7 @@ def _by_turns(
 
     Args:
         earlier: As `diagnose`.
-        later: Likewise.
+        later: As `diagnose`.
         parts: Where the time of each went, its wait for its turn as time that it was held.
         host: The machine, as far as it is known.
         in_line: How many wait for their turn now.

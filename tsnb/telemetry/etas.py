@@ -88,7 +88,7 @@ class _Left(NamedTuple):
     off: float
     """How far off that may be downwards, as a share."""
     upwards: float
-    """Likewise upwards."""
+    """How far off that may be upwards, as a share."""
     epochs: int
     """That it takes in all; 0: not known, and it goes to the end of its epoch only."""
 
@@ -112,9 +112,9 @@ class _Course:
     begun: int = 0
     """Epochs of attachments before this one."""
     batches: int = 0
-    """Likewise batches."""
+    """Batches of attachments before this one."""
     inside_s: float = 0.0
-    """Likewise seconds inside epochs."""
+    """Seconds inside epochs of attachments before this one."""
     long: int | None = None
     """Batches after which it left its last epochs."""
     points: list[_Point] = field(default_factory=list)

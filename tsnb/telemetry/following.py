@@ -122,7 +122,7 @@ class Follower:
 
         Args:
             states: State and reason of each by name, as `Observer.tell_pending`.
-            to_come: Likewise.
+            to_come: As `Observer.tell_pending`.
         """
         if (told := (dict(states), to_come)) != self._told and self._connection is not None:
             with contextlib.suppress(ProducerGone):  # the next `read` says so
@@ -145,7 +145,7 @@ class Follower:
 
         Args:
             cores: As `Observer.tell_beside`.
-            left_s: Likewise.
+            left_s: As `Observer.tell_beside`.
         """
         if (cores or self._told_beside) and self._connection is not None:
             with contextlib.suppress(ProducerGone):

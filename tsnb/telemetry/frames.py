@@ -80,7 +80,7 @@ ROW = (
     "fill",  # batches published and not taken
     "lag",  # batches behind the fastest
     "samples_per_s",
-    "computing",  # share of the last seconds, 0 to 1; likewise the next two
+    "computing",  # share of the last seconds, 0 to 1, as the next two
     "waiting",
     "held",
     "epochs",  # that it has taken itself, the one under way as a share; -1 before the first
@@ -141,7 +141,7 @@ LOGGED = (
 POINT = (
     "time_s",  # since the tape's origin
     "batches",  # loader batches that the trial had taken by then
-    "epochs",  # likewise
+    "epochs",  # that it had taken by then
     "value",
 )
 """What each number of a curve's point means."""

@@ -61,7 +61,7 @@ class _Seen:
     step_s: _Mean = field(default_factory=_Mean)
     """Seconds of its own code a batch."""
     cpu_s: _Mean = field(default_factory=_Mean)
-    """CPU seconds of its process, likewise."""
+    """CPU seconds of its process per batch."""
     core_s: _Mean = field(default_factory=_Mean)
     """As `step_s`, between two looks at the machine, without those in which it was ready and had no core."""
 
@@ -84,7 +84,7 @@ class PaceModel:
         """Take in the next reading.
 
         Args:
-            reading: It.
+            reading: The new reading.
             here: Names of the trials that take batches.
         """
         before, self._last = self._last, reading

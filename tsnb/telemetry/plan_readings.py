@@ -19,7 +19,7 @@ class PlannedReading:
     start_s: Number
     """When it was started: wall clock, seconds since 1970."""
     end_s: Number
-    """When it ends, likewise."""
+    """When it ends, in seconds since 1970."""
     off_s: Number
     """How far off that may be either way, four times in five, seconds."""
 

@@ -183,7 +183,7 @@ class ConsumerReading:
     epochs_before: Whole = 0
     """Whole epochs behind it when it came: those of the trial that it is a clone of, or of a process before its own."""
     batches_before: Whole = 0
-    """Loader batches, likewise."""
+    """Loader batches behind it when it came, counted in the same way."""
     passed: Whole = 0
     """Samples of its loader batches, all epochs: what went by on the stream. Beside `samples` those of other trials
     where it takes a part, of other ranks, and what `drop_last` leaves out."""

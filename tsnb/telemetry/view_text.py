@@ -26,7 +26,7 @@ def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
     """Return the stream as a few lines of text.
 
     Args:
-        view: It.
+        view: What is shown.
         title: What they begin with.
         recorded: Whether it happened at another time.
     """

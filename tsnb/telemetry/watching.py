@@ -59,11 +59,11 @@ sources: list[Callable[[str], Mapping[str, str]]] = []
 with state and reason. Called on the thread that follows the stream, four times a second."""
 
 counters: list[Callable[[str], int]] = []
-"""Each returns how many trials of this process's sweeps are still to attach to a stream. Called likewise."""
+"""Each returns how many trials of this process's sweeps are still to attach to a stream. Called with its name."""
 
 planners: list[Callable[[str], PlanReading | None]] = []
-"""Each returns what a plan of this process says last of a stream's trials; None: nothing. Called likewise. A plan is
-here for as long as it is carried out."""
+"""Each returns what a plan of this process says last of a stream's trials; None: nothing. Called with its name. A plan
+is here for as long as it is carried out."""
 
 _watches: dict[str, Watch] = {}
 _lock = free_in_child(threading.Lock())

@@ -323,7 +323,7 @@ def all_left(eta: Eta, now_s: float | None = None) -> str:
     """Write how long all of a stream's trials still take; empty where that of one is not known.
 
     Args:
-        eta: It.
+        eta: The time left of all trials.
         now_s: When that was estimated, seconds since 1970: the time of day is written, too.
     """
     if not eta.whole or eta.left_s >= MOST_LEFT_S:

@@ -374,7 +374,7 @@ class TrialsPlanned(NamedTuple):
     last_left_s: float = 0.0
     """Seconds until the last of these ends."""
     last_off_s: float = 0.0
-    """How far off that may be, likewise."""
+    """How far off that may be."""
 
 
 class StreamsBeside(NamedTuple):
