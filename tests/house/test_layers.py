@@ -66,6 +66,57 @@ PURITY = {
 }
 
 
+DATA_PLANE = {"producer", "consumer", "wire", "arena", "transport"}
+"""What feeds batches to training loops, and nothing else."""
+GROUNDS = {
+    *(
+        "errors",
+        "words",
+        "lazy",
+        "printable",
+        "directories",
+        "files",
+        "foreign",
+        "masks",
+        "config",
+        "machine",
+        "native",
+    ),
+    *("options", "option_kinds", "promises", "entries", "registry"),
+}
+"""What it may stand on."""
+STILL_IMPORTED = {
+    "balancing.affinity": "consumer.allotment",
+    "balancing.controller": "producer.core producer.steering",
+    "device_sharing.copies": "consumer.device producer.on_devices",
+    "device_sharing.driver": "consumer.unpacking",
+    "device_sharing.gpu_slots": "producer.on_devices",
+    "device_sharing.kinds": "consumer.device producer.on_devices",
+    "engines": "consumer.connection consumer.finding producer.serving",
+    "planners.slow_samples": "producer.loader.crew producer.loader.dataloader",
+    "planners.tuning": "producer.autoworkers",
+    "samples.choice": "producer.autoworkers",
+    "samples.draws": "consumer.attachment producer.loader.generators producer.serving",
+    "samples.grown": "producer.loader.growth producer.serving",
+    "samples.growth_log": "producer.loader.growth",
+    "samples.growth_news": "producer.loader.growth",
+    "samples.growth_order": "producer.loader.growth",
+    "samples.inclusion": "producer.loader.growth",
+    "samples.keeper": "producer.core producer.loader.dataloader producer.loader.sources producer.serving",
+    "samples.kept_losses": "producer.loader.growth",
+    "samples.labels": "producer.loader.growth",
+    "samples.learning": "producer.loader.workers",
+    "samples.losses": "producer.loader.growth",
+    "samples.selection": "producer.core producer.guard producer.loader.growth",
+    "telemetry.metrics": "consumer.line producer.session",
+    "telemetry.readings": (
+        "producer.autoworkers producer.core producer.guard producer.reporting producer.session producer.stream"
+    ),
+    "telemetry.words": "producer.autoworkers",
+}
+"""What the data plane still imports from above, and where: the list may only shrink, and is to become empty."""
+
+
 def module_name(path: Path) -> str:
     """Return tsnb.wire for tsnb/wire/__init__.py."""
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -149,6 +200,20 @@ def test_imports_point_down_only() -> None:
         if above != below and DEPTH[below] <= DEPTH[above]
     ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_the_data_plane_imports_nothing_from_above() -> None:
+    """Whoever mends a capability does not edit the stream: what is built on it is not imported by it."""
+    found: dict[str, set[str]] = {}
+    for module in MODULES:
+        if part_of(module) in DATA_PLANE:
+            for target in imports_of(module):
+                if (part := part_of(target)) and part not in DATA_PLANE | GROUNDS:
+                    found.setdefault(target.removeprefix("tsnb."), set()).add(module.removeprefix("tsnb."))
+    known = {target: set(modules.split()) for target, modules in STILL_IMPORTED.items()}
+    new = {target: modules - known.get(target, set()) for target, modules in found.items()}
+    assert not {target: modules for target, modules in new.items() if modules}, "the list may only shrink"
+    assert found == known, "what is no longer imported leaves the list"
 
 
 def test_only_the_top_imports_the_package_root() -> None:
