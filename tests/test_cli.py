@@ -67,7 +67,7 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
             text=True,
         )
         assert recording.stdout is not None
-        assert "recording 'toy' to run.jsonl; Ctrl-C ends it" in recording.stdout.readline()
+        assert "recording 'toy' to run.jsonl until the stream ends or Ctrl-C" in recording.stdout.readline()
         while len((tmp_path / "run.jsonl").read_text().splitlines()) < 3:
             time.sleep(0.05)
         with attach("c", "toy") as consumer:
@@ -112,8 +112,8 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
     prices = ("--gpus", "4", "--vcpu-price", "0.05", "--gpu-price", "2.5")
     printed = tsnb(*words, "--workers", "2", *half, *prices, "--cores", "16", cwd=tmp_path).stdout
     assert "\nWith --workers 2 --disk 1MB/s --cached 0.5:\n" in printed
-    assert "calculated for 2 workers, a disk of 1 MB/s, 50% of the samples from memory" in printed
-    assert "4 GPUs, a trial each" in printed and "16 cores." in printed and "not known" not in printed
+    assert "calculated for 2 workers, a disk with 1 MB/s, 50% of the samples from memory" in printed
+    assert "4 GPUs, one trial each" in printed and "16 cores." in printed and "not known" not in printed
     found = json.loads(tsnb(*words, *prices, "--cores", "16", "--json", cwd=tmp_path).stdout)
     assert {each["cores"] for each in found["sharing"]} == {16.0}
     assert found["sizing"]["gpus"] == 4 and found["sizing"]["basis"].startswith("From 3 rounds")
@@ -121,13 +121,13 @@ def test_what_would_change_stalls_is_asked_by_options(tmp_path: Path) -> None:
         low, high = need["epoch_price_interval"]
         assert 0 < low < need["epoch_price"] < high
     for odd, said in (
-        (("--memory", "8GiB"), "add --cold, or --disk 100MB/s"),
-        (("--disk", "fast"), 'the rate of a disk with its unit, such as "100MB/s"'),
+        (("--memory", "8GiB"), "Add --cold, or --disk 100MB/s"),
+        (("--disk", "fast"), 'a disk rate with its unit, such as "100MB/s"'),
         (("--workers", "0"), "a number of worker processes"),
-        (("--disk", "1MB/s", "--memory", "much"), "nothing in memory is --cached 0"),
+        (("--disk", "1MB/s", "--memory", "much"), "for nothing in memory: --cached 0"),
         (("--cached", "0.5"), "add --cold, or --disk 100MB/s"),
         (("--gpus", "0"), "gpus=0 is invalid. Pass a number of GPUs"),
-        (("--vcpu-price", "-1"), "vcpu_price=-1.0 is invalid. Pass a price for an hour"),
+        (("--vcpu-price", "-1"), "vcpu_price=-1.0 is invalid. Pass a price per hour"),
         (("--cores", "0"), "cores=0.0 is invalid. Pass a number of cores"),
     ):
         wrong = tsnb(*words, *odd, cwd=tmp_path)
@@ -399,7 +399,9 @@ def test_an_error_of_the_users_own_code_says_where(
     done = tsnb(*words, cwd=tmp_path)
     assert done.returncode == 1
     assert f"raised {kind}, in {tmp_path / 'wrong.py'}, line {line}: " in done.stderr
-    assert 'To see all of it: python3 -c "import wrong' in done.stderr.replace("python -c", "python3 -c")
+    assert 'To see the whole traceback: python3 -c "import wrong' in done.stderr.replace(
+        "python -c", "python3 -c"
+    )
     assert "Traceback" not in done.stderr
     assert "--json" not in words or kind in json.loads(done.stdout)["error"]
 

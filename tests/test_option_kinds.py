@@ -64,7 +64,7 @@ def test_what_cannot_be_planned_with_names_a_way_out_that_is_there() -> None:
     def train() -> None: ...
 
     with pytest.raises(
-        ValueError, match=r"memory=3 is invalid. Pass a size with its unit.* leave it out"
+        ValueError, match=r"memory=3 is invalid. Pass a size with its unit.* omit it"
     ) as refused:
         tsnb.plan(train, loader=[1], samples=1, memory=3)
     assert "with_cached" not in str(refused.value)

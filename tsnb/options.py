@@ -215,13 +215,13 @@ class StreamOptions:
         None, _BYTES, "size limit of a batch, in bytes or with a unit (default: what fits into memory)"
     )
     reconnect_s: float = option(
-        0.0, _RECONNECT, "seconds that trials wait for the stream to be started again", surfaces=()
+        0.0, _RECONNECT, "seconds that trials wait for the stream to start again", surfaces=()
     )
     first_epoch: int = option(0, _EPOCH, "number of the first epoch", surfaces=())
     engine: str = option(
         "local",
         ENGINE,
-        "ray: serve trials on every machine of a Ray cluster, the one at hand or at ray://HOST:PORT",
+        "ray: serve trials on every machine of a Ray cluster, this one's or the one at ray://HOST:PORT",
     )
     pacing: str = option(
         "together",
@@ -233,14 +233,14 @@ class StreamOptions:
     )
     rebalance: bool = option(False, FLAG, "move cores and threads to the slowest trial")
     guard: bool = option(
-        False, FLAG, "check in every trial for batches changed in place (reads each batch twice more)"
+        False, FLAG, "check in every trial for batches changed in place (reads each batch two more times)"
     )
     detach: bool = option(False, FLAG, "keep serving when this notebook's kernel ends", surfaces=(NOTEBOOK,))
     restart: str | None = option(
         None,
         RESTART,
-        "start the stream again when its process dies, and resume trials where they were; a DataLoader without "
-        "--seed gets one",
+        "restart the stream when its process dies, and resume trials where they were (a DataLoader without "
+        "--seed gets one)",
     )
 
     def __post_init__(self) -> None:
@@ -281,7 +281,7 @@ class TuneOptions:
         None, SIZE, "with auto: memory limit for all workers together (default: as before, else what is free)"
     )
     settle_s: float = option(
-        0.0, _RECONNECT, "with auto: seconds to wait until it has settled (default: 0)", "--settle"
+        0.0, _RECONNECT, "with auto: seconds to wait until the number has settled (default: 0)", "--settle"
     )
 
     def __post_init__(self) -> None:

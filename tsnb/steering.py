@@ -429,7 +429,7 @@ def _shown(values: str) -> dict[str, dict[str, Any]]:
             for name, value in json.loads(values).items()
         }
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise RemoteProtocolError(f"live values that cannot be read: {values!r:.80}") from error
+        raise RemoteProtocolError(f"live hyperparameters that cannot be read: {values!r:.80}") from error
 
 
 def _interrupt(options: argparse.Namespace) -> None:

@@ -183,7 +183,7 @@ def test_notebook_7_shows_the_panel_as_jupyterlab_does(browser: Browser, lab: La
     row = panel.get_by_role("row").filter(has_text="seventh")
     row.filter(has_text="done").wait_for(timeout=60_000)
     panel.get_by_role("button", name="seventh").first.click()
-    page.get_by_text("Time line").wait_for(timeout=60_000)
+    page.get_by_text("Timeline").wait_for(timeout=60_000)
     box = panel.bounding_box()
     assert box is not None and box["width"] > 600
     ARTIFACTS.mkdir(exist_ok=True)
@@ -454,9 +454,9 @@ def test_a_trials_cell_that_a_reload_has_frozen_says_where_it_goes_on(browser: B
     save(page)
     notebook.open()
     frozen = text_under(notebook, 1)
-    assert "after a reload of this page, %trials follow counter shows what comes" in frozen
+    assert "after a page reload, %trials follow counter shows its output" in frozen
     notebook.run(3)
-    assert "this page was loaded after the start of counter" in text_under(notebook, 3)
+    assert "this page was loaded after counter had started" in text_under(notebook, 3)
     notebook.run(3)
     assert "loaded" not in text_under(notebook, 3), "once a page"
     notebook.run(2)
@@ -481,7 +481,7 @@ def test_stop_in_the_panel_works_while_the_notebook_runs_a_cell(
     logged = number(page, "logged")
     wait_for(page, "logged", lambda v: v > logged + 100)  # the pane goes on too
     page.get_by_label("Stop trial talker").click()  # asks
-    page.get_by_role("button", name="Stop trial talker: once more does it").click()
+    page.get_by_role("button", name="Stop trial talker: click again to confirm").click()
     page.wait_for_function(
         "() => document.querySelector('.tsnb-log-state').textContent === 'stopped'", timeout=60_000
     )

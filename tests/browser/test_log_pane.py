@@ -170,7 +170,7 @@ def test_the_browser_keeps_the_end_only(browser: Browser) -> None:
     shown = lines(host)
     assert 150_000 < len(shown) < 210_000
     assert whole.rstrip().endswith(shown.strip())
-    assert "the end of it" in host.page.inner_text(".tsnb-log-title")
+    assert "showing the end" in host.page.inner_text(".tsnb-log-title")
 
 
 def test_parts_that_come_twice_are_shown_once_and_a_new_run_starts_anew(browser: Browser) -> None:

@@ -353,7 +353,7 @@ def test_trouble_in_a_stream_that_is_not_shown_is_told_and_leads_there(
     )  # however slow this test is, no stream is silent for long
     tapes, streams = several(host, 6)
     line, chosen = page.locator(".tsnb-looks"), page.get_by_label("stream", exact=True)
-    expect(line).to_have_text("6 streams, none needs a look")
+    expect(line).to_have_text("6 streams, none needs attention")
     top = page.evaluate("() => document.querySelector('.tsnb-flow-head:not([hidden])').offsetTop")
     for at in (2, 4):
         (last,) = list(streams[at].run(0.25))

@@ -347,7 +347,7 @@ def test_updates_that_stop_turn_the_buttons_off(browser: Browser) -> None:
     host.page.clock.run_for(8000)
     assert host.facts()["state"] == "stale"
     assert host.page.locator(".tsnb-stop:not([aria-disabled=true])").count() == 0
-    assert "No news for" in host.page.inner_text(".tsnb-say")
+    assert "No data for" in host.page.inner_text(".tsnb-say")
 
 
 def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None:
@@ -491,7 +491,7 @@ def test_a_plan_is_in_sight_as_planned_as_it_was_and_what_is_still_to_come(
         "i:not([hidden]).tsnb-g-planned, i.tsnb-g-ahead"
     ).evaluate_all(titles) == [
         ["resnet10: planned 0:00 to 2:00", "0%", "50%"],
-        ["resnet10: foretold now 1:30 to 2:24", "37.5%", "22.5%"],
+        ["resnet10: predicted 1:30 to 2:24", "37.5%", "22.5%"],
     ]
     assert gantt.locator("tbody tr >> nth=2").locator(".tsnb-g-actual").is_hidden(), "it has not started"
     assert host.page.evaluate(OVERFLOW) == [0, 0]
@@ -759,7 +759,7 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     host.settle()
     assert figures.all_inner_texts() == ["d.png", "b.png"], "what the page has is not sent again"
     assert figures.nth(1).get_attribute("aria-expanded") == "true"
-    page.get_by_label("search in the log").focus()
+    page.get_by_label("search the log").focus()
     page.keyboard.type("0.010")  # as a person does: a key that the drawer swallows is not there
     host.settle()
     assert drawer.locator(".tsnb-found").inner_text() == f"{text.count('0.010')} lines"
@@ -776,38 +776,48 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     for reading in stream.run(0.5):  # without news for five seconds nothing can be set
         host.feed(reading)
     host.settle()
-    value = page.get_by_label("live value lr")
+    value = page.get_by_label("live hyperparameter lr")
     expect(value).to_be_editable(timeout=30_000)
     value.focus()
     page.keyboard.press("Control+A")
     page.keyboard.type("0.03")
     host.hear(Message({**FACTS, "live": [["lr", "0.1"], ["how", "mean"]]}))
     host.settle()
-    assert (value.input_value(), page.get_by_label("live value how").input_value()) == ("0.03", "mean")
+    assert (value.input_value(), page.get_by_label("live hyperparameter how").input_value()) == (
+        "0.03",
+        "mean",
+    )
     page.get_by_role("button", name="Set 0.1 → 0.03").click()
     set_it = {"op": "set", "name": "resnet10", "value": "lr", "text": "0.03"}
     assert page.evaluate("() => window.sent.at(-1)") == set_it
     host.hear(
-        Message({"op": "refused", "what": "set", "name": "resnet10", "why": "lr=0.03: give a whole number"})
+        Message(
+            {
+                "op": "refused",
+                "what": "set",
+                "name": "resnet10",
+                "why": "lr=0.03 is invalid. Pass a whole number",
+            }
+        )
     )
     host.settle()
-    assert drawer.get_by_role("alert").inner_text() == "Not set: lr=0.03: give a whole number"
+    assert drawer.get_by_role("alert").inner_text() == "Not set: lr=0.03 is invalid. Pass a whole number"
     for reading in stream.run(0.5):  # as above
         host.feed(reading)
     host.settle()
     further = drawer.locator(".tsnb-clone"), drawer.locator(".tsnb-extend")
     assert further[0].get_attribute("title") == (
-        "Clone resnet10: not now, it was started elsewhere, and its notebook does that"
+        "Clone resnet10: not now, another notebook started it. Do that there"
     )
-    no_gpu = "it uses no GPU, so there is no GPU memory to give back: pause it without release"
-    running = "is running: it can be extended once it is done"
+    no_gpu = "it uses no GPU, so it has no GPU memory to free. Pause it without release"
+    running = "is running and can be extended once it is done"
     able = {**FACTS, "cannot": {"clone": "", "extend": running, "release": no_gpu}}
     host.hear(Message({**able, "live": [["lr", "0.1"], ["how", "mean"]]}))
     for reading in stream.run(0.5):  # as above
         host.feed(reading)
     host.settle()
     assert further[1].get_attribute("title") == (
-        "Extend resnet10: not now, is running: it can be extended once it is done"
+        "Extend resnet10: not now, is running and can be extended once it is done"
     )
     free = drawer.get_by_role("button", name="Pause, memory free")
     assert free.get_attribute("title") == f"Pause resnet10 with its GPU memory free: not now, {no_gpu}"
@@ -822,7 +832,11 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
         Message(
             {
                 **able,
-                "cannot": {"clone": "is done: a trial is cloned while it runs", "extend": "", "release": ""},
+                "cannot": {
+                    "clone": "is done, and only a running trial can be cloned",
+                    "extend": "",
+                    "release": "",
+                },
             }
         )
     )
@@ -834,7 +848,7 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     page.get_by_label("epochs more").fill("0")
     assert further[1].get_attribute("aria-disabled") == "true"
     page.get_by_label("epochs more").fill("5")
-    page.get_by_role("button", name="Go on for 5").click()
+    page.get_by_role("button", name="Continue for 5").click()
     assert page.evaluate("() => window.sent.at(-1)") == {"op": "extend", "name": "resnet10", "epochs": 5}
     free.click()
     assert page.evaluate("() => window.sent.at(-1)") == {"op": "release", "name": "resnet10"}
@@ -1413,7 +1427,7 @@ def test_weights_are_set_where_the_mode_is(browser: Browser, width: int) -> None
     assert box and box["x"] >= 0 and box["x"] + box["width"] <= width
     field.fill("0")
     go = page.get_by_role("button", name="Set", exact=True)
-    assert go.get_attribute("title") == "Set: not now, give resnet10 a number above 0"
+    assert go.get_attribute("title") == "Set: not now, enter a number above 0 for resnet10"
     field.fill("2.5")
     host.settle()
     assert field.input_value() == "2.5", "what is being typed stays, whatever a tick says"

@@ -143,7 +143,7 @@ def test_a_killed_process_is_told_one_with_restart_begins_again_and_what_raises_
     os.kill(actor, signal.SIGKILL)
     until(lambda: back.logs().count(jobs.BEGUN) == 2, ENDS_S)
     assert (
-        "has ended; started again from the top, as it has kept no state (tsnb.checkpoint) (1 of 3)"
+        "has ended; it starts again from the top, because it has no checkpoint (tsnb.checkpoint) (1 of 3)"
         in back.logs()
     )
     assert (back.state, back.restarts) == ("running", 1)
@@ -283,7 +283,7 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_started(
     for option in ({"detach": True}, {"mps_percent": 50}, {"log_to": "tensorboard"}):
         with pytest.raises(ValueError, match=r"does not work with engine='ray'.*Leave it out"):
             start(jobs.spin, "x", **option)
-    with pytest.raises(ValueError, match="say device='gpu' for one GPU"):
+    with pytest.raises(ValueError, match="Pass device='gpu' for one GPU"):
         start(jobs.spin, "x", device="cuda:1")
     with pytest.raises(ValueError, match=r'Pass "local", "ray" or "ray://HOST:PORT"'):
         tsnb.run(jobs.spin, engine="dask")

@@ -288,11 +288,11 @@ def test_names_changes_and_places_that_cannot_be_are_told_before_anything_is_for
     with serve(seed=1):
         one = start(page, tmp_path / "go", 5)
         waits_at(one, until, 5)
-        with pytest.raises(NameInUse, match=r"give the clone another name, such as clone.name='one-2'."):
+        with pytest.raises(NameInUse, match=r"Give the clone another name, for example clone.name='one-2'."):
             one.clone("one")
-        with pytest.raises(NoSuchLiveValue, match=r"Live values: lr=0\.01"):
+        with pytest.raises(NoSuchLiveValue, match=r"Live hyperparameters: lr=0\.01"):
             one.clone(momentum=0.9)
-        with pytest.raises(ValueError, match="lr=2: give a number from 0 to 1"):
+        with pytest.raises(ValueError, match=r"lr=2 is invalid\. Pass a number from 0 to 1"):
             one.clone(lr=2)
         with pytest.raises(ValueError, match="cannot name a trial"):
             one.clone("no name")
@@ -305,7 +305,7 @@ def test_names_changes_and_places_that_cannot_be_are_told_before_anything_is_for
         assert tsnb.results().shape[0] == 1
     alone = run_cell("alone", "import time\ntime.sleep(100)", {}, outlet=page)
     until(lambda: alone.state == "running", 60)
-    with pytest.raises(TsnbError, match="takes batches of no stream"):
+    with pytest.raises(TsnbError, match="has not taken a batch of a stream"):
         alone.clone()
     alone.stop()
 
@@ -391,11 +391,14 @@ def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
         source = KEEPING.replace("EPOCHS", "tsnb.epochs(3)")
         one = run_cell("one", source, {"go": str(tmp_path / "go"), "hold": (5,), "own": 0}, outlet=page)
         waits_at(one, until, 5)
-        assert "lr=2: give a number from 0 to 1" in asked("clone", "numbers/one", "lr=2", status=1)["error"]
+        assert (
+            "lr=2 is invalid. Pass a number from 0 to 1"
+            in asked("clone", "numbers/one", "lr=2", status=1)["error"]
+        )
         assert "Did you mean 'one'" in asked("clone", "numbers/ones", status=1)["error"]
         assert "cannot name a trial" in asked("clone", "numbers/one", "--name", "no name", status=1)["error"]
         running = asked("extend", "numbers/one", "--epochs", "2", status=1)["error"]
-        assert "'one' is running: it can be extended once it is done" in running
+        assert "'one' is running and can be extended once it is done" in running
         told = asked("clone", "numbers/one", "--name", "hot", "lr=0.03")
         two = tsnb.trials["hot"]
         assert told == {
@@ -421,7 +424,7 @@ def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
             "the notebook or script that started it has ended"
             in asked("extend", "other/one", "--epochs", "1", status=1)["error"]
         )
-    assert "is not served any more" in asked("extend", "numbers/one", "--epochs", "1", status=1)["error"]
+    assert "is no longer served" in asked("extend", "numbers/one", "--epochs", "1", status=1)["error"]
 
 
 DIES = "import os, signal\nimport tsnb.experiments.in_kernel.cloning as steps\n"

@@ -85,7 +85,7 @@ def test_what_a_trial_takes_is_known_from_its_runs_in_this_notebook(project: Pat
             former.peak(peak * MIB)
             former.peak(MIB)  # another process of it, that took less
     run = begun("cnn", origin="notebook a.ipynb")
-    assert expected_memory(run) == (500 * MIB, "as its run 4 took before it was lost")
+    assert expected_memory(run) == (500 * MIB, "as its run 4 took before it crashed")
     trained("cnn", [1.0], origin="notebook a.ipynb").peak(200 * MIB)
     run = begun("cnn", origin="notebook a.ipynb")
     assert expected_memory(run) == (200 * MIB, "as its run 8 took")
@@ -110,7 +110,7 @@ def test_nothing_is_a_size_here() -> None:
         options = TrialOptions(needs=zero)  # type: ignore[arg-type]
         options.check("cnn")
         assert options.needs == 0 and options.given == {"needs": 0}
-    with pytest.raises(ValueError, match='give a size with its unit, such as "512MiB" or "2GiB", or 0'):
+    with pytest.raises(ValueError, match='Pass a size with its unit, such as "512MiB" or "2GiB", or 0'):
         TrialOptions(needs=-1).check("cnn")
 
 
@@ -199,4 +199,4 @@ def test_a_trial_that_was_killed_is_known_by_what_it_had_taken(
     until(lambda: trial.state == "lost")
     found = expected_memory(begun("killed", origin=describe_origin()))
     assert found is not None and found.needs_bytes >= 300 * MIB
-    assert found.because == "as its run 1 took before it was lost"
+    assert found.because == "as its run 1 took before it crashed"

@@ -59,7 +59,7 @@ def test_each_trial_has_a_folder_of_its_own(page: Any, tmp_path: Path) -> None:
 def test_two_that_write_one_file_are_told(page: Any, until: Any, tmp_path: Path) -> None:
     """By torch's own writer and by Python's; each file once; not of a file that both append to."""
     trials = two(page, own=False)
-    until(lambda: page.text.count("run side by side and both write best.pt") >= 2, 60)
+    until(lambda: page.text.count("run at the same time and both write best.pt") >= 2, 60)
     (tmp_path / "go").touch()
     for trial in trials:
         trial.wait(120)

@@ -102,7 +102,7 @@ def test_run_again_with_changes(train: Any, page: Any, notebook: Any) -> None:
     assert named.wait(120).state in {"done", "stopped"}
     box = notebook.run("def needs(seed, name): return seed, name")
     assert start(page, box["needs"], seed=1).rerun().result(30) == (1, "needs"), "what was passed is kept"
-    with pytest.raises(TsnbError, match="started from is gone"):
+    with pytest.raises(TsnbError, match="is no longer available"):
         named.rerun()
 
 
@@ -128,7 +128,8 @@ def test_options_may_be_written_as_one_has_them() -> None:
         with pytest.raises(ValueError, match=r"trial 'x': .* is invalid. Pass a whole number"):
             TrialOptions(**wrong).check("x")
     with pytest.raises(
-        ValueError, match=r"trial 'x': threads=\(1, 2\): only a planned sweep chooses.*Give one"
+        ValueError,
+        match=r"Trial 'x': threads=\(1, 2\) is invalid, because only a planned sweep picks.*Pass one",
     ):
         TrialOptions(threads=(1, 2)).check("x")  # type: ignore[arg-type]
 
@@ -178,7 +179,7 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
         run(train, lr=1, device="banana")
     with pytest.raises(ValueError, match="batch_size=0 is invalid"):
         run(train, lr=1, batch_size=0)
-    with pytest.raises(tsnb.errors.TsnbError, match="no trial named 'nobody'"):
+    with pytest.raises(tsnb.errors.TsnbError, match="No trial is named 'nobody'"):
         run(train, lr=1, after="nobody")
     with pytest.raises(ValueError, match="cannot wait for itself"):
         run(train, lr=1, name="a", after="a")

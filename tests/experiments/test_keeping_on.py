@@ -84,7 +84,7 @@ def test_a_trial_that_is_killed_goes_on_where_it_was_bit_for_bit(page: Any) -> N
     with serve(seed=5):
         trial = start(page, "killed", 3, dies=True, restart="on-crash").wait(300)
     assert trial.restarts == 1
-    assert "it goes on from its checkpoint: epoch 1, batch 7 (1 of 3)" in page.text
+    assert "it resumes from its checkpoint: epoch 1, batch 7 (1 of 3)" in page.text
     assert losses(trial) == losses(plain)
     assert all(map(torch.equal, trial["weights"], plain["weights"]))
     assert {key: trial.report[key] for key in ("epochs", "batches", "samples")} == {
@@ -154,15 +154,15 @@ def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
                 page, "gone", 1, cell=f"{keeps}for _ in tsnb.epochs(1):\n    for _ in tsnb.attach(): pass"
             ),
         }
-        with pytest.raises(TsnbError, match=r"'failed' is \w+: it can be extended once it is done"):
+        with pytest.raises(TsnbError, match=r"'failed' is \w+ and can be extended once it is done"):
             some["failed"].extend(epochs=1)
         for trial in some.values():
             assert trial.life.ended.wait(120)
     for name, said in {
-        "failed": r"is failed, and would fail again where it did\. .*rerun\(\)",
-        "bare": "has kept no state to go on from: put tsnb.checkpoint",
+        "failed": r"is failed and would fail again at the same point\. .*rerun\(\)",
+        "bare": "has no checkpoint to resume from. Put tsnb.checkpoint",
         "own": r"counts its epochs itself.*for epoch in tsnb\.epochs\(10\)",
-        "gone": r"the stream 'rows', which is not served any more: start it again \(%tensorsocket start LOADER",
+        "gone": r"the stream 'rows', which is no longer served. Start the stream again \(%tensorsocket start LOADER",
     }.items():
         with pytest.raises(TsnbError, match=f"trial '{name}' .*{said}" if name != "gone" else said):
             some[name].extend(epochs=1)
@@ -245,14 +245,15 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
         kept = one.life._run.kept
         assert sorted(kept.starts) == [3, 4]
         with pytest.raises(
-            TsnbError, match=r"no state of epoch 1's start.*epochs 3, 4, counted from 0 as its loop"
+            TsnbError,
+            match=r"no checkpoint from the start of epoch 1.*epochs 3, 4, counted from 0 like its loop",
         ):
             one.clone(at=1)
         with pytest.raises(
             TsnbError, match=r"is done: .*\['one'\]\.clone\(at=3\) begins .*epochs 3, 4, counted"
         ):
             one.clone()
-        with pytest.raises(TsnbError, match=r"epoch 0 begins at the top of its code, which .*rerun"):
+        with pytest.raises(TsnbError, match=r"epoch 0, which is the top of its code.*rerun"):
             one.clone(at=0)
         with pytest.raises(ValueError, match=r"clone\(at=-1\)"):
             one.clone(at=-1)
@@ -291,7 +292,7 @@ def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
         assert two.restarts == 1
         assert one.wait(300).restarts == 0
     assert "trial 'two' lost its process" in page.text
-    assert "it goes on from its checkpoint" in page.text
+    assert "it resumes from its checkpoint" in page.text
     steps = [row.step for row in two.metrics.rows]
     assert steps == list(range(steps[0], 4 * BATCHES)), "each batch of its rest once"
 

@@ -219,7 +219,7 @@ def test_what_cannot_be_kept_is_named(monkeypatch: pytest.MonkeyPatch, files: Ke
         tsnb.checkpoint(net=net, count=3)
     with pytest.raises(TypeError, match="the class Linear"):
         tsnb.checkpoint(net=torch.nn.Linear)
-    with pytest.raises(TypeError, match="needs what to keep"):
+    with pytest.raises(TypeError, match="needs the objects to keep"):
         tsnb.checkpoint()
     with pytest.raises(ValueError, match="every_s="):
         tsnb.checkpoint(net=net, every_s=-1)
@@ -230,7 +230,7 @@ def test_what_cannot_be_kept_is_named(monkeypatch: pytest.MonkeyPatch, files: Ke
     begin(monkeypatch, files, Numbers())
     loop = iter(tsnb.epochs(2))
     assert next(loop) == 0
-    with pytest.raises(TsnbError, match="has to stand before the loop"):
+    with pytest.raises(TsnbError, match="must come before the loop"):
         tsnb.checkpoint(net=net)
 
 
@@ -244,7 +244,7 @@ def test_a_state_that_does_not_fit_is_refused_by_name(
     assert list(tsnb.epochs(1)) == [0]
     begin(monkeypatch, files, numbers, resume=True)
     with pytest.raises(
-        TsnbError, match=r"the Linear does not take what was kept of it.*run the trial again from the"
+        TsnbError, match=r"the Linear does not accept its checkpoint.*run the trial again from the"
     ):
         tsnb.checkpoint(net=torch.nn.Linear(2, 1))
     begin(monkeypatch, files, numbers, resume=True)
@@ -277,9 +277,9 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
             keeper._write(batch=None)
             keeper._write(batch=None)
         (said,) = [record.getMessage() for record in caplog.records]
-        assert "goes on, but its state could not be kept" in said
+        assert "continues, but its checkpoint could not be written" in said
         assert "No space left" in said
-        assert "the last one is that of epoch 0" in said
+        assert "the last checkpoint is of epoch 0" in said
         assert "Free some space there" in said
         assert sorted(path.name for path in files.place.iterdir()) == [before.path.name, "run.key"]
         files.read(before, states.load)

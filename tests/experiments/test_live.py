@@ -89,13 +89,17 @@ def test_changes_of_another_run_hold_after_as_many_samples() -> None:
 @pytest.mark.parametrize(
     ("what", "bad", "why"),
     [
-        ({"default": 0.1, "bounds": (1e-5, 1.0)}, 3.0, r"x=3.0: give a number from 1e-05 to 1\."),
-        ({"default": 0.1}, float("nan"), "x=nan: give a number"),
-        ({"default": 0.1}, "fast", "x='fast': give a number"),
-        ({"default": 0.1}, True, "x=True: give a number"),
-        ({"default": 3}, 2.5, "x=2.5: give a whole number"),
-        ({"default": False}, 1, "x=1: give True or False"),
-        ({"default": "sum", "choices": ("sum", "mean")}, "max", "x='max': give one of 'sum', 'mean'"),
+        ({"default": 0.1, "bounds": (1e-5, 1.0)}, 3.0, r"x=3.0 is invalid. Pass a number from 1e-05 to 1\."),
+        ({"default": 0.1}, float("nan"), "x=nan is invalid. Pass a number"),
+        ({"default": 0.1}, "fast", "x='fast' is invalid. Pass a number"),
+        ({"default": 0.1}, True, "x=True is invalid. Pass a number"),
+        ({"default": 3}, 2.5, "x=2.5 is invalid. Pass a whole number"),
+        ({"default": False}, 1, "x=1 is invalid. Pass True or False"),
+        (
+            {"default": "sum", "choices": ("sum", "mean")},
+            "max",
+            "x='max' is invalid. Pass one of 'sum', 'mean'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused_with_what_would(what: dict[str, Any], bad: Any, why: str) -> None:
@@ -119,7 +123,7 @@ def test_what_cannot_be_a_live_value_is_refused() -> None:
     """A name that `trial.set(NAME=...)` cannot take, a default out of its own bounds, a text without choices."""
     with pytest.raises(ValueError, match="identifier"):
         tsnb.live("learning rate", 0.1)
-    with pytest.raises(ValueError, match="give a number from 1 to 2"):
+    with pytest.raises(ValueError, match="Pass a number from 1 to 2"):
         tsnb.live("refused", 0.1, bounds=(1, 2))
     with pytest.raises(TypeError, match="choices="):
         tsnb.live("refused", "sum")
@@ -145,7 +149,7 @@ def test_an_optimizer_gets_a_value_once_for_each_change() -> None:
     lr.apply(optimizer)
     assert optimizer.param_groups[1]["lr"] is tensor
     assert float(tensor) == pytest.approx(0.3)
-    with pytest.raises(KeyError, match=r"no 'width'; give key=, one of params, lr"):
+    with pytest.raises(KeyError, match=r"no 'width'. Pass key= with one of params, lr"):
         stream.live("width", 1).apply(optimizer)
 
 
@@ -179,7 +183,7 @@ def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
         trial = run_cell("set", CELL, {"go": str(go)}, outlet=page)
         until(lambda: "here" in page.text or trial.state == "failed", 120)
         assert trial.live == {"lr": 0.1}
-        with pytest.raises(ValueError, match="lr=3: give a number from 1e-05 to 1"):
+        with pytest.raises(ValueError, match=r"lr=3 is invalid\. Pass a number from 1e-05 to 1"):
             trial.set(lr=3)
         with pytest.raises(NoSuchLiveValue, match=r"'lrr'.*Did you mean 'lr'"):
             trial.set(lrr=0.3)
@@ -198,7 +202,7 @@ def test_a_trial_is_set_while_it_runs_and_run_again_with_the_same_changes(
         record = None if run is None else run.read()
         assert record is not None
         assert record.changes == [change]
-        with pytest.raises(TsnbError, match="is done: live values are set while it runs"):
+        with pytest.raises(TsnbError, match=r"is done\. Live hyperparameters can be set only while it runs"):
             trial.set(lr=0.5)
         again: Trial = trial.rerun(repeat_changes=True).wait(60)
         assert again.metrics.by_step("lr") == trial.metrics.by_step("lr")
@@ -222,7 +226,10 @@ def test_what_is_asked_over_a_stream_is_answered_and_never_raises() -> None:
         asked: stream.values.answer(asked)[1:]
         for asked in ('{"lr": 2, "loss": "mean"}', '{"lrr": 1}', '{"loss": null}', "[1]", '"lr"', "nonsense")
     }
-    assert refused['{"lr": 2, "loss": "mean"}'] == ("ValueError", "lr=2: give a number from 0 to 1.")
+    assert refused['{"lr": 2, "loss": "mean"}'] == (
+        "ValueError",
+        "lr=2 is invalid. Pass a number from 0 to 1.",
+    )
     assert refused['{"lrr": 1}'][0] == "NoSuchLiveValue"
     assert all(kind and text for kind, text in refused.values())
     assert stream.values.answer("{}")[0] == values.replace("0.5", "0.1"), "only what fits has been taken"
@@ -263,7 +270,7 @@ def test_live_values_are_set_from_a_terminal(
         }
         assert tsnb_json("set", "live/hot") == {"stream": "live", "trial": "hot", "live": both}
         refused = tsnb_json("set", "live/hot", "loss=mean", "lr=3", status=1)
-        assert refused == {"error": "'hot': lr=3: give a number from 1e-05 to 1."}
+        assert refused == {"error": "'hot': lr=3 is invalid. Pass a number from 1e-05 to 1."}
         assert "Did you mean 'lr'" in tsnb_json("set", "live/hot", "lrr=1", status=1)["error"]
         assert "Did you mean 'hot'" in tsnb_json("set", "live/hott", "lr=1", status=1)["error"]
         assert "Write STREAM/TRIAL" in tsnb_json("set", "live", "lr=1", status=1)["error"]

@@ -31,14 +31,15 @@ def test_the_first_that_came_is_let_in_first_and_what_was_promised_is_not_promis
 
     async def course() -> None:
         large, larger, small = (queue.join(size * GIB, nobody) for size in (6, 8, 1))
-        assert await queue.why_not(small) == "2 before it wait for memory too"
-        assert await queue.why_not(larger) == "1 before it waits for memory too"
+        assert await queue.why_not(small) == "2 trials before it wait for memory"
+        assert await queue.why_not(larger) == "1 trial before it waits for memory"
         assert await queue.why_not(large) == ""
         why = await queue.why_not(larger)
         assert why == (
-            "it needs 8.0 GiB, and 10.0 GiB are free (this machine), 6.0 GiB of that for those that have just begun"
+            "it needs 8.0 GiB, and 10.0 GiB are free (this machine), 6.0 GiB of that reserved for "
+            "trials that have just started"
         )
-        assert await queue.why_not(small) == "1 before it waits for memory too", "it would fit"
+        assert await queue.why_not(small) == "1 trial before it waits for memory", "it would fit"
         queue.leave(larger)  # it is stopped while it waits
         assert await queue.why_not(small) == ""
         late = queue.join(4 * GIB, nobody)
@@ -73,14 +74,15 @@ def test_what_could_never_start_is_refused_before_anything_does() -> None:
     bounds = memory_bounds()
     assert bounds is not None and too_large(bounds.total_bytes) == ""
     with pytest.raises(
-        ValueError, match=r"trial 'big' needs .* in all: it could never start. Nothing was started"
+        ValueError,
+        match=r"Trial 'big' needs .* could never start, because this machine has .*. Nothing was started",
     ):
         tsnb.run(nobody, name="big", needs=2.0 * bounds.total_bytes)
     with pytest.raises(
         ValueError, match=r"needs='much' is invalid. Pass a size with its unit, such as \"512MiB\""
     ):
         tsnb.run(nobody, name="big", needs="much")
-    with pytest.raises(ValueError, match="a sweep with plan=True starts together only what fits"):
+    with pytest.raises(ValueError, match="A sweep with plan=True starts only trials that fit"):
         tsnb.sweep(hold_nothing, grid={"x": [1, 2]}, needs="1GiB")
     assert not list(trials)
 
@@ -133,8 +135,11 @@ def test_a_trial_waits_for_the_memory_of_another_and_says_so(
         said += capsys.readouterr().out
         return said
 
-    until(lambda: "trial 'small' queued: 2 before it wait for memory too" in told())
-    assert "trial 'second' queued: it needs " in said and "just begun; it starts when there is enough" in said
+    until(lambda: "trial 'small' queued: 2 trials before it wait for memory" in told())
+    assert (
+        "trial 'second' queued: it needs " in said
+        and "just started; it starts when enough memory is free" in said
+    )
     assert [trial.state for trial in (second, third, small)] == ["queued"] * 3
     table = {row["name"]: row["state"] for row in json.loads(json.dumps(trials_rows()))}
     assert table["second"] == "queued"
@@ -184,7 +189,7 @@ def test_the_whole_line_moves_up_when_one_leaves_it(monkeypatch: pytest.MonkeyPa
     async def course() -> None:
         large, *small = (queue.join(size * GIB, nobody) for size in (5, 1, 1, 1))
         said = await asyncio.gather(*map(queue.ask, (large, *small)))
-        assert said[1] == "1 before it waits for memory too"
+        assert said[1] == "1 trial before it waits for memory"
         assert all(said), "the one before them does not fit"
         waiting = [asyncio.ensure_future(queue.wait(claim)) for claim in small]
         await asyncio.sleep(0.05)

@@ -143,12 +143,14 @@ def test_memory_is_released_only_where_there_is_some(page: Any, until: Until, tm
     with serve(seed=1):
         trial = start(page, "one", tmp_path / "go", 20)
         until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
-        with pytest.raises(TsnbError, match=r"'one': it uses no GPU, so there is no GPU memory to give back"):
+        with pytest.raises(TsnbError, match=r"'one': it uses no GPU, so it has no GPU memory to free"):
             trial.pause(release=True)
         assert not trial.life.paused
         (tmp_path / "go").touch()
         trial.wait(60)
-        with pytest.raises(TsnbError, match="is done: a trial pauses at a batch that it takes"):
+        with pytest.raises(
+            TsnbError, match=r"is done, so it cannot pause\. A trial pauses when it takes a batch"
+        ):
             trial.pause(release=True)
 
 
@@ -197,7 +199,7 @@ def test_a_paused_trial_gives_its_gpu_memory_back_and_goes_on_with_the_same_numb
         assert cli.main(["pause", "numbers/one", "--release"]) == 0  # once more, by the command
         (tmp_path / "go").touch()
         until(lambda: torch.cuda.mem_get_info()[0] > before + 2**30, 120)
-        until(lambda: trial.why_not_released == "its GPU memory is given back already", 120)
+        until(lambda: trial.why_not_released == "its GPU memory is already free", 120)
         trial.pause(release=True)
         trial.resume()
         assert trial.wait(120)["totals"] == plain

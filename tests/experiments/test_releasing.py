@@ -160,7 +160,7 @@ def test_what_was_moved_first_is_what_comes_back(alone: Alone) -> None:
     alone.ask()
     assert not alone.on_gpu
     alone.ask()
-    assert alone.memory.why_not() == "its GPU memory is given back already"
+    assert alone.memory.why_not() == "its GPU memory is already free"
     alone.memory.take_again()
     assert alone.on_gpu
 
@@ -172,7 +172,7 @@ def test_memory_counts_as_given_back_when_it_is_free(alone: Alone, monkeypatch: 
     monkeypatch.setattr(device_memory, "_tensors", lambda _objects: [alone])
     alone.ask()
     assert said == [""]
-    assert alone.memory.why_not() == "its GPU memory is given back already"
+    assert alone.memory.why_not() == "its GPU memory is already free"
 
 
 def test_waiting_for_room_holds_nothing_that_was_copied_back(
@@ -222,7 +222,7 @@ def test_a_wish_that_is_taken_back_is_none_at_the_next_pause(alone: Alone) -> No
 def test_while_it_is_being_cloned_its_memory_is_not_asked_for(alone: Alone) -> None:
     """Both want the same boundary: neither is dropped without a word."""
     attach_defaults.boundary = clone = lambda: None
-    with pytest.raises(TsnbError, match="it is being cloned just now: ask for its memory once more"):
+    with pytest.raises(TsnbError, match=r"it is being cloned\. Release its memory after that"):
         alone.memory.request({"wanted": True})
     assert attach_defaults.boundary is clone
 
@@ -233,7 +233,7 @@ def test_while_it_gives_memory_back_it_is_not_cloned(alone: Alone, monkeypatch: 
     monkeypatch.setattr(cloning, "_consumers", lambda: [consumer])
     alone.memory.request({"wanted": True})
     wish: dict[str, Any] = {"changes": {}}
-    with pytest.raises(TsnbError, match="it is giving GPU memory back just now: clone it when that is done"):
+    with pytest.raises(TsnbError, match=r"it is freeing GPU memory\. Clone it when that is done"):
         cloning.Cloning(cast("Any", trial), "cnn")._wish(wish)
     assert attach_defaults.boundary == alone.memory.give_back
 
@@ -270,11 +270,11 @@ def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
     with serve():
         cpu = start(page, "cpu", until, tmp_path / "go", KEEPS)
         plain = start(page, "plain", until, tmp_path / "go", STAND_IN)
-        why = "it uses no GPU, so there is no GPU memory to give back: pause it without release"
+        why = "it uses no GPU, so it has no GPU memory to free. Pause it without release"
         assert release("cpu").endswith(f"trial 'cpu': {why}")
         until(lambda: cpu.why_not_released == why, 120)
         assert "put tsnb.checkpoint(net=net, optimizer=optimizer) before its loop" in release("plain")
-        until(lambda: plain.why_not_released.startswith("only what its code keeps"), 120)
+        until(lambda: plain.why_not_released.startswith("only checkpointed state"), 120)
         facts = TrialLogs().facts("cpu") or {}
         assert facts["cannot"]["release"] == why
         assert not cpu.life.paused
@@ -282,7 +282,7 @@ def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
         (tmp_path / "go").touch()
         for trial in (cpu, plain):
             trial.wait(120)
-            assert trial.why_not_released == "is done: a trial is paused while it runs"
+            assert trial.why_not_released == "is done, and only a running trial can be paused"
         assert "'cpu'" in release("cpu")
 
 
@@ -296,7 +296,7 @@ def test_memory_is_given_back_at_the_next_batch_once_and_is_there_again_when_it_
         assert release("one") == ""
         assert release("one") == ""
         (tmp_path / "go").touch()
-        until(lambda: trial.why_not_released == "its GPU memory is given back already", 120)
+        until(lambda: trial.why_not_released == "its GPU memory is already free", 120)
         assert trial.state == "paused"
         assert release("one") == ""
         trial.resume()
@@ -313,7 +313,7 @@ def test_a_trial_that_is_paused_already_gives_it_back_now(page: Any, until: Unti
         (tmp_path / "go").touch()
         until(lambda: tsnb.results(trial="one")["state"].iloc[0] == "paused", 120)
         trial.pause(release=True)
-        until(lambda: trial.why_not_released == "its GPU memory is given back already", 120)
+        until(lambda: trial.why_not_released == "its GPU memory is already free", 120)
         trial.resume()
         trial.wait(120)
         assert trial["moves"] == ["to the host", "to the GPU"]

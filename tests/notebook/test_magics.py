@@ -81,10 +81,10 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     for again in ("", LOADER):  # the very same loader, and one that the same cell has made anew
         run(shell, again)
         run(shell, "%tensorsocket start train --name numbers --late-join 100%")
-        assert "'numbers' is served already" in capsys.readouterr().out
+        assert "'numbers' is already served" in capsys.readouterr().out
     for other in ("train --name numbers", "other --name numbers --late-join 100%"):
         run(shell, "other = DataLoader(Numbers(16), batch_size=8)")
-        with pytest.raises(UsageError, match=r"'numbers' is served already .* add --replace"):
+        with pytest.raises(UsageError, match=r"'numbers' is already served .* add --replace"):
             run(shell, f"%tensorsocket start {other}")
     assert producer_kernels["numbers"].pid == pid
     with pytest.raises(UsageError, match="detach=False, which cannot change while it is served"):
@@ -95,14 +95,14 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     with tsnb.attach("guarded", "numbers") as consumer:
         assert consumer._inner.guarded
     run(shell, "%tensorsocket start other --name numbers --window 3 --guard")
-    assert "'numbers' is served already" in capsys.readouterr().out
+    assert "'numbers' is already served" in capsys.readouterr().out
     run(shell, "%tensorsocket stop")
     assert "stopped 'numbers'" in capsys.readouterr().out
     assert tsnb.streams.list() == []
     run(shell, "%tensorsocket stop numbers")
-    assert "has stopped already" in capsys.readouterr().out
+    assert "has already stopped" in capsys.readouterr().out
     run(shell, "%tensorsocket list")
-    assert "nothing is served" in capsys.readouterr().out
+    assert "no stream is served" in capsys.readouterr().out
 
 
 @pytest.mark.system
@@ -122,8 +122,8 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
     )
     run(shell, LOADER)
     run(shell, build)
-    assert "'built' is served already" in capsys.readouterr().out
-    with pytest.raises(UsageError, match=r"'built' is served already .* add --replace"):
+    assert "'built' is already served" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"'built' is already served .* add --replace"):
         run(shell, build.replace("6", "8"))
     run(shell, build.replace("6", "8").replace("start", "start --replace"))
     assert "serving this loader as 'built' again" in capsys.readouterr().out
@@ -132,7 +132,7 @@ def test_a_cell_builds_the_loader(shell: Any, capsys: pytest.CaptureFixture[str]
     assert "building" in capsys.readouterr().out
     with pytest.raises(UsageError, match="only start takes a cell"):
         run(shell, "%%tensorsocket status\nx = 1")
-    with pytest.raises(UsageError, match="no variable may be named"):
+    with pytest.raises(UsageError, match="takes no variable"):
         run(shell, "%%tensorsocket start train --name other\nloader = train")
 
 
@@ -141,23 +141,23 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
     """The same loader, then the notebook's of now; a variable that is gone leaves the stream as it was."""
     run(shell, LOADER)
     run(shell, "%tensorsocket start train --name numbers --restart on-crash")
-    assert "after a crash it is started again, and trials go on" in capsys.readouterr().out
+    assert "after a crash the stream restarts, and trials resume" in capsys.readouterr().out
     assert producer_kernels["numbers"].seed is not None
     run(shell, "%tensorsocket restart numbers")
     said = capsys.readouterr().out
     assert "serving the same loader as 'numbers' again" in said
-    assert "trials in the middle of an epoch go on at their own position" in said
+    assert "trials in the middle of an epoch resume at their position" in said
     run(shell, "train = DataLoader(Numbers(48), batch_size=8)")
     run(shell, "%tensorsocket reload numbers")
     said = capsys.readouterr().out
     assert "serving 'train' as it is now as 'numbers' again" in said
-    assert "end with ProducerGone, because the order is not the same" in said
+    assert "raise ProducerGone, because the order has changed" in said
     assert tsnb.streams.status("numbers").epoch_batches == 6
     run(shell, "%tensorsocket status numbers")
     assert "started again 2 times" in capsys.readouterr().out
     pid = producer_kernels["numbers"].pid
     run(shell, "del train")
-    with pytest.raises(UsageError, match="%tensorsocket reload: no variable 'train' in this notebook"):
+    with pytest.raises(UsageError, match="%tensorsocket reload: this notebook has no variable 'train'"):
         run(shell, "%tensorsocket reload")
     assert producer_kernels["numbers"].pid == pid
     run(shell, "%tensorsocket stop numbers")
@@ -172,7 +172,7 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
             "%tensorsocket start trian --name n",
             r"no variable 'trian'.*Did you mean 'train'\?.*notebook: train\.",
         ),
-        ("%tensorsocket start --name n", "which loader\\? Loaders in this notebook: train"),
+        ("%tensorsocket start --name n", "needs a loader\\. Loaders in this notebook: train"),
         ("%tensorsocket start loaders['a'] --name n", "is not a variable's name"),
         ("%tensorsocket start count --name n", "'count' has the type int, which cannot be iterated"),
         ("%tensorsocket start train --name a/b", "Try 'a-b'"),
@@ -196,12 +196,12 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
         ("%%trial x\n\n1 +", "line 3 of this cell"),
         ("%%trial x\nlock", "cannot copy 'lock': it is a lock"),
         ("%trials wiat", "Did you mean 'wait'"),
-        ("%trials rerun nobody", "no trial named 'nobody'"),
-        ("%%trial x --after nobody\n1", "no trial named 'nobody'"),
+        ("%trials rerun nobody", "No trial is named 'nobody'"),
+        ("%%trial x --after nobody\n1", "No trial is named 'nobody'"),
         ("%%trial x --after x\n1", "cannot wait for itself"),
         ("%%trial x --log-to tensorbord\n1", "Did you mean 'tensorboard'"),
         ("%%trial x --detatch\n1", "unknown option --detatch. Did you mean '--detach'"),
-        ("%trials stop nobody", "no trial named 'nobody'"),
+        ("%trials stop nobody", "No trial is named 'nobody'"),
     ],
 )
 def test_bad_input_is_one_clear_message(shell: Any, cell: str, message: str) -> None:
@@ -234,7 +234,7 @@ def test_trials_one_after_another_and_once_more(shell: Any, capsys: pytest.Captu
     run(shell, "%trials wait")
     assert trials["two"]["drawn"] == former
     assert trials["three"]["drawn"] != former
-    with pytest.raises(UsageError, match="%trials rerun: the cell of trial 'two' reads no variable 'lr'"):
+    with pytest.raises(UsageError, match="%trials rerun: The cell of trial 'two' reads no variable 'lr'"):
         run(shell, "%trials rerun two lr=1")
 
 
@@ -294,7 +294,7 @@ def test_a_detached_trial_by_magics(
     """It says where its log is, ends its kernel with its code, and its log is shown."""
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))  # it would stay in the table of every other test
     run(shell, "%%trial far --detach --wait\nprint('from afar')")
-    assert "it goes on without this notebook, log: " in capsys.readouterr().out
+    assert "it continues without this notebook, log: " in capsys.readouterr().out
     run(shell, "%trials logs far")
     assert "from afar" in capsys.readouterr().out
 
@@ -314,10 +314,10 @@ def test_logs_of_former_runs_are_shown_by_number(
     run(shell, "%trials logs old --run 2")
     assert "printed by run 2" in capsys.readouterr().out
     run(shell, "%trials logs old")
-    assert "the log of trial 'old' (run 3) is gone" in capsys.readouterr().out
-    with pytest.raises(UsageError, match=r"no run 4 of 'old' in .*The runs there are: 1, 2, 3"):
+    assert "The log of trial 'old' (run 3) no longer exists" in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"'old' has no run 4 in .*Its runs: 1, 2, 3"):
         run(shell, "%trials logs old --run 4")
-    with pytest.raises(UsageError, match="no trial named 'older'"):
+    with pytest.raises(UsageError, match="No trial is named 'older'"):
         run(shell, "%trials logs older --run 1")
 
 
@@ -470,14 +470,19 @@ def test_a_second_notebook_changes_nothing_for_the_first(
             assert time.monotonic() < deadline
             time.sleep(0.02)
         assert theirs.interrupt_consumer is not None and theirs.stop_consumer is not None
-        with pytest.raises(tsnb.errors.TsnbError, match="cnn on this stream is not a trial of this notebook"):
+        with pytest.raises(
+            tsnb.errors.TsnbError,
+            match="cnn cannot be interrupted from here, because it is not a trial of this notebook",
+        ):
             theirs.interrupt_consumer("cnn")
         theirs.stop_consumer("cnn")
         with pytest.raises(tsnb.errors.StopRequested):
             sum(1 for _ in batches)
         assert trials["cnn"].state == "running"
         consumer.close()
-        with pytest.raises(UsageError, match=r"'theirs' is not this notebook's: .*stop theirs --other"):
+        with pytest.raises(
+            UsageError, match=r"'theirs' belongs to another notebook or script: .*stop theirs --other"
+        ):
             run(shell, "%tensorsocket stop theirs")
         run(shell, "%tensorsocket stop")
         assert "stopped 'ours'" in capsys.readouterr().out

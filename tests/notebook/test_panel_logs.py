@@ -59,7 +59,7 @@ def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(
     monkeypatch.chdir(tmp_path)  # trials begin where the notebook is
     logs = TrialLogs()
     assert logs.facts("setter") is None
-    with pytest.raises(TsnbError, match="was started elsewhere"):
+    with pytest.raises(TsnbError, match="was started by another notebook"):
         logs.set("setter", "lr", "0.05")
     code = """
 import os, time, tsnb
@@ -85,10 +85,10 @@ while float(lr) > 0.01: time.sleep(0.01)
     until(lambda: len(facts()["live"]) == 2 and facts()["artifacts"])
     assert facts()["live"] == [["lr", "0.1"], ["how", "sum"]]
     assert facts()["cannot"]["clone"] == ""
-    assert facts()["cannot"]["extend"].startswith("is running: it can be extended once it is done")
-    with pytest.raises(TsnbError, match="takes batches of no stream"):
+    assert facts()["cannot"]["extend"].startswith("is running and can be extended once it is done")
+    with pytest.raises(TsnbError, match="has not taken a batch of a stream"):
         logs.clone("setter", "", {"lr": "0.2"})
-    with pytest.raises(TsnbError, match="elsewhere was started elsewhere, and is cloned there"):
+    with pytest.raises(TsnbError, match=r"elsewhere was started by another notebook\. Clone it there"):
         logs.clone("elsewhere", "", {})
     assert (logs.params(), logs.verdicts()) == ({"setter": []}, {})
     until(lambda: len(facts()["artifacts"]) == 8)
@@ -107,7 +107,7 @@ while float(lr) > 0.01: time.sleep(0.01)
     for name, text, why in (
         ("lr", "2", "from 0 to 1"),
         ("lr", "much", "a number"),
-        ("rate", "1", "no live value"),
+        ("rate", "1", "reads no live hyperparameter"),
     ):
         with pytest.raises((ValueError, TsnbError), match=why):
             logs.set("setter", name, text)
@@ -122,9 +122,9 @@ while float(lr) > 0.01: time.sleep(0.01)
     with pytest.raises(TsnbError, match="is done"):
         logs.set("setter", "lr", "0.1")
     assert facts()["cannot"]["clone"] == (
-        "is done: a trial is cloned while it runs. tsnb.trials['setter'].rerun(name=...) runs its code from the top. "
-        "It has no checkpoint of an epoch's start: tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over "
-        "tsnb.epochs(n) makes them"
+        "is done, and only a running trial can be cloned. To run its code from the top: "
+        "tsnb.trials['setter'].rerun(name=...). It has no checkpoint from the start of an epoch. To write some, put "
+        "tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over tsnb.epochs(n)"
     )
-    with pytest.raises(TsnbError, match="has kept no state"):
+    with pytest.raises(TsnbError, match="has no checkpoint"):
         logs.extend("setter", 2)

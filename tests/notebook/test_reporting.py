@@ -113,7 +113,7 @@ def test_replay_is_a_panel_of_a_recording(tmp_path: Path) -> None:
     assert panel.make_report is None and panel.interrupt_consumer is None
     panel.close()
     (tmp_path / "empty.jsonl").write_text(header, encoding="utf-8")
-    with pytest.raises(tsnb.errors.TsnbError, match="holds no reading"):
+    with pytest.raises(tsnb.errors.TsnbError, match="is empty"):
         tsnb.streams.replay(tmp_path / "empty.jsonl")
 
 
@@ -140,7 +140,7 @@ def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: A
     )
     assert list(panels["left"]._tape.view.rows) == ["one"]
     assert panels["right"]._tape.view.rows == {}
-    with pytest.raises(UsageError, match="several streams are served: left, right"):
+    with pytest.raises(UsageError, match="Several streams are served: left, right"):
         run(shell, "%tensorsocket report")
     for name, panel in panels.items():
         run(shell, f"%tensorsocket stop {name}")
@@ -151,7 +151,7 @@ def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: A
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%tensorsocket report nobody", "no stream named 'nobody' is served"),
+        ("%tensorsocket report nobody", "No stream named 'nobody' is served"),
         ("%tensorsocket report gone.jsonl", "gone.jsonl cannot be read"),
         ("%tensorsocket record nobody f.jsonl", "No stream named 'nobody' is running"),
         ("%tensorsocket record nobody", "to which file"),
@@ -227,7 +227,7 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     assert "KeyboardInterrupt" in trials["busy"].logs()
     with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it is interrupted"):
         panel.interrupt_consumer("busy")
-    with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*stop ends its loop"):
+    with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*Stop ends its loop"):
         panel.interrupt_consumer("somebody")
     panel.close()
 
@@ -311,7 +311,7 @@ def test_another_notebook_shows_the_same_stream(notebook: Callable[..., list[dic
     here = tsnb.report("shared")
     assert here.story.batches >= 4
     refused = {
-        "shared": r"is not this notebook's: .* stop shared --other",
+        "shared": r"belongs to another notebook or script: .* stop shared --other",
         None: r"no stream.* Running: shared .* Name",
     }
     for name, words in refused.items():

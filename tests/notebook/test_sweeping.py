@@ -50,7 +50,7 @@ def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
     cell = "import tsnb\ntaken = 0\nfor _ in range(epochs):\n    for (x,) in tsnb.attach():\n        taken += len(x)"
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="planned"):
         shell.run_cell(f"%%sweep p --grid epochs=3,4 --threads 1,2\n{cell}")
-        assert "only a plan chooses among several numbers. Add plan=True (--plan)" in "".join(
+        assert "only a plan picks from several numbers. Add plan=True (--plan)" in "".join(
             capsys.readouterr()
         )
         line = f"%%sweep p --grid epochs=3,10000000 --plan --threads 1,2 --deadline '{late}'"
@@ -61,10 +61,7 @@ def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
         assert list(sweep.not_started) == ["p-epochs10000000"]
         assert sweep["p-epochs3"].options["threads"] in {1, 2}
         said = capsys.readouterr().out
-        assert (
-            "not started, as it would not be done by" in said
-            and "each with 1 torch thread and with 2" in said
-        )
+        assert "not started, because too late for" in said and "each with 1 torch thread and with 2" in said
         assert [bar.name for bar in tsnb.plot("plan").data] == ["planned", "in fact"]
         run(shell, "%trials")
 
@@ -83,11 +80,9 @@ def test_a_cell_s_plan_chooses_a_value_and_a_device(shell: Any, capsys: pytest.C
     )
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(400.0)), 4), name="chosen"):
         shell.run_cell(f"%%sweep c --grid wide=0,1 --choose limit=None,'2GiB'\n{cell}")
-        assert "only a plan chooses among several values. Add plan=True (--plan)" in "".join(
-            capsys.readouterr()
-        )
+        assert "only a plan picks from several values. Add plan=True (--plan)" in "".join(capsys.readouterr())
         shell.run_cell(f"%%sweep c --grid wide=0,1 --plan --choose limit=None,1 --choose other=1,2\n{cell}")
-        assert "the cell reads no variable 'other'" in "".join(capsys.readouterr())
+        assert "The cell reads no variable 'other'" in "".join(capsys.readouterr())
         line = "%%sweep c --grid wide=0,1 --plan --device cpu, --choose limit=None,'2GiB'"
         found = shell.run_cell(f"{line}\n{cell}")
         found.raise_error()
@@ -127,7 +122,7 @@ def test_stopping_all_trials_starts_no_others(shell: Any, capsys: pytest.Capture
         assert sweep.over and len(sweep) == 1 and sweep["slow-a1"].state == "stopped"
         assert "1 stopped, 2 not started" in repr(sweep)
     run(shell, "%trials wait slow")
-    with pytest.raises(UsageError, match=r"no trial named 'slower'"):
+    with pytest.raises(UsageError, match=r"No trial is named 'slower'"):
         run(shell, "%trials stop slower")
 
 
@@ -145,7 +140,7 @@ def test_several_names_are_stopped_together_and_a_sweep_is_named_by_what_stands_
     for name in ("a", "b", "c"):
         run(shell, f"%%trial {name}\n{sleeping}")
     for command in ("stop", "wait", "pause", "resume", "interrupt"):
-        with pytest.raises(UsageError, match=r"no trial named 'cnn'\..* Sweeps here: cnn-lr$"):
+        with pytest.raises(UsageError, match=r"No trial is named 'cnn'\..* Sweeps here: cnn-lr$"):
             run(shell, f"%trials {command} a cnn")
     assert [trials[name].state in ENDED for name in ("a", "b", "c")] == [False, False, False]
     run(shell, "%trials stop a cnn-lr b")
@@ -172,31 +167,34 @@ def test_the_line_is_read_as_it_is_written() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("x --grid lr", "write the parameter's name"),
-        ("x --grid lr=0.1 --space m=normal(0,1) --n 2", "write m=uniform"),
-        ("x --space lr=uniform(0,1)", "say how many trials"),
-        ("x --grid lr=1 --n 2", "n=2 goes with space"),
-        ("x --at-once 2", "a sweep needs parameters: --grid"),
-        ("x --halving loss", "a sweep needs parameters"),
-        ("x --grid lr=1,2 --keep 50%", "--keep goes with --halving METRIC"),
-        ("x --grid lr=1,2 --every 9", "--every goes with --halving METRIC or --population METRIC"),
-        ("x --grid lr=1,2 --race loss --halving loss", "--halving and --race do not go together"),
+        ("x --grid lr", "Write the parameter's name"),
+        ("x --grid lr=0.1 --space m=normal(0,1) --n 2", "Write m=uniform"),
+        ("x --space lr=uniform(0,1)", "Pass the number of trials"),
+        ("x --grid lr=1 --n 2", "n=2 needs space"),
+        ("x --at-once 2", "A sweep needs parameters: --grid"),
+        ("x --halving loss", "A sweep needs parameters"),
+        ("x --grid lr=1,2 --keep 50%", "--keep needs --halving METRIC"),
+        ("x --grid lr=1,2 --every 9", "--every needs --halving METRIC or --population METRIC"),
+        ("x --grid lr=1,2 --race loss --halving loss", "--halving and --race exclude each other"),
         (
             "x --grid lr=1,2 --race loss --keep 50%",
-            "--keep does not go with --race; it takes --error, --mode",
+            "--keep does not work with --race, which takes --error, --mode",
         ),
-        ("x --grid lr=1,2 --population loss", "--grid does not go with --population; its values change"),
-        ("x --space lr=uniform(0,1) --population loss --at-once 2", "--n says how many"),
-        ("x --population loss", "a sweep needs parameters"),
+        (
+            "x --grid lr=1,2 --population loss",
+            "--grid does not work with --population, because its values change",
+        ),
+        ("x --space lr=uniform(0,1) --population loss --at-once 2", "Set their number with --n"),
+        ("x --population loss", "A sweep needs parameters"),
         (
             "x --space lr=uniform(0,1) --population gain",
-            "nothing says whether a high or a low 'gain' is good",
+            "tsnb cannot tell whether a high or a low 'gain' is better",
         ),
         (
             "x --space lr=uniform(0,1) --space wd=uniform(0,1) --population loss",
-            "the cell reads no variable 'wd'",
+            "The cell reads no variable 'wd'",
         ),
-        ("x --grid lr=1,2 --halving loss --keep 0%", "keep=0.0: give a share"),
+        ("x --grid lr=1,2 --halving loss --keep 0%", "keep=0.0 is invalid. Pass a share"),
         ("x-{wd} --grid lr=1,2", "{wd} is not a parameter of this sweep (lr)"),
         ("x --grid lr=1,2 --gird wd=1", "Did you mean '--grid'?"),
     ],
@@ -239,7 +237,7 @@ def test_a_cell_runs_as_a_population(shell: Any, capsys: pytest.CaptureFixture[s
 
 def test_a_trial_that_is_given_parameters_is_told_of_the_sweep(shell: Any) -> None:
     """One cell magic is for one trial, the other for many."""
-    with pytest.raises(UsageError, match="--grid is for many trials of one cell: write %%sweep in place of"):
+    with pytest.raises(UsageError, match=r"--grid is for many trials of one cell\. Write %%sweep instead of"):
         run(shell, "%%trial x --grid lr=1,2\nprint(lr)")
     assert not trials
 

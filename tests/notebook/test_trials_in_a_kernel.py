@@ -130,8 +130,8 @@ def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel
     assert kernel.shown(look + "print(tsnb.trials['far'].metrics)") == "{'loss': 0.5}\n"
     assert "begun" in kernel.shown("%trials logs far")
     again = kernel.shown("%%trial far\nprint('new')")
-    assert "a detached trial named 'far' is running already" in again
-    assert "stop it by %trials stop far" in again
+    assert "A detached trial named 'far' is already running" in again
+    assert "Stop it with %trials stop far" in again
     kernel.run("%trials stop far")
     assert kernel.shown("print(tsnb.trials['far'].state)") == "stopped\n"
     assert psutil.wait_procs([detached], 10)[1] == [] or detached.status() == psutil.STATUS_ZOMBIE

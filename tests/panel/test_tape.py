@@ -170,7 +170,7 @@ def test_a_cache_is_told_in_the_words_of_status() -> None:
     cache = CacheReading("serving", "", 50, 40, 3 << 20, 4 << 20, 0, 300, 100, 1.5)
     later = replace(reading, time_s=reading.time_s + 1, cache=cache)
     said = tape.feed(later).content["stream"]["cache"]
-    assert said == "serving, 40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 % of samples taken from it"
+    assert said == "serving, 40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 % of samples served from it"
     assert f"cache: {said}" == cached(cache)
     assert "stream" not in tape.feed(replace(later, time_s=later.time_s + 1)).content
 
@@ -413,7 +413,7 @@ def test_the_sentence_says_the_numbers_of_the_rows() -> None:
         frame = numbers(message.frame)
         frames[round(frame[0], 2)] = frame
         text = as_text(tape.view, "mnist").splitlines()
-        said = re.search(r"\. (.+?) (?:is|are) held back (.+) % of (?:its|their) time", text[1])
+        said = re.search(r"\. (.+?) (?:wait|waits) for slower trials (.+) % of (?:its|their) time", text[1])
         if not said:
             continue
         rows = {line.split()[0]: line for line in text[2:] if "samples/s" not in line and "%" in line}

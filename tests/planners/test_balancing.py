@@ -229,7 +229,7 @@ def test_free_moves_nothing_and_a_change_to_it_gives_everything_back() -> None:
     machine.pacing = "free"
     happened = machine.run(balancer, 60.0)
     assert [one.made.text for one in of(Moved, happened)] == ["all cores to all"]  # type: ignore[union-attr]
-    assert "pacing is free" in of(Moved, happened)[0].made.reason  # type: ignore[union-attr]
+    assert "pacing is now free" in of(Moved, happened)[0].made.reason  # type: ignore[union-attr]
     assert {number for number, _ in machine.allotments().values()} == {8}
 
 

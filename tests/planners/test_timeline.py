@@ -33,13 +33,13 @@ def test_bars_say_what_was_planned_what_was_and_what_is_still_to_come() -> None:
     lines = Timeline("plan", TRIALS).bars().splitlines()
     assert lines == [
         "done        " + "█" * 10 + " " * 32 + "10 s",
-        "            " + "▒" * 12 + " " * 30 + "12 s in fact",
+        "            " + "▒" * 12 + " " * 30 + "12 s actual",
         "runs        " + "█" * 20 + " " * 22 + "20 s",
-        "             " + "▒" * 14 + "░" * 9 + " " * 18 + "24 s foretold now",
+        "             " + "▒" * 14 + "░" * 9 + " " * 18 + "24 s predicted",
         "waits       " + " " * 10 + "█" * 20 + " " * 12 + "30 s",
-        "            " + " " * 24 + "░" * 16 + "  40 s foretold now",
+        "            " + " " * 24 + "░" * 16 + "  40 s predicted",
         "as planned  " + " " * 30 + "█" * 10 + "  40 s",
-        "clone       " + " " * 14 + "▒" + "░" * 9 + " " * 18 + "24 s foretold now",
+        "clone       " + " " * 14 + "▒" + "░" * 9 + " " * 18 + "24 s predicted",
     ]
     assert Timeline("plan", ()).bars() == "", "a plan of which nothing can be done in time"
     held = PlannedTrial("held", (0.0, 10.0), (0.0, 12.0), paused=True)
@@ -51,8 +51,8 @@ def test_bars_say_what_was_planned_what_was_and_what_is_still_to_come() -> None:
 def test_the_figure_has_the_same_bars() -> None:
     """Planned and real ones stand beside each other, what is still to come behind what was."""
     bars = {bar.name: bar for bar in draw_timeline(Timeline("plan", TRIALS)).data}
-    assert list(bars) == ["planned", "in fact", "foretold now"]
-    for name, part in (("planned", "planned"), ("in fact", "actual"), ("foretold now", "ahead")):
+    assert list(bars) == ["planned", "actual", "predicted"]
+    for name, part in (("planned", "planned"), ("actual", "actual"), ("predicted", "ahead")):
         drawn = zip(bars[name].y, bars[name].base, bars[name].x, strict=True)
         assert {trial: (start, start + length) for trial, start, length in drawn} == {
             each.name: span for each in TRIALS if (span := getattr(each, part)) is not None
@@ -61,19 +61,19 @@ def test_the_figure_has_the_same_bars() -> None:
     assert [note.text for note in draw_timeline(Timeline("plan", (behind,))).layout.annotations] == [
         "waits for a paused trial"
     ]
-    assert bars["in fact"].offsetgroup == bars["foretold now"].offsetgroup != bars["planned"].offsetgroup
+    assert bars["actual"].offsetgroup == bars["predicted"].offsetgroup != bars["planned"].offsetgroup
 
 
 def test_the_newest_plan_is_drawn_as_it_is_by_then() -> None:
     """Of a sweep that was planned after a plan it is the sweep's; asked again, it has gone on."""
-    with pytest.raises(Exception, match="no plan was made in this process"):
+    with pytest.raises(Exception, match="This process has no plan"):
         plot("plan")
-    with pytest.raises(ValueError, match="stream= does not go with 'plan'"):
+    with pytest.raises(ValueError, match="stream= does not work with 'plan'"):
         plot("plan", stream="mnist")
     show(lambda: Timeline("plan", TRIALS))
     now: list[tuple[PlannedTrial, ...]] = [TRIALS[:1]]
     show(lambda: Timeline("sweep 's'", now[0]))
-    assert [bar.name for bar in plot("plan").data] == ["planned", "in fact"]
+    assert [bar.name for bar in plot("plan").data] == ["planned", "actual"]
     now[0] = TRIALS
     assert plot("plan").layout.title.text == "sweep 's'" and len(plot("plan").data) == 3
     found = newest()
@@ -101,10 +101,10 @@ def test_a_report_tells_the_same() -> None:
     )
     for words in (
         "done: planned 0:00 to 0:10",
-        "runs: foretold now 0:15 to 0:24",
-        "clone: in fact 0:14 to 0:15",
+        "runs: predicted 0:15 to 0:24",
+        "clone: actual 0:14 to 0:15",
     ):
         assert words in told.svg
     behind = Report(readings, plan=Timeline("plan", (PlannedTrial("behind", (10.0, 20.0), held=True),)))
     assert "waits for a paused trial" in behind.svg and "waits for a paused trial" in behind.text
-    assert "in colour as it was" in told.svg and "planned" not in without.svg
+    assert "in colour: actual" in told.svg and "planned" not in without.svg

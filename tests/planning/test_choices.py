@@ -99,16 +99,21 @@ def test_what_cannot_be_chosen_is_refused_before_anything_is_measured() -> None:
     train, plain = made("train"), made("plain")
     some = {"a": (train, {"width": 1}), "b": (train, {"width": 2, "limit": "1GiB"})}
     for choose, trials, error, said in (
-        (CHOOSE, some, ValueError, "limit is given for b, and left to the plan"),
-        ({"threads": [1, 2]}, (train, {"width": 1}), ValueError, r"Give it by itself: threads=\(1, 2\)"),
-        ({"device": ["cpu"]}, (train, {"width": 1}), ValueError, "Give it by itself: devices="),
+        (CHOOSE, some, ValueError, "limit is set for b and also in choose="),
+        (
+            {"threads": [1, 2]},
+            (train, {"width": 1}),
+            ValueError,
+            r"Pass it as its own argument: threads=\(1, 2\)",
+        ),
+        ({"device": ["cpu"]}, (train, {"width": 1}), ValueError, "Pass it as its own argument: devices="),
         (
             {"epochs": [1, 2]},
             (train, {"width": 1}),
             ValueError,
-            "changes? nothing of what is trained.*Give it to each",
+            "not what it trains.*Pass it to each",
         ),
-        ({"limit": "2GiB"}, [(train, {"width": 1})], ValueError, "give a list of numbers, text or None"),
+        ({"limit": "2GiB"}, [(train, {"width": 1})], ValueError, "Pass a list of numbers, strings or None"),
         ({"limits": [1, 2]}, [(train, {"width": 1})], TypeError, "limits"),
         (
             CHOOSE,

@@ -29,7 +29,7 @@ def test_what_is_too_large_for_all_of_it_is_named_with_a_limit() -> None:
     assert oversized({"a": 3 * GIB, "b": 4 * GIB}, 4 * GIB) == ""
     assert oversized({"a": 3 * GIB}, math.inf) == ""
     said = oversized({"a": 3 * GIB, "huge": 9 * GIB}, 4 * GIB)
-    assert said.startswith("huge (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB. ")
+    assert said.startswith("huge (9.0 GiB) does not fit into memory, even alone: 4.0 GiB are available. ")
     assert 'tsnb.offload(model, optimizer, limit="2048MiB")' in said and "a (" not in said
     assert "a (5.0 GiB), b (6.0 GiB) do not fit" in oversized({"a": 5 * GIB, "b": 6 * GIB}, 4 * GIB)
 
@@ -69,18 +69,18 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(predicting, "stalls", lambda *_, **__: told)
     monkeypatch.setattr(predicting, "profiled", lambda *_, **__: {Strategy(): Profile({"huge": cost})})
     found = predicting.plan({"huge": print}, loader=[], samples=100, memory="4GiB")
-    assert "huge (9.5 GiB) does not fit the memory even alone" in found.text and found.text in repr(found)
+    assert "huge (9.5 GiB) does not fit into memory, even alone" in found.text and found.text in repr(found)
     assert {row[3] for row in found.table[1:]} == {"does not fit"}
     assert found.to_dict()["text"] == found.text
     assert "tsnb.offload" not in predicting.plan({"huge": print}, loader=[], samples=100, memory="10GiB").text
     plain, ends_s = found.to_dict(), found.to_dict()["trials"][0]["ends_s"]
     low, high = plain["trials"][0]["ends_interval_s"]
-    assert 0 < low < ends_s < high and plain["basis"].startswith("Predicted from 20 batches")
+    assert 0 < low < ends_s < high and plain["basis"].startswith("Predicted from 20 real batches")
     # how near the list is to the bound, and who says so
     scipy = importlib.util.find_spec("scipy") is not None
     assert found.proven == scipy == found.to_dict()["proven"] and found.soonest_s > 0
     by = r" \(proven by scipy's solver\)" if scipy else ""
-    assert re.search(rf"can have all done before \S+ s{by}; the list is within \d+% of that\.", repr(found))
+    assert re.search(rf"can finish before \S+ s{by}; the list is within \d+% of that\.", repr(found))
 
 
 def test_a_trial_that_died_while_it_was_profiled_says_with_how_much() -> None:

@@ -70,7 +70,7 @@ def test_a_trial_that_waits_though_it_would_fit_is_not_said_to_lack_room() -> No
     """Where fewer at once are faster, the words are those."""
     rows = rows_of(dict.fromkeys("abc", GIB), 50 * GIB, most=1)
     assert [row.where for row in rows] == ["now", "queued", "queued"] and not any(row.lacks for row in rows)
-    assert rows[1].why == "one at a time is the fastest; it starts when a has ended"
+    assert rows[1].why == "one at a time is fastest; it starts when a has ended"
     text = memory_text(rows, 50 * GIB, "of the machine's memory")
     assert text == "All 3 fit into memory: 3.0 GiB of the 50.0 GiB left of the machine's memory."
 

@@ -124,7 +124,7 @@ def test_one_that_waits_for_another_is_planned_without_being_seen_alone(
     }
     found = profile(wanted(trials, None), loader, least_s=0.2)
     assert found.costs["waits"].cpu_s > 0.5e-3 and found.costs["waits"].beside == 2
-    assert capsys.readouterr().out.count("waits: takes no batches without the others") == 1
+    assert capsys.readouterr().out.count("waits: takes no batches without the other trials") == 1
     assert not tsnb.streams.list() and not list(tsnb.trials)
 
 
@@ -162,7 +162,9 @@ def test_one_that_keeps_the_others_waiting_is_named_alone(
     with pytest.raises(TsnbError, match="took no batch"):
         profile(wanted({"first": (train, {"ms": 0.5}), "sleeps": sleeps}, None), loader)
     said = capsys.readouterr().out
-    assert said.startswith("[profile] sleeps: no batch yet after 8 s, it has to take them from tsnb.attach()")
+    assert said.startswith(
+        "[profile] sleeps: no batch yet after 8 s, it has to take its batches from tsnb.attach()"
+    )
     assert "Ctrl-C ends this" in said
 
 
@@ -182,4 +184,4 @@ def test_one_that_has_asked_and_waits_for_the_stream_is_not_told_to_attach(
                 group.look({each.name: each for each in producer.status().consumers})
                 said += capsys.readouterr().out
                 time.sleep(0.02)
-    assert "late: no batch yet after 8 s, it has asked for one and waits for the stream;" in said
+    assert "late: no batch yet after 8 s, it has requested one and waits for the stream." in said

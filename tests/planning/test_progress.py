@@ -59,4 +59,4 @@ def test_a_command_says_it_beside_its_json(tmp_path: Path) -> None:
     )
     assert json.loads(done.stdout)["trials"]
     said = "planning 1 trial: about 5 s for the loader, then about 5 s"
-    assert said in done.stderr and "longer where a trial's start" in done.stderr
+    assert said in done.stderr and "longer if a trial starts" in done.stderr

@@ -54,7 +54,7 @@ def test_one_that_lacks_a_strategy_is_not_run_with_it() -> None:
     jobs, unsure = _jobs(dict.fromkeys("abcd", 1e5), costs, whys, TYPICAL)
     assert unsure == {
         "b": "b is not run with 2 torch threads: it was too slow",
-        "c": "c is taken to cost what the others do: it failed while it was profiled",
+        "c": "c is assumed to cost the same as the other trials: it failed while it was profiled",
         "d": "d is not run with 1 torch thread: its process died while it was measured",
     }
     assert {name: tuple(each) for name, each in jobs.items()} == {

@@ -32,7 +32,7 @@ def job(name: str, ms: float, samples: float = 10_000, memory: float = 1.0) -> J
 
 
 def test_equal_trials_go_on_one_stream() -> None:
-    """One loader is paid for once; the simplest of equally good ways is taken."""
+    """One loader runs only once; the simplest of equally good ways is taken."""
     jobs = [job("a", 0.3), job("b", 0.3), job("c", 0.3)]
     ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2), 0.1)
     found = chosen(ways)
@@ -46,7 +46,7 @@ def test_equal_trials_go_on_one_stream() -> None:
     low, high = found.interval_s
     assert low == pytest.approx(0.9 * found.makespan_s) and high == pytest.approx(1.1 * found.makespan_s)
     said = why(ways, found, "cores")
-    assert "all at once on one stream" in said and "cores are the limit" in said and "paid for once" in said
+    assert "all at once on one stream" in said and "cores are the limit" in said and "runs only once" in said
     assert "b is the slowest" in why(ways, found, "b")
 
 
@@ -105,7 +105,7 @@ def test_what_is_to_be_planned_is_read_in_every_form() -> None:
         wanted([], None)
     with pytest.raises(ValueError, match=r"two trials .*train"):
         wanted([train, train], None)
-    with pytest.raises(TypeError, match=r"functions as tsnb.run does"):
+    with pytest.raises(TypeError, match=r"functions like tsnb.run"):
         wanted(["train"], None)
     with pytest.raises(ValueError, match="number of epochs"):
         wanted(train, 0)
@@ -160,6 +160,6 @@ def test_a_plan_says_which_ways_are_the_same() -> None:
     )
     marks = {row[0]: row[-1] for row in plan.table[1:]}
     assert marks[LISTED] == f"the same as {TOGETHER}" and marks[TOGETHER] == "chosen"
-    assert marks[STAGGERED] == "not sooner at any offset"
+    assert marks[STAGGERED] == "no faster at any offset"
     told = {way["way"]: way["same_as"] for way in plan.to_dict()["ways"]}
     assert told == {IN_TURN: None, APART: None, STAGGERED: APART, TOGETHER: None, LISTED: TOGETHER}

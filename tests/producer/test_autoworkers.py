@@ -69,7 +69,7 @@ def test_workers_that_help_are_added_and_no_batch_is_another(monkeypatch: pytest
         assert torch.equal(found[0], wanted[0])
         assert len(found) < 2 or torch.equal(found[1], wanted[1])
         assert [probe.workers for probe in producer.probes[:2]] == [1, 2]
-        assert "waited for them" in repr(producer.probes)
+        assert "wait share" in repr(producer.probes)
         assert "<table" in producer.probes._repr_html_()
         producer.tune(workers=1)
         assert producer.probes == Probes()
@@ -92,8 +92,8 @@ def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch)
         assert status.tuning is not None and status.tuning.worker_bytes > 1 << 20
         assert "more than the 1.0 MiB" in short_of_memory(status.tuning)
         assert (
-            "serve it without memory" in repr(producer.probes)
-            and "serve it without memory" in producer.probes._repr_html_()
+            "serve without memory" in repr(producer.probes)
+            and "serve without memory" in producer.probes._repr_html_()
         )
         assert any("one worker needs" in line for line in incidents(status))
         assert any("one worker needs" in line for line in tuned(tuning_of("small")))
@@ -137,11 +137,11 @@ def test_memory_that_is_too_little_is_said_with_what_is_needed() -> None:
     def told(memory: int | None, worker: int, workers: int = 1) -> str:
         return short_of_memory(TuningReading("auto", workers, 2, memory, True, (), worker << 20))
 
-    assert told(1 << 20, 100).startswith(
-        "note: one worker needs 100 MiB, more than the 1.0 MiB that all of them"
+    assert told(1 << 20, 100).startswith("note: one worker needs 100 MiB, but memory= allows 1.0 MiB")
+    assert "Pass memory=300 MiB or more to try a second worker" in told(1 << 20, 100)
+    assert told(200 << 20, 100).startswith(
+        "note: one worker needs 100 MiB. With 200 MiB, tsnb adds no worker"
     )
-    assert "give 300 MiB of memory or more for a second one to be tried" in told(1 << 20, 100)
-    assert told(200 << 20, 100).startswith("note: one worker needs 100 MiB. Of 200 MiB none is added")
     assert not told(300 << 20, 100) and not told(None, 100) and not told(1 << 20, 0)
     assert not told(250 << 20, 100, workers=2) and not short_of_memory(None)
 
@@ -156,12 +156,12 @@ def test_a_bare_tune_only_looks(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["tune"]) == 0
         printed = capsys.readouterr().out
         assert "looked-at: 2 workers, as it was served" in printed
-        assert "nothing was changed; to change it: tsnb tune looked-at --workers auto, or a number" in printed
+        assert "nothing was changed. To change it: tsnb tune looked-at --workers auto, or a number" in printed
         assert main(["tune", "--json"]) == 0
         assert json.loads(capsys.readouterr().out) == {"name": "looked-at", "running": 2, "asked": None}
-        assert "to change it: %tensorsocket tune looked-at --workers auto" in typed("")
+        assert "To change it: %tensorsocket tune looked-at --workers auto" in typed("")
         assert main(["tune", "--memory", "1GiB"]) == 1
-        assert "add --workers auto, or name the stream" in capsys.readouterr().err
+        assert "Add --workers auto, or name the stream" in capsys.readouterr().err
         assert producer.status().tuning is None
         assert main(["tune", "--workers", "3"]) == 0
         assert "3 workers from the next batch" in capsys.readouterr().out
@@ -227,12 +227,12 @@ def test_a_stream_is_tuned_from_outside(
         assert again.tuning is not None and again.tuning.memory_bytes == 4 << 30
         assert again.tuning.probes[:2] == tuple(producer.probes[:2])
         text = "\n".join(tuned(again))
-        assert "workers auto, in 4.0 GiB of memory" in text and "waited for them" in text
+        assert "workers auto, memory limit 4.0 GiB" in text and "wait share" in text
         assert StreamReading.from_json(again.to_json()) == again
         told = [mark.text for mark in marks(before, again) if mark.kind == "workers"]
         assert any(text.startswith("tried 3 workers, 2 ahead each: ") for text in told)
         line = parse("tune outside --workers auto --settle 0.1", "%tensorsocket", TENSORSOCKET)[1]
-        assert "outside: workers auto, in 4.0 GiB of memory; " in streams.tune(line)
+        assert "outside: workers auto, memory limit 4.0 GiB; " in streams.tune(line)
         assert main(["tune", "outside", "--json"]) == 0
         printed = json.loads(capsys.readouterr().out)
         assert (printed["name"], printed["asked"], printed["memory_bytes"]) == ("outside", "auto", 4 << 30)

@@ -188,7 +188,7 @@ def test_a_file_of_a_newer_tsnb_is_left_alone(project: Path, caplog: pytest.LogC
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     before = (project / FILE).read_bytes()
-    with pytest.raises(TsnbError, match=r"newer tsnb \(their version 99.*Install the same version"):
+    with pytest.raises(TsnbError, match=r"newer tsnb \(their version is 99.*Install the same version"):
         read_runs(project)
     run = begun("cnn")
     run.add_rows([row(0, loss=1.0)])

@@ -78,7 +78,7 @@ def test_one_that_raises_is_reported_once_and_called_again(caplog: pytest.LogCap
 
 def test_what_is_no_function_is_refused() -> None:
     """The message says what it takes."""
-    with pytest.raises(TypeError, match="takes a function of one argument, or None; this is a str"):
+    with pytest.raises(TypeError, match="takes a function of one argument, or None, not a str"):
         tsnb.records.notify("cnn")  # type: ignore[arg-type]
 
 

@@ -159,7 +159,7 @@ def test_planted_records_in_the_working_directory_are_not_used(
     run = lives()
     assert run.directory.is_relative_to(runtime_directory() / "projects")
     assert run.log_path.read_text() == "printed\n"
-    assert "Set TSNB_PROJECT_DIR" in caplog.records[0].message
+    assert "set TSNB_PROJECT_DIR" in caplog.records[0].message
     assert str(shared) in caplog.records[0].message
     assert project_directory(make=False) == run.directory, "nor are they read"
 
@@ -221,7 +221,7 @@ def test_where_nothing_can_be_written_the_records_go_to_the_user(
     assert len(run.rows()[0]) == 1
     assert project_directory() == project_directory(make=False) == run.directory
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
-    assert "Set TSNB_PROJECT_DIR" in caplog.records[0].message
+    assert "set TSNB_PROJECT_DIR" in caplog.records[0].message
 
 
 def test_a_chosen_directory_that_cannot_be_written_is_told_and_stops_no_trial(
@@ -237,7 +237,7 @@ def test_a_chosen_directory_that_cannot_be_written_is_told_and_stops_no_trial(
     assert run.id == 0
     assert run.log_path.parent.is_dir(), "what it prints has a place all the same"
     assert len(caplog.records) == 1
-    assert "Set TSNB_PROJECT_DIR" in caplog.records[0].message
+    assert "set TSNB_PROJECT_DIR" in caplog.records[0].message
 
 
 def test_a_deleted_current_directory_stops_no_trial(

@@ -66,7 +66,7 @@ def test_what_is_said_goes_before_the_name() -> None:
     tsnb.records.direction({"val/churn": "min"}, quality="max", loss="max")
     assert [direction_of(name) for name in ("val/churn", "quality", "loss")] == ["min", "max", "max"]
     assert direction_of("loss", "min") == "min", "and the word on the spot goes before that"
-    with pytest.raises(ValueError, match="quality='high': write 'min' where a low quality"):
+    with pytest.raises(ValueError, match=r"quality='high' is invalid\. Pass 'min' if a low quality"):
         tsnb.records.direction(loss="min", quality="high")
     assert direction_of("loss") == "max"
     with pytest.raises(UnknownDirection, match=r"tsnb\.records\.direction\(\{'val/x': 'max'\}\)"):

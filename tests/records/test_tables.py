@@ -126,7 +126,7 @@ def test_a_typo_is_told_with_what_there_is(project: Path) -> None:
         tsnb.records.history("los")
     with pytest.raises(NoSuchRecord, match="Parameters here: lr, batch_size"):
         tsnb.results(sort="loss", by="wd")
-    with pytest.raises(ValueError, match="'max' where a high one is"):
+    with pytest.raises(ValueError, match="'max' if a high"):
         tsnb.results(sort="loss", by="lr", mode="low")
     trained("odd", [1.0], params={"lr": 0.1}, metric="churn")
     with pytest.raises(UnknownDirection, match=r"tsnb.records.direction\(churn='max'\)"):
@@ -245,7 +245,7 @@ def test_export_says_what_it_needs(project: Path, tmp_path: Path, monkeypatch: p
         tsnb.records.export(tmp_path / "runs.xlsx")
     with pytest.raises(ValueError, match="'metrics'"):
         tsnb.records.export(target, what="everything")
-    with pytest.raises(FileNotFoundError, match="create it first"):
+    with pytest.raises(FileNotFoundError, match="Create it first"):
         tsnb.records.export(tmp_path / "no" / "runs.csv")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[results\]'"):
@@ -299,7 +299,7 @@ def test_none_is_a_value_of_a_parameter(project: Path) -> None:
     found = tsnb.results(sort="loss", by="decay")
     assert found["best_trial"].tolist() == ["a", "b"]
     assert found["decay"].isna().tolist() == [True, False]
-    with pytest.raises(NoSuchRecord, match="no trial has a parameter 'threads'"):
+    with pytest.raises(NoSuchRecord, match="No trial has a parameter 'threads'"):
         tsnb.results(sort="loss", by="threads")
 
 

@@ -24,9 +24,9 @@ def test_a_tag_belongs_to_one_run_and_finds_it_again(project: Path) -> None:
     assert tsnb.results(tag="baseline")[["name", "run"]].values.tolist() == [["cnn", 1]], "a former run, too"
     assert tsnb.records.tag("cnn", "baseline", run=1, remove=True) == ["cnn-1"]
     assert tsnb.results("cnn", all_runs=True)["tags"].fillna("").tolist() == ["paper", ""]
-    with pytest.raises(NoSuchRecord, match=r"no trial has the tag 'papper'\. Did you mean 'paper'"):
+    with pytest.raises(NoSuchRecord, match=r"No trial has the tag 'papper'\. Did you mean 'paper'"):
         tsnb.results(tag="papper")
-    with pytest.raises(NoSuchRecord, match="no trial has the tag 'paper'"):
+    with pytest.raises(NoSuchRecord, match="No trial has the tag 'paper'"):
         tsnb.results("mlp", tag="paper")
 
 

@@ -246,7 +246,7 @@ def test_a_tracker_that_never_answers_is_given_up(
             bridge.rows([row(0, loss=1.0)])
         bridge.end("done")
     assert len(caplog.records) == 1
-    assert "tsnb.records.history() has it all" in caplog.records[0].getMessage()
+    assert "tsnb.records.history() returns everything" in caplog.records[0].getMessage()
     slow.answers.set()
 
 

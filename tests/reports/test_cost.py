@@ -169,7 +169,7 @@ def test_results_and_report_have_the_same_figures(
             assert row_[field] == table.loc[row_["name"], field], "the command gives the same figures"
     assert main(words) == 0 and "not measurable here" in capsys.readouterr().out
     assert main(["results", "--target", "accuracy=high"]) == 1
-    assert "give a number to reach" in capsys.readouterr().err
+    assert "Pass a number to reach" in capsys.readouterr().err
 
 
 def test_results_of_a_run_that_nobody_watched_say_so(project: Path, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_results_of_a_run_that_nobody_watched_say_so(project: Path, tmp_path: Pa
     assert list(rows["after_s"])[:2] == ["not watched here", 4.0]
     assert rows["after_s"].isna().tolist() == [False, False, True]
     assert tsnb.results(target={"accuracy": 0.4})["joules"].iloc[0] == "not watched here"
-    with pytest.raises(NoSuchRecord, match="no trial logged 'loss'"):
+    with pytest.raises(NoSuchRecord, match="No trial logged 'loss'"):
         tsnb.results(target={"loss": 0.4})
     with pytest.raises(ValueError, match="add target="):
         tsnb.results(kwh_price=0.3)

@@ -106,7 +106,7 @@ def test_the_bars_are_as_long_as_the_time(made: Report) -> None:
     }
     first = made.story.trials[0]
     scale = widths["cnn-small: computing"] / first.computing_s
-    assert widths["cnn-small: held back by the slowest"] == pytest.approx(first.held_s * scale, abs=0.1)
+    assert widths["cnn-small: waiting for slower trials"] == pytest.approx(first.held_s * scale, abs=0.1)
     assert widths["resnet10: computing"] == pytest.approx(made.story.trials[1].computing_s * scale, abs=0.1)
 
 
@@ -149,7 +149,7 @@ def test_a_stream_of_one_reading_has_a_report() -> None:
     shown = Report([reading(0, consumer("a", 30.0, 10.0))])
     assert "Over time" not in shown.svg
     assert "75 %" in shown.text
-    assert "watched from its start" in shown.text
+    assert "not observed from its start" in shown.text
 
 
 def test_files_by_their_suffix(made: Report, tmp_path: Path) -> None:
@@ -158,7 +158,10 @@ def test_files_by_their_suffix(made: Report, tmp_path: Path) -> None:
     numbers = json.loads(made.save(str(tmp_path / "r.json")).read_text())
     assert numbers["report"] == 1
     assert numbers["trials"][0]["name"] == "cnn-small"
-    with pytest.raises(ValueError, match=r"'r\.pdf': a report is saved as \.svg, \.html, \.json, \.png"):
+    with pytest.raises(
+        ValueError,
+        match=r"'r\.pdf' cannot hold a report. Use a name that ends in \.svg, \.html, \.json, \.png",
+    ):
         made.save(tmp_path / "r.pdf")
     nan = Report([reading(0, consumer("a", 1.0, metrics={"loss": float("nan")}))])
     text = nan.save(tmp_path / "nan.json").read_text()
@@ -184,7 +187,7 @@ def test_png_needs_kaleido_and_says_so(made: Report, tmp_path: Path, monkeypatch
 def test_the_figure_has_every_second(made: Report) -> None:
     """The plotly bars are the story's seconds."""
     bars = {bar.name: list(bar.x) for bar in made.figure().data if bar.x is not None and bar.x[0] is not None}
-    assert bars["held back by the slowest"] == pytest.approx([t.held_s for t in made.story.trials], abs=1e-3)
+    assert bars["waiting for slower trials"] == pytest.approx([t.held_s for t in made.story.trials], abs=1e-3)
     # plotly takes the axis's kind from the first bars: with none in them it would be one of numbers
     assert made.figure().layout.yaxis.type == "category"
     assert bars["parked"][3] == pytest.approx(made.story.trials[3].parked_s, abs=1e-3)

@@ -112,9 +112,9 @@ def test_a_long_stream_makes_no_heavy_figure() -> None:
 @pytest.mark.parametrize(
     ("word", "made", "message"),
     [
-        ("lag", [reading(0, consumer("a"))], "only since now.*in a few seconds"),
-        ("cpu", [reading(0, consumer("a")), reading(1, consumer("a", 1.0))], "machine was not looked at"),
-        ("gpu", [reading(0, consumer("a")), reading(1, consumer("a", 1.0))], "no GPU was seen"),
+        ("lag", [reading(0, consumer("a"))], "just started to observe.*in a few seconds"),
+        ("cpu", [reading(0, consumer("a")), reading(1, consumer("a", 1.0))], "machine was not measured"),
+        ("gpu", [reading(0, consumer("a")), reading(1, consumer("a", 1.0))], "No GPU was seen"),
     ],
 )
 def test_what_is_not_known_is_said(word: str, made: list[StreamReading], message: str) -> None:

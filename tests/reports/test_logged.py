@@ -86,7 +86,7 @@ def test_a_name_that_is_none_says_what_there_is(project: Path) -> None:
 def test_lineage_draws_clones_below_their_parents_from_where_they_branched(project: Path) -> None:
     """Trials without clones are left out; what goes with other words only is refused."""
     trained("alone", [1.0])
-    with pytest.raises(NoSuchRecord, match=r"no trial is a clone of another one: trial.clone\(\)"):
+    with pytest.raises(NoSuchRecord, match=r"No trial is a clone. Create one with trial.clone\(\)"):
         tsnb.plot("lineage")
     for name, origin, samples in (("a", "", 0), ("b", "a", 16), ("c", "a", 8), ("d", "b", 24)):
         parent = Parent(origin, 1, 0, samples // 8, samples) if origin else None
@@ -101,5 +101,5 @@ def test_lineage_draws_clones_below_their_parents_from_where_they_branched(proje
     assert "a clone of &#x27;a&#x27; (run 2) from batch 3 of epoch 1 on" in told[-1], "no trial is called a-2"
     rows = {row["name"]: row["parent"] for row in tsnb.results().to_dict("records")}
     assert (rows["c"], rows["e"]) == ("a, batch 1 of epoch 1", "a (run 2), batch 3 of epoch 1")
-    with pytest.raises(ValueError, match="by= does not go with 'lineage'"):
+    with pytest.raises(ValueError, match="by= does not work with 'lineage'"):
         tsnb.plot("lineage", by="lr")

@@ -28,7 +28,7 @@ def test_it_names_the_model_that_held_the_others(quickstart: list[StreamReading]
     told = story(quickstart, ended=True)
     assert told.pace == "wide-cnn"
     assert told.lead == "wide-cnn sets the pace."
-    assert told.rest.startswith("small-cnn and mlp are held back 56 % and 60 % of their time")
+    assert told.rest.startswith("small-cnn and mlp wait for slower trials 56 % and 60 % of their time")
     assert told.watched_late, "the log begins in the fourth epoch"
     assert (told.batches, told.delivered) == (228, 676)
 
@@ -87,7 +87,7 @@ def test_a_stream_that_rests_afterwards_is_no_slower_for_it() -> None:
     ("readings", "lead"),
     [
         ([reading(0), reading(5)], "No trial has attached."),
-        ([reading(0, consumer("a", state="joining"))], "Nothing was read."),
+        ([reading(0, consumer("a", state="joining"))], "No batch was read."),
         ([reading(0), reading(5, state="failed", failure="ValueError: bad file")], "The loader failed:"),
     ],
 )

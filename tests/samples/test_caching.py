@@ -336,7 +336,7 @@ def test_sizes_that_do_not_do() -> None:
         with pytest.raises(ArenaFull, match=why):
             tsnb.serve(loader(Numbers()), name="refused", cache=limit)
     for bad in ("much", 0, -1, True):
-        with pytest.raises(ValueError, match='give a size with its unit, such as "512MiB" or "2GiB"'):
+        with pytest.raises(ValueError, match='Pass a size with its unit, such as "512MiB" or "2GiB"'):
             StreamOptions(cache=bad)
     assert StreamOptions(cache="2GiB").cache == 2 << 30
     assert StreamOptions(cache="2GiB", engine="ray").cache == 2 << 30, "of each machine"

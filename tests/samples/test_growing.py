@@ -504,7 +504,7 @@ def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_t
         wait_until(lambda: not status("g").look_failure and bool(status("g").rounds))
         folder.rename(gone)
         wait_until(lambda: bool(status("g").look_failure))
-        said = f"New samples are not found: {status('g').look_failure}"
+        said = f"Looking for new samples failed: {status('g').look_failure}"
         assert f"The folder {str(folder)!r} of a growing dataset does not exist" in said
         assert diagnose(status("g"), status("g")).text == said
         assert said in " ".join(streams.status("g").split())
@@ -512,7 +512,7 @@ def test_a_look_that_fails_while_trials_wait_for_a_round_is_told_everywhere_in_t
         assert said in " ".join(capsys.readouterr().out.split())
         main(["top", "g", "--once"])
         shown = capsys.readouterr().out
-        assert "New samples are not found: The folder" in " ".join(shown.split()), shown
+        assert "Looking for new samples failed: The folder" in " ".join(shown.split()), shown
         gone.rename(folder)
         wait_until(lambda: not status("g").look_failure)
         assert "not found" not in streams.status("g")
@@ -1020,7 +1020,7 @@ def test_the_command_and_the_magic_set_and_end_rounds_as_the_function_does(
         return streams.rounds(parse(line, "%tensorsocket", TENSORSOCKET)[1])
 
     with tsnb.serve(loader, name="g", window=2) as producer:
-        nothing = "g: 12 samples found; no rounds, epochs follow each other"
+        nothing = "g: 12 samples found; no rounds"
         assert told("rounds", "g") == magic("rounds g") == nothing
         often = "12 samples found; rounds: recent:5, every 2,000 new samples or after 3600 s"
         assert told("rounds", "--every", "2000", "--interval", "1h", "--select", "recent:5") == f"g: {often}"

@@ -217,7 +217,7 @@ def test_any_iterable_that_begins_anew_can_be_measured() -> None:
     steps: list[int] = []
     told = tsnb.stalls([torch.zeros(5, 2)] * 20, train_step=lambda _: steps.append(1), seconds=0.1)
     assert told.batch_size == 5 and told.plain.workers == 0 and steps
-    assert told.steps == len(steps) and f"really ran {told.steps:,} times" in told.text
+    assert told.steps == len(steps) and f"The step ran {told.steps:,} times" in told.text
     assert len(told.rounds) == 3
     low, high = told.sharing(2).gain_interval or (0.0, 0.0)
     assert 0 < low <= told.sharing(2).gain <= high
@@ -231,7 +231,7 @@ def test_any_iterable_that_begins_anew_can_be_measured() -> None:
 def test_what_cannot_be_measured_says_why() -> None:
     """Iterators, emptiness, odd numbers; an error in the loader or in the step is the user's own."""
     batches = [torch.zeros(5, 2)] * 9
-    with pytest.raises(TypeError, match=r"give the DataLoader, not iter\(loader\)"):
+    with pytest.raises(TypeError, match=r"Pass the DataLoader, not iter\(loader\)"):
         tsnb.stalls(iter(batches))
     with pytest.raises(TypeError, match="loader=int"):
         tsnb.stalls(3)  # type: ignore[arg-type]

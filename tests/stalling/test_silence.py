@@ -63,10 +63,8 @@ def test_workers_that_give_nothing_are_named_once(capfd: pytest.CaptureFixture[s
     """What they do is in other processes; it may be said again after minutes, not for each measurement."""
     tsnb.stalls(DataLoader(Stuck(tmp_path / "begun"), 4, num_workers=2), seconds=0.1)
     said = capfd.readouterr().out
-    words = (
-        r"\[stalls\] no batch has come from the loader for \d s: its 2 workers have not finished one\. Ctrl-C"
-    )
-    assert re.match(words, said) and said.count("no batch has come") == 1, said
+    words = r"\[stalls\] The loader has returned no batch for \d s: its 2 workers have not finished a batch\. Ctrl-C"
+    assert re.match(words, said) and said.count("has returned no batch") == 1, said
 
 
 def test_code_in_this_process_is_named_by_its_line(capfd: pytest.CaptureFixture[str]) -> None:
@@ -95,11 +93,11 @@ def test_it_is_said_again_after_a_while(
     said, deadline_s = "", time.monotonic() + 60
     with told_when_silent(1):
         waits()
-        while said.count("its worker has not finished one") < 2 and time.monotonic() < deadline_s:
+        while said.count("its worker has not finished a batch") < 2 and time.monotonic() < deadline_s:
             time.sleep(0.05)
             said += capsys.readouterr().out
         came()
-    assert said.count("no batch has come") >= 2
+    assert said.count("has returned no batch") >= 2
 
 
 @pytest.mark.slow
@@ -115,4 +113,4 @@ def test_a_plan_says_it_too(capfd: pytest.CaptureFixture[str], tmp_path: Path) -
 
     tsnb.plan(train, loader=DataLoader(Stuck(tmp_path / "begun"), 4, num_workers=1), seconds=0.1)
     said = capfd.readouterr().out
-    assert said.index("planning 1 trial: ") < said.index("no batch has come from the loader")
+    assert said.index("planning 1 trial: ") < said.index("The loader has returned no batch")

@@ -76,7 +76,7 @@ def test_a_disk_whose_limit_was_not_met_has_no_rate() -> None:
         unbound = replace(DISK, busy_s=busy_s)
         assert unbound.disk_bytes_per_s is None, busy_s
         told = replace(measured(), storage=unbound)
-        assert told.to_dict()["storage"]["disk_bytes_per_s"] is None and "the disk gives" not in told.text
+        assert told.to_dict()["storage"]["disk_bytes_per_s"] is None and "the disk delivers" not in told.text
 
 
 def test_a_slow_disk_is_no_stage_of_a_pipeline() -> None:
@@ -120,7 +120,7 @@ def test_what_is_not_known_is_said_with_the_way_out() -> None:
         plain.with_cached(0.5)
     with pytest.raises(ValueError, match="with_cached"):
         plain.with_memory("8GiB")
-    with pytest.raises(ValueError, match="opens no file"):
+    with pytest.raises(ValueError, match="opens no visible file"):
         plain.with_disk("100MB/s")
     seen = replace(plain, storage=replace(DISK, wait_s=None, busy_s=None, why_not="the files are on a tmpfs"))
     with pytest.raises(ValueError, match=r"tmpfs.*cold=True.*with_disk"):
@@ -141,7 +141,7 @@ def test_sizing_counts_the_cores_that_each_gpu_needs() -> None:
     assert four.shared.vcpus == pytest.approx(0.3) and four.separate.workers == pytest.approx(0.8)
     assert four.separate.epoch_price == pytest.approx(1.0 * (0.9 * 0.05 + 1.0))  # an hour
     assert four.shared.epoch_price == pytest.approx(1.0 * (0.3 * 0.05 + 1.0))
-    assert alone.separate.epoch_price is None and "not known" in repr(alone)
+    assert alone.separate.epoch_price is None and "unknown" in repr(alone)
     assert "one shared loader" in repr(four) and "<td" in four._repr_html_()
     with pytest.raises(ValueError, match="step="):
         measured(compute_ms=None).sizing()
@@ -157,12 +157,12 @@ def test_sizing_counts_the_cores_that_each_gpu_needs() -> None:
         (
             "with_memory",
             ("fast", "8GiB/s", 0, -1, math.nan, math.inf, True, None),
-            r"nothing in memory is with_cached\(0\)",
+            r"for nothing in memory: with_cached\(0\)",
         ),
         (
             "with_disk",
             ("fast", 0, -1, math.nan, math.inf, True, None),
-            'the rate of a disk with its unit, such as "100MB/s"',
+            'a disk rate with its unit, such as "100MB/s"',
         ),
         ("sharing", (0, -1, 1.5, True, "4", None, math.nan), "a number of trials"),
         ("to_dict", (4, "12", (1, 0), (1.5,), [True], None), "numbers? of trials"),
@@ -199,12 +199,12 @@ def test_every_figure_has_an_interval_and_says_from_what() -> None:
     ):
         assert interval is not None and value is not None and interval[0] < value < interval[1] < 1.3 * value
     for found in (shared, sized):
-        assert "our times in five" in repr(found) and "From 3 rounds of measurement" in repr(found)
-        assert "our times in five" in found._repr_html_() and "From 3 rounds" in found._repr_html_()
+        assert "80% interval" in repr(found) and "From 3 rounds of measurement" in repr(found)
+        assert "80% interval" in found._repr_html_() and "From 3 rounds" in found._repr_html_()
     assert "limit" in repr(shared) and "Sharing(" not in repr(shared)
-    assert "In brackets: four times in five" in repr(told) and "From 3 rounds of measurement" in repr(told)
+    assert "In brackets: 80% interval" in repr(told) and "From 3 rounds of measurement" in repr(told)
     assert re.search(r"loader alone, shared +\S+ \(\d+ to \d+\)", repr(told))
-    assert re.search(r"one shared loader [\d,]+ \(\S+x; \S+x to \S+x four times in five\)", told.text)
+    assert re.search(r"[\d,]+ on one shared loader \(\S+x; 80% interval \S+x to \S+x\)", told.text)
     plain = told.to_dict((4,))
     assert plain["sharing"][0]["gain_interval"] == list(shared.gain_interval or ())
     assert plain["sizing"]["shared"]["vcpus_interval"][0] < plain["sizing"]["shared"]["vcpus"]
@@ -255,7 +255,7 @@ def test_what_is_assumed_widens_the_interval_and_is_named() -> None:
     wide, narrow = half.separate.interval, told.with_cached(1.0).sharing(1).separate.interval
     assert wide is not None and narrow is not None and wide[1] / wide[0] > narrow[1] / narrow[0]
     found = told.with_workers(4).with_disk("10MB/s").with_cached(0.5)
-    assert "calculated for 4 workers, a disk of 10 MB/s, 50% of the samples from memory" in repr(
+    assert "calculated for 4 workers, a disk with 10 MB/s, 50% of the samples from memory" in repr(
         found.sharing(2)
     )
     plain = found.to_dict()
@@ -270,10 +270,10 @@ def test_the_last_sentence_says_that_the_step_trained() -> None:
     """How often it ran, and how a model is kept as it is; nothing of it without a step."""
     text = replace(measured(), steps=1312).text
     assert text.endswith(
-        "The step really ran 1,312 times and trained your model: to keep your model as it is, pass a step on "
+        "The step ran 1,312 times and trained your model. To leave your model unchanged, pass a step on "
         "copy.deepcopy(model)."
     )
-    assert "really ran" not in measured(compute_ms=None).text
+    assert "trained your model" not in measured(compute_ms=None).text
 
 
 def test_the_numbers_of_a_sizing_are_checked_each() -> None:

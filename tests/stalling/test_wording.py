@@ -14,10 +14,10 @@ SHARE = "Next: serve this loader once"
 def test_a_trial_that_waits_on_full_cores_is_told_to_share() -> None:
     """Workers would not help, since no core is free; one loader does."""
     text = measured(prepare_ms=3, compute_ms=0.5, workers=2, stalled=0.7).text
-    assert "One trial waits 70% of its time for data: the loader gives 667 samples/s (2 workers)" in text
+    assert "One trial waits 70% of its time for data: the loader delivers 667 samples/s (2 workers)" in text
     assert "the model could train on 2,000 samples/s." in text
     assert (
-        "Four trials with a loader each would get 143 samples/s each, on one shared loader 400 (2.8x)."
+        "Four trials with separate loaders would get 143 samples/s each, and 400 on one shared loader (2.8x)."
         in text
     )
     assert SHARE in text and "tsnb.attach()" in text
@@ -29,10 +29,13 @@ def test_where_cores_are_free_the_shared_loader_gets_more_workers() -> None:
     """As many as the trials can use, no more; it is compared with what loaders of their own could give at best."""
     told = measured(prepare_ms=4, compute_ms=1, workers=1, cores=8, trials=4, stalled=0.75)
     assert told.sharing(4).gain == 1  # with one worker, sharing gains nothing: there are cores enough
-    assert f"{SHARE} with num_workers=4, `tsnb.serve" in told.text
-    assert "Each of four trials would get 1,000 samples/s then; with a loader each 400 at best." in told.text
+    assert f"{SHARE} with num_workers=4, with `tsnb.serve" in told.text
+    assert (
+        "Each of four trials would then get 1,000 samples/s, and 400 at best with separate loaders."
+        in told.text
+    )
     known = replace(told, rounds=((told.own, told.one),) * 3)
-    assert "1,000 (950 to 1,050) samples/s then; with a loader each 400 (380 to 420) at best." in known.text
+    assert "1,000 (950 to 1,050) samples/s, and 400 (380 to 420) at best with separate loaders." in known.text
 
 
 def test_one_trial_with_free_cores_is_told_the_workers_it_lacks() -> None:
@@ -76,8 +79,10 @@ def test_a_gpu_is_named() -> None:
 def test_batches_that_lie_ready_and_still_are_waited_for_are_not_blamed_on_the_loader() -> None:
     """A loader that is faster than the model alone cannot be called too slow: it is the handing over, or the cores."""
     text = measured(prepare_ms=0.2, compute_ms=1, stalled=0.3).text
-    assert text.startswith("One trial waits 30% of its time, though the loader alone gives 5,000 samples/s")
-    assert "handing a batch over from the workers is what takes long" in text
+    assert text.startswith(
+        "One trial waits 30% of its time, although the loader alone delivers 5,000 samples/s"
+    )
+    assert "transferring batches from the workers takes long" in text
     short = measured(prepare_ms=0.9, compute_ms=1, stalled=0.3, cores=1).text
     assert "both together need more than the one core." in short
 
@@ -85,7 +90,7 @@ def test_batches_that_lie_ready_and_still_are_waited_for_are_not_blamed_on_the_l
 def test_without_a_step_a_limit_is_named_and_the_step_asked_for() -> None:
     """The loader's pace as the time that a model may take for a batch."""
     text = measured(prepare_ms=1, compute_ms=None).text
-    assert "a model that takes less than 32 ms for a batch of 32 waits for it" in text
+    assert "A model that takes less than 32 ms for a batch of 32 waits for it" in text
     assert "at most" in text and "Pass train_step=" in text
 
 
@@ -95,7 +100,7 @@ def test_a_loader_that_costs_less_than_handing_it_over_is_not_to_be_shared() -> 
         told = measured(prepare_ms=0.01, served_ms=0.5, compute_ms=compute_ms, workers=0)
         assert told.sharing(4).gain < 0.5
         assert "Sharing would make four trials slower" in told.text, told.text
-        assert "Next: leave each trial a loader of its own." in told.text and SHARE not in told.text
+        assert "Next: keep a separate loader for each trial." in told.text and SHARE not in told.text
         assert "hardly faster" not in told.text
         assert "-" not in [row[-1][0] for row in tables(told)[1]] and tables(told)[1][1][-1] == "none"
 

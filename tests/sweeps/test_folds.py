@@ -52,7 +52,7 @@ def test_every_fold_trains_on_what_it_does_not_validate_on_in_the_same_epochs(nu
     assert found.scores()["epochs"] == Score(2.0, 0.0, 3)
     assert "3 of 3" in repr(found) and "train-fold2" in found._repr_html_()
     assert len(found.results()) == 3
-    with pytest.raises(ValueError, match=r"has logged 'loss'.*They logged held, epochs"):
+    with pytest.raises(ValueError, match=r"has logged 'loss'.*The trials logged held, epochs"):
         found.score("loss")
 
 
@@ -77,7 +77,7 @@ def test_scores_are_of_folds_that_are_done() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"folds": 1}, "folds=1: give a whole number, 2 or more"),
+        ({"folds": 1}, "folds=1 is invalid. Pass a whole number, 2 or more"),
         ({"folds": 5, "seed": "x"}, "seed='x'"),
         ({"folds": 2.0}, "2.0"),
     ],

@@ -45,9 +45,9 @@ def test_distributions_are_written_as_they_are_called(text: str, what: Any) -> N
 @pytest.mark.parametrize("text", ["lr", "lr=", "=1", "l r=1", "1=2"])
 def test_what_is_no_setting_is_answered_with_an_example(text: str) -> None:
     """Both for values and for distributions."""
-    with pytest.raises(ValueError, match="write the parameter's name"):
+    with pytest.raises(ValueError, match="Write the parameter's name"):
         read_grid(text)
-    with pytest.raises(ValueError, match="write the parameter's name"):
+    with pytest.raises(ValueError, match="Write the parameter's name"):
         read_space(text)
 
 
@@ -56,7 +56,7 @@ def test_what_is_no_setting_is_answered_with_an_example(text: str) -> None:
 )
 def test_what_is_no_distribution_is_answered_with_those_there_are(text: str) -> None:
     """In the parameter's own name."""
-    with pytest.raises(ValueError, match="write lr=uniform"):
+    with pytest.raises(ValueError, match="Write lr=uniform"):
         read_space(text)
 
 

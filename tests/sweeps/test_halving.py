@@ -271,7 +271,7 @@ def test_a_trial_that_never_logs_the_metric_is_not_waited_for() -> None:
             rungs.check()
     assert [cut.name for cut in cuts] == ["c", "d", "b"]
     assert len(said) == 1
-    assert said[0].startswith("e has logged no 'loss' yet, so the others are compared without it.")
+    assert said[0].startswith("e has logged no 'loss' yet, so the other trials are compared without it.")
 
 
 def test_a_trial_that_has_not_come_as_far_is_waited_for() -> None:

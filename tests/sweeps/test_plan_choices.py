@@ -56,7 +56,7 @@ def test_a_trial_that_dies_or_fails_with_what_is_preferred_is_run_with_the_next_
     kept = {row["name"]: row["limit"] for row in tsnb.results("t").to_dict("records")}
     assert kept["t-width16"] == "2GiB" and kept["t-width4"] != "2GiB"
     said = capsys.readouterr().out
-    assert "profiling 3 trials, each with limit=None and with limit=2GiB, to plan them" in said
+    assert "profiling 3 trials, each with limit=None and with limit=2GiB for the plan" in said
     assert "t-width8 is not run with limit=None: it failed while it was profiled" in said
     assert "t-width16 is not run with limit=None: its process died while it was measured" in said
     again = sweep["t-width16"].rerun(width=4)
@@ -89,7 +89,7 @@ def test_a_trial_that_dies_beside_others_is_profiled_again_alone(
     sweep.wait(HANG_S)
     assert {trial.state for trial in sweep.values()} == {"done"}
     said = capsys.readouterr().out
-    assert "is taken to cost" not in said and "died" not in said
+    assert "is assumed to cost" not in said and "died" not in said
 
 
 @pytest.mark.slow
@@ -101,11 +101,13 @@ def test_each_trial_gets_one_of_the_devices(numbers: Any, capsys: pytest.Capture
     assert {trial.result() for trial in sweep.values()} == {(800, None, "cpu", "")}
     assert {trial.options["device"] for trial in sweep.values()} == {"cpu"}
     assert "; device=cpu each" in capsys.readouterr().out
-    with pytest.raises(ValueError, match=r"device=\('cpu',\): only a plan chooses among several devices"):
+    with pytest.raises(
+        ValueError, match=r"device=\('cpu',\) is invalid, because only a plan picks from several devices"
+    ):
         tsnb.sweep(train, grid={"width": [3, 4]}, device=("cpu",))
     with pytest.raises(ValueError, match="device is swept over"):
         tsnb.sweep(train, grid={"device": ["cpu"]}, width=3, device=("cpu",), plan=True)
-    with pytest.raises(ValueError, match="only a planned sweep chooses among several devices"):
+    with pytest.raises(ValueError, match="only a planned sweep picks from several devices"):
         tsnb.run(train, width=3, device=("cpu", "cuda:0"))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="limits"):
         tsnb.sweep(train, grid={"width": [3]}, plan=True, choose={"limits": [None, 1]})

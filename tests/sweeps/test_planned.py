@@ -324,7 +324,7 @@ def test_only_what_is_done_in_time_starts_and_the_rest_is_said() -> None:
     assert world.run() <= 700.0
     assert world.ended.keys() == {"short", "middle"}
     assert world.places.refused.keys() == {"long", "longest"} == set(world.places.refused)
-    span = r"it would be done at [-\d: ]+ \([-\d: ]+ to [-\d: ]+, four times in five\)"
+    span = r"it would be done at [-\d: ]+ \([-\d: ]+ to [-\d: ]+, 80% interval\)"
     assert all(re.fullmatch(span, why) for why in world.places.refused.values()), world.places.refused
     assert world.places.waiting == ()
 
@@ -340,7 +340,7 @@ def test_time_that_comes_free_is_given_to_a_trial_that_had_none() -> None:
     world.end("a")
     assert world.said == [], "that b has no time was told with the first plan"
     assert world.places.start() == ["b"]
-    assert world.said == ["there is time for b after all"]
+    assert world.said == ["there is enough time for b after all"]
     none = World([job("a", 1e6), job("b", 1e6)], end_s=10.0)
     assert none.places.start() == [] and none.places.over and set(none.places.refused) == {"a", "b"}
 
@@ -354,7 +354,7 @@ def test_a_trial_that_has_no_time_any_more_is_said_once() -> None:
     world.run()
     refused = set(world.places.refused)
     assert refused and refused < set("abcd")
-    told = [line for line in world.said if line.startswith("not started, as it would not be done by ")]
+    told = [line for line in world.said if line.startswith("not started, because too late for ")]
     assert told and all(sum(f"{name} at " in line for line in told) == 1 for name in refused)
     assert "after all" not in "".join(world.said)
 
@@ -506,24 +506,27 @@ def test_several_threads_and_devices_are_for_a_plan_to_choose() -> None:
     assert PlanWish.of(True, None, threads=(2, 1, 2)) == PlanWish(threads=(1, 2))
     assert PlanWish.of(True, None, threads=2) == PlanWish() and PlanWish.of(False, None, threads=2) is None
     assert PlanWish.of(False, "18:00", threads=[1, 4]) is not None
-    with pytest.raises(ValueError, match=r"threads=\(1, 2\): only a plan chooses.*Add plan=True \(--plan\)"):
+    with pytest.raises(
+        ValueError, match=r"threads=\(1, 2\) is invalid, because only a plan picks.*Add plan=True \(--plan\)"
+    ):
         PlanWish.of(False, None, threads=(1, 2))
-    with pytest.raises(ValueError, match="threads are swept over, so each trial has its own already"):
+    with pytest.raises(ValueError, match="threads are a sweep parameter and each trial has its own value"):
         PlanWish.of(True, None, threads=(1, 2), swept=["lr", "threads"])
     for wrong in ((0, 2), (), (1.5,), ("2",), (True, 2)):
-        with pytest.raises(ValueError, match="give a number from 1 on, or several"):
+        with pytest.raises(ValueError, match="Pass a number, 1 or more, or several"):
             PlanWish.of(True, None, threads=wrong)
     assert PlanWish.of(True, None, device=("cpu", "cpu")) == PlanWish(devices=("cpu",))
     assert PlanWish.of(True, None, device="cpu") == PlanWish()
     with pytest.raises(
-        ValueError, match=r"device=\('cpu',\): only a plan chooses among several devices.*--plan"
+        ValueError,
+        match=r"device=\('cpu',\) is invalid, because only a plan picks from several devices.*--plan",
     ):
         PlanWish.of(False, None, device=("cpu",))
-    with pytest.raises(ValueError, match="device is swept over, so each trial has its own already"):
+    with pytest.raises(ValueError, match="device is a sweep parameter and each trial has its own value"):
         PlanWish.of(True, None, device=("cpu",), swept=["device"])
     with pytest.raises(ValueError, match="Pass GPUs, or only the CPU"):
         PlanWish.of(True, None, device=("cpu", "meta"))
-    with pytest.raises(ValueError, match="give a device, or several"):
+    with pytest.raises(ValueError, match="Pass a device, or several"):
         PlanWish.of(True, None, device=())
     with pytest.raises(ValueError, match="cuda:99"):
         PlanWish.of(True, None, device=("cuda:99",))
@@ -542,11 +545,11 @@ def test_values_that_are_left_to_the_plan() -> None:
     assert PlanWish(threads=()).strategies(3) == [Strategy(3)] and not PlanWish().chooses
     limit = {"limit": [None, "2GiB"]}
     with pytest.raises(
-        ValueError, match=r"choose=.*only a plan chooses.*plan=True \(--plan\), or sweep over them"
+        ValueError, match=r"choose=.*only a plan picks.*plan=True \(--plan\), or sweep over them"
     ):
         PlanWish.of(False, None, choose=limit)
     for where, more in (("swept over", {"swept": ["limit"]}), ("given for all trials", {"given": ["limit"]})):
-        with pytest.raises(ValueError, match=f"limit is {where}, and left to the plan"):
+        with pytest.raises(ValueError, match=f"limit is {where} and also in choose="):
             PlanWish.of(True, None, choose=limit, **more)
     for name, way in (
         ("batch_size", "Sweep over it"),
@@ -556,7 +559,7 @@ def test_values_that_are_left_to_the_plan() -> None:
         with pytest.raises(ValueError, match=way):
             PlanWish.of(True, None, choose={name: [1, 2]})
     for wrong in ([], "2GiB", [[1]], {None, 1}):
-        with pytest.raises(ValueError, match="give a list of numbers, text or None"):
+        with pytest.raises(ValueError, match="Pass a list of numbers, strings or None"):
             PlanWish.of(True, None, choose={"limit": wrong})  # type: ignore[dict-item]
 
 
@@ -572,14 +575,14 @@ def test_a_time_of_the_day_is_the_next_one() -> None:
     ):
         assert read_deadline(given, now) == wanted.timestamp()
     for wrong in ("soon", "25:00", "6pm", 1800, "18.30", "18:00Z", "2026-02-30 08:00"):
-        with pytest.raises(ValueError, match=r"is not a time: give \"18:00\""):
+        with pytest.raises(ValueError, match=r"is not a time. Pass \"18:00\""):
             read_deadline(wrong, now)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="has passed: it is 2026-03-01 17:00"):
+    with pytest.raises(ValueError, match="has already passed: it is 2026-03-01 17:00"):
         read_deadline("2026-03-01 16:00", now)
     noon = datetime.now().astimezone().replace(hour=12, minute=0, second=0, microsecond=0).timestamp()
     assert clock_time(noon + 3600, noon) == "13:00"
     assert "-" in clock_time(noon + 2 * 86_400, noon), "another day is named"
-    assert clock_span(noon + 7200, noon, 0.25) == "14:00 (13:30 to 14:30, four times in five)"
+    assert clock_span(noon + 7200, noon, 0.25) == "14:00 (13:30 to 14:30, 80% interval)"
     assert clock_time(noon + 61, noon, noon + 45) == "12:01:01", (
         "not the same text as the time it is too late for"
     )
@@ -655,7 +658,7 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     }
     assert set(sweep.not_started) == late_ones
     said = capsys.readouterr().out
-    assert "2 of 4 done in" in said and "not started, as it would not be done by" in said
+    assert "2 of 4 done in" in said and "not started, because too late for" in said
     assert repr(sweep).count("not started: it would be done at ") == 2
     assert set(tsnb.trials) == set(sweep), "nothing of the profiles is kept"
     plan, report = newest(), tsnb.report(numbers.name)
@@ -723,13 +726,15 @@ def test_real_trials_have_the_threads_that_were_chosen(
     ]
     said = capsys.readouterr().out
     assert "wanted by" not in said
-    assert "profiling 2 trials, each with 1 torch thread and with 2 torch threads, to plan them" in said
+    assert "profiling 2 trials, each with 1 torch thread and with 2 torch threads for the plan" in said
     assert "; 1 thread, t-width8 2" in said
-    assert "t-width8 (9.0 GiB) does not fit the memory even alone: there are 4.0 GiB" in said
+    assert "t-width8 (9.0 GiB) does not fit into memory, even alone: 4.0 GiB are available" in said
     assert (
-        'tsnb.offload(model, optimizer, limit="2048MiB")' in said and "runs alone, and may be killed" in said
+        'tsnb.offload(model, optimizer, limit="2048MiB")' in said and "runs alone and may be killed" in said
     )
-    with pytest.raises(ValueError, match=r"threads=\(1, 2\): only a plan chooses among several"):
+    with pytest.raises(
+        ValueError, match=r"threads=\(1, 2\) is invalid, because only a plan picks from several"
+    ):
         tsnb.sweep(made["train"], grid={"width": [4, 8]}, threads=(1, 2))
     with pytest.raises(ValueError, match="threads are swept over"):
         tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, threads=(1, 2), plan=True)
@@ -774,7 +779,7 @@ def test_a_trial_that_starts_with_something_else_than_was_said_is_named(
     assert started == {"t-x1": (1, "cpu", None), "t-x2": (2, "cpu", "2GiB"), "t-x3": (None, None, None)}
     the_hub().call(asyncio.sleep(0))  # what was said is shown by its thread
     assert page.text == (
-        "sweep 't': t-x2 starts with 2 torch threads and limit=2GiB, as the plan has it now\n"
+        "sweep 't': t-x2 starts with 2 torch threads and limit=2GiB, which the plan now prefers\n"
     )
     course.over()
 
@@ -794,7 +799,7 @@ def test_the_command_line_profiles_with_each_number_of_threads(numbers: Any, tmp
     assert {end["metrics"]["threads"] for end in ends} <= {1, 2} and len(began["trials"]) == 2
     assert "each with 1 torch thread and with 2 torch threads" in done.stderr
     refused = in_terminal(tmp_path, line)
-    assert refused.returncode == 1 and "Add plan=True (--plan), or give one" in refused.stderr
+    assert refused.returncode == 1 and "Add plan=True (--plan), or pass one" in refused.stderr
 
 
 @pytest.mark.slow
@@ -819,7 +824,7 @@ def test_a_trial_that_cannot_be_profiled_is_run_all_the_same(
         "f-fails-False": "done",
         "f-fails-True": "failed",
     }
-    assert "f-fails-True is taken to cost what the others do" in capsys.readouterr().out
+    assert "f-fails-True is assumed to cost the same as the other trials" in capsys.readouterr().out
     with pytest.raises(TsnbError, match="out of luck"):
         tsnb.sweep(train, grid={"ms": [1.0]}, fails=True, plan=True)
 
@@ -844,10 +849,10 @@ def test_a_trial_that_takes_no_batch_is_told_as_that(
     """It was taken to train for one epoch, in no time; the first of its kind ends the planning."""
     made: dict[str, Any] = {"__name__": "__main__"}
     exec("def idle(x):\n    return x", made)
-    with pytest.raises(TsnbError, match=r"^trial 'idle-x1' ended without taking a batch.*tsnb\.attach"):
+    with pytest.raises(TsnbError, match=r"^Trial 'idle-x1' ended without taking a batch.*tsnb\.attach"):
         tsnb.sweep(made["idle"], grid={"x": [1, 2]}, plan=True)
     said = capsys.readouterr().out
-    assert "profiling 2 trials, to plan them: about 5 s, longer where" in said and "one epoch" not in said
+    assert "profiling 2 trials for the plan: about 5 s, longer if" in said and "one epoch" not in said
     assert not list(tsnb.trials)
 
 
@@ -865,9 +870,7 @@ def test_who_has_to_end_in_time_and_does_not_say_when_is_refused_when_the_first_
         return launch(plan, outlet)
 
     monkeypatch.setattr("tsnb.sweeps.forecast.launch", noted)
-    with pytest.raises(
-        ValueError, match=r"-x1 does not say how many epochs.*leave deadline= \(--deadline\) out"
-    ):
+    with pytest.raises(ValueError, match=r"-x1 has no parameter epochs.*remove the deadline"):
         tsnb.sweep(made["train"], grid={"x": [1, 2, 3]}, deadline="23:59")
     assert len(names) == 1
 
@@ -904,7 +907,7 @@ def test_the_command_line_plans_and_says_what_it_does_not_start(
     assert states == {name: "done" if name == "p-epochs3" else "not started" for name in began["trials"]}
     assert ends[-1]["why"].startswith("it would be done at ") and ends[-1]["metrics"] == {}
     assert done.returncode == ("p-epochs3" not in states), done.stderr
-    assert "not started, as it would not be done by" in done.stderr
+    assert "not started, because too late for" in done.stderr
 
 
 @pytest.mark.slow
@@ -963,7 +966,7 @@ def test_a_planned_sweep_tells_its_plan_and_another_sweep_has_none(monkeypatch: 
     )
     assert all(each.ahead is not None for each in plan.trials)
     assert repr(plan) == (
-        f"sweep 's'\n{plan.bars()}\nWhat is foretold is within 10% of the time until then, four times in five: from "
+        f"sweep 's'\n{plan.bars()}\nPredictions are within 10% of the time until then (80% interval): from "
         "some batches of each trial on the stream, and how fast those that run have gone since."
     )
     assert plan.to_dict()["off"] == 0.1 and plan.to_dict()["basis"].startswith("some batches of each trial")

@@ -252,10 +252,10 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
         return breeder._judged(News(members[name], [row]))
 
     assert log("p-1", 10, 1.0) + log("p-2", 10, 2.0) == []
-    assert said == ["p-2 goes on at step 10, loss 2, rank 2 of 2: it has a running thread"]
+    assert said == ["p-2 continues at step 10, loss 2, rank 2 of 2: it has a running thread"]
     members["p-1"].state = "lost"
     assert log("p-1", 20, 1.0) + log("p-2", 20, 2.0) == []
-    assert said[1] == "p-2 goes on at step 20, loss 2, rank 2 of 2: those that were better have ended"
+    assert said[1] == "p-2 continues at step 20, loss 2, rank 2 of 2: the better trials have ended"
     generations.check()
 
 
@@ -274,17 +274,17 @@ def test_values_that_nothing_can_change_end_the_population_with_the_line_to_writ
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"n": 1}, "n=1: give a whole number, 2 or more"),
-        ({"every": 0}, "every=0: give a whole number, 1 or more"),
-        ({"share": 0.7}, "share=0.7: give a number above 0, 0.5 at most"),
-        ({"at_once": 2}, "at_once= does not go with evolve="),
-        ({"space": {}}, "a population needs values to change"),
-        ({"space": {"seed": [1, 2]}}, "seed: an option of the trials"),
+        ({"n": 1}, "n=1 is invalid. Pass a whole number, 2 or more"),
+        ({"every": 0}, "every=0 is invalid. Pass a whole number, 1 or more"),
+        ({"share": 0.7}, "share=0.7 is invalid. Pass a number above 0 and at most 0.5"),
+        ({"at_once": 2}, "at_once= does not work with evolve="),
+        ({"space": {}}, "A population needs hyperparameters to change"),
+        ({"space": {"seed": [1, 2]}}, "seed cannot be in the space"),
         ({"space": {"lr": 3}}, "lr=3 cannot be drawn from"),
-        ({"metric": "gain"}, "nothing says whether a high or a low 'gain' is good"),
-        ({"detach": True}, "detach=True: a population clones its trials"),
-        ({"device": "cuda:0"}, "device='cuda:0': a population clones its trials"),
-        ({"engine": "ray"}, "engine='ray': a population clones its trials"),
+        ({"metric": "gain"}, "tsnb cannot tell whether a high or a low 'gain' is better"),
+        ({"detach": True}, "detach=True is invalid, because a population clones its trials"),
+        ({"device": "cuda:0"}, "device='cuda:0' is invalid, because a population clones its trials"),
+        ({"engine": "ray"}, "engine='ray' is invalid, because a population clones its trials"),
         ({"name": "no name"}, "cannot name a sweep"),
     ],
 )

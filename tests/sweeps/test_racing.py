@@ -80,7 +80,7 @@ def test_who_is_better_batch_by_batch_is_ahead_soon_though_batches_differ_much_m
         "fast": (loss + rng.gauss(0, 0.05) for loss in hard),
     }
     [verdict] = race_of(losses, 200).verdicts()
-    assert str(verdict) == "fast is ahead of slow now, 99 %, after 200 batches"
+    assert str(verdict) == "fast is ahead of slow now, 99%, after 200 batches"
 
 
 def test_ahead_means_now() -> None:
@@ -151,15 +151,15 @@ def test_a_loser_is_cut_once_and_the_one_ahead_goes_on() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "reason"),
     [
-        ({"seed": None}, {"seed": None}, "give all of them the same seed"),
-        ({"seed": 1}, {"seed": 2}, "give both one seed, or 3 seeds each"),
+        ({"seed": None}, {"seed": None}, "Train all of them with the same seed"),
+        ({"seed": 1}, {"seed": 2}, "Train both with the same seed, or with 3 seeds each"),
         ({"stream": "train"}, {"stream": "other"}, "two streams, 'train' and 'other'"),
         (
             {"loss": 2.30},
             {"loss": 2.35},
-            "different weights .*2.3 and 2.35 at the first batch.* give each 3 seeds",
+            "different weights .*2.3 and 2.35 at the first batch.* Train each with 3 seeds",
         ),
-        ({"rows": 10}, {"rows": 20}, "no batch in common"),
+        ({"rows": 10}, {"rows": 20}, "share no batch"),
     ],
 )
 def test_where_trials_are_not_paired_nothing_is_concluded(
@@ -198,10 +198,10 @@ def test_seeds_are_the_blocks_where_each_begins_with_other_weights() -> None:
 
     [few] = several(2, 5.0).verdicts()
     assert not few.decided
-    assert "2 seeds in common; 3 of each are needed" in few.reason
+    assert "2 seeds in common, and with several seeds tsnb needs 3 of each" in few.reason
     [many] = several(8, 1.0).verdicts()
     assert str(many).startswith(
-        "wide-0 (with 7 further seeds) is ahead of deep-0 (with 7 further seeds) now, 99 %, after"
+        "wide-0 (with 7 further seeds) is ahead of deep-0 (with 7 further seeds) now, 99%, after"
     )
     level = [several(4, 0.0).verdicts()[0].decided for _ in range(40)]
     assert sum(level) <= 1
@@ -305,11 +305,11 @@ def test_what_is_kept_does_not_grow_with_the_race() -> None:
 
 
 def test_bad_numbers_are_told() -> None:
-    with pytest.raises(ValueError, match=r"error=1: give the chance of a wrong verdict"):
+    with pytest.raises(ValueError, match=r"error=1 is invalid. Pass the chance of a wrong verdict"):
         tsnb.search.race("loss", error=1)
     with pytest.raises(ValueError, match="direction"):
         tsnb.search.race("churn")
-    with pytest.raises(ValueError, match=r"give the sweep a seed \(seed=0\)"):
+    with pytest.raises(ValueError, match=r"Add seed=0"):
         tsnb.search.race("loss").begin({"a": {"lr": 1}}, None)
 
 
@@ -451,7 +451,7 @@ def test_a_head_of_zeros_gives_one_first_loss_and_other_weights_all_the_same() -
     assert one[0] == pytest.approx(other[0])
     verdict = verdict_of(one, other, ("1", "2"))
     assert not verdict.decided
-    assert "they begin with different weights" in verdict.reason
+    assert "they start with different weights" in verdict.reason
 
 
 def test_what_cannot_be_compared_is_said_soon_and_once() -> None:
@@ -467,5 +467,5 @@ def test_what_cannot_be_compared_is_said_soon_and_once() -> None:
             racing.take(name, row(batch, rng.gauss(1, 0.1)))
         said += [(batch + 1, line) for line in racing.remarks()]
     assert [batch for batch, _ in said] == [32, 1024]
-    assert said[0][1].startswith("a and c cannot be compared: they begin with different weights")
+    assert said[0][1].startswith("a and c cannot be compared: they start with different weights")
     assert "are close: after 1024 batches" in said[1][1]

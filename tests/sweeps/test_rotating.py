@@ -131,10 +131,10 @@ def test_a_trial_that_is_killed_in_its_turn_holds_up_none_of_the_others(loads: P
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"rotate": 0}, "rotate=0: give the batches of a turn"),
+        ({"rotate": 0}, "rotate=0 is invalid. Pass the batches per turn"),
         ({"rotate": 2.5}, "a whole number, 1 or more"),
-        ({"rotate": 9, "plan": True}, "rotate= trains all trials side by side"),
-        ({"rotate": 9, "engine": "ray"}, "turns are taken on one machine"),
+        ({"rotate": 9, "plan": True}, "rotate= excludes plan= and deadline="),
+        ({"rotate": 9, "engine": "ray"}, "trials take turns on one machine"),
     ],
 )
 def test_what_does_not_go_with_turns_is_refused_before_anything_starts(

@@ -132,9 +132,7 @@ def test_no_number_of_another_containers_process_is_named_to_be_killed(run: Run)
     producer.send(signal.SIGSTOP)
     out = said(STOP)
     producer.send(signal.SIGCONT)
-    assert "is still there after" in out and "end its process in another container of this machine" in out, (
-        out
-    )
+    assert "has not stopped" in out and "End its process in another container of this machine" in out, out
     assert "`kill" not in out
 
 

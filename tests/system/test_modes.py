@@ -163,7 +163,10 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
         done = typed("modes", "weights", "--weight", "resnet50=2")
         assert done.returncode == 0, done.stderr
         assert "modes: pacing weights (resnet50 2, others 1)" in done.stdout
-        assert "'resnet50' is not attached; its weight counts once it is" in done.stdout
+        assert (
+            "no trial named 'resnet50' is attached yet. Its weight takes effect when it attaches"
+            in done.stdout
+        )
         assert producer.status().weights == {"resnet50": 2.0}
         assert balance(None, "free").window > 8
         failed = typed("modes", "fre")

@@ -132,7 +132,7 @@ def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
         """
     )
     found = re.match(
-        r"window-bound slow slow sets the pace\. fast is held back (\d+) % of its time; ",
+        r"window-bound slow slow sets the pace\. fast waits for slower trials (\d+) % of its time; ",
         script.expect("found"),
     )
     assert found and int(found[1]) > 50, "most of its time, however loaded the machine is"

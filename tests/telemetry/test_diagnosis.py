@@ -64,7 +64,7 @@ def test_running_ahead_ends_where_the_kept_batches_are_full() -> None:
         window_fill=256,
     )
     found = diagnose(earlier, later)
-    assert found.lead == "The 256 kept batches are full: wide holds mlp and small."
+    assert found.lead == "All 256 buffered batches are in use: mlp and small must wait for wide."
     assert "as fast as it can" not in "".join(balanced(later))
     assert "as fast as it can until 256 batches" in "".join(balanced(replace(later, window_fill=10)))
 
@@ -80,7 +80,7 @@ def test_the_slowest_model_is_named_when_others_are_held_back() -> None:
     found = diagnose(earlier, later)
     assert (found.kind, found.pace) == ("window-bound", "big")
     assert found.lead == "big sets the pace."
-    assert found.text == "big sets the pace. small is held back 75 % of its time."
+    assert found.text == "big sets the pace. small waits for slower trials 75 % of its time."
 
 
 def test_the_loader_is_named_when_consumers_wait_for_data() -> None:
@@ -105,7 +105,7 @@ def test_busy_models_are_said_to_be_busy() -> None:
     found = diagnose(stream(consumer("a")), stream(consumer("a", computing=1.9, waiting=0.1)))
     assert (found.kind, found.text) == (
         "model-bound",
-        "Nobody waits. a computes 95 % of its time.",
+        "No trial is waiting. a computes 95 % of its time.",
     )
 
 
@@ -122,7 +122,7 @@ def machine(cores: int, cpu: float, loader_cpu: float = 2.0) -> HostReading:
         (
             machine(cores=4, cpu=3.9),
             2,
-            "all 4 cores are busy, so cheaper transforms would help and more workers",
+            "all 4 cores are busy, so cheaper transforms would help, but more workers",
         ),
         (machine(cores=1, cpu=1.0, loader_cpu=0.9), 0, "the only core is busy, so cheaper transforms"),
         (
@@ -163,10 +163,10 @@ def test_workers_are_advised_only_where_they_have_cores(
 @pytest.mark.parametrize(
     ("blocked_s", "workers", "host", "said"),
     [
-        (1.0, 0, None, "; the loader could feed 2.0x faster."),
-        (1.0, 2, None, "; the loader could feed up to 2.0x faster."),
-        (1.0, 2, machine(cores=2, cpu=1.9, loader_cpu=1.25), "; the loader could feed 1.6x faster."),
-        (1.99, 0, None, "; the loader could feed more than 10x faster."),
+        (1.0, 0, None, "; the loader could deliver 2.0x faster."),
+        (1.0, 2, None, "; the loader could deliver up to 2.0x faster."),
+        (1.0, 2, machine(cores=2, cpu=1.9, loader_cpu=1.25), "; the loader could deliver 1.6x faster."),
+        (1.99, 0, None, "; the loader could deliver more than 10x faster."),
         (1.99, 2, None, "of its time."),
         (0.1, 0, None, "of its time."),
         (1.9, 2, machine(cores=2, cpu=1.9, loader_cpu=1.9), "of its time."),
@@ -197,7 +197,8 @@ def test_many_trials_are_counted_not_named() -> None:
         time_s=102.0,
     )
     assert (
-        diagnose(earlier, later).text == "big sets the pace. 7 trials are held back 10 to 70 % of their time."
+        diagnose(earlier, later).text
+        == "big sets the pace. 7 trials wait for slower trials 10 to 70 % of their time."
     )
 
 
@@ -215,8 +216,8 @@ def test_trials_that_hold_each_other_are_told_what_evens_it_out() -> None:
         consumer("a", computing=1.6, held=0.4), consumer("b", computing=1.7, held=0.3), time_s=102.0
     )
     assert diagnose(stream(consumer("a"), consumer("b")), later).text == (
-        "The trials set the pace by turns. a and b are held back 20 % and 15 % of their time; "
-        "a window larger than 8 would even that out."
+        "Each trial sets the pace at times. a and b wait for slower trials 20 % and 15 % of their time; "
+        "a window larger than 8 would balance that."
     )
 
 
@@ -246,7 +247,7 @@ def test_a_single_reading_of_a_running_stream_claims_nothing() -> None:
     one = stream(consumer("a", computing=30.0))
     assert diagnose(one, one).text.startswith("a is reading.")
     fresh = stream(consumer("a", state="joining", batches=0))
-    assert diagnose(fresh, fresh).text == "a is attached. Nothing has been read yet."
+    assert diagnose(fresh, fresh).text == "a is attached. No batch has been read yet."
 
 
 def test_nobody_is_left_is_told_from_nobody_has_come() -> None:
@@ -256,7 +257,7 @@ def test_nobody_is_left_is_told_from_nobody_has_come() -> None:
     after = replace(fresh, batches=378)
     assert (
         diagnose(fresh, after).text
-        == "No trial is attached. All have left; batches are ready for the next one."
+        == "No trial is attached. All trials have left. Batches are ready for the next trial."
     )
     assert "preparing" in diagnose(fresh, replace(fresh, state="starting")).text
 
@@ -315,9 +316,13 @@ class Bad:
 @pytest.mark.parametrize(
     ("given", "rest", "words"),
     [
-        (((0.3,), {}), {}, r"tsnb.log\(float\) was left out: give numbers a name"),
-        (((object(), 1, 2), {}), {}, r"tsnb.log\(object, int, int\) was left out"),
-        (((), {"loss": 1, "step": 0.5}), {"loss": 1.0}, r"step=0.5\): a step is a whole number"),
+        (((0.3,), {}), {}, r"tsnb.log\(float\) was ignored because the numbers have no name"),
+        (((object(), 1, 2), {}), {}, r"tsnb.log\(object, int, int\) was ignored"),
+        (
+            ((), {"loss": 1, "step": 0.5}),
+            {"loss": 1.0},
+            r"step=0.5\) was ignored because a step is a whole number",
+        ),
         (((), {"loss": 1, "step": "last"}), {"loss": 1.0}, r"step='last'\)"),
         (((), {"loss": 1, "step": float("nan")}), {"loss": 1.0}, "step=nan"),
         (((), {"loss": 1, "step": 2**70}), {"loss": 1.0}, "step=1180591620717411303424"),
@@ -372,7 +377,7 @@ def test_a_listener_that_raises_ends_no_training(caplog: pytest.LogCaptureFixtur
     for end in ends:
         end()
     assert heard == [{"loss": 1.0}, {"loss": 2.0}]
-    assert caplog.text.count("could not be handed on") == 1
+    assert caplog.text.count("could not be sent on") == 1
 
 
 def test_what_a_forked_child_logs_is_told_to_go_nowhere() -> None:
@@ -390,7 +395,8 @@ def test_what_a_forked_child_logs_is_told_to_go_nowhere() -> None:
     os.waitpid(child, 0)
     unsubscribe()
     assert os.read(receiving, 1000).decode() == (
-        "tsnb.log in a child process of the trial (a DataLoader worker, say) is not heard: log in the trial itself."
+        "tsnb.log has no effect in a child process of the trial, such as a DataLoader worker. "
+        "Call it in the trial itself."
     )
     os.close(receiving)
     os.close(sending)
@@ -407,7 +413,7 @@ def test_by_weight_nobody_is_blamed_for_who_is_held_back() -> None:
     )
     found = diagnose(earlier, later)
     assert (found.kind, found.pace) == ("weighed", None)
-    assert found.text == "Compute is divided by weight. light is held back 75 % of its time."
+    assert found.text == "Compute is shared by weight. light waits for slower trials 75 % of its time."
 
 
 def test_a_group_that_waits_for_a_rank_names_it() -> None:

@@ -21,7 +21,7 @@ def test_what_was_given_up_and_who_was_refused_is_said() -> None:
     refused: Any = {"refused": 2}
     reading = replace(stream(replace(consumer("a"), **skipped), consumer("b")), **refused)
     assert incidents(reading) == [
-        "a gave up 7 batches to keep pace",
+        "a skipped 7 batches to keep pace",
         "2 connections were dropped: malformed or hostile messages",
     ]
 

@@ -81,10 +81,10 @@ def test_numbers_of_every_kind(value: Any, number: float, heard: Heard) -> None:
     [
         (
             "0.5",
-            r"tsnb.log\(it='0.5'\) is text, so it is not kept as a number. If it is one, log float\(...\).",
+            r"tsnb.log\(it='0.5'\) is a string, so it is not stored as a number. To log a number, use float\(...\).",
         ),
-        ("nan", "is text"),
-        (b"1.5", "is text"),
+        ("nan", "is a string"),
+        (b"1.5", "is a string"),
         ("warm", ""),
         (np.array("3"), "it is a ndarray"),
         (np.datetime64(5, "ns"), "it is a datetime64"),
@@ -92,7 +92,7 @@ def test_numbers_of_every_kind(value: Any, number: float, heard: Heard) -> None:
         (np.array([5], "m8[ns]"), "it is a ndarray"),
         (dt.timedelta(seconds=5), "it is a timedelta"),
         (1 + 2j, "it is a complex"),
-        (torch.tensor(1.0, device="meta"), "on the meta device, where nothing has a value"),
+        (torch.tensor(1.0, device="meta"), "on the meta device, which holds no values"),
     ],
 )
 def test_text_and_times_are_not_numbers(value: Any, words: str, heard: Heard) -> None:
@@ -124,18 +124,18 @@ class BrokenDict(UserDict[str, float]):
 @pytest.mark.parametrize(
     ("given", "named", "words"),
     [
-        ({"a\nb": 1}, {"a b": 1.0}, "has called a number 'a b'"),
-        ({"\ud800": 1}, {"?": 1.0}, "has called a number '\\?'"),
+        ({"a\nb": 1}, {"a b": 1.0}, "renamed a number to 'a b'"),
+        ({"\ud800": 1}, {"?": 1.0}, "renamed a number to '\\?'"),
         ({"a\x1b[2J": 1}, {"a?[2J": 1.0}, "printable"),
         ({"x" * 121: 1}, {"x" * 117 + "...": 1.0}, "120"),
         ({"x" * 120: 1}, {"x" * 120: 1.0}, ""),
         ({"é\N{PARTY POPPER}'\" /_": 1, "": 2}, {"é\N{PARTY POPPER}'\" /_": 1.0, "": 2.0}, ""),
         ({"Loss": 1, "loss": 2, None: 3, ("a", 1): 4}, {"Loss": 1, "loss": 2, "None": 3, "('a', 1)": 4}, ""),
-        ({1: 1, "1": 2}, {"1": 2.0}, "two values called '1': the last one counts"),
-        ({"a/b": 1, "a": {"b": 2}}, {"a/b": 2.0}, "two values called 'a/b'"),
-        ({"a\nb": 1, "a b": 2}, {"a b": 2.0}, "two values called 'a b'"),
-        ({"a": 1, "more": {Broken(): 1}}, {"a": 1.0}, "has left out a dict"),
-        ({"a": 1, "more": BrokenDict()}, {"a": 1.0}, "has left out a BrokenDict"),
+        ({1: 1, "1": 2}, {"1": 2.0}, "two values named '1' and kept the last one"),
+        ({"a/b": 1, "a": {"b": 2}}, {"a/b": 2.0}, "two values named 'a/b'"),
+        ({"a\nb": 1, "a b": 2}, {"a b": 2.0}, "two values named 'a b'"),
+        ({"a": 1, "more": {Broken(): 1}}, {"a": 1.0}, "ignored a dict"),
+        ({"a": 1, "more": BrokenDict()}, {"a": 1.0}, "ignored a BrokenDict"),
         ({"a/b/c/d/e/f/g/h/i": {"j": 1}}, {"a/b/c/d/e/f/g/h/i/j": 1.0}, ""),
     ],
 )
@@ -153,7 +153,7 @@ def test_a_name_is_one_printable_line_and_stands_for_one_number(
 
 
 def test_two_ways_of_giving_one_name_are_told(heard: Heard) -> None:
-    with pytest.warns(UserWarning, match="two values called 'loss'"):
+    with pytest.warns(UserWarning, match="two values named 'loss'"):
         metrics.log({"loss": 1}, loss=2)
     assert heard.last == {"loss": 2.0}
 

@@ -39,7 +39,7 @@ def cores(**by_name: int) -> HostReading:
         ((consumer("a"),), (), ["a left"]),
         ((consumer("a"),), (consumer("a", state="gone"),), ["a left"]),
         ((consumer("a"),), (consumer("a", pid=2),), ["a joined"]),
-        ((consumer("a"),), (consumer("a", batches=1),), ["a joined anew"]),
+        ((consumer("a"),), (consumer("a", batches=1),), ["a joined again"]),
         ((consumer("a"),), (consumer("a", state="parked"),), ["a parked"]),
         ((consumer("a", state="parked"),), (consumer("a"),), ["a back"]),
         ((consumer("a", state="parked"),), (consumer("a", state="parked"),), []),

@@ -85,7 +85,7 @@ def test_a_recording_without_a_reading_is_empty(tmp_path: Path) -> None:
         ('{"recording": "x"}\n', "not a recording"),
         (
             '{"tsnb": "9.1", "recording": 9}\n{}\n',
-            r"recorded by tsnb 9\.1 in format 9.*reads up to 1: install",
+            r"recorded by tsnb 9\.1 in format 9.*reads formats up to 1\. Install",
         ),
         ('{"recording": 1}\n{"name": "x"}\n{"name": "x"}\n{}\n', "line 2 is damaged: not a stream reading"),
         ('{"recording": 1}\nhuh\n{}\n{}\n', "line 2 is damaged"),

@@ -247,5 +247,5 @@ def test_the_weight_of_a_group_belongs_to_its_ranks() -> None:
     ranks = [consumer(f"bert[{rank}]") for rank in range(2)]
     reading = replace(stream(*ranks), pacing="weights", weights={"bert": 2.0, "cnn": 3.0})
     assert words.balanced(reading)[1:] == [
-        "note: 'cnn' is not attached; its weight counts once it is. Attached: bert"
+        "note: no trial named 'cnn' is attached yet. Its weight takes effect when it attaches. Attached: bert"
     ]

@@ -97,13 +97,13 @@ def test_it_shows_the_stream_until_a_key_ends_it(terminal: Terminal, key: bytes)
     """Live on a screen of its own; at the end that is left, the last numbers stay, and keys echo again."""
     terminal.expect(ENTER)
     terminal.expect(b"slow sets the pace.")
-    terminal.expect(b"q ends")
+    terminal.expect(b"q quits")
     assert termios.tcgetattr(terminal.theirs) != terminal.before
     os.write(terminal.ours, key)
     assert terminal.end() == 0
     _, _, after = terminal.said.rpartition(LEAVE)
     assert (b"fast" in after and b"where its time goes" in after) or b"its time" in after
-    assert b"q ends" not in after
+    assert b"q quits" not in after
     assert termios.tcgetattr(terminal.theirs) == terminal.before
     assert b"Traceback" not in terminal.said
 
@@ -123,7 +123,7 @@ def test_a_producer_that_stands_still_is_told(terminal: Terminal, stream: Script
     terminal.expect(b"sets the pace")
     stream.send(signal.SIGSTOP)
     try:
-        terminal.expect(b"No news for")
+        terminal.expect(b"No data for")
     finally:
         stream.send(signal.SIGCONT)
     terminal.expect(b"sets the pace")
@@ -140,9 +140,9 @@ def test_where_there_is_no_terminal_it_is_printed_once(stream: Script) -> None:
         check=False,
         timeout=240,
     )
-    assert "slow sets the pace. fast is held back" in done.stdout, done.stderr
+    assert "slow sets the pace. fast waits for slower trials" in done.stdout, done.stderr
     assert "\x1b" not in done.stdout
-    assert "q ends" not in done.stdout
+    assert "q quits" not in done.stdout
     assert max(len(line) for line in done.stdout.splitlines()) <= 120
     ascii_only = subprocess.run(
         [sys.executable, "-m", "tsnb", "top", "s", "--once"],

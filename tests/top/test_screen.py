@@ -80,7 +80,7 @@ def test_it_says_what_the_panel_says() -> None:
     assert "0.40   1.0 GiB   5.0 GiB" in row(text, "resnet10")
     assert "0:30 ago resnet18-wide-sgd parked" in text
     assert "CPU 5.50 of 8 cores (loader 0.61, trials 0.60)" in text
-    assert "memory 30 of 64 GiB   arena 212 MiB, 12 of 16 slots" in text
+    assert "memory 30 of 64 GiB   shared memory 212 MiB, 12 of 16 buffers" in text
     assert "GPU 0 87 %, 20 of 140 GiB" in text
     assert "GPU 1 2.0 of 16 GiB" in text, "how busy a MIG instance is, nobody knows"
 
@@ -107,7 +107,7 @@ def test_samples_that_a_trial_takes_have_a_column_where_one_does_not_take_all() 
     text = drawn(view, 200)
     assert "held out of fold 1 of 5" in row(text, "cnn-small")
     assert " all " in row(text, "resnet10")
-    assert "cache serving, 40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 % of samples taken from it" in text
+    assert "cache serving, 40 of 50 samples in 3.0 MiB of 4.0 MiB, 75 % of samples served from it" in text
     assert "samples   " not in drawn(told(three_models(), 40)).replace("samples/s", "")
 
 
@@ -129,7 +129,7 @@ def test_no_cell_is_cut_and_the_least_telling_columns_give_way(window: int) -> N
     for reading in three_models().run(40):
         ahead = tuple(replace(each, fill=window, lag=window) for each in reading.consumers)
         view.feed(replace(reading, host=HOST, window=window, window_fill=window, consumers=ahead))
-    order = ("alone", "a batch", "memory", "CPU", "buffer", "accuracy", "epoch", "lag", "loss")
+    order = ("alone", "per batch", "memory", "CPU", "buffer", "accuracy", "epoch", "lag", "loss")
     shown = len(order)
     for width in range(220, 59, -5):
         head, *rows = [line for line in drawn(view, width).splitlines() if line.startswith(("trial", "■"))]
@@ -174,7 +174,7 @@ def test_a_loader_without_length_shows_batches() -> None:
 def test_a_stream_that_ended_keeps_its_rows_without_numbers() -> None:
     """What was last known stays; what is no longer true goes."""
     view = told(three_models(), 40, HOST)
-    view.note("gone", "The stream mnist has ended; its history stays here.")
+    view.note("gone", "The stream mnist has ended. Its history stays here.")
     text = drawn(view)
     assert "● mnist  ended" in text
     assert "has ended" in text

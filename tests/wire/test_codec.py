@@ -43,7 +43,7 @@ EXAMPLES: list[ms.Message] = [
     ms.SetLive("resnet", '{"lr": 0.1}'),
     ms.LiveAsked(7, '{"lr": 0.1}'),
     ms.LiveNow('{"lr": "0.1"}'),
-    ms.LiveTold(7, "{}", "ValueError", "lr=3: give a number from 0 to 1."),
+    ms.LiveTold(7, "{}", "ValueError", "lr=3 is invalid. Pass a number from 0 to 1."),
     ms.StreamsBeside({"cars": 1.5, "birds": 0.25}, {"cars": 3.25}),
     ms.TrialsPlanned({"cnn": 1.5}, {"cnn": -0.25}, {"cnn": 3.25}, 4, 60.0, 5.5),
     ms.TrialsPending({"cnn": "queued: it needs 2.1 GiB, and 1.2 GiB are free (this machine)"}, 3),

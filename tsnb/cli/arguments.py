@@ -56,7 +56,9 @@ def load(target: str) -> Any:
         module_name, _, attribute = target.partition(":")
         raise _raised(target, error, f"import {module_name}; {module_name}.{attribute}()") from error
     if loader is None:
-        raise ValueError(f"{target} is None, or returned it: name a loader, or a function that returns one.")
+        raise ValueError(
+            f"{target} is None, or returned None. Name a loader, or a function that returns one."
+        )
     return loader
 
 
@@ -70,7 +72,7 @@ def named(target: str) -> Any:
     module_name, colon, attribute = target.partition(":")
     if not colon or not attribute:
         _refuse_file(Path(target), "NAME")
-        raise ValueError(f"expected MODULE:NAME, for example data.cifar:make_loader, and got {target!r}.")
+        raise ValueError(f"expected MODULE:NAME, for example data.cifar:make_loader, got {target!r}.")
     _refuse_file(Path(module_name), attribute)
     from tsnb.native.start_line import close_workers
 
@@ -85,7 +87,7 @@ def named(target: str) -> Any:
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in {module_name, module_name.split(".")[0]}:
             raise ValueError(
-                f"no module {module_name!r} was found, neither here ({working_directory()}) nor installed."
+                f"found no module {module_name!r}, neither here ({working_directory()}) nor installed."
             ) from None
         raise _raised(module_name, error, f"import {module_name}") from error
     if not hasattr(module, attribute):
@@ -111,8 +113,8 @@ def _refuse_file(path: Path, attribute: str) -> None:
 def _raised(what: str, error: Exception, alone: str) -> TsnbError:
     """Return what is said of an error of the user's own code; the traceback is there where it is run alone."""
     return TsnbError(
-        f"{what} raised {type(error).__name__}{raised_in(error)}: {error}\n"
-        f'To see all of it: {Path(sys.executable).name} -c "{alone}"'
+        f"{what} raised {type(error).__name__}{raised_in(error)}: {error}\nTo see the whole traceback: "
+        f'{Path(sys.executable).name} -c "{alone}"'
     )
 
 
@@ -127,5 +129,5 @@ def numbers(words: str) -> tuple[int, ...]:
     except ValueError:
         found = ()
     if not found or min(found) < 1:
-        raise argparse.ArgumentTypeError(f"{words!r}: give a number from 1 on, or several: 1,2")
+        raise argparse.ArgumentTypeError(f"{words!r} is invalid. Pass a number, 1 or more, or several: 1,2")
     return found

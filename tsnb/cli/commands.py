@@ -146,7 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", parser_class=CommandParser)
     serve = commands.add_parser("serve", help="serve a loader until Ctrl-C or `tsnb stop NAME`")
     serve.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
-    serve.add_argument("--name", required=True, help="name of the stream, by which trials attach")
+    serve.add_argument("--name", required=True, help="name of the stream, which trials attach to")
     add_options(serve, StreamOptions, "command")
     serve.set_defaults(run=partial(streams.serve_loader, guarded=_guarded))
     examined = commands.add_parser("doctor", help="check what tsnb needs on this machine")
@@ -208,7 +208,11 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_mps(commands: Any) -> None:
     mps = commands.add_parser("mps", help="run trials on one GPU at the same time through NVIDIA's MPS")
-    mps.add_argument("verb", choices=("start", "stop", "status"), help="status shows the attached trials")
+    mps.add_argument(
+        "verb",
+        choices=("start", "stop", "status"),
+        help="start or stop the MPS daemon, or show the trials attached to it",
+    )
     mps.add_argument("--json", action="store_true", help="print the answer as JSON")
     mps.set_defaults(run=_mps)
 
@@ -237,12 +241,14 @@ def _mps(options: argparse.Namespace) -> None:
     elif options.verb == "stop":
         ours = our_processes()
         ran = mps.stop(lambda pid: name_of_process(pid, ours))
-        answer(options, {"stopped": ran}, "stopped your MPS daemon" if ran else "no MPS daemon of yours runs")
+        answer(
+            options, {"stopped": ran}, "stopped your MPS daemon" if ran else "you have no running MPS daemon"
+        )
     else:
         daemon, new = mps.start()
-        text = f"your MPS daemon runs {'' if new else 'already '}(pid {daemon.pid})"
+        text = f"your MPS daemon is {'' if new else 'already '}running (pid {daemon.pid})"
         answer(
             options,
             {"started": new, "pid": daemon.pid},
-            f"{text}: trials that start from now on are attached to it; `tsnb mps status` tells which are",
+            f"{text}; new trials attach to it, and `tsnb mps status` lists them",
         )

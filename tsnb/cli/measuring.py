@@ -27,7 +27,7 @@ def add_stalls(commands: Any) -> None:
     stalling.add_argument(
         "--train-step",
         metavar="MODULE:NAME",
-        help="function of a batch that does one training step (it really trains)",
+        help="function of a batch that does one training step (it trains the model)",
     )
     stalling.add_argument(
         "--n-trials", type=int, default=4, metavar="N", help="number of trials to predict for (default: 4)"
@@ -44,10 +44,10 @@ def add_stalls(commands: Any) -> None:
         help="also measure the disk: drops some files from the page cache",
     )
     stalling.add_argument("--workers", type=int, metavar="N", help="also predict for N loader workers")
-    stalling.add_argument("--disk", metavar="100MB/s", help="also predict for a disk of that rate")
+    stalling.add_argument("--disk", metavar="100MB/s", help="also predict for a disk with this rate")
     held = stalling.add_mutually_exclusive_group()
     held.add_argument(
-        "--memory", metavar="8GiB", help="also predict for so much file cache (needs --cold or --disk)"
+        "--memory", metavar="8GiB", help="also predict for a file cache of this size (needs --cold or --disk)"
     )
     held.add_argument(
         "--cached",
@@ -84,7 +84,7 @@ def add_plan(commands: Any) -> None:
         nargs="+",
         required=True,
         metavar=("MODULE:NAME", "K=V"),
-        help="function that trains on tsnb.attach(), and its parameters (repeatable)",
+        help="function that trains on tsnb.attach(), with its parameters (repeatable)",
     )
     planning.add_argument(
         "--epochs", type=float, metavar="N", help="epochs per trial (default: its parameter epochs)"
@@ -99,7 +99,7 @@ def add_plan(commands: Any) -> None:
         type=numbers,
         default=(1,),
         metavar="N[,N]",
-        help="torch threads per trial (default: 1); of several it picks the fastest",
+        help="torch threads per trial, or several to pick the fastest from (default: 1)",
     )
     planning.add_argument(
         "--cold", action="store_true", help="also measure the disk: drops some files from the page cache"
@@ -108,7 +108,7 @@ def add_plan(commands: Any) -> None:
         "--device",
         type=lambda words: words.split(","),
         metavar="cuda:0,cuda:1",
-        help="GPUs, of which each trial gets one",
+        help="GPUs for the trials, one each",
     )
     planning.add_argument(
         "--choose",
@@ -126,7 +126,9 @@ def add_plan(commands: Any) -> None:
         metavar="S",
         help="seconds per measurement of the loader (default: 1)",
     )
-    planning.add_argument("--execute", action="store_true", help="then run those that fit, in that order")
+    planning.add_argument(
+        "--execute", action="store_true", help="run the trials that fit afterwards, in that order"
+    )
     planning.set_defaults(run=_plan)
 
 
@@ -136,7 +138,7 @@ def _stalls(options: argparse.Namespace) -> None:
     given = _given(options, "workers", "disk", "memory", "cached")
     for name in given.keys() & {"memory", "cached"}:
         if "disk" not in given and not options.cold:
-            raise ValueError(f"--{name} needs to know what the disk costs: add --cold, or --disk 100MB/s.")
+            raise ValueError(f"--{name} needs the cost of the disk. Add --cold, or --disk 100MB/s.")
     sizes = _checked_sizes(options)
     if options.cores is not None:
         asked.CORES.checked("cores", options.cores)
@@ -190,7 +192,7 @@ def _checked_sizes(options: argparse.Namespace) -> dict[str, Any]:
     found = {name: kinds[name].checked(name, value) for name, value in given.items()}
     if found and options.train_step is None:
         raise ValueError(
-            "--gpus, --vcpu-price and --gpu-price need the model's pace: add --train-step MODULE:NAME."
+            "--gpus, --vcpu-price and --gpu-price need the model's speed. Add --train-step MODULE:NAME."
         )
     return found
 

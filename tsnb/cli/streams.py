@@ -105,7 +105,7 @@ def _begin(
     loader = load(options.loader)
     seed = seed_of(loader, options.seed, spare_seed)
     if seed != options.seed:
-        print(f"order drawn from seed {seed}, to be the same again after a crash", flush=True)
+        print(f"sample order drawn from seed {seed}, so that it is the same after a crash", flush=True)
     waits_s = 0.0 if spare_seed is None else RECONNECT_S
     chosen = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in ("detach", "restart")}
     return serve(
@@ -127,7 +127,7 @@ def list_streams(options: argparse.Namespace) -> None:
     for entry in found:
         print(registry.line(entry))
     if not found:  # not on stdout: a script that counts lines finds none
-        print("no stream is running; tsnb serve MODULE:NAME --name NAME starts one", file=sys.stderr)
+        print("no stream is running. To start one: tsnb serve MODULE:NAME --name NAME", file=sys.stderr)
 
 
 def show_status(options: argparse.Namespace) -> None:
@@ -159,14 +159,14 @@ def tune_workers(options: argparse.Namespace) -> None:
         return
     print("\n".join(tuned(reading)))
     if not changed:
-        print(f"nothing was changed; to change it: tsnb tune {reading.name} --workers auto, or a number")
+        print(f"nothing was changed. To change it: tsnb tune {reading.name} --workers auto, or a number")
 
 
 def give_rounds(options: argparse.Namespace) -> None:
     """Have a stream give rounds of chosen samples, and print it."""
     reading = rounds_as_typed(options, options.name)
     said = {"name": reading.name, "found": reading.found, "rounds": reading.rounds}
-    text = growth_text(reading) or "its data set does not grow, so it has no rounds"
+    text = growth_text(reading) or "no rounds, because the data set does not grow"
     answer(options, said, f"{reading.name}: {text}")
 
 
@@ -181,7 +181,7 @@ def record_readings(options: argparse.Namespace) -> None:
     """Write a stream's readings to a file until it ends or Ctrl-C."""
     recorder = record(options.name, options.file)
     print(
-        f"recording {recorder.name!r} to {recorder.path}; Ctrl-C ends it, and so does the stream's end",
+        f"recording {recorder.name!r} to {recorder.path} until the stream ends or Ctrl-C",
         flush=True,
     )
     try:

@@ -18,7 +18,9 @@ __all__ = ["add_results", "add_sweep_command"]
 
 def add_sweep_command(commands: Any) -> None:
     """Add `tsnb sweep`."""
-    swept = commands.add_parser("sweep", help="run a function as many trials and wait for them")
+    swept = commands.add_parser(
+        "sweep", help="run a function once per parameter combination, as trials, and wait for them"
+    )
     swept.add_argument(
         "function",
         metavar="MODULE:NAME",
@@ -31,20 +33,20 @@ def add_sweep_command(commands: Any) -> None:
     swept.add_argument(
         "--stream", metavar="STREAM", help="stream that tsnb.attach() reads (default: the only one)"
     )
-    swept.add_argument("--seed", type=int, metavar="S", help="seed of the draws and of every trial")
+    swept.add_argument("--seed", type=int, metavar="S", help="seed for the draws and for every trial")
     swept.add_argument(
         "--threads",
         type=numbers,
         metavar="N[,N]",
-        help="torch threads per trial (default: 1); with --plan several, of which it picks the fastest",
+        help="torch threads per trial (default: 1); with --plan, several to pick the fastest from",
     )
     swept.add_argument(
         "--device",
         type=read_devices,
         metavar="D[,D]",
-        help="only device that each trial sees; with --plan several, of which each gets one",
+        help="the only device that each trial sees; with --plan, several to pick one from",
     )
-    swept.add_argument("--json", action="store_true", help="print a line of JSON per trial that ends")
+    swept.add_argument("--json", action="store_true", help="print one line of JSON when a trial ends")
     swept.set_defaults(run=_sweep)
 
 
@@ -57,7 +59,7 @@ def add_results(commands: Any) -> None:
         "--target",
         action="append",
         metavar="METRIC=VALUE",
-        help="also print what each trial had cost when it reached VALUE (repeatable)",
+        help="also print the cost of each trial when it reached VALUE (repeatable)",
     )
     told.add_argument("--recording", metavar="FILE", help="with --target: file that `tsnb record` wrote")
     told.add_argument(

@@ -86,7 +86,7 @@ class Board(Mapping[str, Trial]):
             known = list(self)
             hint = did_you_mean(name, known)
             there = ", ".join(known) or "none yet (%%trial NAME starts one)"
-            raise NoSuchTrial(f"no trial named {name!r}.{hint} Trials here: {there}")
+            raise NoSuchTrial(f"No trial is named {name!r}.{hint} Trials here: {there}")
         return trial
 
     def __iter__(self) -> Iterator[str]:
@@ -145,8 +145,8 @@ class Board(Mapping[str, Trial]):
             if other is not trial and both and other.state in RUNS and trial.state in RUNS:
                 path = os.path.relpath(min(both))
                 told = (
-                    f"note: trials {other.name!r} and {trial.name!r} run side by side and both write {path}, so each "
-                    "may find the other's file there. Write to tsnb.folder(), which is each trial's own: "
+                    f"note: trials {other.name!r} and {trial.name!r} run at the same time and both write {path}, "
+                    "so each may find the other's file there. Write to tsnb.folder() instead, a folder per trial: "
                     f"tsnb.folder() / {Path(path).name!r} (docs/what-a-trial-inherits.md)\n"
                 )
                 for one in (trial, other):
@@ -342,7 +342,7 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
     there = next((trial for trial in trials.own if trial.name == plan.name), None)
     if there is not None and there.state not in ENDED:
         raise NameInUse(
-            f"a trial named {plan.name!r} is {there.state}: give the clone another name, such as "
+            f"A trial named {plan.name!r} is {there.state}. Give the clone another name, for example "
             f"clone(name={_numbered(plan.name)!r})"
         )
     hub, parent = the_hub(), wish.parent
@@ -383,8 +383,8 @@ def _require_turn(name: str, after: Trial | None) -> None:
         behind = after.options.get("after")
         if name in (after.name, behind):
             raise TsnbError(
-                f"trial {name!r} cannot start after {queue[0]!r}, which is queued behind {name!r} itself. Stop "
-                f"{queue[0]!r} first, or leave after= out."
+                f"Trial {name!r} cannot start after {queue[0]!r}, because {queue[0]!r} is queued behind "
+                f"{name!r}. Stop {queue[0]!r} first, or remove after=."
             )
         after = trials.get(behind) if behind else None
 
@@ -408,7 +408,7 @@ def _require_free(name: str) -> None:
     entry = entry_of(project_directory(make=False), name)
     if entry is not None and entry.alive:
         raise NameInUse(
-            f"a detached trial named {name!r} is running already (run {entry.run['number']}, pid {entry.pid}); another "
-            f"notebook, or this one before its restart, has started it. tsnb.trials[{name!r}] is that trial: "
-            f"stop it by %trials stop {name}, or choose another name."
+            f"A detached trial named {name!r} is already running (run {entry.run['number']}, pid "
+            f"{entry.pid}). Another notebook started it, or this one before its restart. You reach it as "
+            f"tsnb.trials[{name!r}]. Stop it with %trials stop {name}, or choose another name."
         )

@@ -99,7 +99,7 @@ class Branches:
         """
         if not isinstance(child, Child):
             raise TsnbError(
-                f"trial {self._plan.name!r} runs on a cluster: a trial of this machine can be cloned"
+                f"Trial {self._plan.name!r} runs on a cluster. Only trials of this machine can be cloned"
             )
         async with self._one_by_one:
             branch = Branch()
@@ -152,14 +152,14 @@ class Branches:
                 return said
             if isinstance(said, KeptForClone):
                 raise _WroteInstead(KeptStart(Path(said.path), said[2:], why=said.why))
-            raise TsnbError(f"trial {name!r} cannot be cloned now: {said.why}.")
+            raise TsnbError(f"Trial {name!r} cannot be cloned now: {said.why}.")
         if death.done():
-            raise KernelDied(f"trial {name!r} died before it was cloned")
+            raise KernelDied(f"Trial {name!r} died before it was cloned")
         if self._over.is_set():
-            raise TsnbError(f"trial {name!r} has ended before its next batch, so it was not cloned")
+            raise TsnbError(f"Trial {name!r} was not cloned because it ended before its next batch")
         raise TimeoutError(
-            f"trial {name!r} has asked for no batch for {BRANCH_S:.0f} s, so it was not cloned: a trial is cloned "
-            "between two batches"
+            f"Trial {name!r} was not cloned because it has not requested a batch for {BRANCH_S:.0f} s. Trials "
+            "are cloned between batches"
         )
 
     async def _forgotten(self, child: Child) -> bool:

@@ -118,7 +118,7 @@ class FoundLife(TrialLife):
         """
         if self.entry.alive and not self.entry.runs_here:
             raise TsnbError(
-                f"trial {self.entry.name!r} is a detached one that runs in another container or on another machine "
+                f"The detached trial {self.entry.name!r} runs in another container or on another machine "
                 f"({self.entry.process.host}). Interrupt or stop it there: %trials stop {self.entry.name}"
             )
 
@@ -152,8 +152,8 @@ class FoundLife(TrialLife):
                 told = observer.set_live(consumer, changes)
             return {"status": "error" if told.kind else "ok", "ename": told.kind, "evalue": told.error}
         raise TsnbError(
-            f"trial {self.entry.name!r} was started by another notebook and takes no stream of this machine now: set "
-            "its live values there, while that runs"
+            f"Trial {self.entry.name!r} was started by another notebook and reads no stream of this machine "
+            "now. Set its live hyperparameters there, while that notebook runs"
         )
 
     async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
@@ -163,15 +163,15 @@ class FoundLife(TrialLife):
             TsnbError: Always.
         """
         raise TsnbError(
-            f"trial {self.entry.name!r} is a detached one of another notebook, whose variables end with it. "
-            "Have it keep what you want: tsnb.log_artifact(path)"
+            f"The variables of the detached trial {self.entry.name!r} of another notebook end with it. To "
+            "keep a result, let the trial save it: tsnb.log_artifact(path)"
         )
 
 
 def outcome_of(record: RunRecord | None) -> Outcome:
     """Return how a run has ended as its records say."""
     if record is None or record.state not in ENDED:
-        return Outcome("lost", "its process has ended, and its records do not say how")
+        return Outcome("lost", "its process has ended, and its records do not show how")
     return Outcome(record.state, record.failure, record.duration_s)
 
 

@@ -89,9 +89,9 @@ class ThisMachine:
         if free is not None and places < min(trials, PER_CORE * cores):
             return (
                 places,
-                f"one for each {GPU_BYTES >> 30} GiB of the {free / 2**30:.0f} GiB that are free on the GPU",
+                f"one per {GPU_BYTES >> 30} GiB of the {free / 2**30:.0f} GiB free on the GPU",
             )
-        return places, f"two for each of {cores} cores" if cores > 1 else "two for the one core"
+        return places, f"two per core, on {cores} cores" if cores > 1 else "two on the one core"
 
 
 def engine_of(plan: TrialPlan) -> Engine:

@@ -222,13 +222,12 @@ def _check_runs(fn: Callable[..., Any], own: str) -> None:
     called = fn if inspect.isroutine(fn) or isinstance(fn, functools.partial) else type(fn).__call__
     if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
         raise TypeError(
-            f"{own} is a generator (it has a yield), so a call of it runs nothing of its code. Nothing was started. "
-            "Give a function without yield, or one that goes through it: for _ in "
-            f"{own}(): pass."
+            f"{own} is a generator (it has a yield), so calling it runs none of its code. Nothing was "
+            f"started. Pass a function without yield, or one that iterates it: for _ in {own}(): pass."
         )
     if inspect.iscoroutinefunction(called):
         raise TypeError(
-            f"{own} is an async function, so a call of it runs nothing of its code. Nothing was started. Give a "
+            f"{own} is an async function, so calling it runs none of its code. Nothing was started. Pass a "
             f"function that runs it: asyncio.run({own}())."
         )
 
@@ -253,8 +252,8 @@ def _check_defined(fn: Any, name: str, made_before: Iterable[str]) -> None:
     if missing:
         words = ", ".join(map(repr, missing))
         raise UndefinedNames(
-            f"{name}() reads {words}, which {'is' if len(missing) == 1 else 'are'} not defined here. "
-            "Define it first; nothing was started. If it is defined in a way that cannot be seen (exec): check=False."
+            f"{name}() reads {words}, which {'is' if len(missing) == 1 else 'are'} not defined here. Nothing "
+            "was started. Define it first, or pass check=False if tsnb cannot see the definition (exec)."
         )
 
 

@@ -119,7 +119,7 @@ class Live:
         for group in optimizer.param_groups:
             if key not in group:
                 raise KeyError(
-                    f"the optimizer's groups have no {key!r}; give key=, one of {', '.join(group)}"
+                    f"The optimizer's groups have no {key!r}. Pass key= with one of {', '.join(group)}"
                 )
             if hasattr(group[key], "fill_"):  # a tensor (capturable=True)
                 group[key].fill_(value)
@@ -138,10 +138,12 @@ class Live:
             for choice in self.choices:
                 if type(choice) is type(value) and choice == value:
                     return choice
-            raise ValueError(f"{self.name}={value!r}: give one of {', '.join(map(repr, self.choices))}.")
+            raise ValueError(
+                f"{self.name}={value!r} is invalid. Pass one of {', '.join(map(repr, self.choices))}."
+            )
         found = self._typed(own_number(value))
         if found is None:
-            raise ValueError(f"{self.name}={value!r}: give {self.wanted}.")
+            raise ValueError(f"{self.name}={value!r} is invalid. Pass {self.wanted}.")
         return found
 
     def _typed(self, value: Any) -> Any:
@@ -272,8 +274,8 @@ class LiveValues:
                 hint = did_you_mean(name, self._values)
                 there = ", ".join(f"{known}={now!r}" for known, now in self.now.items()) or "none yet"
                 raise NoSuchLiveValue(
-                    f"no live value {name!r} is read.{hint} Live values: {there}. tsnb.live({name!r}, DEFAULT) in the "
-                    "training makes it one"
+                    f"The training reads no live hyperparameter {name!r}.{hint} Live hyperparameters: "
+                    f"{there}. To add it, read tsnb.live({name!r}, DEFAULT) in the training"
                 )
             checked[name] = self._values[name].checked(value)
         return checked
@@ -400,10 +402,11 @@ def live(
     """
     if not isinstance(name, str) or not name.isidentifier():
         raise ValueError(
-            f"{name!r} is not a name that trial.set(NAME=...) can take: give an identifier, such as 'lr'."
+            f"{name!r} cannot name a live hyperparameter, because trial.set(NAME=...) takes identifiers. "
+            "Use a name such as 'lr'."
         )
     if choices is None and not isinstance(default, Real):
         raise TypeError(
-            f"tsnb.live({name!r}, {default!r}): give a number or a bool, or choices=(...) for anything else."
+            f"tsnb.live({name!r}, {default!r}) is invalid. Pass a number or a bool, or choices=(...) for anything else."
         )
     return _values.declare(name, default, bounds, choices)

@@ -76,11 +76,16 @@ class MemoryQueue:
         """Let a trial in if it is its turn; return what it waits for, or "" if it is in."""
         if self._waiting[0] is not claim:
             before = len(self._waiting) - 1 if self._waiting[-1] is claim else self._waiting.index(claim)
-            others = f"{before} before it {'wait' if before > 1 else 'waits'} for memory too"
+            others = (
+                f"{before} {'trials' if before > 1 else 'trial'} before it "
+                f"{'wait' if before > 1 else 'waits'} for memory"
+            )
             return f"{self._needs(claim)}, and {others}" if claim.because else others
         free, taken = await asyncio.to_thread(self._look, claim.needs_bytes)
         if free is not None and claim.needs_bytes > free.size - taken:
-            promised = f", {size_text(taken)} of that for those that have just begun" if taken else ""
+            promised = (
+                f", {size_text(taken)} of that reserved for trials that have just started" if taken else ""
+            )
             claim.refused = True
             self._tell()
             return f"{self._needs(claim)}, and {size_text(free.size)} are free ({free.where}){promised}"
@@ -138,4 +143,4 @@ def too_large(needs_bytes: int) -> str:
     if bounds is None or needs_bytes <= bounds.total_bytes:
         return ""
     there = size_text(bounds.total_bytes)
-    return f"needs {size_text(needs_bytes)}, and there are {there} in all: it could never start"
+    return f"needs {size_text(needs_bytes)} of memory and could never start, because this machine has {there}"

@@ -123,15 +123,15 @@ class OwnLife(TrialLife):
         """Settle where the next attempt begins, and say so."""
         kept = self._run.kept.newest
         if kept is None:
-            return "started again from the top, as it has kept no state (tsnb.checkpoint)"
+            return "it starts again from the top, because it has no checkpoint (tsnb.checkpoint)"
         self._resume = {"rows": 0, **self._resume, "exact": True}
-        return f"it goes on from its checkpoint: {kept}"
+        return f"it resumes from its checkpoint: {kept}"
 
     async def extend(self, epochs: int) -> None:
         """Have it go on, once it has ended, for some more epochs."""
         refusal = self.why_not_extended()
         if refusal:
-            raise TsnbError(f"trial {self.name!r} {refusal}")
+            raise TsnbError(f"Trial {self.name!r} {refusal}")
         kept = self._run.kept.newest
         assert kept is not None
         assert self.took_s is not None
@@ -149,38 +149,49 @@ class OwnLife(TrialLife):
         self.ended.clear()
         self.become("queued")
         count = "1 epoch" if epochs == 1 else f"{epochs} epochs"
-        self.say(f"trial {self.name!r} goes on from {kept}, for {count} more than it was to take\n")
+        self.say(f"trial {self.name!r} resumes from {kept}, for {count} more than planned\n")
         self.begin()
 
     def why_not_extended(self) -> str:
         """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
         where = f"tsnb.trials[{self.name!r}]"
         if self.state not in ENDED:
-            return f"is {self.shown_state}: it can be extended once it is done, by {where}.wait().extend(epochs=N)"
+            return (
+                f"is {self.shown_state} and can be extended once it is done: {where}.wait().extend(epochs=N)"
+            )
         if self.successor is not None:
             number = self.successor.number
-            return f"has a later run, {number}, which took its name: extend that one, by {where}.extend(epochs=N)"
+            return (
+                f"has a later run {number}, which took over its name. Extend that run: "
+                f"{where}.extend(epochs=N)"
+            )
         if self.state == "failed":
-            return f"is {self.state}, and would fail again where it did. {where}.rerun() runs it from the top"
+            return (
+                f"is {self.state} and would fail again at the same point. To run it from the top: "
+                f"{where}.rerun()"
+            )
         if not runs_here(self.plan.options.engine):
-            return "ran on a cluster, where no state is kept: rerun() runs it again from the top, with more epochs"
+            return (
+                "ran on a cluster, where trials have no checkpoints. Use rerun() to run it again from the "
+                "top with more epochs"
+            )
         kept = self._run.kept.newest
         if kept is None:
             return (
-                "has kept no state to go on from: put tsnb.checkpoint(net=net, optimizer=optimizer) before its loop "
-                "over tsnb.epochs(n), and run it again"
+                "has no checkpoint to resume from. Put tsnb.checkpoint(net=net, optimizer=optimizer) before "
+                "its loop over tsnb.epochs(n), and run it again"
             )
         if not kept.counted:
             return (
-                "counts its epochs itself, so it cannot be told of more: write `for epoch in tsnb.epochs(10):`, and "
-                "run it again"
+                "counts its epochs itself, so tsnb cannot add any. Write `for epoch in tsnb.epochs(10):`, "
+                "and run it again"
             )
         served = {entry.name for entry in registry.entries()} | {one.name for one in promises()}
         gone = [name for name in self.report.get("stream", "").split(", ") if name and name not in served]
         if gone:
             return (
-                f"trained on the stream {gone[0]!r}, which is not served any more: start it again (%tensorsocket start "
-                f"LOADER --name {gone[0]}), and extend the trial then"
+                f"trained on the stream {gone[0]!r}, which is no longer served. Start the stream again "
+                f"(%tensorsocket start LOADER --name {gone[0]}), then extend the trial"
             )
         return ""
 
@@ -200,7 +211,7 @@ class OwnLife(TrialLife):
         state = over.result().state
         if state == "done":
             return None
-        said = f"it was to run after {self.plan.options.after!r}, which is {state}; it was not run"
+        said = f"it was not run, because it waited for {self.plan.options.after!r}, which is {state}"
         return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
 
     async def _in_memory(self) -> Outcome:
@@ -213,8 +224,9 @@ class OwnLife(TrialLife):
             if why := await _memory.ask(claim):
                 self.become("queued")
                 self.say(
-                    f"trial {self.name!r} queued: {why}; it starts when there is enough. %trials clear gives back what "
-                    f"trials keep that have ended; tsnb.trials[{self.name!r}].rerun(needs=0) starts it anyway\n"
+                    f"trial {self.name!r} queued: {why}; it starts when enough memory is free. To free the "
+                    "memory of ended trials: %trials clear. To start it anyway: "
+                    f"tsnb.trials[{self.name!r}].rerun(needs=0)\n"
                 )
                 self.wait_for(why)
                 let_in = asyncio.ensure_future(_memory.wait(claim, self.wait_for))
@@ -239,8 +251,8 @@ class OwnLife(TrialLife):
         found = await asyncio.to_thread(expected_memory, self._run)
         if found is not None and too_large(found.needs_bytes):
             self.say(
-                f"trial {self.name!r} may need {size_text(found.needs_bytes)}, {found.because}: more than there "
-                "is in all, so it is started without waiting\n",
+                f"trial {self.name!r} may need {size_text(found.needs_bytes)}, {found.because}. This machine "
+                "has less, so it starts without waiting\n",
                 "stderr",
             )
             return None
@@ -321,13 +333,14 @@ class OwnLife(TrialLife):
         )
         if not at:
             return (
-                f"{where}.rerun(name=...) runs its code from the top. It has no checkpoint of an epoch's start: "
-                "tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over tsnb.epochs(n) makes them"
+                f"To run its code from the top: {where}.rerun(name=...). It has no checkpoint from the start "
+                "of an epoch. To write some, put tsnb.checkpoint(net=net, optimizer=optimizer) before its "
+                "loop over tsnb.epochs(n)"
             )
         epochs = f"{'epoch' if len(at) == 1 else 'epochs'} {', '.join(map(str, at))}"
         return (
-            f"{where}.clone(at={at[0]}) begins with a checkpoint. It has those of {epochs}, counted from 0 as its loop "
-            "does"
+            f"To start from a checkpoint: {where}.clone(at={at[0]}). It has checkpoints of {epochs}, counted "
+            "from 0 like its loop"
         )
 
     def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
@@ -337,31 +350,33 @@ class OwnLife(TrialLife):
             if word not in self.live:
                 there = ", ".join(f"{name}={value!r}" for name, value in self.live.items()) or "none"
                 raise NoSuchLiveValue(
-                    f"trial {self.name!r}: no live value {word!r} is read.{did_you_mean(word, self.live)} "
-                    f"Live values: {there}"
+                    f"Trial {self.name!r} reads no live hyperparameter "
+                    f"{word!r}.{did_you_mean(word, self.live)} Live hyperparameters: {there}"
                 )
         starts = self._run.kept.starts
         if epoch in starts and starts[epoch].samples is not None:
             return KeptStart(starts[epoch].path, (None, None, starts[epoch].samples or 0), copied=True)
         if not epoch:
             raise TsnbError(
-                f"trial {self.name!r}: epoch 0 begins at the top of its code, which {where}.rerun(name=...) runs again"
+                f"Trial {self.name!r} has no checkpoint of epoch 0, which is the top of its code. To run "
+                f"that again: {where}.rerun(name=...)"
             )
         if not starts:
             raise TsnbError(
-                f"trial {self.name!r} has kept no state from an epoch's start: put tsnb.checkpoint(net=net, "
-                "optimizer=optimizer) before its loop over tsnb.epochs(n), and run it again"
+                f"Trial {self.name!r} has no checkpoint from the start of an epoch. Put "
+                "tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over tsnb.epochs(n), and run "
+                "it again"
             )
         raise TsnbError(
-            f"trial {self.name!r} has kept no state of epoch {epoch}'s start. There are those of "
-            f"{'epoch' if len(starts) == 1 else 'epochs'} {', '.join(map(str, sorted(starts)))}, counted from 0 as "
-            f"its loop does; tsnb.checkpoint(..., history=N) keeps more"
+            f"Trial {self.name!r} has no checkpoint from the start of epoch {epoch}, only of "
+            f"{'epoch' if len(starts) == 1 else 'epochs'} {', '.join(map(str, sorted(starts)))}, counted from "
+            "0 like its loop. To keep more: tsnb.checkpoint(..., history=N)"
         )
 
     def _beyond(self) -> str:
         """Say what becomes of it when this process ends, where that is not what one expects."""
         return (
-            f"; it goes on without this notebook, log: {self._run.log_path}"
+            f"; it continues without this notebook, log: {self._run.log_path}"
             if self.plan.options.detach
             else ""
         )

@@ -89,7 +89,10 @@ def _why_no_memory(life: TrialLife) -> str:
     try:
         reply = life.hub.call(life.release_memory(), ANSWER_S)
     except TimeoutError:
-        return f"trial {life.name!r} does not answer: C code holds its interpreter. Pause it without release, or wait"
+        return (
+            f"Trial {life.name!r} does not answer, because C code holds its interpreter. Pause it without "
+            "release, or wait"
+        )
     except TsnbError as error:
         return str(error)
     return "" if reply["status"] == "ok" else str(raised(reply, life.name))
@@ -116,7 +119,10 @@ def _why_not(life: TrialLife) -> str:
     elif life.options.get("engine"):
         why = "runs on a cluster"
     elif life.attached:
-        why = "takes batches of no stream of this machine now"
+        why = "reads no stream of this machine now"
     else:
-        why = "has attached to no stream of this machine, or not yet"
-    return f"trial {life.name!r} {why}: a trial pauses at a batch that it takes from a stream of this machine"
+        why = "has not attached to a stream of this machine yet"
+    return (
+        f"Trial {life.name!r} {why}, so it cannot pause. A trial pauses when it takes a batch from a stream "
+        "of this machine"
+    )

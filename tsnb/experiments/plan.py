@@ -96,47 +96,49 @@ class TrialOptions:
     device: str | None = option(
         None,
         _DEVICE,
-        "only device that the trial sees, where its batches go: cuda:1, gpu, mig:UUID or cpu; with --plan several, of "
-        "which it gets one",
+        "the only device that the trial sees, where its batches go: cuda:1, gpu, mig:UUID or cpu; with "
+        "--plan, several to pick one from",
     )
     mps_percent: int | None = option(
-        None, _PERCENT, "share of the GPU's threads, in percent; needs NVIDIA's MPS"
+        None, _PERCENT, "share of the GPU's threads, in percent (needs NVIDIA's MPS)"
     )
-    seed: int | None = option(None, _SEED, "seed of random, numpy and torch")
+    seed: int | None = option(None, _SEED, "seed for random, numpy and torch")
     threads: int | None = option(
         None,
         _THREADS,
-        "torch threads (default: 1, or what the stream's balancer gives); with --plan several, of which it picks the "
-        "fastest",
+        "torch threads (default: 1, or as the stream's balancer assigns); with --plan, several to pick the "
+        "fastest from",
     )
     env: Mapping[str, str] = option(
         dict, _SETTINGS, "environment variable of its process (repeatable)", shown=False
     )
     after: str | None = option(
-        None, _text("NAME"), "start when trial NAME is done; do not run if it ends in another way"
+        None, _text("NAME"), "start when trial NAME is done (does not run if NAME ends in another way)"
     )
     needs: int | None = option(
         None,
         _NEEDS,
-        "memory to wait for before it starts; 0 starts it at once (default: what it took before)",
+        "memory to wait for before the start; 0 starts at once (default: what the trial took before)",
     )
     restart: str | None = option(
         None,
         RESTART,
-        "start it again when its process dies, from its last tsnb.checkpoint if there is one; at most three times "
-        "without progress",
+        "restart the trial when its process dies, from its last tsnb.checkpoint if any (at most three times "
+        "without progress)",
     )
     detach: bool = option(
-        False, FLAG, 'keep it running when this notebook ends; tsnb.trials["NAME"] finds it from another one'
+        False,
+        FLAG,
+        'keep the trial running when this notebook ends; another notebook finds it as tsnb.trials["NAME"]',
     )
     log_to: tuple[str, ...] = option(
-        (), _TRACKERS, "also send its numbers to tensorboard, mlflow or wandb (comma-separated)"
+        (), _TRACKERS, "also send logged numbers to tensorboard, mlflow or wandb (comma-separated)"
     )
     engine: str = option(
         "local",
         ENGINE,
-        "ray: run it on a machine of a Ray cluster, the one at hand or at ray://HOST:PORT; --device is gpu or cpu "
-        "there, and --detach, --log-to and --mps-percent do not work",
+        "ray: run the trial on a Ray cluster, this machine's or the one at ray://HOST:PORT; --device is then "
+        "gpu or cpu, without --detach, --log-to and --mps-percent",
     )
     gate: Path | None = None
     """A file whose lock its first `attach` waits for (sweeps, so that all begin with the same batch)."""
@@ -180,18 +182,20 @@ class TrialOptions:
         check_options(self, f"trial {name!r}")
         if isinstance(self.threads, tuple):
             raise ValueError(
-                f"trial {name!r}: threads={self.threads}: only a planned sweep chooses among several numbers, "
-                "tsnb.sweep(..., plan=True) or %%sweep --grid ... --plan. Give one number."
+                f"Trial {name!r}: threads={self.threads} is invalid, because only a planned sweep picks from "
+                "several numbers. Pass one number, or use tsnb.sweep(..., plan=True) or %%sweep --grid ... "
+                "--plan."
             )
         if isinstance(self.device, tuple):
             raise ValueError(
-                f"trial {name!r}: device={self.device}: only a planned sweep chooses among several devices, "
-                "tsnb.sweep(..., plan=True) or %%sweep --grid ... --plan. Give one."
+                f"Trial {name!r}: device={self.device} is invalid, because only a planned sweep picks from "
+                "several devices. Pass one device, or use tsnb.sweep(..., plan=True) or %%sweep --grid ... "
+                "--plan."
             )
         if self.after == name:
-            raise ValueError(f"trial {name!r} cannot wait for itself: name another one after `after`")
+            raise ValueError(f"Trial {name!r} cannot wait for itself. Name another trial in `after`")
         if self.needs is not None and (why := too_large(self.needs)):
-            raise ValueError(f"trial {name!r} {why}. Nothing was started.")
+            raise ValueError(f"Trial {name!r} {why}. Nothing was started.")
         if runs_here(self.engine):
             check_bridges(self.log_to)
             place(self.device, self.mps_percent, with_mps(self.env))
@@ -202,18 +206,19 @@ class TrialOptions:
         here_only = {
             "detach": "its trials end with the process that started them",
             "mps_percent": "Ray gives whole GPUs",
-            "needs": "the memory of other machines is not looked at",
-            "log_to": "trackers are fed on the notebook's machine; the project's records have its numbers",
+            "needs": "tsnb does not measure the memory of other machines",
+            "log_to": "trackers run on the notebook's machine (the project's records have its numbers)",
         }
         for what, why in here_only.items():
             if getattr(self, what):
                 raise ValueError(
-                    f"trial {name!r}: {what} does not work with engine={self.engine!r}: {why}. Leave it out."
+                    f"Trial {name!r}: {what} does not work with engine={self.engine!r}, because {why}. "
+                    "Remove it."
                 )
         if self.device not in (None, "cpu", *ANY_GPU):
             raise ValueError(
-                f"trial {name!r}: device={self.device!r} does not work with engine={self.engine!r}, where Ray chooses: "
-                "say device='gpu' for one GPU of the cluster, or 'cpu'."
+                f"Trial {name!r}: device={self.device!r} does not work with engine={self.engine!r}, because "
+                "Ray chooses the device. Pass device='gpu' for one GPU of the cluster, or 'cpu'."
             )
 
     @property

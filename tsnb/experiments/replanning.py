@@ -122,14 +122,14 @@ def _check_known(plan: TrialPlan, params: Mapping[str, Any]) -> None:
     name = unknown[0]
     if name in plan.sets:
         raise TypeError(
-            f"trial {plan.name!r} sets {name!r} itself, so a new value would make no difference: set it in the "
-            "notebook instead of in the cell, or edit the cell. Nothing was started."
+            f"The cell of trial {plan.name!r} sets {name!r} itself, so a new value would have no effect. "
+            f"Nothing was started. Set {name!r} in the notebook instead, or edit the cell."
         )
     hint = did_you_mean(name, [*plan.params, *plan.reads, *OPTION_NAMES])
     there = ", ".join(sorted({*plan.params, *plan.reads})) or "nothing"
     raise TypeError(
-        f"the cell of trial {plan.name!r} reads no variable {name!r}.{hint} It reads: {there}. "
-        f"Options: {', '.join(sorted(OPTION_NAMES))}"
+        f"The cell of trial {plan.name!r} reads no variable {name!r}.{hint} It reads: {there}. Options: "
+        f"{', '.join(sorted(OPTION_NAMES))}"
     )
 
 
@@ -156,7 +156,7 @@ def _shared(plan: TrialPlan, name: str, changed: Mapping[str, Any]) -> dict[str,
         cargo = plan.arrival["cargo"].again()
     except TsnbError:
         raise TsnbError(
-            f"what trial {plan.name!r} was started from is gone: a later run took its name, or it was "
+            f"The code of trial {plan.name!r} is no longer available: a later run replaced it, or it was "
             "cleared. Rerun the later one, or run the cell again."
         ) from None
     parts = parts_of(changed, "its parameter")

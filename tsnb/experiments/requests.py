@@ -63,7 +63,7 @@ def _answered(request: dict[str, Any], own: Sequence[Trial]) -> dict[str, Any]:
         found = [{"trial": trial.name, "state": trial.state} for trial in meant]
         return {"pid": os.getpid(), "origin": describe_origin(), "trials": found}
     if not meant:
-        raise TsnbError(f"trial {name!r} is not there any more")
+        raise TsnbError(f"Trial {name!r} no longer exists")
     if verb == "clone":
         changes = dict(request.get("changes", {}))
         made = meant[0].clone(request.get("name"), at=request.get("at"), **changes)

@@ -101,7 +101,7 @@ class Trial(Bound):
         life: Internal state of tsnb.
     """
 
-    _instead = 'Send what it computed: trial["net"], trial.result() or trial.metrics.'
+    _instead = 'Pass its result instead: trial["net"], trial.result() or trial.metrics.'
 
     def __init__(self, life: TrialLife) -> None:
         self.life = life
@@ -235,7 +235,9 @@ class Trial(Bound):
             TimeoutError: If it has not ended within `timeout_s` seconds. It continues.
         """
         if not self.life.ended.wait(timeout_s):
-            raise TimeoutError(f"trial {self.name!r} is still {self.state} after {timeout_s} s; it goes on")
+            raise TimeoutError(
+                f"Trial {self.name!r} is still {self.state} after {timeout_s} s, and continues"
+            )
         if self.state in {"failed", "lost"}:
             self.failure_seen = True
             raise TrialFailed(f"trial {self.name!r} {self.state}: {self.life.failure}")
@@ -338,10 +340,13 @@ class Trial(Bound):
         if not values:
             there = ", ".join(f"{name}={value!r}" for name, value in self.live.items()) or "none"
             raise TypeError(
-                f"set needs a value, such as trial.set(lr=0.03). Live values of {self.name!r}: {there}"
+                "set needs a value, for example trial.set(lr=0.03). Live hyperparameters of "
+                f"{self.name!r}: {there}"
             )
         if self.life.state != "running":
-            raise TsnbError(f"trial {self.name!r} is {self.state}: live values are set while it runs")
+            raise TsnbError(
+                f"Trial {self.name!r} is {self.state}. Live hyperparameters can be set only while it runs"
+            )
         reply = self._call(self.life.set({name: own_number(value) for name, value in values.items()}))
         if reply["status"] != "ok":
             raise raised(reply, self.name)
@@ -382,10 +387,12 @@ class Trial(Bound):
             TimeoutError: If it has not requested a batch for a minute.
         """
         if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 0):
-            raise ValueError(f"clone(at={at!r}): give an epoch, a whole number from 0, as its loop counts.")
+            raise ValueError(
+                f"clone(at={at!r}) is invalid. Pass an epoch, a whole number from 0, as its loop counts."
+            )
         why = self._why_not_cloned_here if at is not None else self.why_not_cloned
         if why:
-            raise TsnbError(f"trial {self.name!r} {why}")
+            raise TsnbError(f"Trial {self.name!r} {why}")
         plan = self.life.plan
         wish = CloneWish(self, name, {word: own_number(value) for word, value in changes.items()}, at=at)
         assert self.life.launch is not None
@@ -396,7 +403,7 @@ class Trial(Bound):
     def why_not_cloned(self) -> str:
         """Reason why it cannot be cloned, as far as known now; else empty."""
         if self.life.state != "running":
-            why = f"is {self.state}: a trial is cloned while it runs"
+            why = f"is {self.state}, and only a running trial can be cloned"
             other = self.life.instead_of_cloning() if self.life.state in ENDED else ""
             return f"{why}. {other}" if other else why
         return self._why_not_cloned_here
@@ -404,16 +411,16 @@ class Trial(Bound):
     @property
     def _why_not_cloned_here(self) -> str:
         if self.life.launch is None:
-            return "was started elsewhere: clone it there, while that notebook or script runs"
+            return "was started by another notebook or script. Clone it there, while that runs"
         return ""
 
     @property
     def why_not_released(self) -> str:
         """Reason why `pause(release=True)` cannot free GPU memory; else empty."""
         if self.life.state != "running":
-            return f"is {self.state}: a trial is paused while it runs"
+            return f"is {self.state}, and only a running trial can be paused"
         if self.life.launch is None:
-            return "was started elsewhere: release its memory there, while that notebook or script runs"
+            return "was started by another notebook or script. Release its memory there, while that runs"
         return self.life.why_not_released
 
     @property
@@ -467,7 +474,8 @@ class Trial(Bound):
         """
         if self.life.launch is None:
             raise TsnbError(
-                f"trial {self.name!r} was started elsewhere, and prints to its log: %trials logs {self.name}"
+                f"Trial {self.name!r} was started by another notebook and prints to its log. To see it: "
+                f"%trials logs {self.name}"
             )
         text = self.logs()
         start = max(0, text.rfind("\n", 0, len(text) - FOLLOWED)) if len(text) > FOLLOWED else 0
@@ -496,16 +504,16 @@ class Trial(Bound):
         if self.state not in ENDED:
             if self.life.plan.options.detach:
                 raise TsnbError(
-                    f"trial {self.name!r} is detached: its variables end with it. Have it keep what you want: "
-                    "tsnb.log_artifact(path)"
+                    f"Trial {self.name!r} is detached, so its variables end with it. To keep a result, let "
+                    "the trial save it: tsnb.log_artifact(path)"
                 )
             self.life.hub.require_other_thread()
             wait_and_tell(self.life.ended, self.name, lambda: self._waiting_for(variables))
         if self.pid is None and not self.life.keeps(variables):
             first = self.life.failure.partition("\n")[0]
             raise TsnbError(
-                f"the kernel of trial {self.name!r} has ended ({self.state}{first and f': {first}'}), its variables "
-                "with it"
+                f"The variables of trial {self.name!r} no longer exist, because its process has ended "
+                f"({self.state}{first and f': {first}'})"
             )
         before, self._fetched = self._fetched, [*dict.fromkeys([*self._fetched, *variables])]
         reply, cargo = self._call(self.life.deliver(variables, before))
@@ -528,9 +536,9 @@ class Trial(Bound):
     def _warn_of_copies(self, torn: Mapping[str, str]) -> None:
         for variable, other in torn.items():
             warnings.warn(
-                f"{variable!r} of trial {self.name!r} shares parameters with {other!r}, which you fetched before in "
-                f"another call. What you have now are copies: training one does not change the other. Fetch both at "
-                f"once: {other}, {variable} = trial[{other!r}, {variable!r}]",
+                f"{variable!r} of trial {self.name!r} shares parameters with {other!r}, which you fetched in "
+                "an earlier call. You now have copies, so training one does not change the other. Fetch both "
+                f"at once: {other}, {variable} = trial[{other!r}, {variable!r}]",
                 stacklevel=4,
             )
 
@@ -548,7 +556,7 @@ class Trial(Bound):
             raise NotShippable(f"{left_out[variable]}; the process of trial {self.name!r} has ended")
         hint = did_you_mean(variable, kept)
         there = ", ".join(name for name in kept if not name.startswith("_")) or "nothing"
-        raise NoSuchVariable(f"trial {self.name!r} has no variable {variable!r}; kept of it: {there}.{hint}")
+        raise NoSuchVariable(f"Trial {self.name!r} has no variable {variable!r}. Available: {there}.{hint}")
 
     def _waiting_for(self, variables: tuple[str, ...]) -> str:
         """Say how far it is, to code that waits for a variable of it."""
@@ -598,7 +606,9 @@ class Trial(Bound):
                 stream is not served any more.
         """
         if isinstance(epochs, bool) or not isinstance(epochs, int) or epochs < 1:
-            raise ValueError(f"extend(epochs={epochs!r}): give a whole number of epochs, 1 or more.")
+            raise ValueError(
+                f"extend(epochs={epochs!r}) is invalid. Pass a whole number of epochs, 1 or more."
+            )
         self._call(self.life.extend(epochs))
         self.failure_seen = False
         return self
@@ -627,12 +637,10 @@ class Trial(Bound):
         """
         if self.life.launch is None:
             not_kept = ", ".join(name for name, value in self.params.items() if is_masked(value))
-            lacks = (
-                f". Its record does not have the value of {not_kept}: give it again there" if not_kept else ""
-            )
+            lacks = f". Its record lacks the value of {not_kept}. Pass it again there" if not_kept else ""
             raise TsnbError(
-                f"trial {self.name!r} was started elsewhere, and its code and variables are there: run its cell again"
-                f"{lacks}"
+                f"Trial {self.name!r} was started by another notebook, which holds its code and variables. "
+                f"Run its cell here{lacks}"
             )
         planned = self._planned() if repeat_changes else []
         again = replanned(self.life.plan, new)
@@ -650,8 +658,9 @@ class Trial(Bound):
         nowhere = [change.name for change in self.changes if change.epoch is None]
         if nowhere:
             raise TsnbError(
-                f"trial {self.name!r} read no stream when {nowhere[0]} was set, so the place of that change is not "
-                "known: run it again without repeat_changes=True, and set it by hand"
+                f"Trial {self.name!r} read no stream when {nowhere[0]} was set, so tsnb does not know when to "
+                f"repeat that change. Run the trial again without repeat_changes=True, and set {nowhere[0]} "
+                "yourself"
             )
         return [tuple(change) for change in self.changes]
 

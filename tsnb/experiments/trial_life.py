@@ -59,7 +59,7 @@ __all__ = [
     "TrialLife",
 ]
 
-NOT_BEGUN = "its code has not begun to train, or has only just"
+NOT_BEGUN = "its code has not started to train yet"
 """Why nothing can be said of a trial yet that its process tells."""
 
 TRIAL_STATES = ("queued", "starting", "running", "paused", *ENDED_STATES)
@@ -187,7 +187,10 @@ class TrialLife(ABC):
 
     def why_not_extended(self) -> str:
         """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
-        return "was started elsewhere, and its code and variables are there: extend it there, or run its cell again"
+        return (
+            "was started by another notebook, which holds its code and variables. Extend it there, or run "
+            "its cell here"
+        )
 
     def instead_of_cloning(self) -> str:
         """Return what to do with one that has ended, where a clone is wanted; "": nothing here. From any thread."""
@@ -212,7 +215,7 @@ class TrialLife(ABC):
             TsnbError: It cannot be cloned; says why. Others as `Branches.branch`.
         """
         raise TsnbError(
-            f"trial {self.name!r} was started by another notebook: clone it there, while that runs"
+            f"Trial {self.name!r} was started by another notebook. Clone it there, while that notebook runs"
         )
 
     async def release_memory(self, *, wanted: bool = True) -> dict[str, Any]:
@@ -224,7 +227,7 @@ class TrialLife(ABC):
         Raises:
             TsnbError: There is no process of this notebook's to ask.
         """
-        raise TsnbError(f"trial {self.name!r} was started by another notebook: release its memory there")
+        raise TsnbError(f"Trial {self.name!r} was started by another notebook. Release its memory there")
 
     def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
         """Return the state that it has kept from an epoch's start, for a clone. From any thread.
@@ -237,7 +240,7 @@ class TrialLife(ABC):
             NoSuchLiveValue: It reads none of that name.
             TsnbError: It has kept no such state; names those that it has.
         """
-        raise TsnbError(f"trial {self.name!r} was started by another notebook: clone it there")
+        raise TsnbError(f"Trial {self.name!r} was started by another notebook. Clone it there")
 
     @abstractmethod
     async def deliver(self, variables: Sequence[str], before: Sequence[str]) -> Delivery:
@@ -425,7 +428,7 @@ class TrialLife(ABC):
         """How its output is found once its cell does not follow it any more; nothing where that cannot happen."""
         if getattr(self.outlet, "client", None) is None:
             return ""
-        return f"; after a reload of this page, %trials follow {self.name} shows what comes"
+        return f"; after a page reload, %trials follow {self.name} shows its output"
 
     @property
     def shown_in(self) -> str | None:
@@ -436,7 +439,7 @@ class TrialLife(ABC):
 
     async def move(self, outlet: Outlet, before: str) -> None:
         """Show its output elsewhere from now on; see `Relay.move`."""
-        self._relay.move(outlet, before, f"trial {self.name!r}: its output goes on under another cell\n")
+        self._relay.move(outlet, before, f"trial {self.name!r}: its output continues under another cell\n")
         self.outlet = outlet
 
     @property

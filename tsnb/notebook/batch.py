@@ -68,8 +68,9 @@ def end_of_cell(result: Any) -> None:
 @functools.cache
 def _say_that_each_waits() -> None:
     print(  # noqa: T201 (shown under the cell, once)
-        "note: this notebook runs without a front end, and which cell is its last is not known. So each cell waits for "
-        f"the trials that it starts. {NOTEBOOK}=FILE names the notebook, {SWITCH}=0 waits for none."
+        "note: this notebook runs without a front end, and tsnb does not know which cell is its last. So "
+        f"each cell waits for the trials that it starts. To wait only at the end, set {NOTEBOOK}=FILE. To "
+        f"wait for none, set {SWITCH}=0."
     )
 
 
@@ -99,7 +100,7 @@ def _wait_for_all() -> TrialsFailed | None:
     if not failures:
         return None
     few = "; ".join(failures[:5]) + (f"; and {len(failures) - 5} more" if len(failures) > 5 else "")
-    return TrialsFailed(f"{few}. Their output stands under the cells that started them.")
+    return TrialsFailed(f"{few}. Their output is below the cells that started them.")
 
 
 def last_cell(ran: list[str]) -> bool | None:

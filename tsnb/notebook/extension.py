@@ -105,6 +105,7 @@ def tell_of_still_cells(_result: Any = None) -> None:
     _told.update((here, f"{trial.name}-{trial.number}") for trial in still)
     names = ", ".join(trial.name for trial in still[:5]) + (", ..." if len(still) > 5 else "")
     print(  # noqa: T201 (shown under the cell, once)
-        f"note: this page was loaded after the start of {names}, so what stands under the cells of these trials does "
-        f"not change any more. They go on: %trials shows how far they are, %trials follow {still[0].name} their output"
+        f"note: this page was loaded after {names} had started, so the output below their cells no longer "
+        f"changes. The trials continue. %trials shows their progress, and %trials follow {still[0].name} "
+        "shows the output"
     )

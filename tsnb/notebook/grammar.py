@@ -65,7 +65,7 @@ class Parser(argparse.ArgumentParser):
             name = word.partition("=")[0]
             if name.startswith("--") and name not in known:
                 if self is TRIAL and name in options_of(SWEEP):
-                    self.error(f"{name} is for many trials of one cell: write %%sweep in place of %%trial")
+                    self.error(f"{name} is for many trials of one cell. Write %%sweep instead of %%trial")
                 self.error(f"unknown option {name}.{did_you_mean(name, known)}".removesuffix("."))
         return self.parse_args(settings_together(self, words))
 
@@ -175,7 +175,7 @@ def _record() -> Parser:
 
 
 def _report() -> Parser:
-    parser = _named("%tensorsocket report", "Show where each second of each trial went.", optional=True)
+    parser = _named("%tensorsocket report", "Show where the time of each trial went.", optional=True)
     parser.add_argument(
         "--target",
         type=in_its_words(_wanted),
@@ -199,7 +199,9 @@ def _wanted(text: str) -> tuple[str, float]:
     try:
         return name, float(value)
     except ValueError:
-        raise ValueError(f"{text!r}: give a logged name and a number, for example accuracy=0.95") from None
+        raise ValueError(
+            f"{text!r} is invalid. Pass a logged name and a number, for example accuracy=0.95"
+        ) from None
 
 
 def _trial() -> Parser:
@@ -426,5 +428,5 @@ def parse(line: str, magic: str, commands: dict[str, Parser], default: str | Non
     command, *rest = words
     if command not in commands:
         hint = did_you_mean(command, commands)
-        raise UsageError(f"{magic}: no command {command!r}.{hint} Commands: {', '.join(commands)}")
+        raise UsageError(f"{magic} has no command {command!r}.{hint} Commands: {', '.join(commands)}")
     return command, commands[command].read(rest)

@@ -81,7 +81,7 @@ class TsnbMagics(Magics):
         """
         command, given = parse(line, "%tensorsocket", TENSORSOCKET)
         if cell is not None and command != "start":
-            raise UsageError(f"%%tensorsocket: only start takes a cell; write %tensorsocket {command}")
+            raise UsageError(f"%%tensorsocket: only start takes a cell. Write %tensorsocket {command}")
         with plain_errors(f"%tensorsocket {command}"):
             if command == "dashboard":
                 return streams.dashboard(*given.names, side=given.side)

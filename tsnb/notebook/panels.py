@@ -74,8 +74,9 @@ def show_beside(panel: Panel) -> None:
     """
     if find_spec("sidecar") is None:
         raise ExtraMissing(
-            "a side panel needs the package sidecar, which is not installed: pip install 'tsnb[side]', then reload the "
-            "page. Without it: %tensorsocket dashboard in a cell, and JupyterLab's 'Create New View for Cell Output'"
+            "A side panel needs the package sidecar, which is not installed. Install it (pip install "
+            "'tsnb[side]') and reload the page. Or run %tensorsocket dashboard in a cell and choose "
+            "JupyterLab's 'Create New View for Cell Output'"
         )
     from IPython.display import display
     from sidecar import Sidecar

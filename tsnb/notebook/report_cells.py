@@ -104,16 +104,19 @@ def record(given: Namespace) -> str:
             )
         del recorders[given.name]
         running.stop()
-        return f"the recording of {given.name!r} has ended; tsnb.streams.replay(FILE) and tsnb.report(FILE) show it"
+        return (
+            f"the recording of {given.name!r} has ended. To look at it: tsnb.streams.replay(FILE) or "
+            "tsnb.report(FILE)"
+        )
     if given.file is None:
-        raise UsageError("%tensorsocket record: to which file? %tensorsocket record NAME FILE.jsonl")
+        raise UsageError("%tensorsocket record needs a file: %tensorsocket record NAME FILE.jsonl")
     from tsnb.telemetry.recording import record as begin_recording
 
     recorders[given.name] = begin_recording(given.name, Path(given.file))
     if running is not None:
         running.stop()
     return (
-        f"recording {given.name!r} to {given.file} until the stream ends, or %tensorsocket record {given.name} --stop\n"
-        f"look at it by tsnb.streams.replay({given.file!r}), tsnb.report({given.file!r}), tsnb.plot('lag', "
-        "recording=...)"
+        f"recording {given.name!r} to {given.file} until the stream ends, or %tensorsocket record "
+        f"{given.name} --stop\nlook at it with tsnb.streams.replay({given.file!r}), "
+        f"tsnb.report({given.file!r}), tsnb.plot('lag', recording=...)"
     )

@@ -90,9 +90,9 @@ def _set_up(shell: Any, given: Namespace, cell: str) -> None:
         Exception: As `set_up` raises.
     """
     if given.name is not None:
-        raise ValueError("--setup takes no name: its cell is run first in every trial")
+        raise ValueError("--setup takes no name, because its cell runs first in every trial. Remove the name")
     there = set_up(cell, shell.user_ns, shell.transform_cell)
-    said = "run this cell first; an empty %%trial --setup ends that" if there else "run no set-up cell"
+    said = "run this cell first. To end that, run an empty %%trial --setup" if there else "run no set-up cell"
     print(f"trials that start from now on {said}")  # noqa: T201 (shown under the cell)
 
 
@@ -115,7 +115,7 @@ def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
         Exception: As `Trial.rerun` raises.
     """
     again = trials[name].rerun(**dict(changes))
-    return f"trial {again.name!r}: run {again.number} of that name, from the code and variables of {name!r}"
+    return f"trial {again.name!r}: run {again.number}, from the code and variables of {name!r}"
 
 
 def extend(name: str, epochs: int) -> str:
@@ -125,7 +125,7 @@ def extend(name: str, epochs: int) -> str:
         Exception: As `Trial.extend` raises.
     """
     trial = trials[name].extend(epochs)
-    return f"trial {trial.name!r} goes on for {epochs} more"
+    return f"trial {trial.name!r} continues for {epochs} more epochs"
 
 
 def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]], at: int | None = None) -> str:
@@ -291,7 +291,7 @@ def _former_log(name: str, number: int | None) -> str | None:
     try:
         text = read_below(run.directory, "logs", f"{run.label}.log").decode(errors="replace")
     except OSError:
-        return f"the log of trial {name!r} (run {run.number}) is gone: {run.log_path}"
+        return f"The log of trial {name!r} (run {run.number}) no longer exists: {run.log_path}"
     return coloured(text[-LOG_END:], LOG_END) or f"trial {name!r} (run {run.number}) has printed nothing"
 
 
@@ -306,8 +306,8 @@ def interrupt_consumer(panel: Panel) -> Callable[[str], None]:
         trial = _trial_on(panel, name)
         if trial is None:
             raise TsnbError(
-                f"{name} on this stream is not a trial of this notebook, so it cannot be interrupted from here; "
-                "stop ends its loop"
+                f"{name} cannot be interrupted from here, because it is not a trial of this notebook. Stop "
+                "ends its loop"
             )
         if trial.state in ENDED:
             raise TsnbError(f"{name} is not running: it is {trial.state}")
@@ -376,7 +376,7 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
         Exception: As `sweep_cell` raises.
     """
     if not given.grid and not given.space:
-        raise ValueError("a sweep needs parameters: --grid lr=0.1,0.01 or --space lr=uniform(0,1) --n 8")
+        raise ValueError("A sweep needs parameters: --grid lr=0.1,0.01 or --space lr=uniform(0,1) --n 8")
     options = {name: value for name, value in typed(given, TrialOptions).items() if value is not None}
     rule = read_rule(given)
     if rule is not None and rule.word == "population":

@@ -80,7 +80,9 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
             return _again(served, same, given, lambda: replace_loader(served, loader, given.loader, options))
         kernel = serve_loader(loader, given.name, options, variable=given.loader)
     elif given.loader is not None:
-        raise UsageError("%%tensorsocket start: the cell builds `loader`, so no variable may be named")
+        raise UsageError(
+            "%%tensorsocket start takes no variable, because the cell builds `loader`. Remove the variable"
+        )
     else:
         transform, variables, what = shell.transform_cell, shell.user_ns, "the `loader` of this cell"
         if served is not None:
@@ -90,11 +92,11 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         kernel = serve_from_cell(cell, variables, given.name, options, transform=transform)
     begin(kernel.name)
     frozen = "" if cell is not None or not (why := _why_frozen(loader)) else f"\nnote: {why}"
-    end = "goes on without this notebook" if given.detach else "ends with this notebook"
+    end = "continues without this notebook" if given.detach else "ends with this notebook"
     return (
-        f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\n"
-        f"attach in a %%trial by tsnb.attach(); stop it by %tensorsocket stop {kernel.name}"
-        f"{_seed_note(kernel)}{_crash_note(kernel)}{frozen}"
+        f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\nattach in a %%trial with "
+        "tsnb.attach(); stop it with %tensorsocket stop "
+        f"{kernel.name}{_seed_note(kernel)}{_crash_note(kernel)}{frozen}"
     )
 
 
@@ -120,17 +122,17 @@ def _again(kernel: ProducerKernel, same: bool, given: Namespace, put: Callable[[
     name = kernel.name
     if same:
         return (
-            f"{name!r} is served already (pid {kernel.pid}), and nothing was restarted. Edits since then take effect "
-            f"after %tensorsocket reload {name}"
+            f"{name!r} is already served (pid {kernel.pid}). Nothing was restarted. To apply later edits: "
+            f"%tensorsocket reload {name}"
         )
     if given.replace:
         former = kernel.order
         put()
         return _back(kernel, "this loader", former)
     raise NameInUse(
-        f"{name!r} is served already (pid {kernel.pid}), by another loader or with other options. To serve this one "
-        f"in its place, add --replace: trials wait and go on. %tensorsocket reload {name} takes the edited loader "
-        f"with the options of before; %tensorsocket stop {name} ends it."
+        f"{name!r} is already served (pid {kernel.pid}), from another loader or with other options. To serve "
+        "this one instead, add --replace: trials wait and then continue. To keep the options and serve the "
+        f"edited loader: %tensorsocket reload {name}. To end the stream: %tensorsocket stop {name}."
     )
 
 
@@ -141,7 +143,7 @@ def _seed_note(kernel: ProducerKernel) -> str:
     whose = (
         "chosen now" if kernel.shipment.arrival["notebook_seed"] is None else "as this notebook's numbers are"
     )
-    return f"\nits order is drawn from seed {kernel.seed}, {whose}"
+    return f"\nits sample order is drawn from seed {kernel.seed}, {whose}"
 
 
 def _crash_note(kernel: ProducerKernel) -> str:
@@ -149,10 +151,10 @@ def _crash_note(kernel: ProducerKernel) -> str:
     if not kernel.options.restart:
         return ""
     if kernel.order:
-        return "\nafter a crash it is started again, and trials go on where they were"
+        return "\nafter a crash the stream restarts, and trials resume where they were"
     return (
-        "\nafter a crash it is started again, but its batches cannot be given again in the same order: trials in "
-        "the middle of an epoch end with ProducerGone then, all others go on"
+        "\nafter a crash the stream restarts, but it cannot repeat the same order: trials in the middle of "
+        "an epoch then raise ProducerGone, and the other trials continue"
     )
 
 
@@ -187,18 +189,16 @@ def reload(shell: Any, name: str | None) -> str:
         what = f"{shipment.variable!r} as it is now"
     else:
         reload_cell(kernel, shell.user_ns, transform=shell.transform_cell)
-        what = "the `loader` of its cell, built with the variables of now"
+        what = "the `loader` of its cell, built with the current variables"
     return _back(kernel, what, former)
 
 
 def _back(kernel: ProducerKernel, what: str, former: str) -> str:
     same = bool(former) and kernel.order == former
-    middle = (
-        "go on at their own position" if same else "end with ProducerGone, because the order is not the same"
-    )
+    middle = "resume at their position" if same else "raise ProducerGone, because the order has changed"
     return (
-        f"serving {what} as {kernel.name!r} again (pid {kernel.pid})\n"
-        f"trials in the middle of an epoch {middle}; all others go on with their next epoch"
+        f"serving {what} as {kernel.name!r} again (pid {kernel.pid})\ntrials in the middle of an epoch "
+        f"{middle}; the other trials continue with their next epoch"
     )
 
 
@@ -206,7 +206,7 @@ def listing() -> str:
     """Return the streams that are served, one line each."""
     return (
         "\n".join(map(registry.line, registry.entries()))
-        or "nothing is served: %tensorsocket start LOADER --name NAME"
+        or "no stream is served. To start one: %tensorsocket start LOADER --name NAME"
     )
 
 
@@ -262,7 +262,7 @@ def tune(given: Namespace) -> str:
             if given.workers is not None or given.memory is not None:
                 raise  # others' streams are not changed without their name
     reading, changed = tune_as_typed(given, name)
-    how = f"nothing was changed; to change it: %tensorsocket tune {reading.name} --workers auto, or a number"
+    how = f"nothing was changed. To change it: %tensorsocket tune {reading.name} --workers auto, or a number"
     return "\n".join([*tuned(reading), *([] if changed else [how])])
 
 
@@ -275,7 +275,7 @@ def rounds(given: Namespace) -> str:
         TsnbError: Its data set does not grow, or it does not answer.
     """
     reading = rounds_as_typed(given, given.name or own_name())
-    return f"{reading.name}: {growth_text(reading) or 'its data set does not grow, so it has no rounds'}"
+    return f"{reading.name}: {growth_text(reading) or 'no rounds, because the data set does not grow'}"
 
 
 def logs(name: str) -> str:
@@ -314,11 +314,11 @@ def stop(given: Namespace) -> tuple[str, Report | None]:
     except ProducerNotFound:
         if kernel is None:
             raise
-        return f"{name!r} has stopped already; %tensorsocket report {name} shows where its time went", None
+        return f"{name!r} has already stopped. To see where its time went: %tensorsocket report {name}", None
     if not given.other and not registry.is_mine(entry) and registry.has_owner(entry):
         raise TsnbError(
-            f"{name!r} is not this notebook's: {entry.origin} ({entry.whose_pid}) serves it. To end it all the same, "
-            f"with the trials on it: %tensorsocket stop {name} --other"
+            f"{name!r} belongs to another notebook or script: {entry.origin} ({entry.whose_pid}) serves it. "
+            f"To stop it and its trials anyway: %tensorsocket stop {name} --other"
         )
     ending = Ending(name)
     observer.stop(name)
@@ -370,7 +370,7 @@ def find_loader(name: str | None, variables: Mapping[str, Any], magic: str = "%t
     loaders = loader_names(variables)
     there = f"Loaders in this notebook: {', '.join(loaders) or 'none yet'}."
     if name is None:
-        raise UsageError(f"{magic}: which loader? {there}")
+        raise UsageError(f"{magic} needs a loader. {there}")
     if name in variables:
         return variables[name]
     if not name.isidentifier():
@@ -378,4 +378,4 @@ def find_loader(name: str | None, variables: Mapping[str, Any], magic: str = "%t
             f"{magic}: {name!r} is not a variable's name. Assign the loader to one first. {there}"
         )
     hint = did_you_mean(name, loaders)
-    raise UsageError(f"{magic}: no variable {name!r} in this notebook.{hint} {there}")
+    raise UsageError(f"{magic}: this notebook has no variable {name!r}.{hint} {there}")

@@ -118,7 +118,7 @@ class TrialLogs:
             TsnbError: No such trial or value, or it is not running.
             ValueError: It may not be that.
         """
-        trial = _here(name, "so its live values are set there")
+        trial = _here(name, "Set its live hyperparameters there")
         trial.set(**{value: _read(trial, value, text)})
 
     def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ class TrialLogs:
             Exception: As `Trial.clone` raises.
             TsnbError: The trial is not here.
         """
-        trial = _here(name, "and is cloned there")
+        trial = _here(name, "Clone it there")
         trial.clone(new or None, **{value: _read(trial, value, text) for value, text in changes.items()})
 
     def release(self, name: str) -> None:
@@ -138,7 +138,7 @@ class TrialLogs:
             Exception: As `Trial.pause` raises.
             TsnbError: The trial is not here.
         """
-        _here(name, "so its memory is released there").pause(release=True)
+        _here(name, "Release its memory there").pause(release=True)
 
     def extend(self, name: str, epochs: int) -> None:
         """Have a trial that is done go on for some more epochs.
@@ -147,13 +147,13 @@ class TrialLogs:
             Exception: As `Trial.extend` raises.
             TsnbError: The trial is not here.
         """
-        _here(name, "and is extended there").extend(epochs)
+        _here(name, "Extend it there").extend(epochs)
 
 
 def _here(name: str, else_: str) -> Trial:
     trial = trials.get(name)
     if trial is None:
-        raise TsnbError(f"{name} was started elsewhere, {else_}")
+        raise TsnbError(f"{name} was started by another notebook. {else_}")
     return trial
 
 

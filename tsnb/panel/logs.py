@@ -239,7 +239,7 @@ class LogFeed:
                 for message in self._news():
                     self._send(message)
             except Exception:  # noqa: BLE001 (the kernel is going down, or a source of logs is broken: the panel goes on)
-                _log.debug("the log pane could not be fed", exc_info=True)
+                _log.debug("the log pane could not be updated", exc_info=True)
             with self._changed:
                 self._changed.wait(EVERY_S)
 

@@ -44,8 +44,8 @@ def _bundle(file: str) -> Path:
     path = Path(__file__).parent / "static" / file
     if not path.is_file():
         raise ImportError(
-            f"the panel's front end is missing ({path}). It is built when tsnb is installed: "
-            "`pip install -e .` in a checkout, or `python hatch_build.py` for this alone; wheels carry it."
+            f"The panel's front end is missing ({path}). It is built when tsnb is installed. In a checkout, "
+            "run `pip install -e .`, or `python hatch_build.py` for the front end alone."
         )
     return path
 
@@ -323,7 +323,7 @@ class Panel(anywidget.AnyWidget):
             OSError,
             RuntimeError,
         ) as error:  # the kernel is going down: its sockets or threads are closed
-            _log.debug("the panel cannot be sent to: %s", error)
+            _log.debug("the panel cannot receive data: %s", error)
 
     def _hear(self, _: object, content: dict[str, Any], buffers: object) -> None:
         """Answer the front end. Called by ipywidgets on the kernel's (sub)shell thread."""
@@ -415,7 +415,10 @@ class Panel(anywidget.AnyWidget):
         """Do what only the notebook that has a trial can do: set a live value of it, clone, extend or release it."""
         source = self.logs.source
         if source is None:
-            raise TsnbError(f"this panel knows no trials, so it cannot {op} {trial}: its notebook can")
+            raise TsnbError(
+                f"this panel has no trials of its own, so it cannot {op} {trial}. Use the notebook that "
+                "started it"
+            )
         if op == "set":
             source.set(trial, str(content.get("value", "")), str(content.get("text", "")))
         elif op == "clone":

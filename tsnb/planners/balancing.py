@@ -50,7 +50,7 @@ def change(seen: Observed, allotments: tuple[Allot, ...], span: Span) -> tuple[s
         wanted = max(made, key=lambda name: len(made[name].cores))
     its, had = made[wanted], has[wanted]
     if its.cores != had.cores and len(its.cores) < len(had.home):
-        return wanted, f"{_count(len(its.cores), 'core')} of its own for {_called(wanted)}"
+        return wanted, f"{_count(len(its.cores), 'core')} only for {_called(wanted)}"
     if its.threads > had.threads and wanted != LOADER:
         return wanted, f"{_count(its.threads, 'thread')} for {_called(wanted)}"
     fewer = [name for name, a in made.items() if a.threads < has[name].threads]
@@ -164,7 +164,7 @@ class Balancer:
             known, pacing = self.now is not None, self._pacing
             self._key, self._pacing = key, seen.pacing
             why_back = (
-                f"the pacing is {seen.pacing} now"
+                f"the pacing is now {seen.pacing}"
                 if known and pacing != seen.pacing
                 else "the set of trials changed"
             )
@@ -260,7 +260,7 @@ class Balancer:
         self._judging = _OnTrial(self.moves, plan, self.now, span, max([span.pace, *self._paces]))
         self.now = plan
         self._begin(seen, self.timing.settle_s)
-        reason = "the cores are divided by the weights" if plan.kind == "weighted" else why(span, name)
+        reason = "the cores follow the weights" if plan.kind == "weighted" else why(span, name)
         return [*plan.allotments, Moved(self.moves, name, text, reason)]
 
     def _judge(self, seen: Observed, span: Span, moved: _OnTrial) -> list[Instruction]:

@@ -98,9 +98,7 @@ class Timeline:
             known = [(span, mark) for span, mark in parts if span is not None]
             # what has not started and is where it was planned to be needs no second bar
             if trial.actual is not None or (known and trial.ahead != trial.planned):
-                word = (
-                    "so far, paused" if trial.paused else "in fact" if trial.ahead is None else "foretold now"
-                )
+                word = "so far, paused" if trial.paused else "actual" if trial.ahead is None else "predicted"
                 said = f"{duration(known[-1][0][1])} {word}"
                 rows.append(["" if trial.planned is not None else trial.name, _bar(known, scale), said])
             elif trial.held:
@@ -112,7 +110,7 @@ class Timeline:
         if self.off and self.trials:
             basis = f": from {self.basis}" if self.basis else ""
             lines.append(
-                f"What is foretold is within {self.off:.0%} of the time until then, four times in five{basis}."
+                f"Predictions are within {self.off:.0%} of the time until then (80% interval){basis}."
             )
         return harmless("\n".join(lines))
 

@@ -42,15 +42,15 @@ def read_choices(
     for name, values in choose.items():
         if name in OPTION_NAMES or name in ("epochs", "name"):
             raise ValueError(
-                f"choose={{{name!r}: ...}}: a plan chooses how a trial is run, by parameters of its own that change "
-                f"nothing of what is trained, such as a limit for tsnb.offload. {instead(name)}"
+                f"choose={{{name!r}: ...}} is invalid, because a plan picks only parameters that change how a "
+                f"trial runs and not what it trains, such as a limit for tsnb.offload. {instead(name)}"
             )
         if name in taken:
-            raise ValueError(f"{name} is {taken[name]}, and left to the plan (choose=): give one of them.")
+            raise ValueError(f"{name} is {taken[name]} and also in choose=. Remove one of them.")
         if not isinstance(values, (list, tuple, range)) or not values or not all(map(_is_plain, values)):
             raise ValueError(
-                f"choose={{{name!r}: {values!r}}}: give a list of numbers, text or None, the preferred one first, for "
-                'example choose={"limit": [None, "2GiB"]}.'
+                f"choose={{{name!r}: {values!r}}} is invalid. Pass a list of numbers, strings or None with "
+                'the preferred value first, for example choose={"limit": [None, "2GiB"]}.'
             )
         found.append((name, tuple(dict.fromkeys(values))))
     return tuple(found)
@@ -131,7 +131,7 @@ def profiled(
                 if each.name in seen.failed
             }
             with_each = "; ".join(f"with {strategy}: {why}" for strategy, why in whys.items())
-            raise TsnbError(f"trial {each.name!r} cannot be profiled with any value. {with_each}")
+            raise TsnbError(f"Trial {each.name!r} cannot be profiled with any value. {with_each}")
     return found
 
 
@@ -142,7 +142,7 @@ def choices_for(wanted: Sequence[TrialWish], choose: Mapping[str, Sequence[Any]]
         ValueError: As `read_choices`.
         TypeError: A trial does not take such a parameter.
     """
-    taken = {word: f"given for {each.name}" for each in wanted for word in each.params}
+    taken = {word: f"set for {each.name}" for each in wanted for word in each.params}
     found = read_choices(choose, taken, _instead)
     for each in wanted:
         each.require_fit({name: values[0] for name, values in found})
@@ -152,9 +152,9 @@ def choices_for(wanted: Sequence[TrialWish], choose: Mapping[str, Sequence[Any]]
 def _instead(name: str) -> str:
     own = {"threads": "threads=(1, 2)", "device": 'devices=["cuda:0", "cuda:1"]'}
     return (
-        f"Give it by itself: {own[name]}."
+        f"Pass it as its own argument: {own[name]}."
         if name in own
-        else f"Give it to each trial: (train, {{{name!r}: ...}})."
+        else f"Pass it to each trial: (train, {{{name!r}: ...}})."
     )
 
 

@@ -24,10 +24,8 @@ def oversized(sizes: Mapping[str, float], memory_bytes: float) -> str:
     if not large:
         return ""
     named = ", ".join(f"{name} ({size_text(size)})" for name, size in large)
-    what = (
-        "does not fit the memory even alone" if len(large) == 1 else "do not fit the memory, not even alone"
-    )
-    return f"{named} {what}: there are {size_text(memory_bytes)}. {way_out(memory_bytes)}."
+    what = "does not fit into memory, even alone" if len(large) == 1 else "do not fit into memory, even alone"
+    return f"{named} {what}: {size_text(memory_bytes)} are available. {way_out(memory_bytes)}."
 
 
 def way_out(memory_bytes: float) -> str:
@@ -41,8 +39,8 @@ def way_out(memory_bytes: float) -> str:
     half = memory_bytes / 2
     limit = f"{int(half / GIB)}GiB" if half >= 10 * GIB else f"{max(1, int(half / MIB))}MiB"
     return (
-        f'tsnb.offload(model, optimizer, limit="{limit}") keeps parameters and optimizer states in a file, and no more '
-        "of them in memory"
+        f'tsnb.offload(model, optimizer, limit="{limit}") keeps parameters and optimizer states in a file, '
+        "and at most this much of them in memory"
     )
 
 
@@ -59,6 +57,6 @@ def died(process: str, peak_bytes: float, *, alone: bool = True) -> str:
     if not alone:
         return f"{process} died while it was measured, with {size_text(peak_bytes)}"
     return (
-        f"{process} died while it was measured, with {size_text(peak_bytes)}. If it was killed for want of memory: "
-        f"{way_out(peak_bytes)}"
+        f"{process} died while it was measured, with {size_text(peak_bytes)}. If the system killed it for "
+        f"lack of memory: {way_out(peak_bytes)}"
     )

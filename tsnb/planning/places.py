@@ -90,12 +90,12 @@ def fits(job: Job, memory_bytes: float) -> bool:
 
 def _too_large(job: Job, memory_bytes: float) -> str:
     if job.memory_bytes > memory_bytes:
-        need, there = job.memory_bytes, f"the {size_text(memory_bytes)} there are"
+        need, there = job.memory_bytes, f"the {size_text(memory_bytes)} available"
     else:
         need, there = job.device_bytes, f"the {size_text(job.device_room_bytes)} free on {job.device}"
     return (
-        f"it needs {size_text(need)}, more than {there}: give it smaller batches or a smaller model, or run it on a "
-        "larger machine"
+        f"it needs {size_text(need)}, more than {there}. Use smaller batches or a smaller model, or run it on "
+        "a larger machine"
     )
 
 
@@ -133,7 +133,7 @@ def memory_text(rows: Sequence[PlacedTrial], memory_bytes: float, where: str) ->
 
 
 def _fastest(at_once: int) -> str:
-    return "one at a time is the fastest" if at_once == 1 else f"{at_once} at once are the fastest"
+    return "one at a time is fastest" if at_once == 1 else f"{at_once} at once is fastest"
 
 
 def gpu_advice(jobs: Mapping[str, Job], look: Callable[[], Devices]) -> tuple[str, ...]:

@@ -92,7 +92,9 @@ def plan(
     seconds = asked.SECONDS.checked("seconds", seconds)
     numbers = _numbers(threads)
     if isinstance(device, str):
-        raise ValueError(f'device={device!r}: give a list, for example device=["cuda:0", "cuda:1"].')
+        raise ValueError(
+            f'device={device!r} is invalid. Pass a list, for example device=["cuda:0", "cuda:1"].'
+        )
     gpus = known_devices(device or ())
     limit_bytes = None if memory is None else asked.MEMORY.checked("memory", memory)
     check_length(loader, samples)
@@ -165,8 +167,8 @@ def _measure(
     took_s = loader_s(seconds, getattr(loader, "num_workers", 0), cold=cold)
     trials_s = profiled_s(len(trials), len(to_try), seconds)
     say(
-        f"planning {trials_text(len(trials))}: {about(took_s)} for the loader, then {about(trials_s)} for some batches "
-        f"of each{settings_text(to_try)}; {LONGER}"
+        f"planning {trials_text(len(trials))}: {about(took_s)} for the loader, then {about(trials_s)} for "
+        f"some batches of each{settings_text(to_try)}; {LONGER}"
     )
     rooms, free = gpu_room_bytes(), FreeMemory()
     memory_bytes = free_bytes() if limit_bytes is None else limit_bytes

@@ -35,7 +35,7 @@ LOOK_S = 0.5
 """Some 20 batches that take no time."""
 
 
-LONGER = "longer where a trial's start or its batches take long"
+LONGER = "longer if a trial starts slowly or its batches take long"
 """What is behind each time."""
 
 

@@ -80,12 +80,12 @@ class Plan:
     @property
     def table(self) -> list[list[str]]:
         """The ways, with their makespan and its interval; a head and a row each."""
-        rows = [["way", "all done after", "four times in five", "memory", ""]]
+        rows = [["way", "all done after", "80% interval", "memory", ""]]
         for way in self.ways:
             low, high = way.interval_s
             mark = "chosen" if way is self.choice else ""
             if way.way == STAGGERED:
-                offset = f"{duration(way.apart_s)} apart" if way.apart_s else "not sooner at any offset"
+                offset = f"{duration(way.apart_s)} apart" if way.apart_s else "no faster at any offset"
                 mark = f"{mark}, {offset}" if mark else offset
             elif twin := same_as(way, self.ways):
                 mark = f"{mark}, the same as {twin}" if mark else f"the same as {twin}"
@@ -102,7 +102,7 @@ class Plan:
     @property
     def profiles(self) -> list[list[str]]:
         """What each trial costs; a head and a row each."""
-        rows = [["trial", "ms a sample", "CPU ms", "memory", "ends after", "four times in five"]]
+        rows = [["trial", "ms a sample", "CPU ms", "memory", "ends after", "80% interval"]]
         for name, cost in self.costs.items():
             end_s = self.choice.schedule.ends_s[name]
             memory = f"{cost.memory_bytes / 2**20:,.0f} MiB"
@@ -276,11 +276,11 @@ class Plan:
         near = (
             f"; the list is within {max(0.01, min(lists) / self.soonest_s - 1):.0%} of that" if lists else ""
         )
-        bound = f" No order on one stream can have all done before {duration(self.soonest_s)}{by}{near}."
+        bound = f" No order on one stream can finish before {duration(self.soonest_s)}{by}{near}."
         return (
-            f"Predicted from {batches} batches that the trials really took{', alone and together' if beside else ''}, "
-            f"and the loader measured alone, shared, and shared twice at once, on {measured:g} cores{elsewhere}."
-            + " ".join([bound, *caution(self.loading), *self.advice])
+            f"Predicted from {batches} real batches of the trials{', alone and together' if beside else ''}, "
+            f"and from the loader measured alone, shared, and shared twice at once, on {measured:g} "
+            f"cores{elsewhere}." + " ".join([bound, *caution(self.loading), *self.advice])
         )
 
 

@@ -106,8 +106,8 @@ def costs_on(
     epoch_batches = status(name).epoch_batches
     if not epoch_batches:
         raise TsnbError(
-            f"the loader of stream {name!r} has no length, so nobody can say how long a trial takes: leave plan= and "
-            "deadline= out, or serve a loader that has one"
+            f"plan= and deadline= need a loader with a length, and the loader of {name!r} has none. Serve one "
+            "that defines __len__"
         )
     meter, free = Meter(name), FreeMemory()
     found: dict[Strategy, dict[str, Profiled]] = {}
@@ -164,7 +164,7 @@ def _add_twins(
     for name, twin in twins.items():
         offs[name] = offs[twin.of]
         if twin.of in unsure:
-            unsure[name] = f"{name} is taken to cost what {twin.of} does"
+            unsure[name] = f"{name} is assumed to cost the same as {twin.of}"
         jobs[name] = {
             strategy: replace(job, name=name, samples=job.samples * twin.times)
             for strategy, job in jobs[twin.of].items()
@@ -188,8 +188,8 @@ def _seen(
             seen.cost()  # raises: it is not one that was too short
         if must_end and seen.last and not seen.last.planned:
             raise ValueError(
-                f"{name} does not say how many epochs it takes, so nobody can say what is done by then: give it a "
-                "parameter epochs, for example epochs=10, or leave deadline= (--deadline) out."
+                f"deadline= (--deadline) needs the number of epochs, and {name} has no parameter epochs. Add "
+                "one, for example epochs=10, or remove the deadline."
             )
 
     waves = Waves(meter.look, threads, memory_bytes, most=most, note=note, refuse=refuse)
@@ -257,7 +257,7 @@ def _jobs(
             unsure[name] = (
                 f"{name} is not run with {lacking[0]}: {why}"
                 if there
-                else f"{name} is taken to cost what the others do: {why}"
+                else f"{name} is assumed to cost the same as the other trials: {why}"
             )
         jobs[name] = {}
         for strategy, cost in (there or {next(iter(costs)): typical}).items():

@@ -307,17 +307,17 @@ class Profiled:
         name = unprofiled(self.trial.name)
         if self.trial.state == "lost":
             raise TsnbError(
-                f"nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
+                f"Nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
             )
         if self.failed:
             why = _ended_line(self.trial.name).sub("", self.trial.logs().strip().rpartition("\n")[2])
             raise TsnbError(
-                f"trial {name!r} failed while it was profiled{': ' + why if why else ''}. "
-                "Run it alone, by tsnb.run, to see all of it."
+                f"Trial {name!r} failed while it was profiled{': ' + why if why else ''}. Run it alone with "
+                "tsnb.run to see the whole error."
             )
         first, last = (self.marks[0], self.marks[-1]) if self.marks else (None, None)
         if first is None or last is None or last.batches - first.batches < LEAST:
-            raise TsnbError(f"trial {name!r} {self._unseen()}")
+            raise TsnbError(f"Trial {name!r} {self._unseen()}")
         step_s, cpu_s = last.since(first, self.threads)
         middle = self.marks[len(self.marks) // 2]
         off = 0.0
@@ -361,23 +361,20 @@ class Profiled:
         least, took = SKIP + LEAST + 1, self.batches
         stopped = self.trial.state != "done"  # by us, when its time was over
         if not took and stopped:
-            return f"took no batch within {LIMIT_S:.0f} s: does it take them from tsnb.attach()?"
+            return f"took no batch within {LIMIT_S:.0f} s. Let it take its batches from tsnb.attach()."
         if not took:
             return (
-                "ended without taking a batch, so nothing can be planned: it has to take its batches from "
+                "ended without taking a batch, so nothing can be planned. Let it take its batches from "
                 "tsnb.attach()."
             )
         if took >= least:
-            return (
-                f"was over too soon to be profiled: its {took} batches passed between two looks at it: give it "
-                "smaller batches or more epochs."
-            )
+            return f"ended too soon to be profiled, after {took} batches. Use smaller batches or more epochs."
         if stopped:
-            return f"took {took} batches within {LIMIT_S:.0f} s, where {least} are needed: give it smaller batches."
-        return (
-            f"took too few batches to be profiled: {took}, where {least} are needed: give it smaller batches or more "
-            "epochs."
-        )
+            return (
+                f"took only {took} batches within {LIMIT_S:.0f} s, and profiling needs {least}. Use smaller "
+                "batches."
+            )
+        return f"took only {took} batches, and profiling needs {least}. Use smaller batches or more epochs."
 
 
 def _ended_line(name: str) -> re.Pattern[str]:

@@ -211,10 +211,13 @@ class ProfiledGroup:
         self._tell_s = math.inf
         has = "each has" if len(late) > 1 else "it has"
         asked = all(self.trials[name].asking_s for name in late)
-        why = f"{has} {'asked for one and waits for the stream' if asked else 'to take them from tsnb.attach()'}"
+        to_do = (
+            "requested one and waits for the stream" if asked else "to take its batches from tsnb.attach()"
+        )
+        why = f"{has} {to_do}"
         say(
-            f"{' and '.join(late)}: no batch yet after {SILENT_S:.0f} s, {why}; Ctrl-C ends this, else it ends after "
-            f"{LIMIT_S:.0f} s"
+            f"{' and '.join(late)}: no batch yet after {SILENT_S:.0f} s, {why}. Ctrl-C ends this, otherwise "
+            f"it ends after {LIMIT_S:.0f} s"
         )
 
 
@@ -295,7 +298,7 @@ def _leave_longest(
         with contextlib.suppress(TsnbError):
             longest.by_itself = alone.cost()
     if longest.by_itself is None and longest.trial.state != "done":
-        say(f"{name}: takes no batches without the others; planned by what it costs beside them")
+        say(f"{name}: takes no batches without the other trials, so the plan uses its cost next to them")
 
 
 def _stop(trials: Iterable[Profiled]) -> None:

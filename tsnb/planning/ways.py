@@ -35,8 +35,8 @@ __all__ = [
 ]
 
 IN_TURN = "in turn"
-APART = "a loader each"
-STAGGERED = "a loader each, staggered"
+APART = "separate loaders"
+STAGGERED = "separate loaders, staggered"
 TOGETHER = "one stream"
 LISTED = "one stream, a list"
 PRIVATE = frozenset({IN_TURN, APART, STAGGERED})
@@ -172,8 +172,8 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
         TOGETHER: "all at once on one stream",
         LISTED: f"on one stream, {choice.at_once} at once, in the order {', '.join(choice.order)}",
         IN_TURN: "one after the other, each with all cores",
-        APART: "all at once with a loader each",
-        STAGGERED: f"with a loader each, {duration(choice.apart_s)} apart, in the order {', '.join(choice.order)}",
+        APART: "all at once with separate loaders",
+        STAGGERED: f"with separate loaders, {duration(choice.apart_s)} apart, in the order {', '.join(choice.order)}",
     }[choice.way]
     if choice.gives:
         said += f" ({'; '.join(choice.gives)})"
@@ -189,12 +189,12 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
             text += f" and {others[-1].way} {duration(others[-1].makespan_s)}"
     text += "."
     if choice.way in {TOGETHER, LISTED}:
-        text += " The loader is paid for once."
+        text += " The loader runs only once."
         if choice.way == TOGETHER:
             text += {
-                "loader": " It is the limit: a faster one would help all of them.",
+                "loader": " The loader is the limit: a faster loader would help all trials.",
                 "cores": " The cores are the limit.",
             }.get(limit, f" {limit} is the slowest and sets the pace.")
     if choice.fits and (lacking := [way.way for way in ways if not way.fits]):
-        text += f" For {' and '.join(lacking)} there is not enough memory."
+        text += f" There is not enough memory for {' and '.join(lacking)}."
     return text

@@ -81,8 +81,8 @@ class TrialWish:
         made.discard()
         if not runs_here(made.options.engine):
             raise ValueError(
-                f"trial {self.name!r} has engine={made.options.engine!r}, and what is measured here says nothing of a "
-                "cluster: leave it out."
+                f"Trial {self.name!r} has engine={made.options.engine!r}, but a measurement on this machine "
+                "does not apply to a cluster. Remove engine."
             )
 
     @property
@@ -131,9 +131,9 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         fn, params = each if isinstance(each, tuple) and len(each) == 2 else (each, {})
         if not (callable(fn) or isinstance(fn, Trial)) or not isinstance(params, Mapping):
             raise TypeError(
-                f"{caller} takes functions as tsnb.run does, each alone or with its parameters: "
-                f'{caller}({{"small": (train, {{"width": 32}}), "large": (train, {{"width": 512}})}}, loader=loader). '
-                'A trial counts for its cell: tsnb.trials["cnn"].'
+                f"{caller} takes functions like tsnb.run, each alone or with its parameters: "
+                f'{caller}({{"small": (train, {{"width": 32}}), "large": (train, {{"width": 512}})}}, '
+                'loader=loader). To plan a cell, pass its trial: tsnb.trials["cnn"].'
             )
         own, there = _known(fn, params)
         said = there if epochs is None or "epochs" in params else epochs
@@ -148,11 +148,11 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         found.append(wish)
     names = [each.name for each in found]
     if not names:
-        raise ValueError(f"{caller} needs at least one trial: give a mapping of names to functions.")
+        raise ValueError(f"{caller} needs at least one trial. Pass a mapping of names to functions.")
     if double := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
-            f"{caller} was given two trials of the name {double!r}: give them parameters that differ, or a mapping of "
-            "names to functions."
+            f"{caller} has two trials named {double!r}. Pass different parameters, or a mapping of names to "
+            "functions."
         )
     return found
 
@@ -179,7 +179,8 @@ def _known(fn: Callable[..., Any] | Trial, params: Mapping[str, Any]) -> tuple[s
         return name_of(fn), params.get("epochs", epochs_of(fn, params))
     if fn.life.launch is None:
         raise TsnbError(
-            f"trial {fn.name!r} was started elsewhere, and its code and variables are there: run its cell here first"
+            f"Trial {fn.name!r} was started by another notebook, which holds its code and variables. Run "
+            "its cell here first"
         )
     plan = fn.life.plan
     known = {**plan.params, **plan.arguments, **params}
@@ -202,6 +203,6 @@ def one_epoch_text(names: Sequence[str]) -> str:
         return ""
     one = len(names) == 1
     return (
-        f" {', '.join(names)} {'is' if one else 'are'} taken to train for one epoch{'' if one else ' each'}, "
-        "as nothing says how many: give a parameter epochs."
+        f" {', '.join(names)} {'is' if one else 'are'} assumed to train for one "
+        f"epoch{'' if one else ' each'}, because the number is unknown. Add a parameter epochs."
     )

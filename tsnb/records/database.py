@@ -250,8 +250,8 @@ def require_locks(directory: Path) -> None:
     except OSError as error:
         if error.errno in {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}:
             raise NoLocks(
-                f"the file system of {directory} has no file locks, which the project's records need. "
-                "Set TSNB_PROJECT_DIR to a directory on another file system, before you start trials."
+                f"The file system of {directory} has no file locks, which the project's records need. Set "
+                "TSNB_PROJECT_DIR to a directory on another file system before you start trials."
             ) from None
     finally:
         os.close(descriptor)
@@ -350,7 +350,7 @@ def _check_schema(connection: sqlite3.Connection, version: int) -> None:
     odd = _schema(version) ^ frozenset(connection.execute(_SCHEMA))
     if odd:
         named = ", ".join(sorted({f"{kind} {name}" for kind, name, *_ in odd}))
-        raise sqlite3.DatabaseError(f"its tables are not those that tsnb makes ({one_line(named)})")
+        raise sqlite3.DatabaseError(f"its tables are not tsnb's ({one_line(named)})")
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
@@ -359,7 +359,7 @@ def _version(connection: sqlite3.Connection, path: Path) -> int:
         raise sqlite3.DatabaseError("it has no version")
     if found > len(MIGRATIONS):
         raise TsnbError(
-            f"the records in {path} come from a newer tsnb (their version {found}, this one knows "
+            f"The records in {path} come from a newer tsnb (their version is {found}, this tsnb reads up to "
             f"{len(MIGRATIONS)}). Install the same version here, or set TSNB_PROJECT_DIR."
         )
     return found

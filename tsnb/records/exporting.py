@@ -52,12 +52,15 @@ def export(
     target = Path(path)
     write = _WRITERS.get(target.suffix.lower())
     if write is None:
-        raise ValueError(f"cannot export to {target.name!r}: let its name end in {' or '.join(_WRITERS)}")
+        raise ValueError(f"Cannot export to {target.name!r}. Use a name that ends in {' or '.join(_WRITERS)}")
     if what not in {"trials", "metrics"}:
-        raise ValueError(f"what={what!r}: write 'trials' (a row a run) or 'metrics' (a row a logged number)")
+        raise ValueError(
+            f"what={what!r} is invalid. Pass 'trials' (one row per run) or 'metrics' (one row per logged "
+            "number)"
+        )
     table = results_table(trial, all_runs) if what == "trials" else history_table(None, trial, all_runs)
     if not target.parent.is_dir():
-        raise FileNotFoundError(f"the folder {str(target.parent)!r} does not exist: create it first")
+        raise FileNotFoundError(f"The folder {str(target.parent)!r} does not exist. Create it first")
     replace_file(target, write(table))
     return target
 
@@ -82,8 +85,8 @@ def _as_parquet(table: Table) -> bytes:
         import pyarrow.parquet as pq
     except ImportError:
         raise ExtraMissing(
-            "writing Parquet needs pyarrow, which is not installed. "
-            "Install it (pip install 'tsnb[results]'), or export to a name that ends in .csv."
+            "Writing Parquet needs pyarrow, which is not installed. Install it (pip install "
+            "'tsnb[results]'), or export to a name that ends in .csv."
         ) from None
     columns, rows = table
     values = {name: [row[place] for row in rows] for place, name in enumerate(columns)}

@@ -176,7 +176,8 @@ class KeptFiles:
             aside = self.place.with_name(f"{self._label}.found-{uuid.uuid4().hex[:8]}")
             self.place.rename(aside)
             _log.warning(
-                "%s. tsnb neither reads nor clears it, and has moved it to %s. Delete that if you do not need it.",
+                "%s. tsnb neither reads nor deletes it, and has moved it to %s. Delete it if you do not "
+                "need it.",
                 error,
                 aside,
             )

@@ -95,7 +95,7 @@ def notify(call: Callable[[Notice], object] | None) -> None:
     global _call
     if call is not None and not callable(call):
         raise TypeError(
-            f"tsnb.records.notify takes a function of one argument, or None; this is a {type(call).__name__}"
+            f"tsnb.records.notify takes a function of one argument, or None, not a {type(call).__name__}"
         )
     with _lock:
         _call = call
@@ -133,7 +133,10 @@ def _say(notice: Notice) -> None:
     except Exception:  # noqa: BLE001 (a user's function: trials go on)
         if _reported is not call:
             _reported = call
-            _log.exception("what tsnb.records.notify was given raised; it is called again at the next end")
+            _log.exception(
+                "the function passed to tsnb.records.notify raised; tsnb calls it again when the next trial "
+                "ends"
+            )
 
 
 def _finish() -> None:

@@ -115,8 +115,8 @@ def _chosen(place: Path, make: bool) -> Path:
     refusal = _refusal(place, place.parent, make)
     if refusal:
         raise TsnbError(
-            f"tsnb cannot keep records in {place}: {refusal}. "
-            "Set TSNB_PROJECT_DIR to a directory that you can write to."
+            f"tsnb cannot store records in {place}: {refusal}. Set TSNB_PROJECT_DIR to a directory that you "
+            "can write to."
         )
     return place
 
@@ -167,7 +167,7 @@ def _refusal(place: Path, trusted: Path | None, make: bool) -> str:
                 os.close(open_private(place / ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL))
                 write_private(place / ".gitignore", "*\n")
     except Unsafe as error:
-        return f"{error} (`{error.mend}` mends that)" if error.mend else str(error)
+        return f"{error} (to fix that: `{error.mend}`)" if error.mend else str(error)
     except OSError as error:
         return "" if isinstance(error, FileNotFoundError) and not make else error.strerror or str(error)
     return "" if _writable(place) or (trusted is not None and not make) else "Permission denied"
@@ -189,8 +189,8 @@ def _instead_of(place: Path, make: bool, refusal: str) -> Path:
     if place not in _told:
         _told.add(place)
         _log.warning(
-            "tsnb cannot keep records in %s: %s. Those of its trials go to %s, which may not outlive a reboot. "
-            "Set TSNB_PROJECT_DIR to a directory of yours to keep them.",
+            "tsnb cannot store records in %s: %s. The records of its trials go to %s, which may not survive "
+            "a reboot. To keep them, set TSNB_PROJECT_DIR to your own directory.",
             above,
             refusal,
             instead,

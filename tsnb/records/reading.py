@@ -27,7 +27,7 @@ __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of",
 ENDED = ("done", "failed", "stopped", "interrupted", "pruned", "lost")
 """States that a run does not leave."""
 
-WITHOUT_A_WORD = "its process ended without a word"
+WITHOUT_A_WORD = "its process ended without a message"
 
 LAST_S = 1e11
 """Seconds since 1970 that no clock tells, by far."""
@@ -211,7 +211,7 @@ def _require(fits: bool, value: Any) -> None:
         sqlite3.DataError: It does not fit. `reading` makes one sentence of that.
     """
     if not fits:
-        raise sqlite3.DataError(f"it has a value that tsnb does not write, {value!r:.80}")
+        raise sqlite3.DataError(f"it has a value that tsnb never writes: {value!r:.80}")
 
 
 _WHOLE = ("id", "number", "pid", "pid_started")

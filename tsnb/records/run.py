@@ -356,7 +356,7 @@ class Run:
         """
         source = Path(path)
         if not source.exists():
-            raise FileNotFoundError(f"{str(source)!r} does not exist: write the file before log_artifact")
+            raise FileNotFoundError(f"{str(source)!r} does not exist. Write the file before log_artifact")
         target = place_in(self.artifacts_path, source.absolute().name if name is None else name)
         try:
             copy_whole(source, target, self.directory.parent)
@@ -392,7 +392,7 @@ class Run:
         """Note that it was heard of, which proves a supposed loss wrong; return its id."""
         found = connection.execute("SELECT id, supposed FROM runs WHERE key = ?", (self.key,)).fetchone()
         if found is None:
-            raise RecordsGone(f"{self.label} is not in {self.directory} any more")
+            raise RecordsGone(f"{self.label} no longer exists in {self.directory}")
         id_, supposed = found
         lives = ", supposed = 0, failure = '', state = 'running'" if supposed else ""
         connection.execute(f"UPDATE runs SET heard_s = ?{lives} WHERE id = ?", (time.time(), id_))  # noqa: S608
@@ -412,7 +412,10 @@ class Run:
         self._warned = True
         why = str(error) if isinstance(error, NoLocks) else f"{error}. {_way_out(error)}"
         _log.warning(
-            "trial %r goes on, but not all of it can be kept in %s: %s", self.name, self.directory, why
+            "trial %r continues, but not all of its records can be stored in %s: %s",
+            self.name,
+            self.directory,
+            why,
         )
 
 

@@ -113,7 +113,8 @@ def check_mode(mode: str, metric: str, word: str = "mode") -> str:
     """
     if mode not in MODES:
         raise ValueError(
-            f"{word}={mode!r}: write 'min' where a low {metric} is good, 'max' where a high one is."
+            f"{word}={mode!r} is invalid. Pass 'min' if a low {metric} is better, 'max' if a high "
+            f"{metric} is better."
         )
     return mode
 
@@ -150,8 +151,8 @@ def direction_of(metric: str, mode: str | None = None) -> str:
     if known is None:
         said = f"{metric}='max'" if metric.isidentifier() else f"{{{metric!r}: 'max'}}"
         raise UnknownDirection(
-            f"nothing says whether a high or a low {metric!r} is good. Say it once, in a cell of its own: "
-            f"tsnb.records.direction({said})  (or 'min'); for this call alone: mode='max'."
+            f"tsnb cannot tell whether a high or a low {metric!r} is better. Pass mode='max' or mode='min', "
+            f"or set it once in a separate cell: tsnb.records.direction({said})  (or 'min')."
         )
     return known
 

@@ -60,7 +60,7 @@ def chosen_runs(name: str | None, all_runs: bool, tag: str | None = None) -> tup
         if not found:
             there = dict.fromkeys(name for run in runs for name in (run.name, run.sweep) if name)
             raise NoSuchRecord(
-                _missing(f"no trial or sweep named {name!r} in {directory}", name, there, "names")
+                _missing(f"No trial or sweep is named {name!r} in {directory}", name, there, "names")
             )
         runs = found
     return directory, runs if tag is None else _tagged(runs, tag)
@@ -89,7 +89,7 @@ def named_runs(
     found = [record for record in runs if run in {None, record.number}]
     if not found:
         there = ", ".join(str(record.number) for record in runs)
-        raise NoSuchRecord(f"no run {run} of {name!r} in {directory}. The runs there are: {there}")
+        raise NoSuchRecord(f"{name!r} has no run {run} in {directory}. Its runs: {there}")
     return directory, found
 
 
@@ -102,7 +102,7 @@ def _tagged(runs: Sequence[RunRecord], tag: str) -> list[RunRecord]:
     found = [run for run in runs if tag in run.tags]
     if not found:
         there = dict.fromkeys(known for run in runs for known in run.tags)
-        raise NoSuchRecord(_missing(f"no trial has the tag {tag!r}", tag, there, "tags"))
+        raise NoSuchRecord(_missing(f"No trial has the tag {tag!r}", tag, there, "tags"))
     return found
 
 
@@ -114,7 +114,7 @@ def check_metric(metric: str, runs: Sequence[RunRecord]) -> None:
     """
     logged = dict.fromkeys(name for run in runs for name in run.metrics)
     if metric not in logged:
-        raise NoSuchRecord(_missing(f"no trial logged {metric!r}", metric, logged, "metrics"))
+        raise NoSuchRecord(_missing(f"No trial logged {metric!r}", metric, logged, "metrics"))
 
 
 def value_of(run: RunRecord, by: str) -> tuple[bool, Any]:
@@ -133,7 +133,7 @@ def _missing(what: str, name: str, there: Iterable[str], kind: str) -> str:
     known = list(there)
     hint = did_you_mean(name, known)
     listed = ", ".join(known[:20]) + (", ..." if len(known) > 20 else "")
-    return f"{what}.{hint} The {kind} there are: {listed or 'none yet'}"
+    return f"{what}.{hint} Known {kind}: {listed or 'none yet'}"
 
 
 def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = False) -> list[str]:
@@ -161,7 +161,7 @@ def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = 
     """
     for word in tags:
         if not isinstance(word, str) or not word.strip() or "," in word or one_line(word) != word:
-            raise ValueError(f"{word!r} is not a tag: give words without commas, such as 'baseline'")
+            raise ValueError(f"{word!r} is not a tag. Pass words without commas, for example 'baseline'")
     if not tags:
         raise ValueError("tsnb.records.tag needs a tag: tsnb.records.tag('cnn', 'baseline')")
     directory, runs = named_runs(trial, run, all_runs=False)
@@ -173,7 +173,7 @@ def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = 
                 now = kept if remove else list(dict.fromkeys([*kept, *tags]))
                 connection.execute("UPDATE runs SET tags = ? WHERE key = ?", (json.dumps(now), record.key))
     except (sqlite3.Error, OSError) as error:
-        raise TsnbError(f"the records in {directory} cannot be changed: {error}") from None
+        raise TsnbError(f"The records in {directory} cannot be changed: {error}") from None
     return [f"{record.name}-{record.number}" for record in runs]
 
 
@@ -221,15 +221,16 @@ def delete(
     """
     if trial is None and tag is None:
         raise ValueError(
-            "tsnb.records.delete needs to know what: tsnb.records.delete('cnn', run=2), tsnb.records.delete('cnn', "
-            "all_runs=True) or tsnb.records.delete(tag='junk'). To forget everything, delete the folder .tsnb"
+            "tsnb.records.delete needs a trial or a tag: tsnb.records.delete('cnn', run=2), "
+            "tsnb.records.delete('cnn', all_runs=True) or tsnb.records.delete(tag='junk'). To forget "
+            "everything, delete the folder .tsnb"
         )
     directory, runs = named_runs(trial, run, all_runs=True, tag=tag)
     _require_said(runs, said=all_runs or tag is not None)
     live = [_label(record) for record in runs if record.state not in ENDED]
     if live:
         raise TsnbError(
-            f"{', '.join(live)} has not ended, so nothing was deleted: stop it first, by "
+            f"{', '.join(live)} has not ended. Nothing was deleted. Stop it first: "
             f"tsnb.trials[{next(r.name for r in runs if r.state not in ENDED)!r}].stop()"
         )
     try:
@@ -241,8 +242,8 @@ def delete(
                     connection.execute(statement, {"key": record.key})
     except (sqlite3.Error, OSError) as error:
         raise TsnbError(
-            f"not all of {', '.join(map(_label, runs))} could be deleted from {directory}: {error}. Once that is "
-            "mended, delete again"
+            f"Some of {', '.join(map(_label, runs))} could not be deleted from {directory}: {error}. Fix "
+            "that, then delete again"
         ) from None
     return [_label(record) for record in runs]
 
@@ -257,8 +258,8 @@ def _require_said(runs: Sequence[RunRecord], said: bool) -> None:
     if not said and several:
         numbers = ", ".join(f"run={record.number}" for record in runs if record.name == several[0])
         raise TsnbError(
-            f"{several[0]!r} has several runs. Say which ({numbers}), or all_runs=True for all of them; nothing was "
-            "deleted"
+            f"{several[0]!r} has several runs. Nothing was deleted. Pass one ({numbers}), or all_runs=True "
+            "for all of them"
         )
 
 

@@ -185,7 +185,7 @@ def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecor
             groups.setdefault(_key(value), (value, []))[1].append(run)
     if not groups:
         there = ", ".join(dict.fromkeys(name for run in runs for name in (*run.params, *run.options)))
-        raise NoSuchRecord(f"no trial has a parameter {by!r}. Parameters here: {there or 'none'}")
+        raise NoSuchRecord(f"No trial has a parameter {by!r}. Parameters here: {there or 'none'}")
     return list(groups.values())
 
 

@@ -78,12 +78,12 @@ def check_bridges(names: Sequence[str]) -> None:
     for name in names:
         if name not in BRIDGES:
             hint = did_you_mean(name, BRIDGES)
-            raise ValueError(f"tsnb cannot log to {name!r}.{hint} It can log to: {', '.join(BRIDGES)}")
+            raise ValueError(f"tsnb cannot log to {name!r}.{hint} Supported trackers: {', '.join(BRIDGES)}")
         package, install = BRIDGES[name]
         if not _installed(package):
             raise ExtraMissing(
-                f"logging to {name} needs the package {package}, which is not installed here. "
-                f"Install it: pip install '{install}'"
+                f"Logging to {name} needs the package {package}, which is not installed here. Install it: pip "
+                f"install '{install}'"
             )
 
 
@@ -150,7 +150,7 @@ class OwnThread:
         if self._thread.is_alive():
             self._thread.join(ENDING_S)
             if self._thread.is_alive():
-                self._give_up(f"it was not done {ENDING_S:.0f} s after the trial's end")
+                self._give_up(f"it had not finished {ENDING_S:.0f} s after the trial's end")
 
     def _put(self, method: str, *arguments: Any) -> None:
         if self._given_up:
@@ -158,7 +158,7 @@ class OwnThread:
         try:
             self._calls.put_nowait((method, arguments))
         except queue.Full:
-            self._give_up("it has accepted nothing for too long")
+            self._give_up("it has accepted no data for too long")
 
     def _run(self) -> None:
         method = ""
@@ -173,8 +173,8 @@ class OwnThread:
         if not self._given_up:
             self._given_up = True
             _log.warning(
-                "this trial logs to %s no longer: %s. The project's own records go on: tsnb.records.history() has it "
-                "all.",
+                "this trial no longer logs to %s: %s. The project's own records continue: "
+                "tsnb.records.history() returns everything.",
                 self._name,
                 why,
             )

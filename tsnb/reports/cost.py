@@ -48,7 +48,7 @@ class Prices:
     def __post_init__(self) -> None:
         for name, price in (("vcpu_price", self.vcpu), ("kwh_price", self.kwh)):
             if price is not None and not (math.isfinite(price) and price >= 0):
-                raise ValueError(f"{name}={price!r}: give a price, 0 or more.")
+                raise ValueError(f"{name}={price!r} is invalid. Pass a price, 0 or more.")
 
     def of(self, cpu_s: float | None, joules: float | None) -> float | None:
         """Return the price of what was used; None where a part of it was not measured, or nothing has a price."""
@@ -118,11 +118,11 @@ def wanted_of(target: Mapping[str, float] | None, prices: Prices) -> dict[str, f
     wanted = dict(target or {})
     if prices.asked and not wanted:
         raise ValueError(
-            "a price is of what it cost until a number was reached: add target={'accuracy': 0.95}."
+            "Prices apply to the cost until a number was reached. Add target={'accuracy': 0.95}."
         )
     for key, value in wanted.items():
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"target={{{key!r}: {value!r}}}: give a number to reach.")
+            raise ValueError(f"target={{{key!r}: {value!r}}} is invalid. Pass a number to reach.")
     return wanted
 
 

@@ -78,7 +78,10 @@ def results(
     """
     if by is not None:
         if sort is None or target:
-            raise ValueError(f"by={by!r} compares trials by a logged number, without target=: sort='loss'")
+            raise ValueError(
+                f"by={by!r} compares trials by a logged number and does not work with target=. Use for "
+                "example sort='loss'"
+            )
         return shown(*compared(sort, by, mode, trial, all_runs, tag))
     return shown(
         *costed_table(
@@ -112,7 +115,9 @@ def costed_table(
     """
     wanted = wanted_of(target, Prices(vcpu_price, kwh_price))
     if recording is not None and not wanted:
-        raise ValueError("recording= tells what trials cost until a number: add target={'accuracy': 0.95}.")
+        raise ValueError(
+            "recording= adds what trials cost until they reached a number. Add target={'accuracy': 0.95}."
+        )
     columns, rows = results_table(name, all_runs, sort, tag)
     if wanted:
         # the same runs, in the same order: a row has its name and number

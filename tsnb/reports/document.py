@@ -135,7 +135,9 @@ class Report:
         }
         writer = writers.get(target.suffix.lower())
         if writer is None:
-            raise ValueError(f"{target.name!r}: a report is saved as {', '.join(writers)}")
+            raise ValueError(
+                f"{target.name!r} cannot hold a report. Use a name that ends in {', '.join(writers)}"
+            )
         writer(target)
         return target
 
@@ -152,14 +154,16 @@ class Report:
     def _write_png(self, target: Path) -> None:
         if find_spec("kaleido") is None:
             raise ExtraMissing(
-                "PNG is drawn by kaleido, which is not installed: pip install 'tsnb[png]'. "
-                "Without it: .save('report.svg') or .save('report.html')"
+                "PNG needs kaleido, which is not installed. Install it (pip install 'tsnb[png]'), or use "
+                ".save('report.svg') or .save('report.html')"
             )
         try:
             drawn: bytes = self.figure().to_image("png", scale=2, width=900)
         except (RuntimeError, ValueError) as error:  # no Chrome, or one that does not start
             why = " ".join(str(error).split()).rstrip(".")
-            raise TsnbError(f"kaleido cannot draw here: {why}. Or .save('report.svg')") from error
+            raise TsnbError(
+                f"kaleido cannot draw here: {why}. You can also use .save('report.svg')"
+            ) from error
         replace_file(target, drawn)
 
     def __repr__(self) -> str:
@@ -209,7 +213,7 @@ def report(
     for key in wanted:
         if key not in logged:  # before its direction: of a misspelt name nobody can say which way is good
             raise ValueError(
-                f"no trial of this stream has logged {key!r}.{did_you_mean(key, logged)} Logged: "
+                f"No trial of this stream has logged {key!r}.{did_you_mean(key, logged)} Logged: "
                 f"{', '.join(logged) or 'nothing'}."
             )
     found = costs(readings, wanted, {key: direction_of(key) for key in wanted}, prices)

@@ -105,7 +105,7 @@ def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
         y = _plan(picture, story.plan, colours, y)
     if story.watched_late:
         y += 18
-        note = "Not watched from its start: time between epochs before that is not known."
+        note = "Not observed from the start, so earlier time between epochs is unknown."
         picture.text(LEFT, y, note, "soft", size=11)
     return picture.finished(y + 16, plain(story), fluid=fluid)
 
@@ -220,7 +220,7 @@ def _key(picture: Picture, story: Story, y: float) -> float:
 def _strips(picture: Picture, story: Story, strips: Strips, colours: dict[str, str], y: float) -> float:
     y += 34
     picture.spans(LEFT, y, [("Over time", True)], size=13)
-    picture.text(BAR[0], y, "what each trial did in each moment, and what changed", "soft", size=11)
+    picture.text(BAR[0], y, "what each trial did at each moment, and what changed", "soft", size=11)
     placed, rows = _placed(story, BAR[0], RIGHT)
     y += 8 + 14 * rows
     top = y
@@ -316,7 +316,7 @@ def _plan(picture: Picture, plan: Timeline, colours: dict[str, str], y: float) -
     """Draw when each trial was to run, and below it when it did, and what is still to come."""
     y += 34
     picture.spans(LEFT, y, [(plan.title[:1].upper() + plan.title[1:], True)], size=13)
-    words = "grey as planned; below it in colour as it was, pale what is still to come"
+    words = "grey: planned; below in colour: actual; pale: predicted"
     picture.text(BAR[0], y, words, "soft", size=11)
     y += 8
     scale = (RIGHT - BAR[0]) / max(1e-9, plan.end_s)
@@ -326,8 +326,8 @@ def _plan(picture: Picture, plan: Timeline, colours: dict[str, str], y: float) -
         colour = colours.get(trial.name, COMPUTING)
         for title, span, top, paint in (
             ("planned", trial.planned, 4, "held"),
-            ("in fact", trial.actual, 14, colour),
-            ("foretold now", trial.ahead, 14, "between"),
+            ("actual", trial.actual, 14, colour),
+            ("predicted", trial.ahead, 14, "between"),
         ):
             if span is not None:
                 what = f"{trial.name}: {title} {clock(span[0])} to {clock(span[1])}"

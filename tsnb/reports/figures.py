@@ -170,8 +170,8 @@ def draw_word(word: str, readings: Readings) -> go.Figure:
     """
     if len(readings) < 2 and word != "spent":
         raise TsnbError(
-            "too little of this stream is known for a figure over time: this process watches it only since now. "
-            "Ask again in a few seconds."
+            "This process has just started to observe this stream, so there is too little data for a figure "
+            "over time. Try again in a few seconds."
         )
     return WORDS[word](runs_apart(readings))
 
@@ -192,7 +192,7 @@ def _lag(readings: Readings) -> go.Figure:
 
 
 def _fill(readings: Readings) -> go.Figure:
-    return _by_trial(readings, lambda consumer: consumer.fill, "fill, batches published and not taken")
+    return _by_trial(readings, lambda consumer: consumer.fill, "fill, batches ready but not taken")
 
 
 def _by_trial(
@@ -355,7 +355,7 @@ def _memory(readings: Readings) -> go.Figure:
 
 def _gpu(readings: Readings) -> go.Figure:
     if not any(host.gpus for _, host in _hosts(readings)):
-        raise TsnbError("no GPU was seen while this stream was watched.")
+        raise TsnbError("No GPU was seen while this stream was observed.")
     return _by_process(readings, lambda use: use.gpu_bytes / _GIB, "GPU memory, GiB")
 
 
@@ -369,9 +369,7 @@ def _by_process(
     """Draw one number of each process over the readings that carry the machine, stacked."""
     hosts = _hosts(readings)
     if not hosts:
-        raise TsnbError(
-            "the machine was not looked at while this stream was watched, so its use is not known."
-        )
+        raise TsnbError("The machine was not measured while this stream was observed, so its use is unknown.")
     chart = Chart(readings, title)
     times = [time_s for time_s, _ in hosts]
     for name, colour in {LOADER: GREY, **_colours(readings)}.items():

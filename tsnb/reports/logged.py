@@ -25,7 +25,7 @@ __all__ = ["POINTS", "draw_lineage", "draw_records", "thinned"]
 POINTS = 2_000
 """Points of a line at most: more than a screen has columns only make the notebook large."""
 
-AXES = {"step": "step", "epoch": "epoch", "samples": "samples taken", "seconds": "seconds of running"}
+AXES = {"step": "step", "epoch": "epoch", "samples": "samples taken", "seconds": "seconds of training"}
 
 Point = tuple[float, float]
 
@@ -65,7 +65,7 @@ def draw_records(
         TsnbError: The project's records cannot be read.
     """
     if x not in AXES:
-        raise ValueError(f"x={x!r}: write one of {', '.join(map(repr, AXES))}")
+        raise ValueError(f"x={x!r} is invalid. Pass one of {', '.join(map(repr, AXES))}")
     directory, runs = chosen_runs(name, all_runs)
     check_metric(metric, runs)
     lines = list(_lines(directory, [run for run in runs if metric in run.metrics], metric, by, x))
@@ -173,7 +173,7 @@ def draw_lineage(*, name: str | None = None, all_runs: bool = False) -> go.Figur
     shown = [run for run in runs if name is not None or run.parent is not None or id(run) in cloned]
     if not any(run.parent is not None for run in shown):
         raise NoSuchRecord(
-            "no trial is a clone of another one: trial.clone() makes one, and tsnb.search.population makes many"
+            "No trial is a clone. Create one with trial.clone(), or many with tsnb.search.population"
         )
     ordered = _families(shown, parents)
     rows = {id(run): row for row, run in enumerate(ordered)}

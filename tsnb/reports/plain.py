@@ -24,7 +24,7 @@ __all__ = ["PART_NAMES", "plain", "short", "short_names", "subtitle", "ticks_s",
 PART_NAMES = {
     "computing": "computing",
     "waiting": "waiting for data",
-    "held": "held back by the slowest",
+    "held": "waiting for slower trials",
     "between": "between epochs",
     "parked": "parked",
 }
@@ -94,8 +94,8 @@ def ticks_s(seconds: float, most: int) -> Iterator[int]:
 
 
 _COLUMNS = (
-    f"{'trial':<20} {'state':<11} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} {'between':>8} "
-    f"{'samples/s':>10} {'a batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
+    f"{'trial':<20} {'state':<11} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
+    f"{'between':>8} {'samples/s':>10} {'per batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
 )
 
 
@@ -111,8 +111,8 @@ def plain(story: Story) -> str:
     if story.trials:
         names = short_names([trial.name for trial in story.trials], 20)
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
-        lines += ["Shares are of the time inside epochs. a batch: what it computed on one."]
-        lines += ["alone: samples/s with a batch always ready and nobody to wait for."]
+        lines += ["Shares are of the time inside epochs. per batch: computing time per batch."]
+        lines += ["alone: samples/s with a batch always ready and no other trial to wait for."]
         if any(math.isnan(trial.cpu_s) for trial in story.trials):
             lines += [f"CPU s {cpu_text(math.nan)}: {NOT_MEASURABLE}."]
     lefts = [f"{name} {remaining(eta)}" for name, eta in story.etas.items() if eta.known]
@@ -122,9 +122,9 @@ def plain(story: Story) -> str:
     lines += [f"Energy: {story.energy}."]
     lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:
-        lines += ["It was not watched from its start: time between epochs before that is not known."]
+        lines += ["The stream was not observed from its start, so earlier time between epochs is unknown."]
     if story.plan is not None:
-        lines += ["", f"{story.plan.title}: as planned █, as it was ▒, still to come ░", story.plan.bars()]
+        lines += ["", f"{story.plan.title}: planned █, actual ▒, predicted ░", story.plan.bars()]
     if story.marks:
         lines += ["", *(f"{clock(mark.time_s - story.begin_s):>8}  {mark.text}" for mark in story.marks)]
     return "\n".join(lines)

@@ -62,7 +62,7 @@ def plot(
         TsnbError: If too little is known of the stream, or the recording or the records cannot be read.
     """
     if stream is not None and recording is not None:
-        raise ValueError("give stream= or recording=, not both")
+        raise ValueError("Pass stream= or recording=, not both")
     others = {"by": by, "x": x, "stream": stream, "recording": recording}
     if what == "plan":
         return _plan({**others, "name": trial, "all_runs": all_runs or None})
@@ -76,7 +76,7 @@ def plot(
             raise NoSuchRecord(_unknown(what, _logged(), "by the project's trials"))
         return draw_records(what, by=by, x=x or "step", name=trial, all_runs=all_runs)
     if given:
-        raise ValueError(f"{given[0]}= goes with numbers that trials logged, not with a stream's {what!r}")
+        raise ValueError(f"{given[0]}= works for logged numbers, not for a stream's {what!r}. Remove it")
     readings = (streamed(stream) if recording is None else recorded(recording)).readings
     if what in WORDS:
         return draw_word(what, readings)
@@ -88,10 +88,12 @@ def plot(
 def _plan(others: Mapping[str, object]) -> go.Figure:
     """Draw the newest plan of this process, which no option changes."""
     if given := [option for option, value in others.items() if value is not None]:
-        raise ValueError(f"{given[0]}= does not go with 'plan': it is this process's newest, whole")
+        raise ValueError(
+            f"{given[0]}= does not work with 'plan', which shows this process's newest plan. Remove it"
+        )
     if (found := newest()) is None:
         raise TsnbError(
-            "no plan was made in this process: tsnb.plan(trials, loader=loader) makes one, and so does a sweep "
+            "This process has no plan. Create one with tsnb.plan(trials, loader=loader), or start a sweep "
             "with plan=True"
         )
     return draw_timeline(found)
@@ -100,7 +102,9 @@ def _plan(others: Mapping[str, object]) -> go.Figure:
 def _lineage(name: str | None, all_runs: bool, others: Mapping[str, object]) -> go.Figure:
     """Draw which trial is a clone of which, without the options that say nothing there."""
     if given := [option for option, value in others.items() if value is not None]:
-        raise ValueError(f"{given[0]}= does not go with 'lineage': it takes name= and all_runs=")
+        raise ValueError(
+            f"{given[0]}= does not work with 'lineage', which takes name= and all_runs=. Remove it"
+        )
     return draw_lineage(name=name, all_runs=all_runs)
 
 
@@ -114,8 +118,8 @@ def _unknown(what: str, logged: list[str], where: str) -> str:
     hint = did_you_mean(what, [*WORDS, *logged])
     listed = ", ".join(logged[:20]) + (", ..." if len(logged) > 20 else "")
     return (
-        f"nothing is called {what!r}.{hint} Of a stream: {', '.join(WORDS)}. "
-        f"Logged {where}: {listed or 'nothing yet'}."
+        f"No number is named {what!r}.{hint} Of a stream: {', '.join(WORDS)}. Logged {where}: "
+        f"{listed or 'nothing yet'}."
     )
 
 
@@ -128,8 +132,8 @@ def draw_timeline(timeline: Timeline) -> go.Figure:
     # what was and what is still to come are one bar, beside the planned one
     for title, bar, colour, known in (
         ("planned", 0, COLOURS[0], [(trial.name, trial.planned) for trial in told]),
-        ("in fact", 1, COLOURS[1], [(trial.name, trial.actual) for trial in told]),
-        ("foretold now", 1, FAINT, [(trial.name, trial.ahead) for trial in told]),
+        ("actual", 1, COLOURS[1], [(trial.name, trial.actual) for trial in told]),
+        ("predicted", 1, FAINT, [(trial.name, trial.ahead) for trial in told]),
     ):
         spans = [(name, span) for name, span in known if span is not None]
         if spans:

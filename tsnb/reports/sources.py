@@ -49,7 +49,7 @@ def recorded(path: str | os.PathLike[str]) -> StreamReadings:
     readings = read_recording(Path(path))
     if not readings:
         raise TsnbError(
-            f"the recording {os.fspath(path)!r} holds no reading: its stream gave none before it ended."
+            f"The recording {os.fspath(path)!r} is empty, because its stream ended before the first reading."
         )
     return StreamReadings(readings, readings[-1].state in {"stopping", "gone"}, readings[0].time_s)
 
@@ -68,7 +68,7 @@ def streamed(name: str | None = None) -> StreamReadings:
     readings = there.readings(FIRST_S)
     if not readings:
         pid = next((e.pid for e in registry.entries() if e.name == there.name and not e.elsewhere), 0)
-        raise TsnbError(f"the stream {there.name!r} gives no readings: {registry.why_silent(pid)}")
+        raise TsnbError(f"The stream {there.name!r} sends no readings: {registry.why_silent(pid)}")
     return StreamReadings(readings, there.over or there.state in {"gone", "stopping"}, there.since_s)
 
 
@@ -87,9 +87,9 @@ def _watch_of(name: str | None) -> Watch:
         return there
     ended = [known_name for known_name, its in known.items() if its.readings() and known_name not in served]
     raise ProducerNotFound(
-        f"no stream named {name!r} is served, and this process watched none. Served now: "
-        f"{', '.join(served) or 'none'}; ended, and known here: {', '.join(ended) or 'none'}. "
-        "A recording is named by its path: tsnb.report('FILE.jsonl')."
+        f"No stream named {name!r} is served, and this process observed none. Served now: "
+        f"{', '.join(served) or 'none'}; ended, but known here: {', '.join(ended) or 'none'}. To report on a "
+        "recording, pass its path: tsnb.report('FILE.jsonl')."
     )
 
 
@@ -108,11 +108,11 @@ def _only(served: list[str], known: dict[str, Watch]) -> str:
     if len(served) == 1:
         return served[0]
     if served:
-        raise ProducerNotFound(f"several streams are served: {', '.join(served)}. Name one of them.")
+        raise ProducerNotFound(f"Several streams are served: {', '.join(served)}. Name one of them.")
     told = [name for name, its in known.items() if its.readings()]
     if told:
         return told[-1]
     raise ProducerNotFound(
-        "no stream is served, and this process has watched none: %tensorsocket start LOADER --name NAME, "
-        "or tsnb.serve(loader, name='NAME')."
+        "No stream is served, and this process has observed none. Start one: %tensorsocket start LOADER "
+        "--name NAME, or tsnb.serve(loader, name='NAME')."
     )

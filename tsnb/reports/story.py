@@ -115,7 +115,7 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         TsnbError: The stream has no readings.
     """
     if not readings:
-        raise TsnbError("this stream has no readings yet, so there is nothing to report")
+        raise TsnbError("This stream has no readings yet, so there is nothing to report")
     first, last = readings[0], readings[-1]
     trials = spent(readings)
     batches, blocked_s = _grown(readings)
@@ -196,7 +196,7 @@ def _diagnosis(
     )
     said = diagnose(nothing, whole, host, in_seconds=True)
     if said.kind in {"idle", "starting"}:
-        text = "Nothing was read." if trials else "No trial has attached."
+        text = "No batch was read." if trials else "No trial has attached."
         return Diagnosis("idle", text, None, text)
     return said
 

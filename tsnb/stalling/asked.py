@@ -58,20 +58,20 @@ TRIALS = whole(f"a number of trials, 1 to {_MOST:,}", 1, most=_MOST)
 THREADS = whole("a number of torch threads, 1 to 1,024", 1, most=1024)
 WORKERS = whole("a number of worker processes, 1 to 4,096", 1, most=4096)
 GPUS = whole(f"a number of GPUs, 1 to {_MOST:,}", 1, most=_MOST)
-SAMPLES = whole("the samples of an epoch, 1 or more", 1, most=1 << 53)
+SAMPLES = whole("the number of samples per epoch, 1 or more", 1, most=1 << 53)
 SECONDS = _number("a number of seconds, more than 0", "S", lambda value: value > 0)
 EPOCHS = _number("the number of epochs that a trial takes, more than 0", "N", lambda value: value > 0)
 CORES = _number("a number of cores, 0.01 or more", "N", lambda value: value >= 0.01)
-PRICE = _number("a price for an hour, 0 or more", "PRICE", lambda value: value >= 0)
+PRICE = _number("a price per hour, 0 or more", "PRICE", lambda value: value >= 0)
 SHARE = share("a share of the samples, 0 to 1")
 _SIZE = 'a size with its unit, such as "8GiB"'
-MEMORY = _bytes(f"{_SIZE}, or leave it out: what is free", "8GiB", a_second=False)
+MEMORY = _bytes(f"{_SIZE}, or omit it for the free memory", "8GiB", a_second=False)
 """For trials."""
-CACHED = _bytes(f"{_SIZE}; nothing in memory is with_cached(0)", "8GiB", a_second=False)
+CACHED = _bytes(f"{_SIZE} (for nothing in memory: with_cached(0))", "8GiB", a_second=False)
 """For files, as a method takes it."""
-ALSO_CACHED = _bytes(f"{_SIZE}; nothing in memory is --cached 0", "8GiB", a_second=False)
+ALSO_CACHED = _bytes(f"{_SIZE} (for nothing in memory: --cached 0)", "8GiB", a_second=False)
 """The same as the command line does."""
-RATE = _bytes('the rate of a disk with its unit, such as "100MB/s"', "100MB/s", a_second=True)
+RATE = _bytes('a disk rate with its unit, such as "100MB/s"', "100MB/s", a_second=True)
 
 
 def check_cold(cold: Any) -> None:
@@ -81,7 +81,7 @@ def check_cold(cold: Any) -> None:
         ValueError: It is not True or False.
     """
     if not isinstance(cold, bool):
-        raise ValueError(f"cold={cold!r}: give True or False.")
+        raise ValueError(f"cold={cold!r} is invalid. Pass True or False.")
 
 
 def check_loader(loader: Any) -> None:
@@ -91,8 +91,10 @@ def check_loader(loader: Any) -> None:
         TypeError: It is one of these.
     """
     if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
-        raise TypeError(f"loader={type(loader).__name__}: give a DataLoader, or an iterable of batches.")
+        raise TypeError(
+            f"loader={type(loader).__name__} is invalid. Pass a DataLoader, or an iterable of batches."
+        )
     if hasattr(loader, "__next__"):
         raise TypeError(
-            "loader is an iterator, which can be gone through only once: give the DataLoader, not iter(loader)."
+            "loader is an iterator, which can be read only once. Pass the DataLoader, not iter(loader)."
         )

@@ -39,12 +39,12 @@ def changed(
         why = f": {now.why_not}" if now is not None and now.why_not else ""
         if now is None and told.cold:
             raise ValueError(
-                "What the disk costs is not known: the loader is not a DataLoader, or opened no file that could be "
-                "seen, so its figures are those of data in memory. Read files in the dataset's __getitem__."
+                "The cost of the disk is unknown, because the loader is not a DataLoader or opened no "
+                "visible file. Its figures are for data in memory. Read files in the dataset's __getitem__."
             )
         raise ValueError(
-            f"What the disk costs is not known{why}. Measure it with tsnb.stalls(loader, cold=True), or say its rate "
-            'first: found.with_disk("100MB/s").'
+            f"The cost of the disk is unknown{why}. Measure it with tsnb.stalls(loader, cold=True), or pass "
+            'its rate first: found.with_disk("100MB/s").'
         )
     nothing = Hits(0.0, 0.0, 0.0)
     has = hits or told.hits or (nothing if storage is not None else None)

@@ -139,12 +139,12 @@ def basis(told: Stalls) -> str:
     """Say in a sentence what figures were drawn from."""
     first = told.measured or told
     number = len(first.rounds)
-    text = f"From {number} rounds of measurement" if number else "From what was measured"
+    text = f"From {number} rounds of measurement" if number else "Calculated from the measurement"
     changes = []
     if told.plain.workers != first.plain.workers:
         changes.append(f"{told.plain.workers} worker{'s' if told.plain.workers > 1 else ''}")
     if told.storage is not None and told.storage != first.storage and told.storage.disk_bytes_per_s:
-        changes.append(f"a disk of {size(told.storage.disk_bytes_per_s)}/s")
+        changes.append(f"a disk with {size(told.storage.disk_bytes_per_s)}/s")
     if told.hits is not None:
         changes.append(f"{told.hits.likely:.0%} of the samples from memory")
     return f"{text}, calculated for {', '.join(changes)}." if changes else f"{text}."

@@ -104,7 +104,9 @@ def check_length(loader: Any, samples: int | None) -> None:
         ValueError: Nobody does.
     """
     if samples is None and length_of(loader) is None:
-        raise ValueError("The loader does not say how many samples an epoch has: give samples= (--samples).")
+        raise ValueError(
+            "The loader has no length, so the samples per epoch are unknown. Pass samples= (--samples)."
+        )
 
 
 def rows(batch: Any) -> int:
@@ -240,7 +242,8 @@ def _counted(
                     epoch_batches = number  # it had not said so: the next is counted up to its end
                 if whole and number < 2:  # two marks are needed
                     raise ValueError(
-                        "An epoch of one batch cannot be measured: give a loader of more, or smaller ones."
+                        "An epoch of one batch cannot be measured. Pass a loader with more batches, or "
+                        "smaller ones."
                     )
         if len(marks) > 1:
             _add(total, marks[0], marks[-1])

@@ -340,8 +340,10 @@ def _measured(loader: DataLoader[Any], learned: list[Fetched], told: Storage, se
     warm = _fetch(loader, keys, 1, 3 * seconds)
     stayed = put_out(paths)
     if stayed is None or stayed > 1 - EMPTIED:
-        left = "the system does not tell" if stayed is None else f"{stayed:.0%} of their bytes stayed there"
-        return replace(told, why_not=f"the files could not be put out of the page cache ({left})")
+        left = (
+            "the system does not report it" if stayed is None else f"{stayed:.0%} of their bytes stayed there"
+        )
+        return replace(told, why_not=f"the files could not be removed from the page cache ({left})")
     cold = _fetch(loader, keys, 1, 3 * seconds)
     put_out(paths)
     several = max(2, loader.num_workers)

@@ -212,8 +212,8 @@ class Stalls:
         size = asked.CACHED.checked("memory", memory)
         if self.storage is None or self.storage.total_bytes is None:
             raise ValueError(
-                "How large an epoch's files are is not known: the loader is not a DataLoader with a length, or opens "
-                "no file that can be seen. Say the share yourself: found.with_cached(0.5)."
+                "The size of an epoch's files is unknown, because the loader is not a DataLoader with a "
+                "length or opens no visible file. Pass the share yourself: found.with_cached(0.5)."
             )
         return changed(self, hits=hits(size, self.storage.total_bytes))
 
@@ -229,7 +229,8 @@ class Stalls:
         per_s = asked.RATE.checked("rate", rate)
         if self.storage is None or not self.storage.sample_bytes:
             raise ValueError(
-                "What a sample reads is not known: the loader is not a DataLoader, or opens no file that can be seen."
+                "The bytes read per sample are unknown, because the loader is not a DataLoader or opens "
+                "no visible file."
             )
         wait_s = self.storage.sample_bytes / per_s
         return changed(self, storage=replace(self.storage, wait_s=wait_s, busy_s=wait_s, off=0.0))
@@ -254,7 +255,7 @@ class Stalls:
             ValueError: No step was measured, or a number is out of range.
         """
         if self.computing is None:
-            raise ValueError("sizing() needs the model's pace: call tsnb.stalls(loader, train_step=...).")
+            raise ValueError("sizing() needs the model's speed. Call tsnb.stalls(loader, train_step=...).")
         number = asked.GPUS.checked("gpus", gpus)
         length = self.epoch_samples if samples is None else asked.SAMPLES.checked("samples", samples)
         prices = {"vcpu_price": vcpu_price, "gpu_price": gpu_price}
@@ -368,14 +369,16 @@ def _numbers_of(trials: Any) -> list[int]:
         ValueError: They are not several, or one is not a number of trials.
     """
     if isinstance(trials, str) or not isinstance(trials, Iterable):
-        raise ValueError(f"trials={trials!r}: give several numbers of trials, such as (1, 2, 4).")
+        raise ValueError(f"trials={trials!r} is invalid. Pass several numbers of trials, such as (1, 2, 4).")
     return sorted(asked.TRIALS.checked("trials", each) for each in trials)
 
 
 def _check(loader: Any, step: Any, cold: Any) -> None:
     asked.check_loader(loader)
     if step is not None and not callable(step):
-        raise TypeError(f"train_step={step!r}: give a function that takes a batch and trains on it.")
+        raise TypeError(
+            f"train_step={step!r} is invalid. Pass a function that takes a batch and trains on it."
+        )
     asked.check_cold(cold)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["caution", "html", "plain_text", "sentences", "tables"]
 
-NO_FILES = "The disk was not measured: the loader is not a DataLoader, or opened no file that could be seen."
+NO_FILES = "The disk was not measured, because the loader is not a DataLoader or opened no visible file."
 SMALL = 0.10
 """A stall below a tenth of the time, or a gain below a tenth, is not worth doing something about."""
 NEARLY = 0.95
@@ -33,29 +33,32 @@ def _one_trial(told: Stalls) -> str:
     if told.model_per_s is None:
         step_ms = 1000 * told.batch_size / told.loader_per_s
         return (
-            f"The loader alone gives {loader} ({_workers(told)}): a model that takes less than "
+            f"The loader alone delivers {loader} ({_workers(told)}). A model that takes less than "
             f"{short_number(step_ms)} ms for a batch of {told.batch_size} waits for it."
         )
     model, stalled = f"{rate(told.model_per_s)} samples/s", told.stalled
     if stalled is None:
-        return f"The model could train on {model}, the loader gives {loader}."
+        return f"The model could train on {model}, and the loader delivers {loader}."
     waits = percent(stalled) + between(told.stalled_interval, percent, brackets=True)
     if stalled < SMALL:
-        return f"The model is the limit: it trains on {model} and waits {waits} of its time; the loader gives {loader}."
+        return (
+            f"The model is the limit: it trains on {model} and waits {waits} of its time. The loader delivers "
+            f"{loader}."
+        )
     if told.plain.workers and told.loader_per_s > told.model_per_s:
         short = told.sharing(1).separate.limit == "cores"
         why = (
             f"both together need more than {_cores(told)}"
             if short
-            else ("handing a batch over from the workers is what takes long")
+            else ("transferring batches from the workers takes long")
         )
         return (
-            f"One trial waits {waits} of its time, though the loader alone gives {loader} and the model alone "
-            f"takes {model}: {why}."
+            f"One trial waits {waits} of its time, although the loader alone delivers {loader} and the model "
+            f"alone takes {model}: {why}."
         )
     return (
-        f"One trial waits {waits} of its time for data: the loader gives {loader} ({_workers(told)}), the model "
-        f"could train on {model}."
+        f"One trial waits {waits} of its time for data: the loader delivers {loader} ({_workers(told)}), and "
+        f"the model could train on {model}."
     )
 
 
@@ -65,12 +68,12 @@ def _several(told: Stalls) -> str:
     own, one = (f"{most}{rate(pace.samples_per_s)}" for pace in (found.separate, found.shared))
     gain = times(found.gain)
     if found.gain_interval is not None and found.gain_interval[0] < found.gain_interval[1]:
-        gain += f"; {between(found.gain_interval, times)} four times in five"
+        gain += f"; 80% interval {between(found.gain_interval, times)}"
     if told.trials == 1:
         return f"On a shared loader one trial would get {one} samples/s ({gain})."
     return (
-        f"{_count(told.trials).capitalize()} trials with a loader each would get {own} samples/s each, on one shared "
-        f"loader {one} ({gain})."
+        f"{_count(told.trials).capitalize()} trials with separate loaders would get {own} samples/s each, and "
+        f"{one} on one shared loader ({gain})."
     )
 
 
@@ -83,19 +86,19 @@ def _next(told: Stalls) -> list[str]:
     if one >= own * (1 + SMALL):
         more = "" if workers == told.plain.workers else f" with num_workers={workers}"
         advice.append(
-            f'Next: serve this loader once{more}, `tsnb.serve(loader, name="data")` or '
-            "`%tensorsocket start loader --name data`, and take the batches of each trial from `tsnb.attach()`."
+            f'Next: serve this loader once{more}, with `tsnb.serve(loader, name="data")` or `%tensorsocket '
+            "start loader --name data`, and let each trial take its batches from `tsnb.attach()`."
         )
         if more:
             then, apart = _paced(_with(told, workers).shared), _paced(_with(told, own_workers).separate)
-            at_best = f"; with a loader each {apart} at best" if told.trials > 1 else ""
-            advice.append(f"{_each(told)} would get {then} samples/s then{at_best}.")
+            at_best = f", and {apart} at best with separate loaders" if told.trials > 1 else ""
+            advice.append(f"{_each(told)} would then get {then} samples/s{at_best}.")
         elif told.computing is not None:
             advice.append(f"Then {_why(told, found)}.")
     elif one <= own * (1 - SMALL):
         advice.append(
-            f"Sharing would make {_trials(told)} slower: handing a batch over costs more here than a loader each does. "
-            "Next: leave each trial a loader of its own."
+            f"Sharing would make {_trials(told)} slower, because transferring a batch costs more here than "
+            "separate loaders. Next: keep a separate loader for each trial."
         )
     elif told.computing is not None:
         saved = f", though it saves {found.cpu_saved:.0%} of the CPU time" if found.cpu_saved >= SMALL else ""
@@ -107,7 +110,7 @@ def _next(told: Stalls) -> list[str]:
                 f"Next: num_workers={own_workers}; {_each(told).lower()} would get {pace} samples/s ({gain})."
             )
     if told.computing is None:
-        advice.append("Pass train_step= (--train-step in a terminal) to see what your model makes of it.")
+        advice.append("Pass train_step= (--train-step in a terminal) to include your model.")
     return advice
 
 
@@ -133,7 +136,7 @@ def _with(told: Stalls, workers: int) -> Sharing:
 def _why(told: Stalls, found: Sharing) -> str:
     limit = found.shared.limit
     if limit == "loader":
-        cheaper = "; make a sample cheaper, say by storing it smaller or decoded"
+        cheaper = "; make samples cheaper, for example by storing them smaller or decoded"
         return "the loader is the limit" + (cheaper if told.plain.workers >= told.cores else "")
     if limit == "device":
         return "the GPU that the trials share is the limit"
@@ -151,8 +154,8 @@ def caution(told: Stalls) -> list[str]:
     if told.others is None or told.others < NOTICED:
         return []
     text = (
-        f"Other programs took {told.others:.1f} of {number_of(told.cores)} cores meanwhile. The figures leave that "
-        "out as far as possible; measure again when the machine is quieter."
+        f"Other programs took {told.others:.1f} of {number_of(told.cores)} cores during the measurement. The "
+        "figures exclude that as far as possible. Measure again when the machine is quieter."
     )
     return [text]
 
@@ -163,7 +166,7 @@ def _trained(told: Stalls) -> list[str]:
         return []
     runs = "once" if told.steps == 1 else f"{told.steps:,} times"
     text = (
-        f"The step really ran {runs} and trained your model: to keep your model as it is, pass a step on "
+        f"The step ran {runs} and trained your model. To leave your model unchanged, pass a step on "
         "copy.deepcopy(model)."
     )
     return [text]
@@ -174,33 +177,34 @@ def _reading(told: Stalls) -> list[str]:
     seen = told.storage
     if seen is None:
         return [NO_FILES] if told.cold else []
-    whole = "" if seen.total_bytes is None else f" of {size(seen.total_bytes)} an epoch"
+    whole = "" if seen.total_bytes is None else f" of {size(seen.total_bytes)} per epoch"
     text = f"A sample reads {size(seen.sample_bytes)}{whole} from files"
     if seen.cached is not None:
         text += f", {seen.cached:.0%} of it from the page cache"
     if seen.unseen >= SMALL:
         text += (
-            f"; {seen.unseen:.0%} of what is read is in files that only C code opens, which are not counted"
+            f"; {seen.unseen:.0%} of the data comes from files that only C code opens, which are not counted"
         )
     parts = [f"{text}."]
     if seen.wait_s is not None:
         limit = seen.disk_bytes_per_s
-        most = "" if limit is None else f", and the disk gives {size(limit)}/s to all workers together"
+        most = "" if limit is None else f", and the disk delivers {size(limit)}/s to all workers together"
         parts.append(
-            f"What is not there waits {short_number(1000 * seen.wait_s)} ms for the disk (±{seen.off:.0%}){most}."
+            f"A sample that is not in memory waits {short_number(1000 * seen.wait_s)} ms for the disk "
+            f"(±{seen.off:.0%}){most}."
         )
         parts += [_from_disk(told)] if told.hits is None else [_assumed(told)]
     elif seen.why_not:
-        parts.append(f"What the disk costs could not be measured: {seen.why_not}.")
+        parts.append(f"The cost of the disk could not be measured: {seen.why_not}.")
     elif seen.cached is not None and seen.total_bytes is not None:
-        parts.append("Pass cold=True (--cold in a terminal) to measure what the disk costs.")
+        parts.append("Pass cold=True (--cold in a terminal) to measure the cost of the disk.")
     return parts
 
 
 def _from_disk(told: Stalls) -> str:
     cold = told.with_cached(0.0)
     pace = rate(cold.loader_per_s) + between(cold.interval, brackets=True)
-    return f"With nothing in memory the loader would give {pace} samples/s."
+    return f"With nothing in memory the loader would deliver {pace} samples/s."
 
 
 def _assumed(told: Stalls) -> str:
@@ -210,8 +214,8 @@ def _assumed(told: Stalls) -> str:
     if told.hits.most > told.hits.least:
         share += f" ({told.hits.least:.0%} to {told.hits.most:.0%})"
     return (
-        f"Predicted for {share} of the samples from memory: the loader gives {rate(low)} to {rate(high)} samples/s "
-        "(four times in five)."
+        f"Predicted for {share} of the samples from memory: the loader delivers {rate(low)} to {rate(high)} "
+        "samples/s (80% interval)."
     )
 
 
@@ -242,7 +246,7 @@ Row = list[str]
 
 def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
     """Return what was measured, and what k trials would get; each with its head."""
-    measured = [["measured", "samples/s", "CPU ms a batch"]]
+    measured = [["measured", "samples/s", "CPU ms per batch"]]
 
     def row(name: str, figure: Figure, cost: str, interval: Interval | None = None) -> None:
         pace = figure(told)
@@ -257,7 +261,7 @@ def tables(told: Stalls) -> tuple[list[Row], list[Row]]:
     row("loader alone, shared", lambda each: each.served_per_s, _cost(told, told.served))
     row("both together, shared", lambda each: each.together_served_per_s, "")
     foretold = [
-        ["trials", "a loader each", "limit", "one shared loader", "limit", "gain", "CPU saved"],
+        ["trials", "separate loaders", "limit", "one shared loader", "limit", "gain", "CPU saved"],
     ]
     for number in _numbers(told.trials):
         found = told.sharing(number)
@@ -291,9 +295,9 @@ def html(told: Stalls) -> str:
 def _below(told: Stalls) -> str:
     threads = f"{told.threads} torch thread{'s' if told.threads > 1 else ''} each"
     return (
-        f"Samples/s of each trial, batches of {told.batch_size}, {number_of(told.cores)} cores, {threads}; trials that "
-        f"compute as long as the step that was measured. {basis(told)} In brackets: four times in five. .sharing(k) "
-        "answers for other numbers."
+        f"Samples/s of each trial, batches of {told.batch_size}, {number_of(told.cores)} cores, {threads}, "
+        f"for trials that compute as long as the measured step. {basis(told)} In brackets: 80% interval. For "
+        "other numbers of trials: .sharing(k)."
     )
 
 

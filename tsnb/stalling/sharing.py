@@ -120,8 +120,8 @@ class Sharing:
             return [name, rate(pace.samples_per_s), between(pace.interval), pace.limit]
 
         return [
-            ["", "samples/s each", "four times in five", "limit"],
-            row("a loader each", self.separate),
+            ["", "samples/s each", "80% interval", "limit"],
+            row("separate loaders", self.separate),
             row("one shared loader", self.shared),
             ["gain", times(self.gain), between(self.gain_interval, times), ""],
             ["CPU saved", percent(self.cpu_saved), between(self.cpu_saved_interval, percent), ""],
@@ -150,7 +150,9 @@ def foretell(trials: int, own: Way, one: Way, cores: float) -> Sharing:
         ValueError: Fewer than one trial, or no core.
     """
     if trials < 1 or cores <= 0:
-        raise ValueError(f"{trials} trials on {cores} cores: give at least 1 trial and more than 0 cores.")
+        raise ValueError(
+            f"{trials} trials on {cores} cores is invalid. Pass at least 1 trial and more than 0 cores."
+        )
     return Sharing(trials, separate(trials, own, cores), shared(trials, one, cores))
 
 

@@ -60,7 +60,10 @@ class _Watch(threading.Thread):
             waited_s = now_s - self.asked_s
             if waited_s >= SILENT_S and now_s - told_s >= AGAIN_S:
                 told_s = now_s
-                line = f"no batch has come from the loader for {waited_s:.0f} s: {self._where()}. Ctrl-C ends this."
+                line = (
+                    f"The loader has returned no batch for {waited_s:.0f} s: {self._where()}. Ctrl-C ends "
+                    "this."
+                )
                 self._outlet.publish("stream", {"name": "stdout", "text": f"{line}\n"})
 
     def _where(self) -> str:
@@ -69,8 +72,8 @@ class _Watch(threading.Thread):
             return f"it is in {found}"
         if self._workers:
             number = "its worker has" if self._workers == 1 else f"its {self._workers} workers have"
-            return f"{number} not finished one"
-        return "the process that runs it has not finished one"
+            return f"{number} not finished a batch"
+        return "the process that runs it has not finished a batch"
 
     def end(self) -> None:
         """Look no more."""

@@ -78,22 +78,25 @@ class Sizing:
 
     def _rows(self) -> list[list[str]]:
         def row(name: str, need: Need) -> list[str]:
-            price = "not known" if need.epoch_price is None else _price(need.epoch_price)
+            price = "unknown" if need.epoch_price is None else _price(need.epoch_price)
             vcpus = f"{_vcpus(need.vcpus)}{between(need.vcpus_interval, _vcpus, brackets=True)}"
             workers = f"{_vcpus(need.workers)}{between(need.workers_interval, _vcpus, brackets=True)}"
             price += between(need.price_interval, _price, brackets=True)
             return [name, vcpus, workers, price]
 
-        head = ["", "vCPUs a GPU", "of these for loading", "price of an epoch"]
-        return [head, row("a loader each", self.separate), row("one shared loader", self.shared)]
+        head = ["", "vCPUs per GPU", "of these for loading", "price per epoch"]
+        return [head, row("separate loaders", self.separate), row("one shared loader", self.shared)]
 
     def _head(self) -> str:
         pace = rate(self.samples_per_s) + between(self.samples_interval, brackets=True)
-        return f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, a trial each at {pace} samples/s, waiting for no data:"
+        return (
+            f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}, one trial each at {pace} samples/s, without "
+            "waiting for data:"
+        )
 
     def _below(self) -> str:
         known = self.separate.vcpus_interval is not None
-        return f"{self.basis} In brackets: four times in five." if known else self.basis
+        return f"{self.basis} In brackets: 80% interval." if known else self.basis
 
     def __repr__(self) -> str:
         return harmless("\n".join(filter(None, [self._head(), *text_table(self._rows()), self._below()])))
@@ -132,7 +135,7 @@ def sized(
         ValueError: Fewer than one GPU, or a price below 0.
     """
     if gpus < 1 or any(price is not None and price < 0 for price in (vcpu_price, gpu_price)):
-        raise ValueError(f"gpus={gpus!r}: give 1 GPU or more, and prices of 0 or more.")
+        raise ValueError(f"gpus={gpus!r} is invalid. Pass 1 GPU or more, and prices of 0 or more.")
     computing = own.computing or one.computing
     assert computing is not None  # `Stalls.sizing` has seen to it
     step_s = max(computing.wall_s, computing.device_s, 1e-12)

@@ -67,13 +67,13 @@ def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
             continue
         if name in plan.sets:
             raise ValueError(
-                f"the cell sets {name!r} itself, so a value for it would make no difference: take that line out, "
-                f"and the cell finds {name!r} as a variable. Nothing was started."
+                f"The cell sets {name!r} itself, so a value for it would have no effect. Nothing was started. "
+                f"Remove that line: the sweep provides {name!r} as a variable."
             )
         hint = did_you_mean(name, plan.reads)
         raise ValueError(
-            f"the cell reads no variable {name!r}, so a value for it would make no difference.{hint} If it reads it "
-            "in a way that cannot be seen, run it with --no-check. Nothing was started."
+            f"The cell reads no variable {name!r}, so a value for it would have no effect. Nothing was "
+            f"started.{hint} If tsnb cannot see how the cell reads it, add --no-check."
         )
 
 

@@ -169,7 +169,11 @@ class Conductor:
         metric = self._pruner.metric
         steps = [step for trial in done for step in trial.metrics.by_step(metric)]
         logged = ", ".join(dict.fromkeys(name for trial in done for name in trial.metrics)) or "nothing"
-        why = f"at step {max(steps)} the last time" if steps else f"not at all; they logged {logged}"
+        why = (
+            f"logged at step {max(steps)} the last time"
+            if steps
+            else f"never logged; the trials logged {logged}"
+        )
         self._course.say(f"no trial could be stopped early: {self._pruner.wanted}, and was {why}")
 
     def _step(self) -> None:
@@ -205,15 +209,15 @@ class Conductor:
             if missing := gate.slow():
                 have = "has" if len(missing) == 1 else "have"
                 self._course.say(
-                    f"waiting for {', '.join(missing)}, which {have} not asked for a batch yet, so that all begin with "
-                    "the same one"
+                    f"waiting for {', '.join(missing)}, which {have} not requested a batch yet, so that all "
+                    "start with the same batch"
                 )
             if gate.left_s() == 0.0:
                 late = gate.lapse()
                 self.unpaired.update(late)
                 self._course.say(
-                    f"{', '.join(late)} asked for no batch in {WAITING_S:.0f} s: the others begin without "
-                    "them, so comparisons with them are over different batches"
+                    f"{', '.join(late)} requested no batch in {WAITING_S:.0f} s. The other trials start "
+                    "without them, so comparisons with them use different batches"
                 )
 
     def fill(self) -> None:
@@ -269,7 +273,7 @@ class Conductor:
         cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
         for cut in cuts:
             at = f"{self._metric} {cut.value:.4g}, {cut.why}"
-            self._course.say(f"{cut.name} is stopped at step {cut.step}: {at}")
+            self._course.say(f"{cut.name} stopped at step {cut.step}: {at}")
         if over and name not in self._ended:
             self._ended.add(name)
             self._places.end(name)

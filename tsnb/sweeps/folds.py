@@ -47,8 +47,14 @@ def score_in(scores: Mapping[str, Score], metric: str) -> Score:
         ValueError: There is none of that name; lists those there are.
     """
     if metric not in scores:
-        logged = f"They logged {', '.join(scores)}." if scores else "None is done and has logged a number."
-        raise ValueError(f"no trial that is done has logged {metric!r}: tsnb.log({metric}=...). {logged}")
+        logged = (
+            f"The trials logged {', '.join(scores)}."
+            if scores
+            else "No trial has finished with a logged number."
+        )
+        raise ValueError(
+            f"No finished trial has logged {metric!r}. {logged} Log it with tsnb.log({metric}=...)"
+        )
     return scores[metric]
 
 
@@ -80,6 +86,6 @@ def folds_of(folds: int, seed: int | None) -> list[tuple[int, int, int]]:
     for option, value, least in (("folds", folds, 2), ("seed", split, None)):
         if not isinstance(value, int) or isinstance(value, bool) or (least is not None and value < least):
             raise ValueError(
-                f"{option}={value!r}: give a whole number{'' if least is None else f', {least} or more'}."
+                f"{option}={value!r} is invalid. Pass a whole number{'' if least is None else f', {least} or more'}."
             )
     return [(k, folds, split) for k in range(folds)]

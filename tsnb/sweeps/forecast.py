@@ -73,14 +73,16 @@ def plan_places(
         Exception: As `costs_on` raises.
     """
     if not isinstance(engine_of(plan), ThisMachine):
-        raise ValueError("a plan is of this machine: leave plan= and deadline= out with engine='ray'.")
+        raise ValueError(
+            "plan= and deadline= work on this machine only. Remove them, or remove engine='ray'."
+        )
     strategies = wish.strategies(_most_threads(plan, params))
     twins = _twins(params, at_once or PLACES_A_CORE * math.ceil(available_cores()))
     alone = [name for name in params if name not in twins]
-    epochs = ", which differ in their epochs alone" if twins and len(alone) == 1 else ""
+    epochs = ", which differ only in their epochs" if twins and len(alone) == 1 else ""
     some = f"{len(alone)} of {len(params)} trials{epochs}" if twins else f"{len(params)} trials"
     took = about(waves_s(len(alone), len(strategies), min(MOST, at_once or MOST)))
-    say(f"profiling {some}{settings_text(strategies)}, to plan them: {took}, {LONGER}")
+    say(f"profiling {some}{settings_text(strategies)} for the plan: {took}, {LONGER}")
     on = dict(zip(params, itertools.cycle({"device": device} for device in wish.devices)))
     starts = {
         strategy: {
@@ -173,7 +175,7 @@ class ToldPlaces(PlannedPlaces):
             late_s = {name: end_s for name, end_s in self.foresight.late_s.items() if name in late}
             self._say(late_line(late_s, self._clock(), self.off, self._conditions.end_s))
         if found := [name for name in (*starting, *self.waiting) if name in before - self._known_late]:
-            self._say(f"there is time for {', '.join(found)} after all")
+            self._say(f"there is enough time for {', '.join(found)} after all")
         return starting
 
     def _late_now(self) -> frozenset[str]:
@@ -191,7 +193,7 @@ def _too_large(costs: ServedCosts) -> list[str]:
     lines = too_large(costs.jobs, memory_bytes)
     sizes = {name: min(job.memory_bytes for job in each.values()) for name, each in costs.jobs.items()}
     if large := oversized(sizes, memory_bytes):
-        lines.append(f"{large} Until then it runs alone, and may be killed.")
+        lines.append(f"{large} Until then it runs alone and may be killed.")
     return lines
 
 
@@ -240,7 +242,7 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
         by = f" (wanted by {clock_time(wish.end_s, now_s)})" if math.isfinite(wish.end_s) else ""
         word = "all done" if not found.late_s else f"{len(found.order)} of {len(places.waiting)} done"
         lines.append(
-            f"{word} in {duration(last_s)} ({low} to {high}, four times in five), at "
+            f"{word} in {duration(last_s)} ({low} to {high}, 80% interval), at "
             f"{clock_time(now_s + last_s, now_s)}{by}; {found.at_once} at once, in the order {order}"
         )
     if found.late_s:
@@ -259,7 +261,7 @@ def late_line(late_s: Mapping[str, float], now_s: float, off: float, end_s: floa
     """
     late = ", ".join(f"{name} at {clock_span(each_s, now_s, off, end_s)}" for name, each_s in late_s.items())
     by = clock_time(end_s, now_s, min(late_s.values()))
-    return f"not started, as it would not be done by {by} (when it would be): {late}"
+    return f"not started, because too late for {by} (expected end): {late}"
 
 
 def show_plan(title: str, places: PlannedPlaces, conductor: Conductor) -> Callable[[], Timeline]:

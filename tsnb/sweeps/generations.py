@@ -88,10 +88,11 @@ def population(
         UnknownDirection: If tsnb cannot tell whether a high or a low value of the metric is good.
     """
     if isinstance(every, bool) or not isinstance(every, int) or every < 1:
-        raise ValueError(f"every={every!r}: give a whole number, 1 or more.")
+        raise ValueError(f"every={every!r} is invalid. Pass a whole number, 1 or more.")
     if not 0 < share <= 0.5:
         raise ValueError(
-            f"share={share!r}: give a number above 0, 0.5 at most: the others are what is cloned."
+            f"share={share!r} is invalid. Pass a number above 0 and at most 0.5, because the other trials "
+            "are cloned."
         )
     return Evolution(metric, direction_of(metric, mode), every, share)
 

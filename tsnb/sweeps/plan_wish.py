@@ -76,18 +76,19 @@ class PlanWish:
             if values and deadline is None and not plan:
                 what = "numbers" if name == "threads" else "devices"
                 raise ValueError(
-                    f"{name}={asked!r}: only a plan chooses among several {what}. Add plan=True (--plan), or give one."
+                    f"{name}={asked!r} is invalid, because only a plan picks from several {what}. Add "
+                    "plan=True (--plan), or pass one."
                 )
             if values and name in swept:
                 verb = "are" if name == "threads" else "is"
                 raise ValueError(
-                    f"{name}={asked!r}: {name} {verb} swept over, so each trial has its own already. Leave these out, "
-                    f"or take {name} out of the grid."
+                    f"{name}={asked!r} is invalid, because {name} {verb} a sweep parameter and each trial has "
+                    f"its own value. Remove {name}=, or take {name} out of the grid."
                 )
         if chosen and deadline is None and not plan:
             raise ValueError(
-                f"choose={choose!r}: only a plan chooses among several values. Add plan=True (--plan), or sweep over "
-                "them: grid=."
+                f"choose={choose!r} is invalid, because only a plan picks from several values. Add plan=True "
+                "(--plan), or sweep over them with grid=."
             )
         if deadline is None:
             return cls(math.inf, several, on, chosen) if plan else None
@@ -135,7 +136,9 @@ def read_threads(numbers: Iterable[Any]) -> tuple[int, ...]:
     except TypeError:
         found = ()
     if not found or found[0] < 1 or any(isinstance(number, bool) for number in given):
-        raise ValueError(f"threads={numbers!r}: give a number from 1 on, or several: threads=(1, 2).")
+        raise ValueError(
+            f"threads={numbers!r} is invalid. Pass a number, 1 or more, or several: threads=(1, 2)."
+        )
     return found
 
 
@@ -146,10 +149,14 @@ def _read_devices(devices: Iterable[Any]) -> tuple[str, ...]:
         ValueError: One does not exist, the CPU is among GPUs, or there is none.
     """
     if not (found := known_devices(devices)):
-        raise ValueError('device=(): give a device, or several: device=("cuda:0", "cuda:1").')
+        raise ValueError('device=() is invalid. Pass a device, or several: device=("cuda:0", "cuda:1").')
     return found
 
 
 def _instead(name: str) -> str:
     """Say what to do with an option that cannot be left to a plan as a parameter."""
-    return f"Give it by itself: {name}=(...)." if name in ("threads", "device") else "Sweep over it: grid=."
+    return (
+        f"Pass it as its own argument: {name}=(...)."
+        if name in ("threads", "device")
+        else "Sweep over it with grid=."
+    )

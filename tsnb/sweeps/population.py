@@ -108,7 +108,7 @@ class Breeder(Conductor):
             return None
         able = [name for name in self._generations.parents[cut.name] if self.trials[name].state == "running"]
         if not able:
-            self._keep(cut, f"{why}: those that were better have ended")
+            self._keep(cut, f"{why}: the better trials have ended")
             return None
         parent = self.trials[self._random.choice(able)]
         changes = explored(self._space, parent.live, self._random)
@@ -129,7 +129,7 @@ class Breeder(Conductor):
 
     def _keep(self, cut: Cut, why: str) -> None:
         self._generations.keep(cut.name)
-        self._course.say(f"{cut.name} goes on at step {cut.step}, {why}")
+        self._course.say(f"{cut.name} continues at step {cut.step}, {why}")
 
 
 def _shown(value: Any) -> str:
@@ -146,10 +146,10 @@ def _require_live(space: Mapping[str, Any], trial: Trial) -> None:
     if fixed:
         first = fixed[0]
         raise TsnbError(
-            f"{', '.join(fixed)}: a population changes values while they are read, and trial {trial.name!r} reads "
-            f"no live value of that name. Write {first} = tsnb.live({first!r}, {first}) at the top of the function, "
-            f"and read it once a batch: float({first}), or {first}.apply(optimizer). What stays the same in all trials "
-            "is given beside the space"
+            f"The population cannot change {', '.join(fixed)}, because trial {trial.name!r} reads no live "
+            f"hyperparameter of that name. Write {first} = tsnb.live({first!r}, {first}) at the top of the "
+            f"function, and read it in every batch: float({first}), or {first}.apply(optimizer). Pass values "
+            "that stay the same as keywords, not in the space"
         )
 
 
@@ -270,17 +270,18 @@ def _settled(space: Mapping[str, Any], n: int, rule: Evolution, options: Mapping
         ValueError: It cannot.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 2:
-        raise ValueError(f"n={n!r}: give a whole number, 2 or more.")
+        raise ValueError(f"n={n!r} is invalid. Pass a whole number, 2 or more.")
     _require_clonable(options)
     generations = Generations(rule.metric, rule.mode, rule.every, rule.share)
     if not space:
         raise ValueError(
-            "a population needs values to change: space={'lr': tsnb.search.loguniform(1e-4, 1e-1)}"
+            "A population needs hyperparameters to change: space={'lr': tsnb.search.loguniform(1e-4, 1e-1)}"
         )
     taken = sorted({*space} & {*OPTION_NAMES})
     if taken:
         raise ValueError(
-            f"{', '.join(taken)}: an option of the trials, which a clone cannot change. Give it beside the space."
+            f"{', '.join(taken)} cannot be in the space, because a clone cannot change an option of its "
+            "trial. Pass it as a keyword."
         )
     return generations
 
@@ -334,8 +335,9 @@ def _require_forks() -> None:
     hub = the_hub()
     if not hub.call(await_server(hub, FORKS_S), 2 * FORKS_S):
         raise TsnbError(
-            "a population clones its trials, which have to be forked, and here they are spawned: take TSNB_START=spawn "
-            "out of the environment; where it is not set, the notebook's fork server is not ready, so try again"
+            "A population clones its trials, which requires forked processes, but here they are spawned. "
+            "Remove TSNB_START=spawn from the environment. If it is not set, the notebook's fork server is "
+            "not ready: try again"
         )
 
 
@@ -346,10 +348,12 @@ def _require_clonable(options: Mapping[str, Any]) -> None:
         ValueError: They are such.
     """
     for option, fine, why in (
-        ("detach", (None, False), "a detached trial cannot be cloned. Leave detach out"),
-        ("engine", (None, "local"), "a trial on a cluster cannot be cloned. Leave engine out"),
-        ("device", (None, "cpu"), "a trial that uses a GPU cannot be cloned. Say device='cpu'"),
+        ("detach", (None, False), "a detached trial cannot be cloned. Remove detach"),
+        ("engine", (None, "local"), "a trial on a cluster cannot be cloned. Remove engine"),
+        ("device", (None, "cpu"), "a trial that uses a GPU cannot be cloned. Pass device='cpu'"),
     ):
         value = options.get(option)
         if value not in fine:
-            raise ValueError(f"{option}={value!r}: a population clones its trials, and {why}.")
+            raise ValueError(
+                f"{option}={value!r} is invalid, because a population clones its trials, and {why}."
+            )

@@ -51,8 +51,9 @@ class Race:
         """
         if seed is None and any("seed" not in own for own in params.values()):
             raise ValueError(
-                "prune=tsnb.search.race(...) compares trials that begin with the same weights: give the sweep a seed "
-                f"(seed=0), or {SEEDS} and more as a parameter (grid={{'seed': [0, 1, 2]}}). Nothing was started."
+                "prune=tsnb.search.race(...) compares trials that start with the same weights, and this "
+                f"sweep has no seed. Nothing was started. Add seed=0, or sweep over {SEEDS} or more seeds "
+                "(grid={'seed': [0, 1, 2]})."
             )
         return Racing(self.metric, self.mode, self.error, lambda name: (params[name], seed))
 
@@ -149,6 +150,7 @@ def race(
     """
     if not 0.0 < error < 0.5:
         raise ValueError(
-            f"error={error!r}: give the chance of a wrong verdict, above 0 and below 0.5; 0.01 is 1 %."
+            f"error={error!r} is invalid. Pass the chance of a wrong verdict, above 0 and below 0.5 (0.01 "
+            "is 1%)."
         )
     return Race(metric, error, direction_of(metric, mode), trials)

@@ -62,7 +62,7 @@ class Verdict:
     @property
     def sure(self) -> str:
         """How sure it is where it is decided, in per cent."""
-        return f"{100 * (1 - self.error):.6g} %"
+        return f"{100 * (1 - self.error):.6g}%"
 
     def __str__(self) -> str:
         if self.decided:
@@ -206,8 +206,8 @@ class Racing(Pruner):
             elif not verdict.decided and seen >= LONG:
                 found.setdefault(
                     "open",
-                    f"{verdict.ahead} and {verdict.behind} are close: after {verdict.batches} batches tsnb cannot "
-                    f"tell which is ahead. To compare them, wait longer or give each {SEEDS} seeds",
+                    f"{verdict.ahead} and {verdict.behind} are close: after {verdict.batches} batches tsnb "
+                    f"cannot tell which is ahead. Wait longer, or train each with {SEEDS} seeds",
                 )
         fresh = [line for kind, line in found.items() if kind not in self._said]
         self._said.update(found)
@@ -316,35 +316,40 @@ class Racing(Pruner):
         """Return why two configurations cannot be compared; empty if they can."""
         mine, others = self._members(one), self._members(other)
         if len(mine) > 1 or len(others) > 1:
-            return f"{len(pairs)} seeds in common; {SEEDS} of each are needed where there is more than one"
+            return f"{len(pairs)} seeds in common, and with several seeds tsnb needs {SEEDS} of each"
         a, b = self._runners[mine[0]], self._runners[others[0]]
         if a.stream and b.stream and set(a.stream.split(", ")).isdisjoint(b.stream.split(", ")):
-            return f"they train on two streams, {a.stream!r} and {b.stream!r}: no batch is the same"
+            return f"they train on two streams, {a.stream!r} and {b.stream!r}, which share no batch"
         if a.seed is None or b.seed is None:
-            return "they begin with different weights: give all of them the same seed"
+            return "they start with different weights. Train all of them with the same seed"
         if a.seed != b.seed:
-            return f"they begin with different weights: give both one seed, or {SEEDS} seeds each"
+            return f"they start with different weights. Train both with the same seed, or with {SEEDS} seeds each"
         if a.first is None or b.first is None:
             return ""
         if why := self._weights_differ(a, b):
             return why
         if a.first[0] != b.first[0] and not any(held.batches for held in pairs.values()):
-            return "they have no batch in common: they began at different ones, or with different batch sizes"
+            return (
+                "they share no batch, because they started at different batches or with different batch sizes"
+            )
         return ""
 
     def _weights_differ(self, a: _Racer, b: _Racer) -> str:
         """Return why two did not begin with the same weights; empty if they did, as far as is known."""
         if a.weights and b.weights:
-            told = f"train different ones: give each {SEEDS} seeds, or set the seed right before the network is made"
-            return "" if a.weights == b.weights else f"they begin with different weights, or {told}"
+            told = (
+                f"train different weights. Train each with {SEEDS} seeds, or set the seed right before the "
+                "network is created"
+            )
+            return "" if a.weights == b.weights else f"they start with different weights, or {told}"
         if a.first is None or b.first is None:
             return ""
         (key, value), (its_key, its_value) = a.first, b.first
         if key != its_key or key.batch != 1 or _same(value, its_value):
             return ""
         return (
-            f"they begin with different weights ({self.metric} {value:.4g} and {its_value:.4g} at the first "
-            f"batch), as different architectures do: give each {SEEDS} seeds"
+            f"they start with different weights ({self.metric} {value:.4g} and {its_value:.4g} at the first "
+            f"batch), as different architectures do. Train each with {SEEDS} seeds"
         )
 
 

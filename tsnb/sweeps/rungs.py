@@ -251,8 +251,8 @@ class Rungs(Pruner):
                 live[name].silent = True
             have, them = ("has", "it") if len(mute) == 1 else ("have", "them")
             self._remarks.append(
-                f"{', '.join(mute)} {have} logged no {self.metric!r} yet, so the others are compared without {them}. "
-                f"Log it in all trials: tsnb.log({{{self.metric!r}: value}})"
+                f"{', '.join(mute)} {have} logged no {self.metric!r} yet, so the other trials are compared "
+                f"without {them}. Log it in all trials: tsnb.log({{{self.metric!r}: value}})"
             )
 
     def remarks(self) -> list[str]:
@@ -351,11 +351,16 @@ def halving(
         UnknownDirection: If tsnb cannot tell whether a high or a low value of the metric is good.
     """
     if every < 1 or every != int(every):
-        raise ValueError(f"every={every!r}: give the step of the first comparison, 1 or more.")
+        raise ValueError(f"every={every!r} is invalid. Pass the step of the first comparison, 1 or more.")
     if not 0.0 < keep < 1.0:
-        raise ValueError(f"keep={keep!r}: give a share above 0 and below 1; 0.5 keeps the better half.")
+        raise ValueError(
+            f"keep={keep!r} is invalid. Pass a share above 0 and below 1. For example, 0.5 keeps the "
+            "better half."
+        )
     if at_least < 1:
-        raise ValueError(f"at_least={at_least!r}: at least one trial has to go on.")
+        raise ValueError(
+            f"at_least={at_least!r} is invalid, because at least one trial must continue. Pass 1 or more."
+        )
     return Halving(metric, int(every), keep, direction_of(metric, mode), at_least)
 
 

@@ -47,7 +47,7 @@ class Settled(Launcher):
         chosen, said = self._gives(name), self._said.get(name, {})
         if other := {word: value for word, value in chosen.items() if value != said.get(word, value)}:
             words = " and ".join(given_words(*each) for each in other.items())
-            self.say(f"{name} starts with {words}, as the plan has it now")
+            self.say(f"{name} starts with {words}, which the plan now prefers")
         plan = replanned(self._plan, {**self.params[name], **chosen, "name": name}, gate)
         return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
 

@@ -86,7 +86,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--population",
         metavar="METRIC",
-        help="replace the worst trials in METRIC by changed clones of the best",
+        help="replace the worst trials in METRIC with changed clones of the best",
     )
     parser.add_argument(
         "--every",
@@ -129,16 +129,16 @@ def read_rule(given: argparse.Namespace) -> Rule | None:
         if asked:
             name = next(iter(asked))
             ways = " or ".join(f"--{word} METRIC" for word, taken in RULES.items() if name in taken)
-            raise ValueError(f"--{name} goes with {ways}: {EXAMPLES[name]}")
+            raise ValueError(f"--{name} needs {ways}: {EXAMPLES[name]}")
         return None
     if len(words) > 1:
         raise ValueError(
-            f"{' and '.join(f'--{word}' for word in words)} do not go together: give one of them"
+            f"{' and '.join(f'--{word}' for word in words)} exclude each other. Keep one of them"
         )
     word, taken = words[0], RULES[words[0]]
     if other := next((name for name in asked if name not in taken), None):
         raise ValueError(
-            f"--{other} does not go with --{word}; it takes {', '.join(f'--{name}' for name in taken)}"
+            f"--{other} does not work with --{word}, which takes {', '.join(f'--{name}' for name in taken)}"
         )
     if word == "population":
         _check_population(given)
@@ -152,17 +152,20 @@ def _check_population(given: argparse.Namespace) -> None:
         ValueError: It was typed.
     """
     for name, why in (
-        ("grid", "its values change while the trials run: draw them by --space lr=loguniform(1e-4,1e-1)"),
-        ("at_once", "all of its trials run at once: --n says how many those are"),
-        ("rotate", "all of its trials run at once"),
-        ("plan", "all of its trials run at once, so there is no order to plan"),
-        ("deadline", "all of its trials run at once, so there is no order to plan"),
-        ("choose", "all of its trials run at once, so there is no plan to choose"),
+        (
+            "grid",
+            "because its values change while the trials run. Draw them with --space lr=loguniform(1e-4,1e-1)",
+        ),
+        ("at_once", "because all its trials run at once. Set their number with --n"),
+        ("rotate", "because all its trials run at once"),
+        ("plan", "because all its trials run at once, so there is no order to plan"),
+        ("deadline", "because all its trials run at once, so there is no order to plan"),
+        ("choose", "because all its trials run at once, so there is no plan to choose"),
     ):
         if getattr(given, name):
-            raise ValueError(f"--{name.replace('_', '-')} does not go with --population; {why}")
+            raise ValueError(f"--{name.replace('_', '-')} does not work with --population, {why}")
     if not given.space:
-        raise ValueError("--population needs values to change: --space lr=loguniform(1e-4,1e-1)")
+        raise ValueError("--population needs hyperparameters to change: --space lr=loguniform(1e-4,1e-1)")
 
 
 def read_grid(text: str) -> tuple[str, list[Any]]:
@@ -190,7 +193,8 @@ def read_space(text: str) -> tuple[str, Distribution]:
     make = DISTRIBUTIONS.get(word)
     if make is None or len(arguments) != 2 or not all(isinstance(a, (int, float)) for a in arguments):
         raise ValueError(
-            f"{text!r}: write {name}=uniform(LOW,HIGH), loguniform(LOW,HIGH), randint(LOW,HIGH) or choice(A,B,C)"
+            f"{text!r} is invalid. Write {name}=uniform(LOW,HIGH), loguniform(LOW,HIGH), "
+            "randint(LOW,HIGH) or choice(A,B,C)"
         )
     return name, make(*arguments)
 
@@ -198,7 +202,7 @@ def read_space(text: str) -> tuple[str, Distribution]:
 def _setting(text: str, example: str) -> tuple[str, str]:
     name, equals, rest = text.partition("=")
     if not name.isidentifier() or not equals or not rest.strip():
-        raise ValueError(f"{text!r}: write the parameter's name, = and its values: {example}")
+        raise ValueError(f"{text!r} is invalid. Write the parameter's name, = and its values: {example}")
     return name, rest
 
 

@@ -124,7 +124,10 @@ def loguniform(low: float, high: float) -> Distribution:
     """
     _require_range("loguniform", low, high)
     if low <= 0:
-        raise ValueError(f"loguniform({low}, {high}): the lower end must be above 0; uniform() takes any.")
+        raise ValueError(
+            f"loguniform({low}, {high}) is invalid, because the lower end must be above 0. Use uniform() for "
+            "other ranges."
+        )
     return LogUniform(low, high)
 
 
@@ -143,7 +146,7 @@ def randint(low: int, high: int) -> Distribution:
     """
     _require_range("randint", low, high)
     if low != int(low) or high != int(high):
-        raise ValueError(f"randint({low}, {high}): give whole numbers, or use uniform().")
+        raise ValueError(f"randint({low}, {high}) is invalid. Pass whole numbers, or use uniform().")
     return RandInt(int(low), int(high))
 
 
@@ -160,13 +163,13 @@ def choice(values: Iterable[Any]) -> Distribution:
         ValueError: If there are no values.
     """
     if isinstance(values, str) or not (listed := tuple(values)):
-        raise ValueError(f"choice({values!r}): give a list of values, [16, 32] say.")
+        raise ValueError(f"choice({values!r}) is invalid. Pass a list of values, for example [16, 32].")
     return Choice(listed)
 
 
 def _require_range(word: str, low: float, high: float) -> None:
     if not (math.isfinite(low) and math.isfinite(high) and low < high):
-        raise ValueError(f"{word}({low}, {high}): give the lower end first, then the higher one.")
+        raise ValueError(f"{word}({low}, {high}) is invalid. Pass the lower end first, then the higher one.")
 
 
 def combinations(grid: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -187,7 +190,7 @@ def _listed(name: str, values: Any) -> list[Any]:
         raise ValueError(f"grid: {name}={values!r} is not a list of values. Write {name}=[{values!r}].")
     listed = list(values)
     if not listed:
-        raise ValueError(f"grid: {name} has no values. Give at least one.")
+        raise ValueError(f"grid: {name} has no values. Pass at least one.")
     return listed
 
 
@@ -210,7 +213,9 @@ def draw(space: Mapping[str, Any], n: int, seed: int | None) -> list[dict[str, A
         drawn.setdefault(repr(row), row)  # values need not be hashable
         if len(drawn) == n:
             return list(drawn.values())
-    raise ValueError(f"the space does not hold {n} different combinations: {len(drawn)} were found. Lower n.")
+    raise ValueError(
+        f"The space has fewer than {n} different combinations: {len(drawn)} were found. Lower n."
+    )
 
 
 def require_no_name(params: Iterable[str]) -> None:
@@ -221,7 +226,8 @@ def require_no_name(params: Iterable[str]) -> None:
     """
     if "name" in params:
         raise ValueError(
-            "'name' cannot be swept over: it is what a trial is called. Give the parameter another name, model say."
+            "'name' cannot be a sweep parameter because it names the trial. Rename it, for example to "
+            "'model'."
         )
 
 
@@ -255,14 +261,19 @@ def settings(
         ValueError: Neither is given, one parameter is in both or called "name", or `n` does not fit.
     """
     if not grid and not space:
-        raise ValueError("a sweep needs parameters: grid={'lr': [0.1, 0.01]}, or space=... and n=...")
+        raise ValueError("A sweep needs parameters: grid={'lr': [0.1, 0.01]}, or space=... and n=...")
     if space and (n is None or n < 1):
-        raise ValueError(f"n={n!r}: say how many trials to draw from the space, for example n=12.")
+        raise ValueError(
+            f"n={n!r} is invalid. Pass the number of trials to draw from the space, for example n=12."
+        )
     if n is not None and not space:
-        raise ValueError(f"n={n} goes with space=...: a grid has as many trials as it has combinations.")
+        raise ValueError(
+            f"n={n} needs space=..., because a grid has as many trials as combinations. Remove n, or add "
+            "space=."
+        )
     require_no_name({**(grid or {}), **(space or {})})
     twice = sorted(set(grid or ()) & set(space or ()))
     if twice:
-        raise ValueError(f"{', '.join(twice)}: in the grid and in the space. Leave it in one of them.")
+        raise ValueError(f"{', '.join(twice)} is in the grid and in the space. Remove it from one of them.")
     draws = draw(space, n, seed) if space and n else [{}]
     return [{**one, **other} for one in draws for other in combinations(grid or {})]

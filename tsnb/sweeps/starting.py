@@ -148,7 +148,7 @@ def _refuse(option: str, **others: Any) -> None:
     """
     for other, value in others.items():
         if value not in (None, False):
-            raise ValueError(f"{other}= does not go with {option}=. Leave one of them out.")
+            raise ValueError(f"{other}= does not work with {option}=. Remove one of them.")
 
 
 def sweep_cell(
@@ -309,7 +309,8 @@ def start(
     enter(made)
     if wish is None and at_once is None and places.at_once < len(params):
         course.say(
-            f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of them together"
+            f"{len(params)} trials, {places.at_once} at once, {why}; at_once={len(params)} runs all of "
+            "them at the same time"
         )
     if isinstance(places, PlannedPlaces):
         from tsnb.sweeps.forecast import tell_plan, watch_clones  # needs torch
@@ -324,20 +325,24 @@ def _check_turns(
     rotate: int, plan: TrialPlan, params: Mapping[str, Mapping[str, Any]], wish: PlanWish | None
 ) -> None:
     if isinstance(rotate, bool) or not isinstance(rotate, int) or rotate < 1:
-        raise ValueError(f"rotate={rotate!r}: give the batches of a turn, a whole number, 1 or more.")
+        raise ValueError(
+            f"rotate={rotate!r} is invalid. Pass the batches per turn, a whole number, 1 or more."
+        )
     if wish is not None:
         raise ValueError(
-            "rotate= trains all trials side by side, so there is no order to plan, and plan= or deadline= make one: "
-            "give one of them. A plan runs all at once where that is soonest, which ends no later than turns."
+            "rotate= excludes plan= and deadline=, because trials that take turns have no order to plan. "
+            "Keep one of them. A plan runs all trials at once where that is fastest, and then ends no later "
+            "than turns do."
         )
     if not runs_here(plan.options.engine):
         raise ValueError(
-            f"rotate= does not work with engine={plan.options.engine!r}: turns are taken on one machine. Leave it out."
+            f"rotate= does not work with engine={plan.options.engine!r}, because trials take turns on one "
+            "machine only. Remove it."
         )
     if len(params) > MAX_CONSUMERS:
         raise ValueError(
-            f"rotate= attaches all {len(params)} trials at once, and a stream takes {MAX_CONSUMERS}: draw fewer (n=), "
-            "or leave rotate= out."
+            f"rotate= attaches all {len(params)} trials at once, but a stream takes {MAX_CONSUMERS}. Draw "
+            "fewer (n=), or remove rotate=."
         )
 
 
@@ -358,12 +363,12 @@ def _check(
         AT_ONCE.checked("at_once", at_once)
     if plan.options.detach:
         raise ValueError(
-            "the trials of a sweep end with the notebook, which starts and stops them: leave detach out."
+            "The trials of a sweep end with the notebook, which starts and stops them. Remove detach."
         )
     if plan.options.needs is not None or any("needs" in own for own in params.values()):
         raise ValueError(
-            "needs= is for trials that are started one by one: a sweep with plan=True starts together only what fits "
-            "the memory, and at_once= says how many run. Leave needs out."
+            "needs= is for trials that are started one by one. Remove it. A sweep with plan=True starts only "
+            "trials that fit into memory together, and at_once= sets how many run."
         )
     for trial, own in params.items():  # before any is started
         if checked := {option: own[option] for option in own if option in OPTION_NAMES}:

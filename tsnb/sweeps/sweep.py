@@ -33,7 +33,7 @@ from tsnb.words import html_table, text_table
 
 __all__ = ["Sweep", "enter", "find", "live"]
 
-_FOR_A_PLACE = "it waits for a place"
+_FOR_A_PLACE = "it waits for a slot"
 """What a trial of a sweep waits for that has not been started."""
 
 _COMING = ("queued", "starting", "running")
@@ -70,7 +70,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         foretell: Function that returns the plan as it is now. Defaults to None, no plan.
     """
 
-    _instead = "Take its results() along, or what a trial returned: trial.result()."
+    _instead = "Pass its results() instead, or what a trial returned: trial.result()."
 
     def __init__(
         self,
@@ -132,8 +132,8 @@ class Sweep(Bound, Mapping[str, Trial]):
         if trial is not None:
             return trial
         if name in self.params:
-            raise NoSuchTrial(f"trial {name!r} of sweep {self.name!r} {self._unstarted(name)}")
-        raise NoSuchTrial(f"sweep {self.name!r} has no trial {name!r}. Its trials: {', '.join(self.params)}")
+            raise NoSuchTrial(f"Trial {name!r} of sweep {self.name!r} {self._unstarted(name)}")
+        raise NoSuchTrial(f"Sweep {self.name!r} has no trial {name!r}. Its trials: {', '.join(self.params)}")
 
     def _unstarted(self, name: str) -> str:
         if name in self._conductor.refused:
@@ -168,7 +168,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         refused = {**self._conductor.late, **self._conductor.refused}
         if not self._over.is_set():
             return refused
-        why = self._conductor.gave_up or "the sweep was stopped before"
+        why = self._conductor.gave_up or "the sweep was stopped before it started"
         return {name: refused.get(name, why) for name in self.params if name not in self}
 
     def to_come(self, stream: str) -> int:
@@ -222,7 +222,7 @@ class Sweep(Bound, Mapping[str, Trial]):
         """
         if not self._over.wait(timeout_s):
             raise TimeoutError(
-                f"sweep {self.name!r} is not over after {timeout_s} s; it goes on: {self._counts()}"
+                f"Sweep {self.name!r} is not over after {timeout_s} s, and continues: {self._counts()}"
             )
         if self._error is not None:
             raise self._error
@@ -292,7 +292,9 @@ class Sweep(Bound, Mapping[str, Trial]):
         """
         running = [trial for trial in self.values() if trial.life.state == "running"]
         if not running:
-            raise TsnbError(f"no trial of {self.name!r} runs: live values are set while they do")
+            raise TsnbError(
+                f"No trial of {self.name!r} is running. Live hyperparameters can be set only while trials run"
+            )
         for trial in running:
             try:
                 trial.set(**values)
@@ -323,11 +325,13 @@ class Sweep(Bound, Mapping[str, Trial]):
         """
         metric = metric or self._metric
         if metric is None:
-            raise ValueError("best of what? Name a logged number: sweep.best('loss')")
+            raise ValueError('Pass the metric to compare, for example sweep.best("loss")')
         if mode is None and metric == self._metric:
             mode = self._mode
         if all(math.isnan(trial.metrics.get(metric, math.nan)) for trial in self.values()):
-            raise ValueError(f"no trial of sweep {self.name!r} has logged {metric!r}: tsnb.log({metric}=...)")
+            raise ValueError(
+                f"No trial of sweep {self.name!r} has logged {metric!r}. Log it with tsnb.log({metric}=...)"
+            )
         scores = [(name, t.state, t.metrics.get(metric, math.nan)) for name, t in self.items()]
         found = best_of(scores, direction_of(metric, mode))
         assert found is not None

@@ -24,7 +24,7 @@ def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.i
         beside_s: As `clock_time` takes it.
     """
     low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s, beside_s) for sign in (-1, 1))
-    return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, four times in five)"
+    return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, 80% interval)"
 
 
 def read_deadline(deadline: str | datetime, now: datetime) -> float:
@@ -50,13 +50,15 @@ def read_deadline(deadline: str | datetime, now: datetime) -> float:
                 found = datetime.fromisoformat(found)
         except ValueError:
             raise ValueError(
-                f'deadline={deadline!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
+                f'deadline={deadline!r} is not a time. Pass "18:00", "2026-11-24 08:00" or a datetime'
             ) from None
     if not isinstance(found, datetime):
         raise ValueError(
-            f'deadline={deadline!r} is not a time: give "18:00", "2026-11-24 08:00" or a datetime'
+            f'deadline={deadline!r} is not a time. Pass "18:00", "2026-11-24 08:00" or a datetime'
         )
     found = found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
     if found <= now:
-        raise ValueError(f"deadline={deadline!r} has passed: it is {now:%Y-%m-%d %H:%M}")
+        raise ValueError(
+            f"deadline={deadline!r} has already passed: it is {now:%Y-%m-%d %H:%M}. Pass a later time"
+        )
     return found.timestamp()

@@ -95,7 +95,7 @@ def diagnose(
     if later.state in ("stopping", "gone"):
         return _say("gone", "The stream has ended.")
     if later.look_failure:
-        return _say("failed", "New samples are not found:", later.look_failure)
+        return _say("failed", "Looking for new samples failed:", later.look_failure)
     parts = _parts(earlier, later, paces or {})
     if not parts:
         return _resting(later)
@@ -109,7 +109,7 @@ def diagnose(
     if waiting:
         return _loader_bound(earlier, later, parts, host)
     busy = _spend({name: s.computing for name, s in parts.items()}, "computes", "compute")
-    return _say("model-bound", "Nobody waits.", busy + _headroom(earlier, later, host) + ".")
+    return _say("model-bound", "No trial is waiting.", busy + _headroom(earlier, later, host) + ".")
 
 
 def _cost(parts: dict[str, float], earlier: StreamReading, later: StreamReading, in_seconds: bool) -> float:
@@ -155,18 +155,18 @@ def _resting(later: StreamReading) -> Diagnosis:
         return _say(
             "idle",
             f"{trials} profiled for a plan.",
-            f"When {what} known, {'it is' if one else 'they are'} stopped.",
+            f"{'It stops' if one else 'They stop'} when {what} known.",
         )
     if not here:
         ready = later.state != "starting"
         rest = "The first batches are ready." if ready else "The loader is preparing its first batches."
         if ready and later.batches > later.window:  # the first ones have long been taken
-            rest = "All have left; batches are ready for the next one."
+            rest = "All trials have left. Batches are ready for the next trial."
         return _say("idle" if ready else "starting", NOBODY, rest)
     if incomplete := next((c for c in here if c.state == "awaits ranks"), None):
         group = incomplete.name.partition("[")[0]
         return _say(
-            "idle", f"{group} waits for {incomplete.awaits}.", "An epoch begins when all of them ask for it."
+            "idle", f"{group} waits for {incomplete.awaits}.", "An epoch begins when all ranks request it."
         )
     who = _list([c.name for c in here]) if len(here) <= _NAMED else f"All {len(here)} trials"
     are = "are" if len(here) > 1 else "is"
@@ -177,10 +177,10 @@ def _resting(later: StreamReading) -> Diagnosis:
             f"The stream does not wait for {'them' if len(here) > 1 else 'it'}.",
         )
     if all(c.state in ("between epochs", "parked", "paused") for c in here):
-        return _say("idle", f"{who} {are} between epochs.", "Nothing is being read.")
+        return _say("idle", f"{who} {are} between epochs.", "No trial is reading.")
     if any(c.batches for c in here):  # a single reading: nothing to compare with
-        return _say("starting", f"{who} {are} reading.", "Where their time goes shows in a moment.")
-    return _say("starting", f"{who} {are} attached.", "Nothing has been read yet.")
+        return _say("starting", f"{who} {are} reading.", "Their time shares appear in a moment.")
+    return _say("starting", f"{who} {are} attached.", "No batch has been read yet.")
 
 
 def _by_turns(
@@ -215,18 +215,18 @@ def _window_bound(
 ) -> Diagnosis:
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
     if later.pacing == "weights" and later.state != "blocked":
-        some = _spend(held, "is held back", "are held back")
-        return _say("weighed", "Compute is divided by weight.", f"{some}.")
-    others = _spend(held, "is held back", "are held back")
+        some = _spend(held, "waits for slower trials", "wait for slower trials")
+        return _say("weighed", "Compute is shared by weight.", f"{some}.")
+    others = _spend(held, "waits for slower trials", "wait for slower trials")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.lag), default=None)
     if slowest is None:
-        wider = f"{others}; a window larger than {later.window} would even that out."
-        return _say("window-bound", "The trials set the pace by turns.", wider)
+        wider = f"{others}; a window larger than {later.window} would balance that."
+        return _say("window-bound", "Each trial sets the pace at times.", wider)
     rest = f"{others}{_headroom(earlier, later, host)}."
     if later.pacing == "free" and later.window_fill >= later.window:
         whom = _list(list(held)) if len(held) <= _NAMED else f"{len(held)} trials"
-        lead = f"The {later.window} kept batches are full: {slowest.name} holds {whom}."
+        lead = f"All {later.window} buffered batches are in use: {whom} must wait for {slowest.name}."
         return _say("window-bound", lead, rest, slowest.name)
     return _say("window-bound", f"{slowest.name} sets the pace.", rest, slowest.name)
 
@@ -273,7 +273,7 @@ def _advice(later: StreamReading, waiting: float, host: HostReading | None) -> s
     busy = f"all {host.cores} cores are busy" if host.cores > 1 else "the only core is busy"
     if each < _IDLER:  # they wait for something, or for a core: from here both look the same
         return f"{busy}, so more workers would help only if they wait for a disk or a network"
-    return f"{busy}, so cheaper transforms would help and more workers would not"
+    return f"{busy}, so cheaper transforms would help, but more workers would not"
 
 
 def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | None) -> str:
@@ -283,8 +283,8 @@ def _headroom(earlier: StreamReading, later: StreamReading, host: HostReading | 
     if faster < least or (faster > most and not sure):
         return ""
     if faster > most:
-        return f"; the loader could feed more than {most:.0f}x faster"
-    return f"; the loader could feed {'' if sure else 'up to '}{faster:.1f}x faster"
+        return f"; the loader could deliver more than {most:.0f}x faster"
+    return f"; the loader could deliver {'' if sure else 'up to '}{faster:.1f}x faster"
 
 
 def _spend(parts: dict[str, float], one: str, many: str) -> str:

@@ -154,7 +154,7 @@ class Follower:
 
     def _connected(self) -> Observer:
         if self._connection is None:
-            raise ProducerGone(f"the stream {self._name or ''!r} is not served any more")
+            raise ProducerGone(f"the stream {self._name or ''!r} is no longer served")
         return self._connection
 
     def _run(self) -> None:
@@ -195,7 +195,7 @@ class Follower:
                         sampler = sampler or self._sampler()
                         reading = replace(reading, host=sampler.sample(reading))
                     except Exception:  # noqa: BLE001  # the machine is an extra: no oddity of it may end the stream
-                        _log.warning("the machine cannot be looked at", exc_info=True)
+                        _log.warning("the machine cannot be measured", exc_info=True)
                         looks = False
                 last = reading
                 ends.feed(reading)
@@ -204,7 +204,7 @@ class Follower:
             if last is not None and (over := ends.over(last)) is not None:
                 self._on_reading(over)
             self.ended_for_good = getattr(connection, "successor_s", None) == 0.0
-            ended = f"The stream {connection.name} has ended; its history stays here."
+            ended = f"The stream {connection.name} has ended. Its history stays here."
             self._on_note("gone", ended, connection.name)
         except (TsnbError, ValueError) as error:  # another version of tsnb serves it
             self._on_note(
@@ -222,7 +222,7 @@ def _nobody(name: str | None, error: ProducerNotFound) -> str:
         return f"{error}".rstrip(".") + ". Name one of them."
     what = f"No stream named {name} is served yet" if name else "No stream is served yet"
     start = f"%tensorsocket start LOADER --name {name or 'NAME'}"
-    return f"{what}: {start}. It is followed from here once it is there."
+    return f"{what}. Start it with {start}. This panel follows it as soon as it exists."
 
 
 def look(name: str | None = None, seconds: float = SPAN_S + 0.5) -> tuple[str, StreamView]:

@@ -185,7 +185,7 @@ def _changes(
         yield "joined", f"{name} joined"
         return
     if after.batches < before.batches and not again:  # a producer that was started again counts from 0
-        yield "joined", f"{name} joined anew"
+        yield "joined", f"{name} joined again"
         return
     if after.state == "parked" and before.state != "parked":
         yield "parked", f"{name} parked"

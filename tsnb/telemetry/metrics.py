@@ -108,7 +108,9 @@ def _by_name(values: tuple[Any, ...]) -> Mapping[Any, Any]:
     if given:
         shown = ", ".join(type(value).__name__ for value in given)
         _warn_once(
-            "", f"tsnb.log({shown}) was left out: give numbers a name, tsnb.log(loss=0.3), or a dict of them."
+            "",
+            f"tsnb.log({shown}) was ignored because the numbers have no name. Write tsnb.log(loss=0.3), "
+            "or pass a dict.",
         )
     return {}
 
@@ -121,12 +123,12 @@ def _named(*given: Mapping[Any, Any]) -> dict[str, Any]:
         if shown != name:
             _warn_once(
                 f"name {shown}",
-                f"tsnb.log has called a number {shown!r}: names are one line of {LONGEST_NAME} "
-                "printable characters at most.",
+                f"tsnb.log renamed a number to {shown!r}, because names are one line of at most "
+                f"{LONGEST_NAME} printable characters.",
             )
         if shown in found:
             _warn_once(
-                f"twice {shown}", f"tsnb.log was given two values called {shown!r}: the last one counts."
+                f"twice {shown}", f"tsnb.log received two values named {shown!r} and kept the last one."
             )
         found[shown] = value
     return found
@@ -137,7 +139,7 @@ def _flat(values: Mapping[Any, Any], before: str = "", depth: int = 0) -> Iterat
     try:
         pairs = [(f"{before}{key}", value) for key, value in values.items()]
     except Exception as error:  # noqa: BLE001 (whatever a class of the user's raises)
-        _warn_once(f"dict {before}", f"tsnb.log has left out a {type(values).__name__}: {_short(error)}")
+        _warn_once(f"dict {before}", f"tsnb.log ignored a {type(values).__name__}: {_short(error)}")
         return
     for name, value in pairs:
         if isinstance(value, Mapping) and depth < DEEPEST:
@@ -156,7 +158,9 @@ def _whole(step: Any) -> int | None:
         return int(number)
     if step is not None:
         _warn_once(
-            "step", f"tsnb.log(step={_short(step)}): a step is a whole number. The rows are counted instead."
+            "step",
+            f"tsnb.log(step={_short(step)}) was ignored because a step is a whole number. The rows are "
+            "counted instead.",
         )
     return None
 
@@ -193,7 +197,7 @@ def _try(listener: Callable[..., Any], *told: Any) -> bool:
     except Exception:
         if listener not in _broken:
             _broken.append(listener)
-            logging.getLogger("tsnb").exception("what was logged could not be handed on; training goes on")
+            logging.getLogger("tsnb").exception("logged numbers could not be sent on; training continues")
         return True
 
 
@@ -203,7 +207,8 @@ def _warn_of_text(name: str, value: str | bytes | bytearray) -> None:
         float(value)
         _warn_once(
             name,
-            f"tsnb.log({name}={_short(value)}) is text, so it is not kept as a number. If it is one, log float(...).",
+            f"tsnb.log({name}={_short(value)}) is a string, so it is not stored as a number. To log a "
+            "number, use float(...).",
         )
 
 
@@ -211,11 +216,11 @@ def _warn_of(name: str, value: Any) -> None:
     shape = getattr(value, "shape", None)
     of_shape = f" of shape {tuple(shape)}" if isinstance(shape, tuple) else ""
     if getattr(getattr(value, "device", None), "type", None) == "meta":
-        of_shape += " on the meta device, where nothing has a value"
+        of_shape += " on the meta device, which holds no values"
     _warn_once(
         name,
-        f"tsnb.log({name}=...) was left out: it is a {type(value).__name__}{of_shape}, not a number or a one-element "
-        "tensor. Log its mean, say, or keep it as a file: tsnb.log_artifact(path).",
+        f"tsnb.log({name}=...) was ignored because it is a {type(value).__name__}{of_shape}, not a number or "
+        "a one-element tensor. Log for example its mean, or save it to a file: tsnb.log_artifact(path).",
     )
 
 
@@ -250,7 +255,8 @@ def _tell_unheard() -> None:
     _unheard = False
     _warn_once(
         "in a child",
-        "tsnb.log in a child process of the trial (a DataLoader worker, say) is not heard: log in the trial itself.",
+        "tsnb.log has no effect in a child process of the trial, such as a DataLoader worker. Call it in "
+        "the trial itself.",
     )
 
 

@@ -70,7 +70,7 @@ class Observer:
 
     def silence(self) -> TsnbError:
         """Return the error that says that the producer does not answer, and what to do. The observer may be closed."""
-        return TsnbError(f"the producer {self.entry} does not answer: {registry.why_silent(self._pid)}")
+        return TsnbError(f"The stream {self.entry} does not answer: {registry.why_silent(self._pid)}")
 
     def lingering(self, waited_s: float) -> TsnbError:
         """Return the error that says that the producer did not stop, and what to do. The observer may be closed.
@@ -78,18 +78,14 @@ class Observer:
         Args:
             waited_s: Seconds that it was given.
         """
-        asked = f"the producer {self.entry} was asked to stop and is still there after {waited_s:.0f} s"
+        asked = f"The stream {self.entry} has not stopped {waited_s:.0f} s after the request"
         if self._pid and is_stopped(self._pid):  # a plain kill would wait for it to go on
-            return TsnbError(
-                f"{asked}: {registry.why_silent(self._pid)} Then it ends, as asked; `kill -9 {self._pid}` ends it as "
-                "it is, and leaves nothing."
-            )
+            silent = registry.why_silent(self._pid)
+            return TsnbError(f"{asked}: {silent} Then it ends. To end it now: `kill -9 {self._pid}`.")
         busy = f"{asked}. Its loader may be in the middle of a long step"
         if not self._pid:
-            return TsnbError(
-                f"{busy}, or stand still: end its process in {self.entry.elsewhere}, which leaves nothing."
-            )
-        return TsnbError(f"{busy}; `kill {self._pid}` ends it, and leaves nothing.")
+            return TsnbError(f"{busy}, or hang. End its process in {self.entry.elsewhere}.")
+        return TsnbError(f"{busy}. To end it without leftovers: `kill {self._pid}`.")
 
     def read(self, timeout_s: float | None = None) -> StreamReading | None:
         """Wait for the next reading (four come in a second).
@@ -166,11 +162,9 @@ class Observer:
             if reading is not None and all(
                 c.name != consumer or c.state == "gone" for c in reading.consumers
             ):
-                raise TsnbError(f"{consumer!r} has left {self.name!r} before it came to its next batch")
-        raise TsnbError(
-            f"{consumer!r} has not come to its next batch of {self.name!r} within {timeout_s:.0f} s, where it takes "
-            "what it is told; it takes it then"
-        )
+                raise TsnbError(f"{consumer!r} left {self.name!r} before its next batch")
+        late = f"{consumer!r} has not requested its next batch of {self.name!r} within {timeout_s:.0f} s"
+        raise TsnbError(f"{late}. The change takes effect at that batch")
 
     def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
         """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.
@@ -273,7 +267,7 @@ class Observer:
         self._channel.close()
 
     def _gone(self) -> ProducerGone:
-        return ProducerGone(f"the producer {self.entry.name!r} ({self.entry.whose_pid}) has gone.")
+        return ProducerGone(f"The stream {self.entry.name!r} ({self.entry.whose_pid}) has ended.")
 
 
 def _read(text: str) -> StreamReading:

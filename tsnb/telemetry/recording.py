@@ -70,7 +70,7 @@ class Recorder:
             self._file = os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8")
             self._put(json.dumps({"tsnb": _version(), "recording": FORMAT, "stream": name}))
         except FileExistsError:
-            raise TsnbError(f"{path} already exists; choose a new file for the recording.") from None
+            raise TsnbError(f"{path} already exists. Choose a new file for the recording.") from None
         except OSError as error:
             raise TsnbError(f"{path} cannot be written: {error.strerror}.") from None
         self._follower = Follower(name, self._take, self._note)
@@ -230,8 +230,8 @@ def _check(path: str | Path, header: bytes) -> None:
     if version > FORMAT:
         writer = one_line(found.get("tsnb", "of a later version"), 40)
         raise ValueError(
-            f"{path} was recorded by tsnb {writer} in format {version}, and tsnb "
-            f"{_version()} reads up to {FORMAT}: install that version, or a newer one."
+            f"{path} was recorded by tsnb {writer} in format {version}, and tsnb {_version()} reads formats "
+            f"up to {FORMAT}. Install that version or a newer one."
         )
 
 

@@ -114,6 +114,6 @@ def tune_as_typed(given: argparse.Namespace, name: str | None) -> tuple[StreamRe
         options["workers"] = AUTO
         if given.name is None:  # the stream may be another notebook's or process's
             if options["memory"] is not None:
-                raise ValueError("--memory bounds what auto may use: add --workers auto, or name the stream.")
+                raise ValueError("--memory limits what auto may use. Add --workers auto, or name the stream.")
             return tuning_of(name, settle_s=TuneOptions(**options).settle_s), False
     return tune(name, **options), True

@@ -16,7 +16,7 @@ _NAME = 20
 
 _TEXT_COLUMNS = (
     f"{'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
-    f"{'a batch':>9} {'alone':>8} {'left':>10}"
+    f"{'per batch':>9} {'alone':>8} {'left':>10}"
 )
 """`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
 until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known."""

@@ -141,19 +141,23 @@ def balanced(reading: StreamReading) -> list[str]:
     window = f"window of {reading.window}"
     full = reading.window_fill >= reading.window > 0
     what = {
-        "together": f"the {window} keeps all in step, and what the small models leave, the large one gets",
-        "free": f"the {reading.window} kept batches are full, so the slowest holds the others until it has caught up"
+        "together": f"the {window} keeps all trials in step, and large models get the compute that small models leave",
+        "free": f"all {reading.window} buffered batches are in use, so the other trials wait until the slowest "
+        "has caught up"
         if full
-        else f"each goes as fast as it can until {reading.window} batches are kept for the slowest",
-        "weights": f"a {window}, and a trial that has computed more than its weight lets the others go first",
+        else f"each trial runs as fast as it can until {reading.window} batches are buffered for the slowest",
+        "weights": f"a {window}, and a trial that has computed more than its weight lets other trials go first",
     }
     lines = [f"{reading.name}: pacing {pacing_text(reading)}: {what.get(reading.pacing, window)}"]
     # the ranks of a group, bert[0] and so on, have the weight of its name
     here = list(dict.fromkeys(consumer.name.partition("[")[0] for consumer in reading.consumers))
     for name in reading.weights:
         if name not in here:
-            there = ", ".join(here) or "nobody"
-            lines.append(f"note: {name!r} is not attached; its weight counts once it is. Attached: {there}")
+            there = ", ".join(here) or "none"
+            lines.append(
+                f"note: no trial named {name!r} is attached yet. Its weight takes effect when it attaches. "
+                f"Attached: {there}"
+            )
     return lines
 
 
@@ -163,7 +167,7 @@ def probe_rows(probes: Iterable[ProbeReading]) -> list[list[str]]:
         [str(p.workers), str(p.prefetch), pace(p.pace), percent(p.waited), "yes" if p.kept else "no"]
         for p in probes
     ]
-    return [["workers", "ahead", "batches/s", "waited for them", "kept"], *cells]
+    return [["workers", "ahead", "batches/s", "wait share", "kept"], *cells]
 
 
 def short_of_memory(tuning: TuningReading | None) -> str:
@@ -178,11 +182,11 @@ def short_of_memory(tuning: TuningReading | None) -> str:
         return ""
     one, has, enough = (mebibytes(size / 2**20) for size in (need, given, 3 * need))
     passed = (
-        f", more than the {has} that all of them may use: it stays, and passes that" if need > given else ""
+        f", but memory= allows {has}. tsnb keeps this worker and exceeds the limit" if need > given else ""
     )
     return (
-        f"note: one worker needs {one}{passed}. Of {has} none is added: give {enough} of memory or more for a second "
-        "one to be tried, or serve it without memory"
+        f"note: one worker needs {one}{passed}. With {has}, tsnb adds no worker. Pass memory={enough} or more "
+        "to try a second worker, or serve without memory="
     )
 
 
@@ -194,18 +198,18 @@ def tuned(reading: StreamReading) -> list[str]:
     if tuning.asked != "auto":
         later = "" if reading.workers == tuning.workers else f", {reading.workers} until then"
         number = "1 worker" if tuning.workers == 1 else f"{tuning.workers} workers"
-        return [f"{reading.name}: {number} from the next batch that none has been told to prepare{later}"]
-    bound = "what is free" if tuning.memory_bytes is None else mebibytes(tuning.memory_bytes / 2**20)
-    state = "found, and followed" if tuning.resting else "being tried"
+        return [f"{reading.name}: {number} from the next unassigned batch on{later}"]
+    bound = "the free memory" if tuning.memory_bytes is None else mebibytes(tuning.memory_bytes / 2**20)
+    state = "found, still monitored" if tuning.resting else "being tried"
     if not reading.consumers:
-        state = "tried once a trial takes batches"
+        state = "tried when a trial takes batches"
     now = f"{workers(reading)}, {tuning.prefetch} ahead each"
-    head = f"{reading.name}: workers auto, in {bound} of memory; {state}. Now {now}"
+    head = f"{reading.name}: workers auto, memory limit {bound}; {state}. Now {now}"
     short = [text] if (text := short_of_memory(tuning)) else []
     return [
         head,
         *short,
-        *(text_table(probe_rows(tuning.probes)) if tuning.probes else ["nothing was measured yet"]),
+        *(text_table(probe_rows(tuning.probes)) if tuning.probes else ["no measurements yet"]),
     ]
 
 
@@ -214,9 +218,7 @@ def growth_text(reading: StreamReading) -> str:
     if reading.found is None:
         return ""
     found = "1 sample" if reading.found == 1 else f"{reading.found:,} samples"
-    return f"{found} found; " + (
-        f"rounds: {reading.rounds}" if reading.rounds else "no rounds, epochs follow each other"
-    )
+    return f"{found} found; " + (f"rounds: {reading.rounds}" if reading.rounds else "no rounds")
 
 
 def cached(reading: CacheReading) -> str:
@@ -225,8 +227,8 @@ def cached(reading: CacheReading) -> str:
         return f"cache: off, {reading.why}"
     asked = reading.hits + reading.misses
     fetched = f" ({percent(reading.lent_hits / asked)} fetched)" if reading.lent_hits else ""
-    share = f", {percent(reading.hits / asked)} of samples taken from it{fetched}" if reading.hits else ""
-    back = f", {mebibytes(reading.given_bytes / 2**20)} given back" if reading.given_bytes else ""
+    share = f", {percent(reading.hits / asked)} of samples served from it{fetched}" if reading.hits else ""
+    back = f", {mebibytes(reading.given_bytes / 2**20)} freed" if reading.given_bytes else ""
     why = f" ({reading.why})" if reading.why else ""
     packed = f" ({reading.packed:,} packed)" if reading.packed else ""
     return (
@@ -391,7 +393,7 @@ def footnotes(reading: StreamReading) -> list[str]:
 def incidents(reading: StreamReading) -> list[str]:
     """Return a line for each incident; none in an undisturbed stream."""
     lines = [
-        f"{consumer.name} gave up {consumer.skipped} batches to keep pace"
+        f"{consumer.name} skipped {consumer.skipped} batches to keep pace"
         for consumer in reading.consumers
         if consumer.skipped
     ]

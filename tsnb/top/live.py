@@ -31,7 +31,7 @@ _STALE_S = 5.0
 _QUIT = (b"q", b"Q", b"")
 """The key that ends it, and the end of a terminal that was closed."""
 
-_HINT = "q ends"
+_HINT = "q quits"
 
 _ONCE_WIDTH = 120
 """Columns if the output is not a terminal."""
@@ -87,7 +87,9 @@ class _Heard:
         with self.view.lock:
             silent_s = time.monotonic() - self._heard_s
             if silent_s > _STALE_S and self.view.state in LIVE:
-                self.view.note("stale", f"No news for {clock(silent_s)}: the producer is busy or stopped.")
+                self.view.note(
+                    "stale", f"No data for {clock(silent_s)}: the stream's process is busy or stopped."
+                )
             return screen(self.view, width, hint)
 
 

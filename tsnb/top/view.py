@@ -19,7 +19,7 @@ __all__ = ["screen"]
 
 _TONES = {"ok": "green", "warn": "yellow", "bad": "red", "soft": "bright_black"}
 _SOFT = "bright_black"
-_PARTS = (("computing", "█"), ("waiting for data", "▓"), ("held back by the slowest", "░"))
+_PARTS = (("computing", "█"), ("waiting for data", "▓"), ("waiting for slower trials", "░"))
 """Where time goes, and the characters it is drawn with: they differ without colours too."""
 
 _DASH = "\u2013"
@@ -163,7 +163,7 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     logs = [_logged(name, view.best) for name in _metrics(rows)]
     uses = [
         *_uses(view),
-        _number(view, "a batch", 8, lambda row: words.milliseconds(row.pace.step_s)),
+        _number(view, "per batch", 9, lambda row: words.milliseconds(row.pace.step_s)),
         _number(view, "alone", 7, lambda row: words.count(row.pace.alone_per_s)),
     ]
     parts = [_takes(rows)] if any(row.reading.part for row in rows) else []
@@ -290,9 +290,10 @@ def _footer(view: StreamView) -> list[Text]:
         found += _machine(view.host, reading)
     if reading:
         arena = (
-            f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} slots"
+            f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} "
+            "buffers"
         )
-        found.append(_pair("arena", arena if view.state in words.LIVE else _DASH))
+        found.append(_pair("shared memory", arena if view.state in words.LIVE else _DASH))
         if reading.found is not None and view.state in words.LIVE:
             found.append(_pair("data", words.growth_text(reading)))
         if reading.cache is not None and view.state in words.LIVE:

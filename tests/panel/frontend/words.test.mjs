@@ -60,8 +60,8 @@ test("an epoch counts what is done", () => {
 });
 
 test("the sentence begins with its lead", () => {
-  const say = { text: "wide sets the pace. a is held back 38 % of its time.", lead: 19 };
-  assert.deepEqual(words.sentence(say), ["wide sets the pace.", " a is held back 38\u00a0% of its time."]);
+  const say = { text: "wide sets the pace. a waits for slower trials 38 % of its time.", lead: 19 };
+  assert.deepEqual(words.sentence(say), ["wide sets the pace.", " a waits for slower trials 38\u00a0% of its time."]);
   assert.deepEqual(words.sentence({ text: "No stream yet: start one.", lead: 0 }), ["No stream yet:", " start one."]);
   assert.deepEqual(words.sentence({ text: "Done.", lead: 0 }), ["", "Done."]);
 });
@@ -111,7 +111,7 @@ test("who uses the machine: the loader, trials that are seen, all, GPUs", () => 
   const process = { cpu: 0.5, memoryMiB: 100, cores: 1, gpuMiB: 1024 };
   const machine = { cores: 4, cpu: 1.5, usedMiB: 2048, totalMiB: 4096, producer: process, trials: [undefined, process], gpus: [{ index: 0, busy: 0.5, usedMiB: 1024, totalMiB: 2048 }] };
   const rows = rowsOf({ machine, lanes: [{ name: "a" }, { name: "b" }], gpus: ["A100"] });
-  assert.deepEqual(rows.map((row) => row.name), ["loader and its workers", "b", "all that runs here", "GPU 0 A100"]);
+  assert.deepEqual(rows.map((row) => row.name), ["loader and its workers", "b", "all processes", "GPU 0 A100"]);
   assert.equal(rows[1].colour, paint(1));
   assert.deepEqual([rows[1].gpu, rows[2].memory, rows[3].busy], ["1.0 GiB", "2.0 of 4.0 GiB", "50 %"]);
 });

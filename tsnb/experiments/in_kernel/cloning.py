@@ -94,13 +94,14 @@ class Cloning:
         consumers = _consumers()
         if not any(consumer.iterating for consumer in consumers) and not any(c.epoch >= 0 for c in consumers):
             raise TsnbError(
-                "it takes batches of no stream, or not yet: a trial is cloned between two batches of tsnb.attach()"
+                "it has not taken a batch of a stream yet, and a trial is cloned between two batches of "
+                "tsnb.attach()"
             )
         with self._deciding:
             if self._wished is not None:
-                raise TsnbError("it is being cloned just now")
+                raise TsnbError("it is being cloned")
             if attach_defaults.boundary is not None:
-                raise TsnbError("it is giving GPU memory back just now: clone it when that is done")
+                raise TsnbError("it is freeing GPU memory. Clone it when that is done")
             self._wished = wished
             attach_defaults.boundary = partial(self._at_boundary, wished)
 
@@ -173,7 +174,7 @@ class Cloning:
             way = (
                 ""
                 if keeper.trial is None
-                else "; or have its state kept, by tsnb.checkpoint(net=net, optimizer=optimizer)"
+                else "; or keep its state with tsnb.checkpoint(net=net, optimizer=optimizer)"
             )
             tell(NotBranched(f"{why}{way}"))
             return
@@ -247,9 +248,11 @@ def _answer(word: int) -> dict[str, Any]:
     ready.register(word, select.POLLIN)
     try:
         if not ready.poll(STANDS_S * 1000):
-            return {"why": f"the clone did not find its place within {STANDS_S:.0f} s"}
+            return {"why": f"the clone did not reach its position within {STANDS_S:.0f} s"}
         said = os.read(word, 1 << 16)
     finally:
         os.close(word)
-    answer: dict[str, Any] = json.loads(said) if said else {"why": "the new process died on its way"}
+    answer: dict[str, Any] = (
+        json.loads(said) if said else {"why": "the new process died before it reached its position"}
+    )
     return answer

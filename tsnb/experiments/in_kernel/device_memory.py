@@ -64,24 +64,24 @@ class DeviceMemory:
         if why := self._why_nothing():
             raise TsnbError(why)
         if self._stands() and attach_defaults.boundary is not None:
-            raise TsnbError("it is being cloned just now: ask for its memory once more when it has been")
+            raise TsnbError("it is being cloned. Release its memory after that")
         self._wished = True
         if self._stands():
             attach_defaults.boundary = self.give_back
 
     def why_not(self) -> str:
         """Return why nothing can be given back now, and what to do; empty: something can. From any thread."""
-        return "its GPU memory is given back already" if self._free else self._why_nothing()
+        return "its GPU memory is already free" if self._free else self._why_nothing()
 
     def _why_nothing(self) -> str:
         torch = sys.modules.get("torch")
         # torch may be half imported just now
         if not getattr(getattr(torch, "cuda", None), "is_initialized", bool)():
-            return "it uses no GPU, so there is no GPU memory to give back: pause it without release"
+            return "it uses no GPU, so it has no GPU memory to free. Pause it without release"
         if not self._objects():
             return (
-                "only what its code keeps can be given back: put tsnb.checkpoint(net=net, optimizer=optimizer) before "
-                "its loop over epochs, or pause it without release"
+                "only checkpointed state can be moved out of GPU memory. Put tsnb.checkpoint(net=net, "
+                "optimizer=optimizer) before its loop over epochs, or pause it without release"
             )
         return ""
 
@@ -129,7 +129,9 @@ class DeviceMemory:
             # which another trial that waits for room needs.
             torch.cuda.empty_cache()
             if not told:
-                _log.warning("trial %r waits for room on its GPU to go on: %s", self._name, why)
+                _log.warning(
+                    "trial %r waits for free memory on its GPU before it resumes: %s", self._name, why
+                )
             told = True
             time.sleep(ROOM_S)
 

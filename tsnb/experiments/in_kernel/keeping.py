@@ -190,7 +190,7 @@ def deliver(names: Sequence[str], before: Sequence[str], number: int) -> None:
         if name not in variables:
             own = [n for n in variables if not n.startswith("_")]
             hint = did_you_mean(name, own)
-            raise KeyError(f"the trial has no variable {name!r}.{hint}")
+            raise KeyError(f"The trial has no variable {name!r}.{hint}")
     wanted = {name: variables[name] for name in names}
     torn = torn_apart(wanted, variables, before)
     give(number, ship({**wanted, TORN: torn}, "this trial"))

@@ -142,15 +142,15 @@ class StateKeeper:
         """Take in objects; in a trial that goes on, put back into them what was kept."""
         states.check_objects(objects, every_s)
         if isinstance(history, bool) or not isinstance(history, int) or history < 1:
-            raise ValueError(f"history={history!r}: give a whole number of epochs, 1 or more.")
+            raise ValueError(f"history={history!r} is invalid. Pass a whole number of epochs, 1 or more.")
         if self.trial is None:
             if self.nowhere:
-                _log.warning("tsnb.checkpoint keeps nothing here: %s", self.nowhere)
+                _log.warning("tsnb.checkpoint writes nothing here: %s", self.nowhere)
             return None
         if self._loops and not self._objects:
             raise TsnbError(
-                "tsnb.checkpoint(...) has to stand before the loop over tsnb.epochs(n): only then does that loop begin "
-                "with the epoch that was reached. Move it above the loop."
+                "tsnb.checkpoint(...) must come before the loop over tsnb.epochs(n), because that loop "
+                "starts with the epoch that was reached. Move it above the loop."
             )
         first = not self._objects
         self._every_s, self.trial.files.history = every_s, history
@@ -169,7 +169,7 @@ class StateKeeper:
     def epochs(self, count: int) -> Iterable[int]:
         """Return the numbers of the epochs, from the one that was reached."""
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
-            raise ValueError(f"tsnb.epochs({count!r}): give a whole number of epochs, 0 or more.")
+            raise ValueError(f"tsnb.epochs({count!r}) is invalid. Pass a whole number of epochs, 0 or more.")
         if self.trial is not None:
             return _Epochs(self, count)
         if self.nowhere:  # a trial that keeps no states: its stream is told how many it takes all the same
@@ -262,9 +262,9 @@ class StateKeeper:
                 state, exact=exact, in_order=exact and self.trial is not None and self.trial.clone
             )
         except JoinRefused as error:
-            _log.warning("%s It goes on with a whole epoch.", error)
+            _log.warning("%s The trial continues with a whole epoch.", error)
         except ValueError as error:
-            _log.warning("the place that was kept of %r is not one: %s", consumer.name, error)
+            _log.warning("the position of %r in the checkpoint is invalid: %s", consumer.name, error)
 
     def end(self) -> None:
         """The trial's code has ended well: keep the state that it ended with."""
@@ -327,8 +327,8 @@ class StateKeeper:
         why = next((each.given_once for each in _by_name().values() if each.given_once), "")
         if main is not None and why:
             told(
-                f"its stream cannot give a clone the rest of this epoch: {why}. Or clone it from an epoch's start: "
-                "clone(at=EPOCH)"
+                f"its stream cannot send a clone the rest of this epoch: {why}. Or clone it from the start of "
+                "an epoch: clone(at=EPOCH)"
             )
             return
         try:
@@ -395,12 +395,12 @@ class StateKeeper:
             return
         self._warned = True
         last = self.trial.files.newest
-        there = "there is none before it" if last is None else f"the last one is that of {last}"
+        there = "there is no earlier checkpoint" if last is None else f"the last checkpoint is of {last}"
         advice = (
-            way_out(error) if isinstance(error, OSError) else "Mend that, or leave it out of tsnb.checkpoint."
+            way_out(error) if isinstance(error, OSError) else "Fix that, or remove it from tsnb.checkpoint."
         )
         _log.warning(
-            "trial %r goes on, but its state could not be kept in %s: %s; %s. %s",
+            "trial %r continues, but its checkpoint could not be written to %s: %s; %s. %s",
             self.trial.name,
             self.trial.files.place,
             error,
@@ -414,17 +414,17 @@ class StateKeeper:
         found = self.trial.files.latest(states.load)
         if found is None and self.trial.clone:
             raise TsnbError(
-                f"trial {self.trial.name!r} is to go on as a clone, and the state that was kept for it cannot be read "
-                f"from {self.trial.files.place}: clone its parent again"
+                f"The clone {self.trial.name!r} cannot start, because its checkpoint cannot be read from "
+                f"{self.trial.files.place}. Clone its parent again"
             )
         if found is None:
             _log.warning(
-                "trial %r begins from the top: nothing that it has kept can be read", self.trial.name
+                "trial %r starts from the top, because none of its checkpoints can be read", self.trial.name
             )
             return
         kept, state, wrong = found
         for why in wrong:
-            _log.warning("%s; trial %r goes on from the state before", why, self.trial.name)
+            _log.warning("%s; trial %r resumes from the checkpoint before", why, self.trial.name)
         progress: dict[str, Any] = dict(state["progress"])
         from_parent = state["name"] != self.trial.name
         own_rows = 0 if from_parent else _own_rows_in(state)  # a clone has logged nothing yet
@@ -489,7 +489,7 @@ _keeper = StateKeeper()
 def _leave_to_the_trial() -> None:
     """In a process forked from a trial: the states are the trial's, and are not written here."""
     if _keeper.trial is not None:
-        _keeper.trial, _keeper.nowhere = None, "this process was forked from the trial's"
+        _keeper.trial, _keeper.nowhere = None, "this process was forked from the trial's process"
 
 
 os.register_at_fork(after_in_child=_leave_to_the_trial)

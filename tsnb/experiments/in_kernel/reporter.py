@@ -113,7 +113,9 @@ class Reporter:
         except Exception:  # training must not end, nor fall silent, because a number could not be kept
             if step not in self._broken:
                 self._broken.add(step)
-                logging.getLogger("tsnb").exception("logged numbers could not be handed on; training goes on")
+                logging.getLogger("tsnb").exception(
+                    "logged numbers could not be sent to the notebook; training continues"
+                )
 
     def _run(self) -> None:
         while True:

@@ -63,10 +63,11 @@ def check_objects(objects: Mapping[str, Any], every_s: Any) -> None:
     """
     if not objects:
         raise TypeError(
-            "tsnb.checkpoint needs what to keep, by name: tsnb.checkpoint(net=net, optimizer=optimizer)"
+            "tsnb.checkpoint needs the objects to keep, by name: tsnb.checkpoint(net=net, "
+            "optimizer=optimizer)"
         )
     if isinstance(every_s, bool) or not isinstance(every_s, (int, float)) or not every_s >= 0:
-        raise ValueError(f"every_s={every_s!r}: give a number of seconds, 0 or more.")
+        raise ValueError(f"every_s={every_s!r} is invalid. Pass a number of seconds, 0 or more.")
     for name, each in objects.items():
         lacks = [
             method
@@ -76,8 +77,8 @@ def check_objects(objects: Mapping[str, Any], every_s: Any) -> None:
         if lacks or isinstance(each, type):
             kind = f"the class {each.__name__}" if isinstance(each, type) else f"a {type(each).__name__}"
             raise TypeError(
-                f"tsnb.checkpoint({name}=...): {kind} has no {' and no '.join(lacks) or 'state of its own'}. Give an "
-                "object that has both, as torch's modules, optimizers and schedulers do."
+                f"tsnb.checkpoint({name}=...): {kind} has no {' and no '.join(lacks) or 'own state'}. Pass an "
+                "object that has both, such as torch's modules, optimizers and schedulers."
             )
 
 
@@ -95,8 +96,8 @@ def put_back(states: dict[str, Any], objects: Mapping[str, Any], known: Mapping[
     for name, each in objects.items():
         if name not in states and name not in known:
             raise TsnbError(
-                f"tsnb.checkpoint({name}=...): the state to go on from has no {name!r}, only {', '.join(states)}. Give "
-                "the names that it was kept by, or run the trial again from the top (rerun)."
+                f"tsnb.checkpoint({name}=...): the checkpoint has no {name!r}, only {', '.join(states)}. Use "
+                "the names that it was written with, or run the trial again from the top (rerun)."
             )
         if name in states:
             try:
@@ -104,8 +105,8 @@ def put_back(states: dict[str, Any], objects: Mapping[str, Any], known: Mapping[
             except Exception as error:
                 first = str(error).partition("\n")[0]
                 raise TsnbError(
-                    f"tsnb.checkpoint({name}=...): the {type(each).__name__} does not take what was kept of it: "
-                    f"{first}. Make it as it was made then, or run the trial again from the top (rerun)."
+                    f"tsnb.checkpoint({name}=...): the {type(each).__name__} does not accept its checkpoint: "
+                    f"{first}. Create it as before, or run the trial again from the top (rerun)."
                 ) from error
 
 
@@ -144,7 +145,7 @@ def load(file: BinaryIO) -> dict[str, Any]:
 
     state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=False)
     if state.get("tsnb") != VERSION:
-        raise TsnbError("it comes from another version of tsnb")
+        raise TsnbError("it was written by another version of tsnb")
     return state
 
 

@@ -129,7 +129,7 @@ class _TrialHere:
             keeper_here().open(self._kept())
         else:
             keeper_here().nowhere = (
-                "this trial is only profiled, for a plan"
+                "this trial is only profiled for a plan"
                 if is_profiled(self.settings["name"])
                 else "the project's records are on another machine, or cannot be written"
             )

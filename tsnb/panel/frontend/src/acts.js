@@ -7,8 +7,8 @@ import { icon, showIcon } from "./icons.js";
 const ASKS_MS = 4000; // a question that nobody answers is taken back
 const WAITS_MS = { stop: 15000, interrupt: 3000, pause: 3000, resume: 3000 }; // a control that was used comes back after this
 const DONE = {
-  stop: "was asked to stop", interrupt: "was asked to stop what it does",
-  pause: "pauses at its next batch", resume: "goes on",
+  stop: "was asked to stop", interrupt: "was interrupted",
+  pause: "pauses at its next batch", resume: "resumes",
 };
 
 export class Act {
@@ -29,7 +29,7 @@ export class Act {
       this.asking = setTimeout(() => this.calm(), ASKS_MS);
       this.element.replaceChildren(`${this.word}?`);
       this.element.classList.add("tsnb-asking");
-      this.name_(`${this.word} ${this.name}: once more does it, Escape does not`);
+      this.name_(`${this.word} ${this.name}: click again to confirm, Escape to cancel`);
       return;
     }
     this.calm();

@@ -39,7 +39,7 @@ export class Chooser {
     const all = streamsSay(stores), led = all.filter(({ look }) => look);
     this.fill(all, at);
     const verb = led.length === 1 ? "needs" : "need";
-    put(this.words, led.length ? `${led.length} of ${all.length} streams ${verb} a look:` : `${all.length} streams, none needs a look`);
+    put(this.words, led.length ? `${led.length} of ${all.length} streams ${verb} attention:` : `${all.length} streams, none needs attention`);
     this.led = led.map(({ name }) => name);
     this.names.forEach((one, k) => {
       one.hidden = !led[k];

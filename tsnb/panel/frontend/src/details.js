@@ -16,7 +16,7 @@ export class Details {
     const head = COLUMNS.map(([label, name]) => make("th", name, label));
     head.forEach((cell) => (cell.scope = "col"));
     this.table = make("table", "tsnb-table tsnb-machine", make("thead", "", make("tr", "", ...head)), this.body);
-    attribute(this.table, "aria-label", "Who uses this machine");
+    attribute(this.table, "aria-label", "Processes on this machine");
     this.paces = new Paces();
     this.note = make("p", "tsnb-soft tsnb-note");
     this.element = make("section", "tsnb-details", charts, this.paces.element, this.table, this.note);
@@ -38,9 +38,9 @@ export class Details {
     this.table.hidden = !machine;
     this.paces.draw(store);
     if (machine) this.fill(rowsOf(store), machine);
-    const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} of them copied into the arena` : "";
-    const made = last ? `${count(last.batches)} batches prepared once each${copied}; window ${stream.window}, ${stream.slots} slots.${alone(last)}` : "";
-    put(this.note, `${made}${machine ? "" : " Of the machine nothing is known here."}`.trim());
+    const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} of them copied into shared memory` : "";
+    const made = last ? `${count(last.batches)} batches prepared once each${copied}; window ${stream.window}, ${stream.slots} buffers.${alone(last)}` : "";
+    put(this.note, `${made}${machine ? "" : " This panel has no data about the machine."}`.trim());
   }
 
   fill(rows, machine) {
@@ -76,7 +76,7 @@ export function rowsOf({ machine, lanes, gpus }) {
   const row = (name, paint, process) => ({ name, colour: paint, cpu: process.cpu, cores: count(process.cores), memory: mebibytes(process.memoryMiB), gpu: gpu(process) });
   const rows = producer ? [row("loader and its workers", "#59636e", producer)] : [];
   trials.forEach((process, lane) => process && lanes[lane] && rows.push(row(lanes[lane].name, paint(lane), process)));
-  rows.push({ name: "all that runs here", cpu, cores: count(all), memory: usedOf(usedMiB, totalMiB), gpu: "–" });
+  rows.push({ name: "all processes", cpu, cores: count(all), memory: usedOf(usedMiB, totalMiB), gpu: "–" });
   machine.gpus.forEach((device, k) => {
     rows.push({ name: gpuName(device, gpus[k]), share: device.busy, busy: percent(device.busy), cores: "–", memory: "–", gpu: usedOf(device.usedMiB, device.totalMiB) });
   });

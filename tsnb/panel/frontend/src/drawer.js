@@ -54,8 +54,8 @@ export class Drawer {
     this.files = make("ul", "tsnb-files");
     this.figures = make("div", "tsnb-figures");
     this.pictures = new Map(); // their bytes by mark: what is there is not sent again
-    this.query = Object.assign(make("input", "tsnb-filter"), { type: "search", placeholder: "search in the log" });
-    attribute(this.query, "aria-label", "search in the log");
+    this.query = Object.assign(make("input", "tsnb-filter"), { type: "search", placeholder: "search the log" });
+    attribute(this.query, "aria-label", "search the log");
     this.query.oninput = () => this.drawLog(true);
     this.found = make("span", "tsnb-soft tsnb-found");
     this.lines = make("pre", "tsnb-lines tsnb-drawer-lines");
@@ -64,11 +64,11 @@ export class Drawer {
     attribute(this.lines, "aria-live", "off");
     const all = button("open all", "tsnb-log-button", () => openLog(this.name));
     this.parts = {
-      live: part("Live values", "used from the next batch on", this.live, this.changes),
-      further: part("Go on", "as two trials, for more epochs, or later", this.further.element),
+      live: part("Live hyperparameters", "used from the next batch on", this.live, this.changes),
+      further: part("Continue", "as two trials, for more epochs, or later", this.further.element),
       params: part("Parameters", "", this.params),
-      time: part("Time line", "", this.marks, this.bars, this.ends, this.spent),
-      family: part("Lineage", "where each branched off", this.family),
+      time: part("Timeline", "", this.marks, this.bars, this.ends, this.spent),
+      family: part("Lineage", "where each clone started", this.family),
       numbers: part("Last numbers", "", this.numbers),
       log: part("Log", "", make("div", "tsnb-log-tools", this.query, this.found, all), this.lines),
       files: part("Artifacts", "", this.figures, this.files),
@@ -155,7 +155,7 @@ export class Drawer {
     });
     items(this.changes, told);
     parts.params.hidden = !params.length && !missing;
-    rows(this.params, missing ? [["", "It was started elsewhere: its notebook knows them."]] : params);
+    rows(this.params, missing ? [["", "Started by another notebook, which holds its parameters."]] : params);
     parts.files.hidden = !artifacts.length;
     items(this.files, artifacts.map(([name, bytes]) => `${name}  ${size(bytes)}`));
     this.files.title = where || "";
@@ -214,7 +214,7 @@ export class Drawer {
   field(name) {
     const input = make("input", "tsnb-filter tsnb-value-now"), row = make("form", "tsnb-live-row");
     const set = Object.assign(make("button", "tsnb-button tsnb-log-button tsnb-set", "Set"), { type: "submit" });
-    attribute(input, "aria-label", `live value ${name}`);
+    attribute(input, "aria-label", `live hyperparameter ${name}`);
     let was, idle = "";
     const word = () => {
       const same = input.value.trim() === was || !input.value.trim();
@@ -255,7 +255,7 @@ export class Drawer {
       style(bar, "--at", one && one.here ? `${Math.round(100 * (1 - one.computing))}%` : "100%");
       bar.classList.toggle("tsnb-absent", !one || !one.here);
     });
-    const share = found.share, words = share ? `filled: computing ${percent(share.computing)}; pale: waiting ${percent(share.waiting)}, held back ${percent(share.held)}, the rest between epochs` : "";
+    const share = found.share, words = share ? `filled: computing ${percent(share.computing)}; pale: waiting for data ${percent(share.waiting)}, waiting for slower trials ${percent(share.held)}, the rest between epochs` : "";
     attribute(this.bars, "aria-label", words || "no time yet");
     put(this.spent, words);
     put(this.ends.children[0], clock(found.from));
@@ -266,7 +266,7 @@ export class Drawer {
     this.parts.numbers.hidden = !metrics.length && epochs === "–";
     rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
-    const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it could do", `${count(pace.alonePerS)} samples/s`]] : [];
+    const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it would reach", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
     this.parts.cost.hidden = !cost.length;
     rows(this.cost, cost);
@@ -300,7 +300,7 @@ export class Drawer {
     const { lines, matches } = matching(log.text, query, LINES);
     put(this.found, query ? `${count(matches)} ${matches === 1 ? "line" : "lines"}` : "");
     const follows = this.lines.scrollHeight - this.lines.scrollTop - this.lines.clientHeight < 24;
-    const text = log.missing ? "This notebook has no log of it: it was started elsewhere." : lines.join("\n") || (query ? "" : "Nothing printed yet.");
+    const text = log.missing ? "This notebook has no log of this trial, because another notebook started it." : lines.join("\n") || (query ? "" : "Nothing printed yet.");
     this.lines.replaceChildren(...coloured(text).map((one) => one.text));
     attribute(this.lines, "aria-label", `Log of ${this.name}`);
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;

@@ -9,16 +9,16 @@ export class Footer {
     this.cpuParts = make("span", "tsnb-soft");
     this.cpu.box.append(" ", this.cpuParts);
     this.memory = pair("memory");
-    this.arena = pair("arena");
+    this.arena = pair("shared memory");
     this.slots = make("span", "tsnb-of-slots");
     this.arena.box.append(this.slots);
     this.cache = pair("cache", "tsnb-cache");
     this.gpu = pair("GPU");
     this.element = make("footer", "tsnb-footer", this.cpu.box, this.memory.box, this.arena.box, this.cache.box, this.gpu.box);
-    this.cpu.box.title = "Cores busy on this machine with all that runs; of them the loader with its workers, and the trials";
-    this.memory.box.title = "Memory in use on this machine, or in this container, by all that runs";
-    this.arena.box.title = "Shared memory that holds the loader's batches, and how many of its slots are in use";
-    this.cache.box.title = "Prepared samples that are kept in memory: how many, in how much, and how often one was taken from there";
+    this.cpu.box.title = "Busy cores on this machine: all processes, the loader with its workers, and the trials";
+    this.memory.box.title = "Memory in use on this machine or in this container, by all processes";
+    this.arena.box.title = "Shared memory for the loader's batches, and how many of its buffers are in use";
+    this.cache.box.title = "Prepared samples in memory: their number, their size, and how often one was served from there";
   }
 
   draw(store, state) {

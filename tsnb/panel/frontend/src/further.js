@@ -4,9 +4,9 @@
 import { attribute, grey, isGrey, make, put } from "./dom.js";
 
 const WAITS_MS = { clone: 5000, extend: 3000, release: 3000 }; // a control that was used comes back after this
-const WORDS = { clone: ["Clone", "Clone"], extend: ["More epochs", "Go on"], release: ["Memory", "Pause, memory free"] };
-const ELSEWHERE = "it was started elsewhere, and its notebook does that";
-const MORE = { Clone: "both go on from its next batch", [WORDS.release[1]]: "what tsnb.checkpoint has is copied to the host, and back before it goes on" };
+const WORDS = { clone: ["Clone", "Clone"], extend: ["More epochs", "Continue"], release: ["Memory", "Pause, memory free"] };
+const ELSEWHERE = "another notebook started it. Do that there";
+const MORE = { Clone: "both continue from its next batch", [WORDS.release[1]]: "the state in tsnb.checkpoint moves to host memory, and back before it resumes" };
 
 export class Further {
   /** `changed`: gives what the fields of live values say that is not so yet, [[name, text], ...]. */
@@ -15,7 +15,7 @@ export class Further {
     this.called = field("text", "name of the clone");
     this.called.placeholder = "new name";
     this.clone = this.form("clone", this.called);
-    this.epochs = Object.assign(field("number", "epochs more"), { min: 1, step: 1, value: 1 });
+    this.epochs = Object.assign(field("number", "additional epochs"), { min: 1, step: 1, value: 1 });
     this.extend = this.form("extend", this.epochs);
     this.epochs.oninput = () => this.word();
     this.release = this.form("release", make("span"));
@@ -62,10 +62,10 @@ export class Further {
   word() {
     const changes = this.changed().map(([name, text]) => `${name} ${text}`).join(", "), more = Number(this.epochs.value);
     const waits = (op, said) => (Date.now() - (this.usedMs[op] || 0) < WAITS_MS[op] ? said : "");
-    const wrong = Number.isInteger(more) && more >= 1 ? "" : "give a whole number of epochs, 1 or more";
+    const wrong = Number.isInteger(more) && more >= 1 ? "" : "enter a whole number of epochs, 1 or more";
     tell(this.clone.go, changes ? `Clone with ${changes}` : "Clone", this.why.clone || waits("clone", "it is being cloned"), `Clone ${this.name}`);
     tell(this.release.go, WORDS.release[1], this.why.release || waits("release", "it pauses at its next batch"), `Pause ${this.name} with its GPU memory free`);
-    tell(this.extend.go, wrong ? "Go on" : `Go on for ${more}`, this.why.extend || wrong || waits("extend", "it goes on"), `Extend ${this.name}`);
+    tell(this.extend.go, wrong ? "Continue" : `Continue for ${more}`, this.why.extend || wrong || waits("extend", "it continues"), `Extend ${this.name}`);
   }
 }
 

@@ -4,8 +4,8 @@ import { attribute, make, put, style } from "./dom.js";
 import { paint } from "./theme.js";
 import { clock } from "./words.js";
 
-const COLUMNS = [["trial", "tsnb-p-name"], ["grey as planned, below it as it was, pale what is still to come", "tsnb-g-bars"], ["planned end", "tsnb-n tsnb-g-end"], ["end", "tsnb-n tsnb-g-now"]];
-const SPANS = [["planned", "planned"], ["actual", "in fact"], ["ahead", "foretold now"]];
+const COLUMNS = [["trial", "tsnb-p-name"], ["grey: planned; below: actual; pale: predicted", "tsnb-g-bars"], ["planned end", "tsnb-n tsnb-g-end"], ["end", "tsnb-n tsnb-g-now"]];
+const SPANS = [["planned", "planned"], ["actual", "actual"], ["ahead", "predicted"]];
 
 let plans = 0;
 
@@ -27,7 +27,7 @@ export class Gantt {
     this.known = rows.length > 0;
     this.element.hidden = !this.known || !shown;
     if (this.element.hidden) return;
-    put(this.caption, `${plan.title}: minutes and seconds since it began`);
+    put(this.caption, `${plan.title}: minutes and seconds since the start`);
     while (this.body.children.length > rows.length) this.body.lastChild.remove();
     while (this.body.children.length < rows.length) this.body.append(emptyRow());
     rows.forEach((row, k) => {
@@ -67,7 +67,7 @@ export function rowsOf(plan) {
       const [begin, end] = trial[key];
       return { left: begin * scale, width: (end - begin) * scale, words: `${trial.name}: ${title} ${clock(begin)} to ${clock(end)}` };
     });
-    const last = trial.ahead || trial.actual, word = trial.ahead ? "foretold" : "in fact";
+    const last = trial.ahead || trial.actual, word = trial.ahead ? "predicted" : "actual";
     // nobody knows when a paused one ends, nor when one starts that waits for its place
     const end = trial.paused ? "paused" : trial.held ? "held up" : last ? `${clock(last[1])} ${word}` : "–";
     return { name: trial.name, spans, planned: trial.planned ? clock(trial.planned[1]) : "–", end };

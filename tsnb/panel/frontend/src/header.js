@@ -8,9 +8,9 @@ import { LIVE, OVER, allLeft, clock, count, hourIn, leftOf, pace, percent, strea
 const STALE_S = 5; // twenty missed ticks: the kernel is gone, restarted, or held in C for long
 const BALANCE_MS = 8000; // the stream's readings say it within a second
 const PACINGS = {
-  together: "together: the window keeps all in step",
-  weights: "weights: a trial that has computed more than its weight lets the others go first; all have 1 until others are set",
-  free: "free: each goes as fast as it can, until the kept batches are full",
+  together: "together: the window keeps all trials in step",
+  weights: "weights: a trial that has computed more than its weight lets other trials go first; the default weight is 1",
+  free: "free: each trial runs as fast as it can until all buffered batches are in use",
 };
 const REPORTS_MS = 5000; // a report is made in a moment; its button comes back after this
 
@@ -27,16 +27,16 @@ export class Header {
     this.epoch.box.append(this.progress, this.left);
     this.loader = pair("loader", "tsnb-loader");
     this.window = pair("window", "tsnb-window");
-    this.window.box.title = "Batches between the fastest and the slowest trial, and the most that are kept";
+    this.window.box.title = "Batches between the fastest and the slowest trial, and the maximum";
     this.all = pair("all done in", "tsnb-all");
     this.at = make("b", "tsnb-value tsnb-at");
     this.between = make("span", "tsnb-value tsnb-between");
     this.all.box.append(this.at, " ", this.between);
     this.pacing = choice("balance", PACINGS, (pacing) => this.balanced(pacing));
-    this.pacing.box.title = "How compute is divided: in step (together), by weight, or each as fast as it can until the kept batches are full (free)";
+    this.pacing.box.title = "How trials share compute: in step (together), by weight (weights), or each as fast as it can (free)";
     this.weights = new Weights((weights) => this.balanced("weights", weights));
     this.report = button("Report", "", () => this.clickedReport());
-    this.report.title = "Where each second of each trial went";
+    this.report.title = "Show where the time of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
     const actions = make("div", "tsnb-actions", this.pacing.box, this.weights.element, this.report, this.stop);
@@ -119,9 +119,9 @@ export class Header {
     this.drawAll(whole);
     this.report.hidden = !can.report;
     if (!live && this.stopping) this.calm();
-    const noReport = !last ? "nothing was heard of the stream yet" : state === "stale" ? why : Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being made" : "";
-    reasoned(this.report, "Report", noReport, this.noReport ? `No report: ${this.noReport}` : "Where each second of each trial went");
-    reasoned(this.stop, "Stop stream", why || (this.stopping ? "it was asked to stop" : ""), this.notStopped || (this.asked ? "Once more stops it for all trials" : "Stop the stream for all trials"));
+    const noReport = !last ? "the stream has sent no data yet" : state === "stale" ? why : Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being created" : "";
+    reasoned(this.report, "Report", noReport, this.noReport ? `No report: ${this.noReport}` : "Show where the time of each trial went");
+    reasoned(this.stop, "Stop stream", why || (this.stopping ? "it is already stopping" : ""), this.notStopped || (this.asked ? "Click again to stop the stream for all trials" : "Stop the stream for all trials"));
   }
 
   drawEpoch(stream, last, live) {
@@ -144,7 +144,7 @@ export class Header {
     const nowMs = Date.now();
     put(this.at, left && `, at ${hourIn(whole.all.leftS, nowMs)}`);
     put(this.between, range);
-    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all, nowMs)}, four times in five` : "");
+    attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all, nowMs)}, 80% interval` : "");
   }
 }
 

@@ -36,7 +36,7 @@ export class Lessons {
     const smooth = make("label", "tsnb-tool", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
     const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
-    this.empty.append("Curves come with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
+    this.empty.append("Curves appear with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
     this.body = make("div", "tsnb-lessons");
     this.element = make("section", "tsnb-learning", tools, this.body);
     attribute(this.element, "aria-label", "Learning curves");
@@ -102,13 +102,13 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "is not known: tsnb.records.direction says whether high is good", way, lit: null, sets: [] };
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [] };
     this.best.draw({ ...what, curves: best, log: log.includes(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     const values = [...shown].map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
     const axes = axesOf(store.lanes, store.params), coloured = new Set(order.slice(0, IN_COLOUR).map(({ lane }) => lane));
     const lines = order.map(({ lane, name }) => ({ lane, name, colour: coloured.has(lane) ? colourIn(lane, dark) : null })).reverse();
-    const missing = axes.length ? "" : "none differ among this notebook's trials";
+    const missing = axes.length ? "" : "this notebook's trials have no parameters that differ";
     this.parallel.draw({ axes: values.length ? [...axes, numberAxis(name, values, way < 0 ? -1 : 1)] : axes, lines, lit: this.lit, show: (v) => metric(name, v), missing });
   }
 
@@ -122,7 +122,7 @@ export class Lessons {
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {
       title: name,
-      unit: paired ? `less that of ${other}, at the same ${axis}` : `by ${axis}`,
+      unit: paired ? `minus that of ${other}, at the same ${axis}` : `by ${axis}`,
       curves,
       way,
       lit: this.lit,
@@ -254,7 +254,7 @@ export function menu(label, changed, { most = MOST, what = "charts" } = {}) {
     for (const box of boxes.querySelectorAll("input")) {
       box.checked = chosen.includes(box.value);
       grey(box, full && !box.checked);
-      attribute(box.parentElement, "title", isGrey(box) ? `${most} ${what} at most: take one away first` : "");
+      attribute(box.parentElement, "title", isGrey(box) ? `${most} ${what} at most. Remove one first` : "");
     }
   };
   return { element, draw };

@@ -21,7 +21,7 @@ export class LogPane {
     this.select.onchange = () => choose(this.select.value);
     this.state = make("span", "tsnb-log-state");
     this.stop = new Act("stop", "Stop trial", "Stop", send, { asks: true, className: "tsnb-log-button" });
-    this.stop.draw("no trial is chosen");
+    this.stop.draw("no trial is selected");
     this.close = button("Close", "tsnb-log-button", () => choose(null));
     this.note = make("span", "tsnb-soft tsnb-log-note");
     this.tail = make("span");
@@ -68,9 +68,9 @@ export class LogPane {
     const word = log.state.replace(/:.*/s, "");
     this.state.dataset.tone = TONES[word] || "soft";
     if (this.stop.name !== log.name) this.stop.of(log.name);
-    this.stop.draw(!log.name ? "no trial is chosen" : !log.can ? "this is a recording" : GOES_ON.has(word) ? "" : log.missing ? "it was started elsewhere" : log.state ? `it has ended: ${log.state}` : "nothing is known of it yet");
+    this.stop.draw(!log.name ? "no trial is selected" : !log.can ? "this is a recording" : GOES_ON.has(word) ? "" : log.missing ? "another notebook started it" : log.state ? `it has ended: ${log.state}` : "its state is unknown yet");
     attribute(this.lines, "aria-label", `Log of ${log.name}`);
-    put(this.note, this.stop.why ? `could not stop: ${this.stop.why}` : log.cut ? "the end of it; the full log is on disk" : "");
+    put(this.note, this.stop.why ? `could not stop: ${this.stop.why}` : log.cut ? "showing the end; the full log is on disk" : "");
   }
 
   /** Add what is new, and take away what has gone: a text of 200,000 characters is not laid out anew at each tick. */
@@ -86,7 +86,7 @@ export class LogPane {
     for (; this.next < log.first + log.pieces.length; this.next++) {
       this.lines.insertBefore(make("span", "", ...parts(log.pieces[this.next - log.first])), this.tail);
     }
-    const open = log.missing ? "This notebook has no log of it: it was started elsewhere." : log.open || (log.at ? "" : "Nothing printed yet.");
+    const open = log.missing ? "This notebook has no log of this trial, because another notebook started it." : log.open || (log.at ? "" : "Nothing printed yet.");
     if (open !== this.shownOpen) this.tail.replaceChildren(...parts((this.shownOpen = open)));
     this.tail.classList.toggle("tsnb-soft", log.missing || (!log.open && !log.at));
   }

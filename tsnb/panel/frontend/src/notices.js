@@ -72,8 +72,8 @@ export class Notices {
 
   /** What its switch says. */
   get words() {
-    const own = !this.own ? "this browser has none of its own" : this.own.permission === "granted" ? "and as the browser's own while it is hidden" : this.own.permission === "denied" ? "the browser's own are not allowed here" : "and as the browser's own, if you allow that";
-    return this.on ? `An end or a failure is told on this page, ${own}` : `Tell me on this page when a trial ends or fails; ${own}`;
+    const own = !this.own ? "this browser has no notifications" : this.own.permission === "granted" ? "and as a browser notification while the page is hidden" : this.own.permission === "denied" ? "the browser's own are not allowed here" : "and as the browser's own, if you allow that";
+    return this.on ? `Notifies you on this page when a trial ends or fails, ${own}` : `Notify me on this page when a trial ends or fails, ${own}`;
   }
 
   close() {

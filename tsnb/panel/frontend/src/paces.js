@@ -6,10 +6,10 @@ import { count, milliseconds } from "./words.js";
 
 const COLUMNS = [
   ["trial", "tsnb-p-name", ""],
-  ["a batch", "tsnb-n", "What it computes on one batch of the loader"],
-  ["alone", "tsnb-n", "Samples a second with a batch always ready and nobody to wait for, as fast as it computes now"],
-  ["samples/s", "tsnb-n", "Samples a second now"],
-  ["weight", "tsnb-n", "Its part of the compute, in the pacing weights"],
+  ["per batch", "tsnb-n", "Computing time per batch of the loader"],
+  ["alone", "tsnb-n", "Samples per second if a batch were always ready and no other trial to wait for"],
+  ["samples/s", "tsnb-n", "Samples per second now"],
+  ["weight", "tsnb-n", "Its share of the compute with pacing weights"],
 ];
 
 export class Paces {
@@ -17,7 +17,7 @@ export class Paces {
     this.body = make("tbody");
     const head = COLUMNS.map(([label, name, title]) => Object.assign(make("th", name, label), { title, scope: "col" }));
     this.element = make("table", "tsnb-table tsnb-machine tsnb-paces", make("thead", "", make("tr", "", ...head)), this.body);
-    attribute(this.element, "aria-label", "What each trial does, and would do alone");
+    attribute(this.element, "aria-label", "Speed of each trial now, and alone");
   }
 
   draw(store) {

@@ -20,7 +20,7 @@ export class Parallel {
   /** axes: as `axesOf` has them, the metric's last; lines: [{lane, name, colour or null}], the best last; lit: a lane or null. */
   draw({ axes, lines, lit, show, missing }) {
     const width = this.box.clientWidth;
-    put(this.note, missing || "one line a trial, the best on top at the right");
+    put(this.note, missing || "one line per trial, the best at the top right");
     const key = JSON.stringify([width, lit, lines, axes.map(({ at, ...axis }) => [axis, [...at]])]);
     if (key === this.drawn || width < 120) return;
     this.drawn = key;

@@ -73,7 +73,7 @@ export class Row {
     this.params.forEach((cell, k) => {
       const [name, value] = params[k];
       put(cell, parameter(value));
-      attribute(cell, "title", value === undefined ? `${name}: not a parameter of it` : `${name} ${value}`);
+      attribute(cell, "title", value === undefined ? `${name}: not a parameter of this trial` : `${name} ${value}`);
     });
     this.told = params.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${parameter(value)}`);
   }
@@ -114,7 +114,7 @@ export class Row {
     put(this.left, left);
     this.progress.classList.toggle("tsnb-unknown", !known);
     style(this.done, "width", `${known ? (100 * Number(taken) / eta.epochs).toFixed(1) : 0}%`);
-    attribute(this.cells[5], "title", left.startsWith("ends") ? `its epoch ${left}; how many it takes in all is not known: tsnb.epochs says it` : left && `epoch ${words}, ${left}`);
+    attribute(this.cells[5], "title", left.startsWith("ends") ? `its epoch ${left}; the total is unknown without tsnb.epochs(n)` : left && `epoch ${words}, ${left}`);
   }
 
   /** What it does now; of a stream that is over, what it did in all. */
@@ -155,7 +155,7 @@ export class Row {
   drawShares(row) {
     const parts = [row.computing, row.waiting, row.held].map((share) => share || 0);
     this.shares.forEach((part, k) => style(part, "width", `${(parts[k] * 100).toFixed(1)}%`));
-    const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, held back ${percent(parts[2])}`;
+    const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, waiting for slower trials ${percent(parts[2])}`;
     attribute(this.bar, "aria-label", words);
     this.bar.title = words;
     const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]]];

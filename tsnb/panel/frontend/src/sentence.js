@@ -42,6 +42,6 @@ export function toneOf({ say }, state) {
 
 function noNews(store) {
   const silent = clock((store.clock() - store.heardMs) / 1000);
-  const lead = `No news for ${silent}.`;
-  return { text: `${lead} The notebook's kernel is busy, restarted or gone; the numbers below are the last ones received.`, lead: lead.length };
+  const lead = `No data for ${silent}.`;
+  return { text: `${lead} The notebook's kernel is busy, restarted or gone. The numbers below are the last ones received.`, lead: lead.length };
 }

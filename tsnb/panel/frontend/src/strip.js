@@ -16,7 +16,7 @@ const POINTS = 80; // of a small curve
 
 /** Title, unit, and what the small curve is of. The titles are those of the large charts. */
 export const CELLS = [
-  ["Buffer", "batches", "prepared, of those that are kept"],
+  ["Buffer", "batches", "prepared, of the maximum"],
   ["Lag", "batches", "behind the fastest"],
   ["Speed", "samples/s", "of each trial"],
   ["Share of compute", "%", "by trial"],
@@ -98,7 +98,7 @@ export class Strip {
     this.cells = CELLS.map((cell) => new Cell(cell, toggled));
     this.element = make("div", "tsnb-cells", ...this.cells.map(({ element }) => element));
     attribute(this.element, "role", "group");
-    attribute(this.element, "aria-label", "How the stream flows");
+    attribute(this.element, "aria-label", "State of the stream");
     this.cells.forEach(({ element }) => attribute(element, "aria-controls", controls));
     this.tops = [0, 0, 0];
   }

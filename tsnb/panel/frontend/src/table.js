@@ -35,7 +35,7 @@ export class Table {
     attribute(this.sieve, "aria-label", "filter trials by name or parameters");
     this.sieve.oninput = () => this.change({}, (this.filter = this.sieve.value));
     this.bySweep = button("by sweep", "tsnb-choice", () => this.change({ ungrouped: !this.kept.ungrouped }));
-    attribute(this.bySweep, "title", "Rows of one sweep stand together below its name");
+    attribute(this.bySweep, "title", "Group the rows of each sweep below its name");
     this.columns = menu("columns", () => {}, { most: PARAM_COLUMNS, what: "columns" });
     this.counts = make("span", "tsnb-soft tsnb-counts");
     this.tools = make("div", "tsnb-row-tools", this.sieve, this.counts);
@@ -289,7 +289,7 @@ function counted(store, lanes) {
 }
 
 function key() {
-  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "held back by the slowest"]];
+  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "waiting for slower trials"]];
   const item = ([name, label]) => make("span", "", make("i", `tsnb-${name}`), label);
   return make("div", "tsnb-key tsnb-soft", ...parts.map(item));
 }

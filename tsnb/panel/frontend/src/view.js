@@ -20,7 +20,7 @@ import { OVER, spanFor } from "./words.js";
 
 const PARAMS_MS = 5000;
 let views = 0, flows = 0;
-const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "all there is"]];
+const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "the whole time"]];
 
 /** What is drawn of one stream: its line at the top and its sentence, the strip of its flow, and large charts on request. */
 class Flow {

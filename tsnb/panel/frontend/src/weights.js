@@ -20,7 +20,7 @@ export class Weights {
     this.why = make("p", "tsnb-refusal");
     attribute(this.why, "role", "alert");
     this.go = Object.assign(make("button", "tsnb-button tsnb-log-button", "Set"), { type: "submit" });
-    this.form = make("form", "tsnb-menu tsnb-weights", make("p", "tsnb-soft", "A trial of weight 2 gets twice the compute of one of weight 1."), this.rows, this.why, this.go);
+    this.form = make("form", "tsnb-menu tsnb-weights", make("p", "tsnb-soft", "A trial with weight 2 gets twice the compute of a trial with weight 1."), this.rows, this.why, this.go);
     this.form.hidden = true;
     this.open = button("weights…", "tsnb-weights-button", () => this.toggle(this.form.hidden));
     this.element = make("span", "tsnb-tool", this.open, this.form);
@@ -63,7 +63,7 @@ export class Weights {
     this.element.hidden = !shown;
     if (!shown && !this.form.hidden) this.toggle(false);
     grey(this.open, idle);
-    attribute(this.open, "title", idle ? `Weights: not now, ${idle}` : this.why.textContent || "How much of the compute each trial gets");
+    attribute(this.open, "title", idle ? `Weights: not now, ${idle}` : this.why.textContent || "Share of the compute that each trial gets");
     if (this.form.hidden) return;
     const names = weighed(store), { weights = {} } = store.stream;
     for (const [name, { row }] of this.fields) if (!names.includes(name)) (row.remove(), this.fields.delete(name));
@@ -84,8 +84,8 @@ export class Weights {
 
   check() {
     const wrong = [...this.fields].filter(([, { field }]) => !isWeight(field.value)).map(([name]) => name);
-    const why = this.idle || (wrong.length ? `give ${wrong[0]} a number above 0` : this.fields.size ? "" : "no trial is attached");
+    const why = this.idle || (wrong.length ? `enter a number above 0 for ${wrong[0]}` : this.fields.size ? "" : "no trial is attached");
     grey(this.go, why);
-    attribute(this.go, "title", why ? `Set: not now, ${why}` : "Divide compute by these from now on");
+    attribute(this.go, "title", why ? `Set: not now, ${why}` : "Use these weights from now on");
   }
 }

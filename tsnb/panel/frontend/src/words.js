@@ -144,7 +144,7 @@ export const ofAll = (epochs, all) => (all > 0 && Number(epochs) <= all ? `${epo
 /** A pace keeps one decimal up to 100, so that its width stays the same: 9 -> "9.0". */
 export const pace = (value) => (Number.isFinite(value) && value < 99.95 ? value.toFixed(1) : count(value));
 
-const NAMES = { absent: "not served", gone: "ended", stale: "no news", serving: "", blocked: "" };
+const NAMES = { absent: "not served", gone: "ended", stale: "no data", serving: "", blocked: "" };
 
 /** The word beside the stream's name; none while all is well. `when`: the end of a recording, seconds since 1970. */
 export function streamWord(state, when) {
