@@ -29,18 +29,7 @@ OF_OTHERS = {
 }
 """Messages of other programs, with the page and whose they are."""
 _QUOTED = re.compile(r'"([^"`]+)"|`([A-Z]\w+)`')
-NOT_YET = {
-    "balance.md",
-    "compare-runs.md",
-    "cross-validation.md",
-    "early-stopping.md",
-    "is-my-loader-slow.md",
-    "plan-a-session.md",
-    "population.md",
-    "speed-up-loading.md",
-    "sweeps.md",
-    "trackers.md",
-}
+NOT_YET: set[str] = set()
 """Pages that quote messages as they are about to be. Remove a page from this list as soon as its quotes are found."""
 
 
