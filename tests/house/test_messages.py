@@ -29,8 +29,6 @@ OF_OTHERS = {
 }
 """Messages of other programs, with the page and whose they are."""
 _QUOTED = re.compile(r'"([^"`]+)"|`([A-Z]\w+)`')
-NOT_YET: set[str] = set()
-"""Pages that quote messages as they are about to be. Remove a page from this list as soon as its quotes are found."""
 
 
 def quoted(page: Path) -> list[str]:
@@ -64,8 +62,6 @@ def test_quoted_messages_are_messages_of_the_code(page: Path) -> None:
         and not (can_say(text) or can_say(text[0].swapcase() + text[1:]))
     ]
     wrong = [text for text in unknown if OF_OTHERS.get(text, "").partition(":")[0] != page.name]
-    if wrong and page.name in NOT_YET:
-        pytest.xfail(f"not yet in the code: {wrong}")
     assert not wrong
 
 
