@@ -110,7 +110,7 @@ MEANINGS = {
     "seconds": "[Ss]econds",
     "seed": "[Ss]eed|reproducible|fixes",
     "settle_s": "[Ss]econds",
-    "target": "[Nn]umbers? to reach|cost when it reached|had cost when",
+    "target": "[Nn]umbers? to reach|cost of each trial when it reached|had cost when",
     "threads": "[Tt]orch threads",
     "timeout_s": "[Ss]econds to wait",
     "trial": "[Tt]rial|trains",
