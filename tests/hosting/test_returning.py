@@ -79,7 +79,7 @@ def served(box: Any, page: Any, **options: Any) -> ProducerKernel:
     return serve_loader(loader, "s", StreamOptions(**options), outlet=page)
 
 
-MOMENTS = ("it has just died", "it is being restarted", "it is being restarted")
+MOMENTS = ("it has just died", "it is being started again", "it is being restarted")
 COMMANDS = ("attach", "stop", "start", "restart", "reload")
 
 
