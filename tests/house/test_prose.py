@@ -20,15 +20,7 @@ TOO_LONG: set[str] = set()
 """Pages with too many words. This list only shrinks."""
 
 DOCSTRINGS_NOT_YET = {
-    "tsnb.Trial",
-    "tsnb.checkpoint",
-    "tsnb.plan",
-    "tsnb.records",
-    "tsnb.records.tag",
-    "tsnb.run",
-    "tsnb.search.race",
     "tsnb.serve",
-    "tsnb.stalls",
 }
 """Public names whose docstring fails. This list only shrinks."""
 

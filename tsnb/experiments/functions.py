@@ -85,7 +85,7 @@ def run(
             cuda:0 there. Defaults to what this process sees.
         mps_percent: Percent of the GPU's threads that it may use, with NVIDIA's MPS. Defaults to None, no limit.
         seed: Number that seeds Python's, numpy's and torch's generators. Defaults to None.
-        threads: Torch threads of the trial. Defaults to 1, or more where the balancer says so (docs/balance.md).
+        threads: Torch threads of the trial. Defaults to 1, or more if the balancer assigns more (docs/balance.md).
         env: Environment variables to add. Defaults to none.
         after: Trial, or its name, that must be done first. Defaults to None.
         needs: Memory that must be free before it starts, for example "3GiB"; 0 never waits. Defaults to what an

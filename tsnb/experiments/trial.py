@@ -94,7 +94,7 @@ class Trial(Bound):
         number: Number of this run of that name, from 1.
         metrics: Last value of each logged number. `by_step`, `by_epoch` and `rows` have all of them.
         log_path: Path of the file with its output, which outlives the notebook.
-        failure_seen: Whether a caller has waited for it and was told that it failed.
+        failure_seen: Whether a caller waited for the trial and received its failure.
         life: Internal state of tsnb, on the hub's thread.
 
     Args:

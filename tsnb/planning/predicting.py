@@ -60,9 +60,9 @@ def plan(
             trial (`tsnb.trials["cnn"]`) stands for its cell.
         loader: The `DataLoader` that they train on.
         epochs: Epochs per trial, passed to a function's parameter "epochs". Defaults to that parameter, else 1.
-        samples: Samples per epoch. Defaults to what the loader says.
-        cores: CPU cores for all trials. Defaults to those of this process.
-        memory: Memory for all trials, for example "12GiB". Defaults to what is free.
+        samples: Samples per epoch. Defaults to the length of the loader.
+        cores: CPU cores for all trials. Defaults to the cores of this process.
+        memory: Memory for all trials, for example "12GiB". Defaults to the free memory.
         threads: Torch threads per trial, or several numbers to choose from. Defaults to 1.
         device: GPUs to divide between the trials, for example ["cuda:0", "cuda:1"]. Defaults to what this process
             sees.

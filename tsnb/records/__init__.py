@@ -4,12 +4,12 @@ They are a small SQLite file and logs in `.tsnb/`.
 
 | module | what it owns |
 |---|---|
-| `project` | which directory the records lie in |
+| `project` | which directory the records are stored in |
 | `database` | the file: its tables, transactions, versions |
 | `writes` | the writes of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
 | `run`, `current` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
 | `kept` | the states of its training that a run has kept |
-| `reading` | runs as they stand in the file |
+| `reading` | runs as the file has them |
 | `peaks` | how much memory the runs of a trial took |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `selection` | which runs a question is about; `tag`, `delete` |

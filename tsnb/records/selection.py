@@ -147,7 +147,7 @@ def tag(trial: str | OneRun, *tags: str, run: int | None = None, remove: bool = 
 
     Args:
         trial: A trial, or the name of a trial or sweep. Stands for the last run of each name.
-        *tags: Words of your own, without commas.
+        *tags: Any words without commas.
         run: Number of another run of that name. Defaults to the last.
         remove: Whether to remove the tags instead. Defaults to False.
 

@@ -308,7 +308,7 @@ def stalls(
         n_trials: Number of trials that the sentences speak of. The result answers for any number. Defaults to 4.
         seconds: Seconds per measurement. Longer is steadier. Defaults to 2.
         threads: Torch threads in the step. Defaults to 1, as in trials.
-        cold: Whether to measure the disk too. Other readers of these files wait for the disk meanwhile. Defaults to
+        cold: Whether to also measure the disk. Other readers of these files then wait for the disk. Defaults to
             False.
 
     Returns:

@@ -125,7 +125,7 @@ class Race:
 def race(
     metric: str = "loss", *, error: float = 0.01, mode: str | None = None, trials: Sequence[str] | None = None
 ) -> Race:
-    """Compare trials batch by batch, and end those that are behind.
+    """Compare trials batch by batch, and stop the trials that are behind.
 
     The chance that any verdict is ever wrong is at most `error`, however often you look. A trial that is ahead now
     need not be ahead at the end. For that, compare at the end of an epoch or use `tsnb.search.halving`.

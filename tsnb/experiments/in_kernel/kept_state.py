@@ -505,7 +505,7 @@ def checkpoint(*, every_s: float = EVERY_S, history: int = EPOCHS, **objects: An
 
     Call it once, before the loop over epochs. It writes at batch boundaries, as each epoch of `tsnb.epochs` begins,
     and at the end. A checkpoint includes the place in the stream, the random states of Python, numpy and torch, and
-    the live values. Checkpoints lie in `.tsnb/kept/NAME-NUMBER` and go with the trial's record. A full disk is a
+    the live values. Checkpoints are stored in `.tsnb/kept/NAME-NUMBER` and go with the trial's record. A full disk is a
     warning. Outside a trial nothing is written (docs/checkpoint-and-resume.md).
 
     Example:
