@@ -180,7 +180,7 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
 @pytest.mark.parametrize(
     ("mode", "weights", "message"),
     [
-        ("fast", None, "choose one of together, weights, free"),
+        ("fast", None, "Choose one of together, weights, free"),
         ("weights", {"a": 0}, "Pass a number above 0"),
         ("weights", {"a": float("nan")}, "Pass a number above 0"),
         ("weights", {"a b": 2}, "cannot name a consumer"),
