@@ -62,7 +62,7 @@ def test_the_look_before_allocating_names_the_numbers_and_the_option() -> None:
     require_memory(8, 8, None, 4, 6 * MIB, free)
     require_memory(10**6, 10**6, None, 4, MIB, None)
     with pytest.raises(
-        ArenaFull, match=r"15 batches of 10.0 MiB .* 150.0 MiB in all, and 100.0 MiB are free"
+        ArenaFull, match=r"15 batches of 10.0 MiB .* 150.0 MiB in total, but only 100.0 MiB are free"
     ):
         require_memory(8, 8, None, 4, 10 * MIB, free)
     with pytest.raises(ArenaFull, match="window=2 or less and late_join=0"):
@@ -175,7 +175,7 @@ def test_a_control_groups_limit_counts_though_the_machine_has_more() -> None:
         with tsnb.serve(make, name="s", window=2, late_join=0): say("fits")
         """,
     )
-    assert "11 batches of 32.0 MiB" in said and "352.0 MiB in all, and 256.0 MiB are free" in said
+    assert "11 batches of 32.0 MiB" in said and "352.0 MiB in total, but only 256.0 MiB are free" in said
     assert "memory limit of this container" in said
     assert "Serve with window=3 or less" in said
     assert "fits" in said
