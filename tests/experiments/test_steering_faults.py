@@ -220,7 +220,7 @@ def test_a_paused_trial_that_outlives_its_notebook_is_resumed_from_a_terminal(
             until(lambda: states() == {"far": "paused"}, 60)
             found = tsnb.trials["far"]
             until(lambda: found.state == "paused", 60)
-            assert found.why_not_released.startswith("was started elsewhere")
+            assert found.why_not_released.startswith("was started by another notebook or script")
             refused = asked("pause", "numbers/far", "--release")["error"]
             assert "'far' of 'numbers'" in refused and "cannot be paused with --release" in refused
             with pytest.raises(

@@ -154,7 +154,7 @@ def test_several_streams_in_one_notebook_have_a_panel_and_a_report_each(shell: A
         ("%tensorsocket report nobody", "No stream named 'nobody' is served"),
         ("%tensorsocket report gone.jsonl", "gone.jsonl cannot be read"),
         ("%tensorsocket record nobody f.jsonl", "No stream named 'nobody' is running"),
-        ("%tensorsocket record nobody", "to which file"),
+        ("%tensorsocket record nobody", "needs a file"),
         ("%tensorsocket record nobody --stop", "'nobody' is not recorded here. Recorded here: nothing"),
     ],
 )

@@ -116,7 +116,7 @@ def test_the_report_says_it_and_refuses_what_nobody_logs(tmp_path: Path) -> None
         tsnb.report(file, target={"accuracy": 0.5})
     with pytest.raises(ValueError, match=r"has logged 'wr'\. Did you mean 'wer'"):
         tsnb.report(file, target={"wr": 0.5})
-    with pytest.raises(ValueError, match="add target="):
+    with pytest.raises(ValueError, match="Add target="):
         tsnb.report(file, vcpu_price=0.04)
     with pytest.raises(ValueError, match="0 or more"):
         tsnb.report(file, target={"wer": 0.5}, kwh_price=-1)
@@ -189,7 +189,7 @@ def test_results_of_a_run_that_nobody_watched_say_so(project: Path, tmp_path: Pa
     assert tsnb.results(target={"accuracy": 0.4})["joules"].iloc[0] == "not watched here"
     with pytest.raises(NoSuchRecord, match="No trial logged 'loss'"):
         tsnb.results(target={"loss": 0.4})
-    with pytest.raises(ValueError, match="add target="):
+    with pytest.raises(ValueError, match="Add target="):
         tsnb.results(kwh_price=0.3)
-    with pytest.raises(ValueError, match="add target="):
+    with pytest.raises(ValueError, match="Add target="):
         tsnb.results(recording=file)
