@@ -291,5 +291,5 @@ def test_what_other_machines_keep_is_told_beside_what_is_kept_here() -> None:
     both = CacheReading("serving", "", 50, 20, 3 << 20, 4 << 20, 0, 300, 100, 1.5, 2, 25, 5 << 20, 100)
     assert cached(both) == (
         "cache: serving, 20 of 50 samples in 3.0 MiB of 4.0 MiB, 25 in 5.0 MiB of 2 other machines, 75 % of samples "
-        "taken from it (25 % fetched)"
+        "served from it (25 % fetched)"
     )
