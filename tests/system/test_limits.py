@@ -67,7 +67,9 @@ def test_the_look_before_allocating_names_the_numbers_and_the_option() -> None:
         require_memory(8, 8, None, 4, 10 * MIB, free)
     with pytest.raises(ArenaFull, match="window=2 or less and late_join=0"):
         require_memory(8, 8, None, 4, 10 * MIB, free)
-    with pytest.raises(ArenaFull, match=r"100 are for the late-join window.*Serve with a smaller late_join="):
+    with pytest.raises(
+        ArenaFull, match=r"100 batches are for the late-join window.*Serve with a smaller late_join="
+    ):
         require_memory(8, 100, None, 4, 2 * MIB, free)
     with pytest.raises(ArenaFull, match="fewer workers="):
         require_memory(8, 8, None, 16, 20 * MIB, free)
