@@ -121,7 +121,7 @@ def _torch() -> dict[str, Any]:
         "cudnn_enabled": lambda: cudnn.enabled,
         "reductions": lambda: [_plain(getattr(torch.backends.cuda.matmul, name)) for name in _REDUCTIONS],
         "attention": lambda: [getattr(torch.backends.cuda, f"{kind}_sdp_enabled")() for kind in _ATTENTION],
-        "device": lambda: str(torch.get_default_device()),
+        "device": lambda: _default_device(torch),
         "grad": torch.is_grad_enabled,
         "anomaly": lambda: [torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()],
         "prints": lambda: {name: getattr(torch._tensor_str.PRINT_OPTS, name) for name in _TORCH_PRINTS},
@@ -141,6 +141,21 @@ def _torch() -> dict[str, Any]:
     if found.get("fp32"):  # they say the same as the old getters, and are read where those raise
         unread = [name for name in unread if name not in {"precision", "cudnn_tf32"}]
     return found | ({"unread": unread} if unread else {})
+
+
+def _default_device(torch: Any) -> str:
+    """Return torch's default device by name, without starting CUDA in this process.
+
+    `torch.get_default_device()` makes a tensor to find the number of a device that was set without one, as in
+    `torch.set_default_device("cuda")`. On a GPU that costs the notebook about half a GiB. Without one it raises.
+    """
+    kind = importlib.import_module("torch.utils._device").DeviceContext
+    modes = importlib.import_module("torch.overrides")._get_current_function_mode_stack()
+    devices = [mode.device for mode in modes if isinstance(mode, kind)]
+    if not devices:
+        return "cpu"
+    started = getattr(getattr(torch, devices[-1].type, None), "is_initialized", bool)()
+    return str(torch.get_default_device() if started else devices[-1])
 
 
 def _fp32_precisions(torch: Any) -> dict[str, str]:
@@ -166,8 +181,12 @@ def _set_reductions(torch: Any, wanted: list[Any]) -> None:
 
 
 def _set_fp32_precisions(torch: Any, wanted: Mapping[str, str]) -> None:
-    """Set those that are not so yet: the old setters may have done it, and torch refuses to read a mix of both."""
-    for place, precision in wanted.items():
+    """Set those that are not so yet: the old setters may have done it, and torch refuses to read a mix of both.
+
+    Places that are not named get their usual value. An old setter may have changed them as well: the matmul precision
+    "high" also sets that of the CPU, and the notebook may have changed that of the GPU alone.
+    """
+    for place, precision in (_FP32 | dict(wanted)).items():
         backend = attrgetter(place)(torch.backends) if place else torch.backends
         if backend.fp32_precision != precision:
             backend.fp32_precision = precision
@@ -268,17 +287,23 @@ def _levels() -> dict[str, Any]:
     for handler in root.handlers:
         if type(handler) is logging.StreamHandler and handler.formatter is not None:
             on_out = getattr(handler.stream, "name", "") in {"stdout", "<stdout>"}
-            found["format"] = [
-                handler.formatter._fmt,
-                handler.formatter.datefmt,
-                "stdout" if on_out else "stderr",
-            ]
+            found["format"] = [*_format(handler.formatter), "stdout" if on_out else "stderr"]
     return found
 
 
+def _format(formatter: logging.Formatter) -> list[Any]:
+    """Return a formatter's format, date format and style; Python's own where its class or defaults cannot travel."""
+    styles: Mapping[str, Any] = logging._STYLES
+    if type(formatter) is logging.Formatter and not getattr(formatter._style, "_defaults", None):
+        for style, (kind, _) in styles.items():
+            if type(formatter._style) is kind:
+                return [formatter._fmt, formatter.datefmt, style]
+    return [logging.BASIC_FORMAT, None, "%"]
+
+
 def _take_levels(settings: Mapping[str, Any]) -> None:
-    if "format" in settings:
-        style, dates, stream = settings["format"]
-        logging.basicConfig(format=style, datefmt=dates, stream=getattr(sys, stream))
     for name, level in settings.get("levels", {}).items():
         logging.getLogger(name or None).setLevel(level)
+    if "format" in settings:
+        words, dates, style, stream = settings["format"]
+        logging.basicConfig(format=words, datefmt=dates, style=style, stream=getattr(sys, stream))
