@@ -177,7 +177,7 @@ def ended(trials: Sequence[Any], look: Callable[[], None] = lambda: None) -> lis
 def ran(way: str, states: Sequence[str], took_s: float) -> Ran:
     """Count the ends of trials."""
     counted = oom_kills()
-    return Ran(way, states.count("done"), states.count("lost"), counted.kills if counted else 0, took_s)
+    return Ran(way, states.count("done"), states.count("crashed"), counted.kills if counted else 0, took_s)
 
 
 WAYS: dict[str, Callable[[Wishes], Ran]] = {

@@ -6,7 +6,7 @@ TsnbError
   NameInUse(ValueError)            a running stream or trial already has that name
   ProducerGone(ConnectionError)    the stream's process died or was stopped while a trial was attached
   JoinRefused                      the stream cannot give the trial what it asked for
-  ConsumerParked                   the trial missed batches that the stream no longer holds
+  ConsumerTimedOut                   the trial missed batches that the stream no longer holds
   GroupBroken                      another rank of the trial's group has ended
   StopRequested                    the trial was asked to stop
   ConsumerReplaced                 the trial was detached, or a newer loop took its place
@@ -35,8 +35,8 @@ __all__ = [
     "ArenaFull",
     "BatchNotShareable",
     "BatchTooLarge",
-    "ConsumerParked",
     "ConsumerReplaced",
+    "ConsumerTimedOut",
     "ExtraMissing",
     "GroupBroken",
     "JoinRefused",
@@ -98,7 +98,7 @@ class JoinRefused(TsnbError):
     """
 
 
-class ConsumerParked(TsnbError):
+class ConsumerTimedOut(TsnbError):
     """The trial timed out: it stalled for longer than `stall_timeout_s`.
 
     Or it missed batches that the stream no longer holds, for example after a pause.

@@ -214,7 +214,7 @@ def run_sweep(
         else:
             print(started)  # noqa: T201 (the answer to a command)
     states = [trial.state for trial in started.values()]
-    return int(all(state in ("failed", "lost") for state in states))
+    return int(all(state in ("failed", "crashed") for state in states))
 
 
 def _tell_unstarted(out: Any, sweep: Sweep) -> None:

@@ -57,7 +57,7 @@ def test_the_strip_says_the_words_of_status_and_of_top(browser: Browser, seconds
     ).all_text_contents()
     assert len(names) == len(states) >= 3
     for name, state in zip(names, states, strict=True):
-        plain = state.split(" ")[0] if state.startswith("parked") else state
+        plain = "timed out" if state.startswith("timed out") else state
         assert any(line.startswith(f"{name} ") and f" {plain} " in line for line in status.splitlines())
         assert any(line.startswith(f"■ {name} ") and f" {plain} " in line for line in top.splitlines())
 

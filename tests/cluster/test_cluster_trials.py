@@ -138,7 +138,7 @@ def test_a_killed_process_is_told_one_with_restart_begins_again_and_what_raises_
     os.kill(lost.pid, signal.SIGKILL)
     with pytest.raises(TrialFailed, match="killed by SIGKILL"):
         lost.wait(ENDS_S)
-    assert lost.state == "lost"
+    assert lost.state == "crashed"
     pid, actor = back.pid, psutil.Process(back.pid).ppid()
     os.kill(actor, signal.SIGKILL)
     until(lambda: back.logs().count(jobs.BEGUN) == 2, ENDS_S)
@@ -265,7 +265,7 @@ def test_nothing_outlives_the_process_that_started_it(machines: Machines, tmp_pa
             run.communicate(timeout=ENDS_S)
     until(lambda: all(map(gone, pids)))
     found = [read_runs(tmp_path / ".tsnb", name=name)[0].state for name in names]
-    assert found == ["lost", "stopped"]
+    assert found == ["crashed", "stopped"]
 
 
 def _pid_told_by(run: subprocess.Popen[str]) -> int:
@@ -322,6 +322,6 @@ def test_a_lost_node_is_told(machines: Machines) -> None:
     machines.cluster.remove_node(machines.nodes[2], allow_graceful=False)
     with pytest.raises(TrialFailed, match=r"left the cluster|has ended"):
         trial.wait(ENDS_S)
-    assert trial.state == "lost"
+    assert trial.state == "crashed"
     [record] = read_runs(project_directory(), name="there")
-    assert record.state == "lost"
+    assert record.state == "crashed"

@@ -15,8 +15,8 @@ from tsnb.config import attach_defaults
 from tsnb.consumer.attachment import Attachment, rest_siblings
 from tsnb.consumer.options import Options
 from tsnb.errors import (
-    ConsumerParked,
     ConsumerReplaced,
+    ConsumerTimedOut,
     GroupBroken,
     JoinRefused,
     LoaderFailed,
@@ -171,7 +171,7 @@ def test_a_parked_one_that_cannot_come_back_is_told_where_the_stream_is(producer
     next(loop)
     end.heard()
     end.tell(ms.Parked(0, 1, 30.0), ms.NotJoined(2, 1, 2, 1))
-    with pytest.raises(ConsumerParked, match="'c' timed out: it stalled for 30 s in epoch 0"):
+    with pytest.raises(ConsumerTimedOut, match="'c' timed out: it stalled for 30 s in epoch 0"):
         next(loop)
     said = end.heard()
     assert [(m.epoch, m.seq, m.exact) for m in said if isinstance(m, ms.Ask)] == [(0, 1, True)]

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tsnb.consumer.attaching import detach_all, totals
-from tsnb.errors import ConsumerParked
+from tsnb.errors import ConsumerTimedOut
 
 pytestmark = pytest.mark.filterwarnings("ignore::tsnb.errors.SharedBatchWarning")  # the last ones are held
 SAMPLES, BATCH = 60, 4
@@ -178,7 +178,7 @@ def test_a_loop_in_mid_epoch_does_not_hold_up_the_consumer_for_which_its_thread_
             next(looked)
         assert len(list(one)) == SAMPLES // BATCH
         assert one.stats().waited_s < SOON_S
-        with pytest.raises(ConsumerParked, match="while its thread waits for another trial"):
+        with pytest.raises(ConsumerTimedOut, match="while its thread waits for another trial"):
             list(looked)
         assert len(list(other)) == SAMPLES // BATCH
 

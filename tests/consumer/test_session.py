@@ -18,7 +18,7 @@ import tsnb
 from tsnb.consumer.options import Options
 from tsnb.consumer.place import Loop, Place
 from tsnb.consumer.session import ConsumerSession, Turn
-from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, TsnbError
+from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, TsnbError
 from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.wire import messages as ms
 
@@ -130,7 +130,7 @@ def test_a_pause_makes_what_is_under_way_out_of_date_and_keeps_the_place() -> No
     assert isinstance(ask, ms.Ask)
     assert (ask.epoch, ask.seq, ask.exact) == (2, 1, True)
     assert made.hear(ms.PauseAsked(False)) == Turn()
-    with pytest.raises(ConsumerParked, match="was paused at batch 1 of epoch 2"):
+    with pytest.raises(ConsumerTimedOut, match="was paused at batch 1 of epoch 2"):
         made.hear(ms.NotJoined(ask.number, 3, 5, 1))
 
 
@@ -243,7 +243,7 @@ def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> Non
         begun = len(other.taken)  # it may be an epoch ahead already
         until(lambda: len(other.taken) > begun + 1)
         pause("s", "one", on=False)
-        with pytest.raises(ConsumerParked, match=r"was paused at batch .* With seed="):
+        with pytest.raises(ConsumerTimedOut, match=r"was paused at batch .* With seed="):
             one.ended()
 
 

@@ -62,7 +62,7 @@ def test_trials_that_are_started_in_a_row_begin_with_the_same_batch(numbers: Any
     first, *others = [trial.result(timeout_s=LIMIT_S) for trial in three]
     assert others == [first, first]
     assert "note:" not in "".join(trial.logs() for trial in three), "all were there"
-    assert (fails.state, killed.state) == ("failed", "lost")
+    assert (fails.state, killed.state) == ("failed", "crashed")
     assert not [*the_hub().directory.glob("starting/*/*")]
 
 

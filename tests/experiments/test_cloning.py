@@ -321,7 +321,7 @@ def test_a_clone_outlives_its_parent_is_a_kernel_and_leaves_nothing(
         two, three = one.clone("two"), one.clone("three")
         assert one.pid is not None and two.pid is not None
         os.kill(one.pid, signal.SIGKILL)
-        until(lambda: one.state == "lost", 60)
+        until(lambda: one.state == "crashed", 60)
         rows = len(two.metrics.rows)
         until(lambda: len(two.metrics.rows) > rows + 3, 60)
         assert two.state == "running"
@@ -333,7 +333,7 @@ def test_a_clone_outlives_its_parent_is_a_kernel_and_leaves_nothing(
         pid = three.pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
-        until(lambda: three.state == "lost", 60)
+        until(lambda: three.state == "crashed", 60)
         two.stop()
         until(lambda: not psutil.Process(forking._current.pid).children(recursive=True), 60)
 
@@ -457,7 +457,7 @@ def test_killed_at_any_step_of_a_clone_nothing_is_left_and_the_others_go_on(
         (tmp_path / "others").touch()
         if step.endswith("the trial"):
             two = one.clone("two")
-            until(lambda: one.state == "lost", 60)
+            until(lambda: one.state == "crashed", 60)
             two.wait(120)
             assert len(two["seen"]) == 3 * IN_EPOCH
         else:
@@ -556,7 +556,7 @@ def test_a_hundred_clones_under_random_kills_lose_none_without_a_word_and_no_sam
         ended = dict(tsnb.trials)
         for trial in ended.values():
             assert trial.life.ended.wait(300), trial
-        lost = [trial for trial in ended.values() if trial.state == "lost"]
+        lost = [trial for trial in ended.values() if trial.state == "crashed"]
         done = [trial for trial in ended.values() if trial.state == "done"]
         assert len(lost) + len(done) == len(ended)
         assert {killing.pids[trial.name] for trial in lost} <= killing.killed

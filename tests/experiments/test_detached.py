@@ -196,9 +196,9 @@ def test_a_killed_one_is_lost(until: Until) -> None:
     other.kill()
     found = trials["far"]
     os.kill(other.pids[0], signal.SIGKILL)
-    with pytest.raises(TrialFailed, match="'far' lost"):
+    with pytest.raises(TrialFailed, match="'far' crashed"):
         found.wait(120)
-    assert Board()["far"].state == "lost"
+    assert Board()["far"].state == "crashed"
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def test_what_a_trial_takes_is_known_from_its_runs_in_this_notebook(project: Pat
     for state, peak, origin in (
         ("done", 900, "a"),
         ("done", 300, "a"),
-        ("lost", 500, "a"),
+        ("crashed", 500, "a"),
         ("failed", 0, "a"),
         ("done", 9000, "b"),
     ):
@@ -196,7 +196,7 @@ def test_a_trial_that_was_killed_is_known_by_what_it_had_taken(
     pid = trial.pid
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
-    until(lambda: trial.state == "lost")
+    until(lambda: trial.state == "crashed")
     found = expected_memory(begun("killed", origin=describe_origin()))
     assert found is not None and found.needs_bytes >= 300 * MIB
     assert found.because == "as its run 1 took before it crashed"

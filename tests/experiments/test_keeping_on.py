@@ -130,7 +130,7 @@ def test_a_trial_whose_process_is_gone_is_extended_from_its_last_state(page: Any
     plain = undisturbed(page, 5)
     with serve(seed=5):
         trial = start(page, "gone", 3, dies=True)
-        until(lambda: trial.state == "lost", 120)
+        until(lambda: trial.state == "crashed", 120)
         trial.extend(1).wait(300)
         assert len(trial.metrics.rows) == 4 * BATCHES
         assert trial.pid is not None
@@ -291,7 +291,7 @@ def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
         assert two.wait(300).state == "done"
         assert two.restarts == 1
         assert one.wait(300).restarts == 0
-    assert "trial 'two' lost its process" in page.text
+    assert "trial 'two' crashed" in page.text
     assert "it resumes from its checkpoint" in page.text
     steps = [row.step for row in two.metrics.rows]
     assert steps == list(range(steps[0], 4 * BATCHES)), "each batch of its rest once"
@@ -395,7 +395,7 @@ def test_killed_at_any_step_of_a_clone_by_kept_state_the_other_goes_on(
         if who == "one":
             with pytest.raises(TsnbError, match=r"died before it was cloned|was killed by SIGKILL"):
                 one.clone("two")
-            until(lambda: one.state == "lost", 60)
+            until(lambda: one.state == "crashed", 60)
             assert Run.find("two") is None
             folder = one.life._run.kept.place
             assert [path.name for path in folder.glob(".clone*")], (
@@ -407,7 +407,7 @@ def test_killed_at_any_step_of_a_clone_by_kept_state_the_other_goes_on(
         else:
             two = one.clone("two")
             (tmp_path / "go").touch()
-            until(lambda: two.state == "lost", 120)
+            until(lambda: two.state == "crashed", 120)
             assert "SIGKILL" in page.text
             one.wait(120)
             assert len(losses(one)) == 3 * BATCHES

@@ -116,8 +116,8 @@ def test_two_are_paused_and_resumed_together_by_the_command_line_and_one_that_is
         one, two = both
         assert one.pid is not None
         os.kill(one.pid, signal.SIGKILL)
-        until(lambda: one.state == "lost", 60)
-        with pytest.raises(TsnbError, match="'one' is lost"):
+        until(lambda: one.state == "crashed", 60)
+        with pytest.raises(TsnbError, match="'one' has crashed"):
             pause_trials([one.life, two.life], on=False)
         two.wait(60)
         assert [sorted(epoch) for epoch in two["taken"]] == [list(range(ROWS))] * 2
@@ -223,7 +223,7 @@ def test_all_pause_and_go_on_though_one_ends_at_that_moment(
     def killed_before(stream: str, *consumers: str, on: bool = True) -> None:
         if one.life.state == "running" and one.pid is not None:
             os.kill(one.pid, signal.SIGKILL)
-            until(lambda: one.life.state == "lost" and "one" not in states(), 60)
+            until(lambda: one.life.state == "crashed" and "one" not in states(), 60)
         asked(stream, *consumers, on=on)
 
     with serve():
@@ -238,7 +238,7 @@ def test_all_pause_and_go_on_though_one_ends_at_that_moment(
             until(lambda: two.state == "paused", 60)
             two.resume()
         two.wait(60)
-        assert one.state == "lost"
+        assert one.state == "crashed"
         assert [sorted(epoch) for epoch in two["taken"]] == [list(range(ROWS))] * 2
-        with pytest.raises(TsnbError, match="'one' is lost"):
+        with pytest.raises(TsnbError, match="'one' has crashed"):
             pause_trials([one.life], on=on)

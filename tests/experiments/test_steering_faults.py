@@ -118,7 +118,7 @@ def test_a_notebook_that_is_killed_while_it_clones_leaves_neither_trial_nor_clon
         promptly(lambda: not [c for c in tsnb.streams.status("numbers").consumers if c.state != "gone"])
         left = tsnb.results()
         assert set(left["name"]) == ({"one", "two"} if step == "the clone trains" else {"one"})
-        assert set(left["state"]) == {"lost"}
+        assert set(left["state"]) == {"crashed"}
         for name in ("one", "two"):
             other = tsnb.attach(name, "numbers")
             assert sorted(row for (rows,) in other for row in rows.tolist()) == list(range(ROWS))

@@ -337,7 +337,7 @@ def test_a_killed_trial_is_lost_within_a_second(name: str, page: Any, until: Unt
     assert trial.pid is not None
     os.kill(trial.pid, getattr(signal, name))
     killed = time.monotonic()
-    promptly(lambda: trial.state == "lost", killed)
+    promptly(lambda: trial.state == "crashed", killed)
     assert name in page.text
     with pytest.raises(TrialFailed, match=name):
         trial.wait()

@@ -79,8 +79,8 @@ def test_the_project_remembers_how_each_trial_ended(page: Any, until: Until) -> 
     assert killed.pid is not None
     os.kill(killed.pid, signal.SIGKILL)
     stopped.stop()
-    until(lambda: killed.state == "lost")
-    assert recorded("killed").state == "lost"
+    until(lambda: killed.state == "crashed")
+    assert recorded("killed").state == "crashed"
     assert "SIGKILL" in recorded("killed").failure
     assert recorded("stopped").state == "stopped"
 
@@ -245,7 +245,7 @@ def test_a_trial_that_lost_its_process_is_started_again(page: Any, tmp_path: Pat
     assert trial.wait(120).state == "done"
     assert trial.restarts == 1
     assert trial["lives"] == 1
-    assert "trial 'again' lost its process: its kernel was killed by SIGKILL" in page.text
+    assert "trial 'again' crashed: its kernel was killed by SIGKILL" in page.text
     assert (
         "it starts again from the top, because it has no checkpoint (tsnb.checkpoint) (1 of 3)" in page.text
     )
@@ -256,7 +256,7 @@ def test_restarts_have_an_end(page: Any, tmp_path: Path) -> None:
     """A cell that kills its process each time is lost after three more attempts; without `restart` at once."""
     box = {"place": str(tmp_path / "mark")}
     trial = start("dies", DIES.format(deaths=99), page, box, restart=True)
-    with pytest.raises(TrialFailed, match="'dies' lost: its kernel was killed by SIGKILL"):
+    with pytest.raises(TrialFailed, match="'dies' crashed: its kernel was killed by SIGKILL"):
         trial.wait(120)
     assert trial.restarts == RESTARTS_AT_MOST
     assert len((tmp_path / "mark").read_text()) == RESTARTS_AT_MOST + 1
@@ -289,7 +289,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def test_a_killed_trial_has_all_numbers_that_its_record_has(page: Any, until: Until) -> None:
     """What was written down and not told any more is read: the table shows the last number, as the results do."""
     trial = start("killed", UNTOLD, page)
-    until(lambda: trial.state == "lost")
+    until(lambda: trial.state == "crashed")
     assert [row.numbers["loss"] for row in trial.metrics.rows] == [3.0, 2.0, 1.0]
     assert trial.metrics["loss"] == tsnb.results("killed")["loss"].iloc[0] == 1.0
     trial.metrics.cut(1)
@@ -383,7 +383,7 @@ def test_a_killed_trial_leaves_no_semaphore_of_its_workers(notebook: Any, page: 
     assert any(name.startswith(SHM + "sem.mp-") for name in new_leftovers(before))
     assert trial.pid is not None
     os.kill(trial.pid, signal.SIGKILL)
-    until(lambda: trial.state == "lost")
+    until(lambda: trial.state == "crashed")
 
 
 def test_a_name_that_a_live_consumer_has_is_told_in_the_trial(page: Any, until: Until) -> None:

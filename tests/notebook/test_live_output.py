@@ -56,7 +56,7 @@ class FrontEnd:
 
     def ended(self, cell: str) -> bool:
         """Whether the cell's trial has ended."""
-        return re.search(r"trial '\S+' (done|failed|stopped|lost) after", self.text_of(cell)) is not None
+        return re.search(r"trial '\S+' (done|failed|stopped|crashed) after", self.text_of(cell)) is not None
 
     def moment(self, cell: str, text: str) -> float:
         return next(t for w, t, k, c in self.outputs if w == cell and k == "stream" and text in c["text"])
@@ -311,7 +311,7 @@ def test_a_kill_is_told_under_the_cell_and_the_notebook_goes_on(page: FrontEnd) 
     assert page.moment(cell, "SIGKILL") - killed < 1.0
     state = page.run("print(tsnb.trials['doomed'].state)")
     page.listen(lambda: state in page.idle)
-    assert page.text_of(state) == "lost\n"
+    assert page.text_of(state) == "crashed\n"
 
 
 @pytest.mark.slow

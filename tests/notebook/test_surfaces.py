@@ -146,7 +146,7 @@ ENDS = (
     ("early", "early", 0.0, "failed", "ValueError: no such model"),
     ("stops", "waits", 0.6, "stopped", ""),
     ("interrupted", "waits", 0.5, "interrupted", ""),
-    ("killed", "waits", 0.4, "lost", "its kernel was killed by SIGKILL"),
+    ("killed", "waits", 0.4, "crashed", "its kernel was killed by SIGKILL"),
 )
 
 

@@ -138,7 +138,7 @@ def test_a_restarted_kernel_finds_its_detached_trial_and_no_other(kernel: Kernel
     fresh = kernel.run("%%trial far\nprint('new')")
     kernel.until(lambda: "trial 'far' done" in kernel.text.get(fresh, ""))
     lost = kernel.shown("print(tsnb.results(all_runs=True).set_index(['name', 'run'])['state'].to_dict())")
-    assert lost == "{('near', 1): 'lost', ('far', 1): 'stopped', ('far', 2): 'done'}\n"
+    assert lost == "{('near', 1): 'crashed', ('far', 1): 'stopped', ('far', 2): 'done'}\n"
 
 
 HELD = """

@@ -154,7 +154,7 @@ class Stream:
         return ConsumerReading(
             name=trial.name,
             pid=1000 + self.trials.index(trial),
-            state="parked" if parked else trial.state,
+            state="timed out" if parked else trial.state,
             epoch=trial.taken // self.epoch_batches,
             position=trial.taken % self.epoch_batches,
             fill=0 if parked else int(self.published) - trial.taken,

@@ -138,7 +138,7 @@ def test_what_changed_is_marked_once_and_kept() -> None:
     for reading in rebalance(stream):
         told += tape.feed(reading).content.get("marks", [])
     assert [mark[1:] for mark in told[-2:]] == [
-        ["parked", "resnet18-wide-sgd", "resnet18-wide-sgd parked"],
+        ["timed out", "resnet18-wide-sgd", "resnet18-wide-sgd timed out"],
         ["cores", "resnet18-wide", "1 core to resnet18-wide"],
     ]
     assert told[-2][0] == pytest.approx(120, abs=0.5)

@@ -85,7 +85,7 @@ def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_trial_that_died_while_it_was_profiled_says_with_how_much() -> None:
     """The system may have killed it: what to do then is named. One that raised says its own words."""
-    lost = SimpleNamespace(name=profile_name("huge"), state="lost", logs=str)
+    lost = SimpleNamespace(name=profile_name("huge"), state="crashed", logs=str)
     with pytest.raises(TsnbError, match=r"process of trial 'huge' died .* with 4\.0 GiB.*limit=\"2048MiB\""):
         Profiled(cast("Any", lost), 1, memory_bytes=4 * GIB).cost()
     assert died("its process", 0.0) == "its process died while it was measured"

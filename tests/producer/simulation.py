@@ -21,7 +21,7 @@ from tsnb.consumer.options import Options
 from tsnb.consumer.parts import Part, own_rows
 from tsnb.consumer.place import Loop, Place
 from tsnb.consumer.session import ConsumerSession
-from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed
+from tsnb.errors import ConsumerTimedOut, GroupBroken, JoinRefused, LoaderFailed
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
 from tsnb.producer.decisions.granting import LOOKAHEAD
@@ -191,11 +191,11 @@ class SimConsumer:
             self.broken = True
             self._end()
             self.say(ms.Bye())
-        except (LoaderFailed, ConsumerParked, JoinRefused) as error:
+        except (LoaderFailed, ConsumerTimedOut, JoinRefused) as error:
             if self.goes_on and self.session.epoch < 0 and not isinstance(error, LoaderFailed):
                 raise AssertionError(f"{self.name} has lost its kept place") from error
             self.failures += isinstance(error, LoaderFailed)
-            self.parked += isinstance(error, ConsumerParked)
+            self.parked += isinstance(error, ConsumerTimedOut)
             self._end()
         else:
             if turn.batch is not None:
@@ -270,7 +270,7 @@ class SimConsumer:
         if lost and self.inbox and self.ended is None:
             message = self.inbox.popleft()
             if lost == 2:
-                with contextlib.suppress(LoaderFailed, ConsumerParked, JoinRefused):
+                with contextlib.suppress(LoaderFailed, ConsumerTimedOut, JoinRefused):
                     self.session.hear(message)
         while self.ahead:  # what was received goes with the iterator's own state
             self.release(self.ahead.popleft())

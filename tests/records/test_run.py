@@ -105,7 +105,7 @@ def test_the_first_end_counts(project: Path) -> None:
     """A process that has said how it ended is not lost when it exits, whoever says so later."""
     run = begun("cnn")
     run.end("failed", "ValueError: no\n\ntraceback")
-    run.end("lost", "killed")
+    run.end("crashed", "killed")
     run.state("running")
     record = run.read()
     assert record is not None
@@ -130,9 +130,9 @@ def test_a_run_whose_process_was_killed_is_lost(project: Path) -> None:
     killed(pid)
     record = run.read()
     assert record is not None
-    assert (record.state, record.failure) == ("lost", WITHOUT_A_WORD)
+    assert (record.state, record.failure) == ("crashed", WITHOUT_A_WORD)
     assert record.metrics["loss"].last == 1.0
-    run.end("lost", "killed by signal 9")
+    run.end("crashed", "killed by signal 9")
     record = run.read()
     assert record is not None
     assert record.failure == "killed by signal 9", "who knows counts for more than who supposes"
@@ -143,7 +143,7 @@ def test_a_run_supposed_lost_that_goes_on_is_running_again(project: Path) -> Non
     run = Run.begin(RunStart("cnn", ""))
     pid = forked(lambda: run.process(os.getpid(), {}))
     os.waitpid(pid, 0)
-    assert state_of(run) == "lost"
+    assert state_of(run) == "crashed"
     run.process(os.getpid(), {})
     run.add_rows([row(0, loss=1.0)])
     assert state_of(run) == "running"
@@ -155,7 +155,7 @@ def test_a_run_that_was_queued_by_a_dead_process_is_lost(project: Path) -> None:
     """Nobody will start it."""
     pid = forked(lambda: Run.begin(RunStart("cnn", "")))
     os.waitpid(pid, 0)
-    assert [run.state for run in read_runs(project)] == ["lost"]
+    assert [run.state for run in read_runs(project)] == ["crashed"]
 
 
 def test_numbers_come_back_as_they_were_logged(project: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_handle_says_what_it_is_of(project: Path) -> None:
     assert repr(run) == f"<Run 'cnn-1' in {project}>"
 
 
-@pytest.mark.parametrize("state", ["done", "failed", "stopped", "lost"])
+@pytest.mark.parametrize("state", ["done", "failed", "stopped", "crashed"])
 def test_every_end_stays(project: Path, state: str) -> None:
     """An ended run's process has usually gone: that changes nothing."""
     run = Run.begin(RunStart("cnn", ""))

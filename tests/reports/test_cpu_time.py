@@ -210,7 +210,7 @@ def test_a_trial_that_was_killed_has_what_was_seen_of_it_or_words(
     os.kill(trial.pid, signal.SIGKILL)
     with pytest.raises(TrialFailed):
         trial.wait(HANG_S)
-    assert trial.state == "lost"
+    assert trial.state == "crashed"
     (cost,) = tsnb.report("spent", target={"loss": 0.5}).story.costs
     assert cost.cpu_s is None and f"CPU time {NOT_MEASURABLE}" in cost.text
     row = tsnb.results("killed", target={"loss": 0.5}).to_dict("records")[0]

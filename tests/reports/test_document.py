@@ -74,7 +74,7 @@ def test_the_picture_says_what_the_story_says(made: Report) -> None:
         assert sum(trial.name in text for text in found) >= 2, "once in the table, once beside its strip"
     together = " ".join(found)
     assert made.story.lead in together
-    assert "resnet18-wide-sgd parked" in together
+    assert "resnet18-wide-sgd timed out" in together
     assert "min:s since the start" in together
 
 
@@ -190,7 +190,7 @@ def test_the_figure_has_every_second(made: Report) -> None:
     assert bars["waiting for slower trials"] == pytest.approx([t.held_s for t in made.story.trials], abs=1e-3)
     # plotly takes the axis's kind from the first bars: with none in them it would be one of numbers
     assert made.figure().layout.yaxis.type == "category"
-    assert bars["parked"][3] == pytest.approx(made.story.trials[3].parked_s, abs=1e-3)
+    assert bars["timed out"][3] == pytest.approx(made.story.trials[3].parked_s, abs=1e-3)
 
 
 @pytest.mark.slow

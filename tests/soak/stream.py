@@ -33,7 +33,7 @@ import tsnb
 from tests.soak import growth
 from tests.soak.contents import SAMPLES, Loss, contents
 from tsnb.consumer.parts import Part
-from tsnb.errors import ConsumerParked, LoaderFailed, ProducerGone, ProducerNotFound
+from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, ProducerNotFound
 
 __all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "order", "serve", "train"]
 
@@ -242,7 +242,7 @@ class Trainer:
             outcome = self._take(self.attach(), kept)
         except KeyboardInterrupt:
             outcome = "interrupted"
-        except ConsumerParked:
+        except ConsumerTimedOut:
             outcome = "parked"
         except LoaderFailed as error:
             outcome = "loader failed"

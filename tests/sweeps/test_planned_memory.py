@@ -86,7 +86,7 @@ say("end")
         script = Script(code)
         running.append(script)
         script.expect("free", 120)
-        assert script.expect("plain", 300) == "done lost"
+        assert script.expect("plain", 300) == "done crashed"
         assert script.expect("planned", 500) == "done done"
         assert script.expect("limits", 10) == "None 96MiB"
         assert script.expect("same", 10) == "True"

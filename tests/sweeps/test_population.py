@@ -253,7 +253,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
 
     assert log("p-1", 10, 1.0) + log("p-2", 10, 2.0) == []
     assert said == ["p-2 continues at step 10, loss 2, rank 2 of 2: it has a running thread"]
-    members["p-1"].state = "lost"
+    members["p-1"].state = "crashed"
     assert log("p-1", 20, 1.0) + log("p-2", 20, 2.0) == []
     assert said[1] == "p-2 continues at step 20, loss 2, rank 2 of 2: the better trials have ended"
     generations.check()

@@ -122,7 +122,7 @@ def test_a_trial_that_is_killed_in_its_turn_holds_up_none_of_the_others(loads: P
         at_once=1,
         rotate=5,
     ).wait(LIMIT_S)
-    assert [trial.state for trial in sweep.values()] == ["done", "lost", "done"]
+    assert [trial.state for trial in sweep.values()] == ["done", "crashed", "done"]
     for name in ("train-number0", "train-number2"):
         assert sorted(*sweep[name].result()) == list(range(SAMPLES))
     assert Counter(loads.read_text().split()) == {str(index): 1 for index in range(SAMPLES)}

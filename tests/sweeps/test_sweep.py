@@ -321,7 +321,7 @@ while how == "stays":
     assert [name for name, trial in sweep.items() if trial.state not in ENDED] == ["hard-how-stays"]
     sweep["hard-how-stays"].stop()
     sweep.wait(LIMIT_S)
-    assert [trial.state for trial in sweep.values()] == ["failed", "stopped", "lost", "done"]
+    assert [trial.state for trial in sweep.values()] == ["failed", "stopped", "crashed", "done"]
     assert "[hard-how-ends] begun ends\n" in page.text
     assert sweep.stopped_early == {}
     assert sweep["hard-how-ends"]["how"] == "ends", "the cell's parameter is its variable"

@@ -395,7 +395,7 @@ def test_one_that_stands_still_is_parked_after_patience_and_told(run: Run) -> No
                 assert torch.equal(images[:, 0].long(), labels)
                 if step % 20 == 0: say("step", step)
                 time.sleep(0.002)
-        except tsnb.errors.ConsumerParked as error: say("parked", error)
+        except tsnb.errors.ConsumerTimedOut as error: say("parked", error)
         """
     stands, goes = run(code, "stands"), run(code, "goes")
     stands.expect("step")

@@ -63,7 +63,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.StreamsBeside({"no body": 1e300, "x" * 999: 2.0}, {"no body": 3.0}),
     ms.TrialsPlanned({"nobody": 1e300}, {"nobody": 2.0, "x" * 999: 1.0}, {}, 1 << 60, 3.0),
     ms.TrialsPending({"nobody": "queued", "no name": "x" * 9999}),
-    ms.TrialEnded("nobody", "lost", "1.5", 0, "", {}),
+    ms.TrialEnded("nobody", "crashed", "1.5", 0, "", {}),
     ms.Welcome("s", 1, 8, 4, None, None, None),
     ms.Refused("full", "no"),
     ms.LayoutTold(0, b"[]"),
@@ -261,7 +261,7 @@ ODD: list[Any] = [
 FULL: dict[str, Any] = {
     "name": "a",
     "consumer": "steady",
-    "state": "lost",
+    "state": "crashed",
     "when": "1.5",
     "select": "new",
     "pacing": "weights",
@@ -593,7 +593,7 @@ def test_a_consumer_outlives_a_producer_that_sends_anything(run: Run) -> None:
                 "ProducerGone",
                 "JoinRefused",
                 "LoaderFailed",
-                "ConsumerParked",
+                "ConsumerTimedOut",
                 "StopRequested",
                 "ended",
             )

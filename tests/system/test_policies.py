@@ -122,7 +122,7 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
         sys.stdin.readline()  # trains on another stream meanwhile; the loop is still there
         try:
             while True: next(check)
-        except tsnb.errors.ConsumerParked as error: say("parked", error)
+        except tsnb.errors.ConsumerTimedOut as error: say("parked", error)
         next(iter(consumer))
         say("got", consumer.epoch)
         """,

@@ -227,7 +227,7 @@ def test_trials_that_hold_each_other_are_told_what_evens_it_out() -> None:
         (stream(), "idle"),
         (stream(consumer("a", state="joining")), "starting"),
         (stream(consumer("a", state="between epochs")), "idle"),
-        (stream(consumer("a", state="parked")), "idle"),
+        (stream(consumer("a", state="timed out")), "idle"),
         (stream(state="starting"), "starting"),
         (stream(state="failed", failure="boom"), "failed"),
         (stream(state="gone"), "gone"),

@@ -222,7 +222,7 @@ def test_a_training_that_was_parked_and_one_that_is_started_anew() -> None:
     for reading in half:
         etas.feed(reading)
     before, rest_s = etas.of("cnn"), 400.0
-    parked = replace(half[-1].consumers[0], state="parked")
+    parked = replace(half[-1].consumers[0], state="timed out")
     for k in range(1, 101):
         etas.feed(replace(half[-1], time_s=half[-1].time_s + k * rest_s / 100, consumers=(parked,)))
     assert not etas.of("cnn").known

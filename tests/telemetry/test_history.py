@@ -47,7 +47,7 @@ def test_what_changed_stays_however_old_it_is() -> None:
     )
     readings = list(stream.run(300))
     kept = filled(readings, most=160, full_s=10.0).readings()
-    assert marked(kept) == marked(readings) == ["b joined", "b left", "c parked"]
+    assert marked(kept) == marked(readings) == ["b joined", "b left", "c timed out"]
     last = [c for r in readings for c in r.consumers if c.name == "b"][-1]
     assert [c for r in kept for c in r.consumers if c.name == "b"][-1] == last
 

@@ -40,9 +40,9 @@ def cores(**by_name: int) -> HostReading:
         ((consumer("a"),), (consumer("a", state="gone"),), ["a left"]),
         ((consumer("a"),), (consumer("a", pid=2),), ["a joined"]),
         ((consumer("a"),), (consumer("a", batches=1),), ["a joined again"]),
-        ((consumer("a"),), (consumer("a", state="parked"),), ["a parked"]),
-        ((consumer("a", state="parked"),), (consumer("a"),), ["a back"]),
-        ((consumer("a", state="parked"),), (consumer("a", state="parked"),), []),
+        ((consumer("a"),), (consumer("a", state="timed out"),), ["a timed out"]),
+        ((consumer("a", state="timed out"),), (consumer("a"),), ["a back"]),
+        ((consumer("a", state="timed out"),), (consumer("a", state="timed out"),), []),
         ((consumer("a"),), (consumer("a", state="paused"),), ["a paused"]),
         ((consumer("a", state="paused"),), (consumer("a"),), ["a resumed"]),
         ((consumer("a"),), (consumer("a", live={"lr": "0.1"}),), []),
@@ -173,7 +173,7 @@ def test_a_whole_stream_is_marked_where_its_story_turns() -> None:
         "resnet18-wide-sgd joined",
         "passing joined",
         "passing left",
-        "resnet18-wide-sgd parked",
+        "resnet18-wide-sgd timed out",
     ]
     assert {mark.kind for mark in found} <= set(MARK_KINDS)
     quiet = Stream([Trial("a", 0.02), Trial("b", 0.05)])

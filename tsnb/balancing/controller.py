@@ -102,7 +102,7 @@ MOVES = 10
 """Moves that are remembered for readings: more would not be read, and a reading has to fit a packet."""
 AWAY_S = 90.0
 """A trial that has taken nothing for so long does something else, and is left out until it comes back."""
-_ABSENT = ("joining", "parked", "paused", "gone")
+_ABSENT = ("joining", "timed out", "paused", "gone")
 
 
 @dataclass(frozen=True)

@@ -220,4 +220,4 @@ def _told(options: argparse.Namespace, found: Plan, ran: Mapping[str, Trial]) ->
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
     if ran and not options.json:
         print("", *text_table(rows_of(list(ran.values()))), sep="\n")
-    return int(bool(ran) and all(trial.state in ("failed", "lost") for trial in ran.values()))
+    return int(bool(ran) and all(trial.state in ("failed", "crashed") for trial in ran.values()))

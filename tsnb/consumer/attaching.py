@@ -310,7 +310,7 @@ def branch_all(former: Sequence[Attachment], name: str, own: str) -> None:
         own: The parent's.
 
     Raises:
-        NameInUse, JoinRefused, ProducerGone, ConsumerParked, TimeoutError: As `Attachment.branch`.
+        NameInUse, JoinRefused, ProducerGone, ConsumerTimedOut, TimeoutError: As `Attachment.branch`.
     """
     for consumer in former:
         known = consumer.name

@@ -39,8 +39,8 @@ from tsnb.consumer.tasks import task_of, when_task_ends
 from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import (
     ArenaFull,
-    ConsumerParked,
     ConsumerReplaced,
+    ConsumerTimedOut,
     GroupBroken,
     JoinRefused,
     LoaderFailed,
@@ -443,7 +443,7 @@ class Attachment(Bound):
             name: The clone's.
 
         Raises:
-            NameInUse, JoinRefused, ProducerGone, ConsumerParked, TimeoutError: As `Line.branch`.
+            NameInUse, JoinRefused, ProducerGone, ConsumerTimedOut, TimeoutError: As `Line.branch`.
         """
         self._line.branch(name)
         self.name = self._line.name
@@ -534,7 +534,7 @@ class Attachment(Bound):
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
-            ConsumerParked: It stood still for longer than the stream's stall timeout, and its place has gone.
+            ConsumerTimedOut: It stood still for longer than the stream's stall timeout, and its place has gone.
             GroupBroken: Another rank of its group has gone.
             JoinRefused: It does not wait for an epoch, and cannot get the whole of the current one.
             LoaderFailed: The loader raised.
@@ -594,7 +594,7 @@ class Attachment(Bound):
         reconnects = self._line.reconnects
         try:
             return act()
-        except (LoaderFailed, ConsumerParked, JoinRefused):
+        except (LoaderFailed, ConsumerTimedOut, JoinRefused):
             self._end_epoch()
             raise
         except GroupBroken:

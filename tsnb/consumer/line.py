@@ -151,7 +151,7 @@ class Line:
         """Return the epoch's next loader batch and its number; None at its end.
 
         Raises:
-            ConsumerParked, JoinRefused, LoaderFailed: As `ConsumerSession.hear`.
+            ConsumerTimedOut, JoinRefused, LoaderFailed: As `ConsumerSession.hear`.
             GroupBroken: Another rank of its group has gone, and it has come as far as that one.
             ProducerGone: The producer has gone, and no successor goes on.
             StopRequested: This consumer was asked to stop.
@@ -234,7 +234,7 @@ class Line:
 
         Raises:
             NameInUse, JoinRefused, ProducerGone: As `Connection`; there are too many consumers, say.
-            ConsumerParked: The rest of the epoch is not kept.
+            ConsumerTimedOut: The rest of the epoch is not kept.
             TimeoutError: The producer does not answer.
             Exception: As `await_epoch`; where the producer goes meanwhile, its successor is waited for.
         """

@@ -104,7 +104,7 @@ class EpochIterator(Iterator[Any], Bound):
 
         Raises:
             StopIteration: The epoch has ended.
-            ConsumerReplaced, ConsumerParked, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
+            ConsumerReplaced, ConsumerTimedOut, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
         """
         if self._failed is not None or self._loop.over or attach_defaults.boundary is not None:
             self._look_first()

@@ -29,7 +29,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tsnb.consumer.place import Loop, Place
-from tsnb.errors import ConsumerParked, GroupBroken, JoinRefused, LoaderFailed, ProducerGone
+from tsnb.errors import ConsumerTimedOut, GroupBroken, JoinRefused, LoaderFailed, ProducerGone
 from tsnb.wire import messages as ms
 
 if TYPE_CHECKING:
@@ -262,7 +262,7 @@ class ConsumerSession:
             What follows from it: nothing, if it is out of date or not for the session.
 
         Raises:
-            ConsumerParked: It stood still for longer than the stream's stall timeout, and its place has gone.
+            ConsumerTimedOut: It stood still for longer than the stream's stall timeout, and its place has gone.
             JoinRefused: It does not wait for an epoch, and cannot get the whole of the current one; or the ranks of
                 its group would begin at different places.
             LoaderFailed: The loader raised.
@@ -369,7 +369,7 @@ class ConsumerSession:
             raise self._why_not_joined(answer)
         return _NOTHING
 
-    def _why_not_joined(self, answer: ms.NotJoined) -> ConsumerParked | JoinRefused:
+    def _why_not_joined(self, answer: ms.NotJoined) -> ConsumerTimedOut | JoinRefused:
         place, parked = self.place, self._parked_as
         batches = None if self._stream is None else self._stream.epoch_batches
         of = f" of {batches}" if batches is not None else ""
@@ -377,7 +377,7 @@ class ConsumerSession:
         if (self._was_paused or self._rank_was_paused) and place.begun:
             seeded = self._stream is not None and self._stream.order
             again = "" if seeded else " With seed=, a stream gives a paused trial the batches that it missed."
-            return ConsumerParked(
+            return ConsumerTimedOut(
                 f"{self._name!r} was paused at batch {place.batch} of epoch {place.epoch}. Meanwhile "
                 f"{where}, and the stream cannot repeat the batches in between. Iterate again for the "
                 f"next epoch.{again}"
@@ -391,14 +391,14 @@ class ConsumerSession:
                     "trial's epoch first, or serve a second stream for it."
                 )
             )
-            return ConsumerParked(
+            return ConsumerTimedOut(
                 f"{self._name!r} timed out: it stalled for {parked.stood_still_s:.0f} s in epoch "
                 f"{parked.epoch} while other trials waited, so they continued without it. It received "
                 f"{place.batch} batches of that epoch, and {where}. Iterate again for the next epoch. "
                 f"{advice}"
             )
         if place.begun:
-            return ConsumerParked(
+            return ConsumerTimedOut(
                 f"{self._name!r} cannot continue at batch {place.batch} of epoch {place.epoch}. Other "
                 f"trials use the stream, {where}, and the batches in between are gone. Iterate again "
                 "for the next epoch."

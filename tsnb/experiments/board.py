@@ -170,7 +170,7 @@ class Board(Mapping[str, Trial]):
         """Wait until all of this process's own have ended.
 
         Raises:
-            TrialFailed: One of them failed or was lost (the first in order; the others are waited for too).
+            TrialFailed: One of them failed or crashed (the first in order; the others are waited for too).
             TimeoutError: They have not ended within `timeout_s` seconds.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s

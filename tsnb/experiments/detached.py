@@ -171,7 +171,7 @@ class FoundLife(TrialLife):
 def outcome_of(record: RunRecord | None) -> Outcome:
     """Return how a run has ended as its records say."""
     if record is None or record.state not in ENDED:
-        return Outcome("lost", "its process has ended, and its records do not show how")
+        return Outcome("crashed", "its process has ended, and its records do not show how")
     return Outcome(record.state, record.failure, record.duration_s)
 
 

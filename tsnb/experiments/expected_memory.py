@@ -51,7 +51,7 @@ def expected_memory(run: Run) -> ExpectedMemory | None:
     if found is not None and found.number == run.number:
         return ExpectedMemory(found.peak_bytes, "as it took before")
     if found is not None:
-        died = " before it crashed" if found.state == "lost" else ""
+        died = " before it crashed" if found.state == "crashed" else ""
         return ExpectedMemory(found.peak_bytes, f"as its run {found.number} took{died}")
     if run.name in _planned:
         return ExpectedMemory(_planned[run.name], "as tsnb.plan measured")

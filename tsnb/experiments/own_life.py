@@ -103,7 +103,7 @@ class OwnLife(TrialLife):
                     raise
                 self.restarts += 1
                 self.say(
-                    f"trial {self.name!r} lost its process: {str(error).partition(chr(10))[0]}; "
+                    f"trial {self.name!r} crashed: {str(error).partition(chr(10))[0]}; "
                     f"{self._going_on()} ({self._row} of {RESTARTS_AT_MOST})\n",
                     "stderr",
                 )
@@ -212,7 +212,7 @@ class OwnLife(TrialLife):
         if state == "done":
             return None
         said = f"it was not run, because it waited for {self.plan.options.after!r}, which is {state}"
-        return Outcome("failed" if state in {"failed", "lost"} else "stopped", said)
+        return Outcome("failed" if state in {"failed", "crashed"} else "stopped", said)
 
     async def _in_memory(self) -> Outcome:
         """Run once, as soon as the memory that it needs is free."""

@@ -11,7 +11,7 @@
 | interrupted | `interrupt`, the stop button of its cell or the panel's | can be pulled |
 | stopped | `stop` ended it, or its stream's stop button | |
 | pruned | its sweep stopped it early: others were better | |
-| lost | its process died | gone |
+| crashed | its process died | gone |
 
 A trial that has ended keeps its kernel, so that `trial["net"]` works, until `stop`, a new run of that name, the end of
 the notebook, or until many have ended after it (`board.KEPT_PROCESSES`): then its variables are kept in its place. One
@@ -238,7 +238,7 @@ class Trial(Bound):
             raise TimeoutError(
                 f"Trial {self.name!r} is still {self.state} after {timeout_s} s, and continues"
             )
-        if self.state in {"failed", "lost"}:
+        if self.state in {"failed", "crashed"}:
             self.failure_seen = True
             raise TrialFailed(f"trial {self.name!r} {self.state}: {self.life.failure}")
         return self
@@ -261,7 +261,7 @@ class Trial(Bound):
         The other trials continue and do not wait for it. It keeps its place in the epoch, its memory and its name.
         Later it gets every batch that it has missed, once. Batches beyond the stream's window are given again when
         the others have ended their epoch. That needs a stream with `seed=`. On another stream its loop then raises
-        `ConsumerParked`.
+        `ConsumerTimedOut`.
 
         Example:
             >>> trial.pause()

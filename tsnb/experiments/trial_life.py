@@ -287,11 +287,11 @@ class TrialLife(ABC):
             if not self._stopping:
                 outcome = await self._go()
         except KernelDied as error:
-            outcome = Outcome("lost", str(error))
+            outcome = Outcome("crashed", str(error))
         except Exception as error:  # noqa: BLE001 (a trial that cannot be started must not wait for ever)
             outcome = Outcome("failed", f"{type(error).__name__}: {error}")
         finally:
-            if outcome.state == "lost" and (self._stopping or self.hub.closing):
+            if outcome.state == "crashed" and (self._stopping or self.hub.closing):
                 outcome = Outcome("stopped")
             await self._conclude(outcome)
 
@@ -304,13 +304,13 @@ class TrialLife(ABC):
         if state == "stopped" and self.ended_by != state:
             state = self.ended_by
             await written(self._run.stopped_by, state)  # its kernel knows only that it was stopped
-        if outcome.state in {"lost", "stopped"}:  # else its kernel told all rows before its end
+        if outcome.state in {"crashed", "stopped"}:  # else its kernel told all rows before its end
             with contextlib.suppress(TsnbError):
                 self._take_written((await asked(self._run.rows))[0])
         await self._tell_end(state)
         first, _, rest = self.failure.partition("\n")
-        detail = f"\n{rest}" if state == "lost" and rest else ""
-        stream = "stderr" if state in {"failed", "lost"} else "stdout"
+        detail = f"\n{rest}" if state == "crashed" and rest else ""
+        stream = "stderr" if state in {"failed", "crashed"} else "stdout"
         short = f": {first}" if first else ""
         self.say(f"trial {self.name!r} {state} after {self.took_s:.1f} s{short}{detail}\n", stream)
         self._relay.flush()

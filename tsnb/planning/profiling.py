@@ -115,14 +115,14 @@ def profile(
     first = next(iter(starts))
 
     def refuse(_: str, each: Profiled) -> None:
-        if not patient and each.trial.state != "lost":
+        if not patient and each.trial.state != "crashed":
             each.cost()  # one that failed ends it all now
 
     with undisturbed(loader), serve(loader, name=stream, late_join=0.0) as producer:
         waves = Waves(producer.status, threads, memory_bytes, least_s=least_s, note=note, refuse=refuse)
         alone = waves.run({first: starts[first]})
         others = {name: start for name, start in starts.items() if name != first}
-        lost = {name: each for name, each in alone.items() if each.trial.state == "lost"}
+        lost = {name: each for name, each in alone.items() if each.trial.state == "crashed"}
         whole = not lost and waves.holds(starts, alone)
         if whole and alone[first].starts_within(SOON_S):
             seen_alone, lost = waves.each_alone(others)
@@ -138,13 +138,13 @@ def profile(
         try:
             costs[name] = each.cost()
         except TsnbError as error:
-            if not (patient and each.failed) and each.trial.state != "lost":
+            if not (patient and each.failed) and each.trial.state != "crashed":
                 raise
             failed[name], last = each.how_it_failed(alone=not patient), error
     if last is not None and not costs and not patient:
         raise last
     if failed:
-        peaks = {name: seen[name].memory_bytes for name in failed if seen[name].trial.state == "lost"}
+        peaks = {name: seen[name].memory_bytes for name in failed if seen[name].trial.state == "crashed"}
         return Profile(costs, failed=failed, died_bytes=peaks)
     by_itself = {name: each.by_itself for name, each in seen.items() if each.by_itself is not None}
     return joined(by_itself | {name: each.cost() for name, each in alone.items()}, costs, seen, whole=whole)

@@ -284,7 +284,7 @@ class Profiled:
     @property
     def failed(self) -> bool:
         """Whether its code raised, or its process died."""
-        return self.trial.state in {"failed", "lost"}
+        return self.trial.state in {"failed", "crashed"}
 
     def how_it_failed(self, *, alone: bool) -> str:
         """Say so in words, of one that has.
@@ -292,7 +292,7 @@ class Profiled:
         Args:
             alone: Whether nothing smaller is tried anyhow.
         """
-        if self.trial.state == "lost":
+        if self.trial.state == "crashed":
             return died("its process", self.memory_bytes, alone=alone)
         return "it failed while it was profiled"
 
@@ -305,7 +305,7 @@ class Profiled:
         if self.beside_others is not None:
             return self.beside_others
         name = unprofiled(self.trial.name)
-        if self.trial.state == "lost":
+        if self.trial.state == "crashed":
             raise TsnbError(
                 f"Nothing can be planned: {died(f'the process of trial {name!r}', self.memory_bytes)}."
             )

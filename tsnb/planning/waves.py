@@ -140,7 +140,7 @@ class Waves:
             with contextlib.suppress(TsnbError):
                 one.cost()
                 seen[name] = one
-            if one.trial.state == "lost":
+            if one.trial.state == "crashed":
                 lost[name] = one
         return seen, lost
 
@@ -153,7 +153,7 @@ class Waves:
             starts: As `run` took them.
             seen: What it returned.
         """
-        died = {name: start for name, start in starts.items() if seen[name].trial.state == "lost"}
+        died = {name: start for name, start in starts.items() if seen[name].trial.state == "crashed"}
         alone = replace(self, memory_bytes=0.0, most=None, note=lambda _: None, refuse=lambda *_: None)
         return alone.run(died)
 

@@ -199,7 +199,7 @@ def _consumer_state(core: Core, member: Member) -> str:
         return "awaits ranks" if awaited(member) else "waiting"
     if member.phase is Phase.STREAMING:
         return _streaming_state(member, _pace_setters(core))
-    return "parked" if member.parked else "between epochs"
+    return "timed out" if member.parked else "between epochs"
 
 
 def _streaming_state(member: Member, setters: list[Member]) -> str:

@@ -2,7 +2,7 @@
 
 | table | a row is | what for |
 |---|---|---|
-| `runs` | one life of a trial's name | `key`: unlike any other file's; `supposed`: lost, says a reader |
+| `runs` | one life of a trial's name | `key`: unlike any other file's; `supposed`: crashed, says a reader |
 | `logged` | one `tsnb.log` | where in training it was |
 | `metrics` | one name that a run logged | its last, lowest and highest value: a table of runs reads no history |
 | `numbers` | one logged number | NULL is nan, which SQLite does not have; a metric's numbers lie together |

@@ -39,7 +39,7 @@ class Notice:
     name: str
     """The trial's."""
     state: str
-    """How it ended: "done", "failed", "stopped", "interrupted", "pruned" or "lost"."""
+    """How it ended: "done", "failed", "stopped", "interrupted", "pruned" or "crashed"."""
     error: str = ""
     """What it failed of, one line; empty: it did not fail."""
     took_s: float = 0.0
@@ -50,7 +50,7 @@ class Notice:
     @property
     def failed(self) -> bool:
         """Whether it failed, or its process died."""
-        return self.state in ("failed", "lost")
+        return self.state in ("failed", "crashed")
 
     def __str__(self) -> str:
         """Return it in a line: "trial cnn done after 12.3 s: loss 0.031"."""

@@ -1,6 +1,6 @@
 """Runs as they stand in the project's file: one record a run, with its last numbers, and what it logged.
 
-A reader that finds a run's process gone calls the run lost, in the file too, for readers on other machines. That is
+A reader that finds a run's process gone calls the run crashed, in the file too, for readers on other machines. That is
 only supposed: what the run itself still writes counts for more.
 """
 
@@ -24,7 +24,7 @@ from tsnb.records.writes import LiveChange, LoggedRow, Parent
 
 __all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
 
-ENDED = ("done", "failed", "stopped", "interrupted", "pruned", "lost")
+ENDED = ("done", "failed", "stopped", "interrupted", "pruned", "crashed")
 """States that a run does not leave."""
 
 WITHOUT_A_WORD = "its process ended without a message"
@@ -65,9 +65,9 @@ class RunRecord:
     number: int
     """1 for the first run of that name in this project."""
     state: str
-    """queued, starting, running, done, failed, stopped or lost."""
+    """queued, starting, running, done, failed, stopped or crashed."""
     failure: str
-    """Why it failed or was lost, with the traceback; empty if it did not."""
+    """Why it failed or crashed, with the traceback; empty if it did not."""
     source: str
     """Its code."""
     params: dict[str, Any]
@@ -85,7 +85,7 @@ class RunRecord:
     running_s: float | None
     """Seconds since 1970 when its own process had it; None before."""
     duration_s: float
-    """Seconds from `started_s` to its end, or until now; of a lost one, until it was last heard of."""
+    """Seconds from `started_s` to its end, or until now; of one that crashed, until it was last heard of."""
     owner: Owner
     """Its process; before it has one, that which started it."""
     versions: dict[str, str]
@@ -319,14 +319,14 @@ def _suppose_lost(directory: Path, gone: list[dict[str, Any]]) -> None:
     """Note that these runs' processes have gone, unless they have said something since."""
     with contextlib.suppress(sqlite3.Error, OSError, TsnbError), writing(directory) as connection:
         connection.executemany(
-            "UPDATE runs SET state = 'lost', supposed = 1, failure = ? "  # noqa: S608 (ours alone)
+            "UPDATE runs SET state = 'crashed', supposed = 1, failure = ? "  # noqa: S608 (ours alone)
             f"WHERE key = ? AND pid = ? AND {_NOT_ENDED}",
             [(WITHOUT_A_WORD, row["key"], row["pid"]) for row in gone],
         )
 
 
 def _lost(record: RunRecord, lost: dict[str, int]) -> RunRecord:
-    """Return a record whose process has gone as lost, where the file could not be changed."""
+    """Return a record whose process has gone as crashed, where the file could not be changed."""
     if record.state in ENDED or lost.get(record.key) != record.owner.pid:
         return record
-    return RunRecord(**{**vars(record), "state": "lost", "failure": WITHOUT_A_WORD})
+    return RunRecord(**{**vars(record), "state": "crashed", "failure": WITHOUT_A_WORD})

@@ -2,7 +2,7 @@
 
 | process | writes |
 |---|---|
-| the launching process | `begin` (queued), "starting", an end before the trial's process could speak, "lost" |
+| the launching process | `begin` (queued), "starting", an end before the trial's process could speak, "crashed" |
 | the trial's process | `process` ("running"), rows, reports, its end |
 
 So a detached trial needs no other process. A handle is plain text inside (`as_settings`, pickle): each process with one
@@ -308,7 +308,7 @@ class Run:
         """Note how it ended. The first end counts; one that a reader only supposed does not.
 
         Args:
-            state: done, failed, stopped or lost.
+            state: done, failed, stopped or crashed.
             failure: Why, with the traceback; secrets in it are masked.
             duration_s: Seconds from when it was asked for; None: until now.
         """

@@ -60,7 +60,7 @@ STRIP = 26
 END, END_CHARACTERS = 15, 140
 """Pixels of the line that says how a trial ended, and as much of it as fits."""
 
-_ENDS = {"failed": "✕", "lost": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
+_ENDS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
 LINE_CHARACTERS = 122
@@ -76,7 +76,7 @@ MARK_ORDER = (
     "set",
     "paused",
     "resumed",
-    "parked",
+    "timed out",
     "back",
     "skipped",
     "joined",

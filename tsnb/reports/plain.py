@@ -26,7 +26,7 @@ PART_NAMES = {
     "waiting": "waiting for data",
     "held": "waiting for slower trials",
     "between": "between epochs",
-    "parked": "parked",
+    "parked": "timed out",
 }
 """What a trial's time goes to, in the panel's words."""
 
@@ -137,7 +137,7 @@ def _row(trial: Spent, name: str) -> str:
     )
     logged = "  ".join(f"{name} {metric(name, value)}" for name, value in trial.metrics.items())
     if trial.parked_s:
-        logged = f"parked {clock(trial.parked_s)}  {logged}"
+        logged = f"timed out {clock(trial.parked_s)}  {logged}"
     state, _ = consumer_state(trial.state, 0.0, live=True)
     row = (
         f"{name:<20} {state:<11} {clock(trial.total_s):>8} {shares} {clock(trial.between_s):>8} "

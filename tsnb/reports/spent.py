@@ -189,7 +189,7 @@ def _sum(its: Sequence[Life], state: str, epochs: float) -> Spent:
     parked_s, between_s = 0.0, 0.0
     for life in its:
         rest_s = max(0.0, life.last_s - life.first_s - (_inside_s(life.last) - _inside_s(life.start)))
-        parked = min(rest_s, life.states_s.get("parked", 0.0))
+        parked = min(rest_s, life.states_s.get("timed out", 0.0))
         parked_s += parked
         between_s += rest_s - parked
     last = its[-1].last

@@ -83,7 +83,7 @@ def _seen(readings: Sequence[StreamReading]) -> dict[str, Numbers]:
             parked_s[c.name] = parked_s.get(c.name, 0.0) + now_s - before.get(c.name, now_s)
             row = (now_s, c.computing_s, c.waiting_s, c.held_s, parked_s[c.name], c.samples)
             rows.setdefault(c.name, []).append(row)
-        before = {c.name: now_s for c in reading.consumers if c.state == "parked"}
+        before = {c.name: now_s for c in reading.consumers if c.state == "timed out"}
     return {name: np.asarray(its, dtype=np.float64) for name, its in rows.items()}
 
 

@@ -9,7 +9,7 @@ having seen the same batches: the fairest comparison there is.
 | ... and past further rungs, at which it had logged none | it is its value at the furthest: they count as one |
 | every live trial has come to a rung, with a value since the last one decided | the rung is decided: `judge` |
 | a trial has no value, and took as many samples as the others to a second rung | it is not waited for until it logs |
-| a trial fails, is lost or is stopped by hand | its values no longer count, and no rung waits for it |
+| a trial fails, crashes or is stopped by hand | its values no longer count, and no rung waits for it |
 | a trial is done | its values stay, and no rung waits for it |
 
 So a metric that is logged once an epoch, past ten rungs at a time, stops one part of the trials an epoch, and not all
@@ -121,7 +121,7 @@ class Pruner(ABC):
 
         Args:
             name: The trial.
-            withdrawn: It failed, was lost or was stopped by hand: its values count no more.
+            withdrawn: It failed, crashed or was stopped by hand: its values count no more.
         """
 
     def learn(self, name: str, report: Mapping[str, Any]) -> None:  # noqa: B027 (most rules need none of it)
@@ -216,7 +216,7 @@ class Rungs(Pruner):
 
         Args:
             name: The trial.
-            withdrawn: It failed, was lost or was stopped by hand: its values count no more.
+            withdrawn: It failed, crashed or was stopped by hand: its values count no more.
         """
         runner = self._runners[name]
         if not runner.live:

@@ -226,7 +226,7 @@ class Sweep(Bound, Mapping[str, Trial]):
             )
         if self._error is not None:
             raise self._error
-        failed = [trial for trial in self.values() if trial.state in {"failed", "lost"}]
+        failed = [trial for trial in self.values() if trial.state in {"failed", "crashed"}]
         for trial in failed:
             trial.failure_seen = True
         if failed and len(failed) == len(self):

@@ -170,13 +170,13 @@ def _resting(later: StreamReading) -> Diagnosis:
         )
     who = _list([c.name for c in here]) if len(here) <= _NAMED else f"All {len(here)} trials"
     are = "are" if len(here) > 1 else "is"
-    if (states := {c.state for c in here}) in ({"parked"}, {"paused"}):
+    if (states := {c.state for c in here}) in ({"timed out"}, {"paused"}):
         return _say(
             "idle",
             f"{who} {are} {states.pop()}.",
             f"The stream does not wait for {'them' if len(here) > 1 else 'it'}.",
         )
-    if all(c.state in ("between epochs", "parked", "paused") for c in here):
+    if all(c.state in ("between epochs", "timed out", "paused") for c in here):
         return _say("idle", f"{who} {are} between epochs.", "No trial is reading.")
     if any(c.batches for c in here):  # a single reading: nothing to compare with
         return _say("starting", f"{who} {are} reading.", "Their time shares appear in a moment.")

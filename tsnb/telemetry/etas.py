@@ -62,7 +62,7 @@ FOUR_IN_FIVE = 1.5
 KEPT = 240
 """Points of a trial's past: when there are more, every other one goes, so that they reach back to its start."""
 
-_STILL = frozenset({"paused", "parked"})
+_STILL = frozenset({"paused", "timed out"})
 _IDLE = _STILL | {"gone", "joining"}
 """States in which a trial takes no batches."""
 

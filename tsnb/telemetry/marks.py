@@ -6,8 +6,8 @@
 |---|---|---|
 | joined | a trial attached, or attached anew | `resnet10 joined` |
 | left | it detached, ended or was killed | `resnet10 left` |
-| parked | it stood still past the stream's stall timeout | `resnet10 parked` |
-| back | it was parked and takes part again | `resnet10 back` |
+| timed out | it stalled past the stream's stall timeout | `resnet10 timed out` |
+| back | it had timed out and takes part again | `resnet10 back` |
 | paused | it was asked to pause | `resnet10 paused` |
 | resumed | it was paused and goes on | `resnet10 resumed` |
 | set | a live value of it has changed (`tsnb.live`) | `resnet10: lr 0.1 → 0.03` |
@@ -47,7 +47,7 @@ __all__ = [
 ]
 
 MARK_KINDS = (
-    "joined", "left", "parked", "back", "paused", "resumed", "set", "skipped", "cores", "pacing", "workers", "round",
+    "joined", "left", "timed out", "back", "paused", "resumed", "set", "skipped", "cores", "pacing", "workers", "round",
     "entered", "restarted",
 )  # fmt: skip
 """What a mark can say; the table above explains."""
@@ -187,9 +187,9 @@ def _changes(
     if after.batches < before.batches and not again:  # a producer that was started again counts from 0
         yield "joined", f"{name} joined again"
         return
-    if after.state == "parked" and before.state != "parked":
-        yield "parked", f"{name} parked"
-    if before.state == "parked" and after.state != "parked":
+    if after.state == "timed out" and before.state != "timed out":
+        yield "timed out", f"{name} timed out"
+    if before.state == "timed out" and after.state != "timed out":
         yield "back", f"{name} back"
     if (after.state == "paused") != (before.state == "paused"):
         word = "paused" if after.state == "paused" else "resumed"

@@ -123,7 +123,7 @@ CONSUMER_STATES = (
     "held back",
     "sets the pace",
     "between epochs",
-    "parked",
+    "timed out",
     "paused",
     "skipping",
     "awaits ranks",
@@ -131,7 +131,7 @@ CONSUMER_STATES = (
     "gone",
 )
 """joining: attached, no epoch taken yet; waiting: for the loader; held back: by the window's slowest;
-sets the pace: it is the one whose lag fills the window; parked: it stood still past the stream's stall timeout;
+sets the pace: it is the one whose lag fills the window; timed out: it stalled past the stream's stall timeout;
 paused: it was asked to pause, and nobody waits for it; skipping: it has just given up batches that had gone;
 awaits ranks: others of its group have yet to ask for the epoch; awaits turn: others of its sweep train (`rotate=`)."""
 
@@ -191,9 +191,9 @@ class ConsumerReading:
     """Which run of its trial's name it belongs to, from 1, as `tsnb.results` counts them; 0: not a trial's."""
 
 
-END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "lost")
+END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "crashed")
 """left: a consumer detached, which is all that a stream knows; the others are a trial's ends, told by its notebook.
-stopped: it was ended by hand; interrupted: its cell was interrupted; pruned: others of its sweep were better; lost:
+stopped: it was ended by hand; interrupted: its cell was interrupted; pruned: others of its sweep were better; crashed:
 its process died."""
 
 

@@ -53,7 +53,7 @@ _URGENT = frozenset({"failed", "gone", "starting", ABSENT})
 
 _NOT_SERVED = frozenset({"gone", ABSENT})
 
-_STANDING = frozenset({"parked", "paused"})
+_STANDING = frozenset({"timed out", "paused"})
 """States of those that hold nobody and are held by nobody."""
 
 _LOOKS = 15

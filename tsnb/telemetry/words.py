@@ -65,7 +65,7 @@ _TONES = {
     "failed": "bad",
     "stopping": "warn",
 }
-_END_TONES = {"done": "ok", "failed": "bad", "lost": "bad", "interrupted": "warn"}
+_END_TONES = {"done": "ok", "failed": "bad", "crashed": "bad", "interrupted": "warn"}
 _CONSUMER_TONES = {
     "sets the pace": "ok",
     "waiting": "bad",
@@ -98,8 +98,8 @@ def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
         return state, _END_TONES.get(state, "soft")
     if not live and state != "gone":
         return "ended", "soft"
-    if state in ("parked", "paused"):
-        return f"{state} {clock(for_s)}", "warn" if state == "parked" else "soft"
+    if state in ("timed out", "paused"):
+        return f"{state} {clock(for_s)}", "warn" if state == "timed out" else "soft"
     return "left" if state == "gone" else state, _CONSUMER_TONES.get(state, "soft")
 
 

@@ -202,7 +202,7 @@ def _number(view: StreamView, title: str, width: int, show: Callable[[Row], str]
     """Return a column of numbers that only current trials have."""
 
     def cell(row: Row) -> Text:
-        known = view.state in words.LIVE and row.here and row.state not in ("parked", "paused")
+        known = view.state in words.LIVE and row.here and row.state not in ("timed out", "paused")
         return Text(show(row) if known else _DASH)
 
     return _Column(title, width, cell, right=True)
@@ -261,7 +261,7 @@ def _buffer(row: Row, window: int, live: bool) -> Text:
 
 def _spent(row: Row, width: int, live: bool) -> Text:
     """Draw where a trial's time went; the rest of the full width was spent between epochs."""
-    if not live or not row.here or row.state in ("parked", "paused") or math.isnan(row.told.computing):
+    if not live or not row.here or row.state in ("timed out", "paused") or math.isnan(row.told.computing):
         return Text(_DASH, _SOFT)
     shares = (row.told.computing, row.told.waiting, row.told.held)
     ends = [round(sum(shares[: k + 1]) * width) for k in range(3)]

@@ -25,6 +25,6 @@ function seen({ cores, cpu, trials = {}, loader = 0 }) {
 /** A store with these frames. */
 export function filled(Store, frames, lanes = [lane("a"), lane("b")]) {
   const store = new Store(() => 0);
-  store.load({ n: frames.length, states: ["joining", "streaming", "parked"], lanes }, bytes(frames.flat()));
+  store.load({ n: frames.length, states: ["joining", "streaming", "timed out"], lanes }, bytes(frames.flat()));
   return store;
 }

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, bytes, frame, lane } from "./sources.mjs";
 
 const { Streams } = await import(`${SOURCES}/streams.js`);
-const STATES = ["joining", "streaming", "parked", "waiting", "held back"];
+const STATES = ["joining", "streaming", "timed out", "waiting", "held back"];
 
 /** One view of several lists of numbers, and how long each is. */
 function laid(...lists) {

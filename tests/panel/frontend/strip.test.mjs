@@ -26,7 +26,7 @@ test("trials that differ have a span of speeds, one has a number, and nobody a d
   assert.deepEqual(Object.values(said({})), ["–", "–", "–", "–"]);
 });
 
-test("one that is parked holds nobody, and is not the farthest behind", () => {
+test("one that has timed out holds nobody, and is not the farthest behind", () => {
   assert.equal(said({ 0: { state: 2, lag: 90, fill: 90 }, 1: { lag: 1, fill: 3 } }).Lag, "1 behind: b");
   assert.equal(said({ 0: { state: 2, lag: 90, fill: 90 }, 1: { lag: 1, fill: 3 } }).Buffer, "3 of 8 prepared");
 });

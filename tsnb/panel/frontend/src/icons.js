@@ -16,11 +16,11 @@ const ICONS = {
   "awaits turn": [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM6 3.5V6L7.8 7.2"],
   queued: [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM6 3.5V6L7.8 7.2"],
   starting: [FULL, "M1 5H3.4V7.4H1ZM4.8 5H7.2V7.4H4.8ZM8.6 5H11V7.4H8.6Z"],
-  parked: [FULL, "M2.5 1.5H5V10.5H2.5ZM7 1.5H9.5V10.5H7Z"],
+  "timed out": [FULL, "M2.5 1.5H5V10.5H2.5ZM7 1.5H9.5V10.5H7Z"],
   paused: [FULL, "M2.5 1.5H5V10.5H2.5ZM7 1.5H9.5V10.5H7Z"],
   done: [LINE, "M1.5 6.5L4.8 9.8L10.5 2.5"],
   failed: [LINE, "M2 2L10 10M10 2L2 10"],
-  lost: [LINE, "M2 2L10 10M10 2L2 10"],
+  crashed: [LINE, "M2 2L10 10M10 2L2 10"],
   stopped: [FULL, "M2 2H10V10H2Z"],
   interrupted: [LINE, "M2.5 9.5L9.5 9.5M6 8L6 1.5M3.5 4L6 1.5L8.5 4"],
   pruned: [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM2.8 9.2L9.2 2.8"], // out of the race

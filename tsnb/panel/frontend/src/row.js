@@ -139,7 +139,7 @@ export class Row {
     const spent = over ? this.inAll(store) || nothing : shown;
     const told = over || shown === nothing ? spent : store.told(this.lane);
     const place = shown === nothing ? null : store.placeOf(this.lane);
-    const somewhere = place && place.row && Number.isFinite(place.row.lag) && !["parked", "paused"].includes(now.state);
+    const somewhere = place && place.row && Number.isFinite(place.row.lag) && !["timed out", "paused"].includes(now.state);
     this.place.draw(somewhere ? place.row : null, somewhere ? place.head : 0, somewhere ? place.size : 0, this.name, somewhere ? place.stream : "");
     put(this.cells[3], count(spent.samplesPerS));
     this.cells[3].title = over ? "on average" : "";

@@ -148,7 +148,7 @@ export class Store extends Numbers {
 
   /** Batches prepared from the slowest trial's place on. */
   get head() {
-    return this.last ? this.last.rows.reduce((most, row, lane) => (this.lanes[lane] && this.lanes[lane].here && !["parked", "paused"].includes(this.states[row.state]) ? Math.max(most, row.fill) : most), 0) : 0;
+    return this.last ? this.last.rows.reduce((most, row, lane) => (this.lanes[lane] && this.lanes[lane].here && !["timed out", "paused"].includes(this.states[row.state]) ? Math.max(most, row.fill) : most), 0) : 0;
   }
 
   /** When the last frame was, seconds since 1970. */

@@ -26,7 +26,7 @@ export const CELLS = [
 export function flowWords({ lanes, last, states, stream, head }, call = (name) => name) {
   const rows = [];
   ((last && last.rows) || []).forEach((row, k) => {
-    if (lanes[k] && lanes[k].here && !["parked", "paused", "gone"].includes(states[row.state])) rows.push([row, lanes[k].name]);
+    if (lanes[k] && lanes[k].here && !["timed out", "paused", "gone"].includes(states[row.state])) rows.push([row, lanes[k].name]);
   });
   if (!rows.length) return Object.fromEntries(CELLS.map(([title]) => [title, "–"]));
   const most = (value) => rows.reduce((best, one) => (value(one[0]) > value(best[0]) ? one : best));

@@ -12,13 +12,13 @@ const STREAM_TONES = { stale: "warn", serving: "ok", blocked: "ok", idle: "soft"
 export const tone = (state) => STREAM_TONES[state] || "soft";
 
 const STATES = { gone: "left" };
-const END_TONES = { left: "soft", done: "ok", failed: "bad", stopped: "soft", interrupted: "warn", pruned: "soft", lost: "bad" };
+const END_TONES = { left: "soft", done: "ok", failed: "bad", stopped: "soft", interrupted: "warn", pruned: "soft", crashed: "bad" };
 
 /** A consumer's state: its label and its tone. `forS`: seconds in that state. */
 export function consumerState(state, forS, live) {
   if (END_TONES[state]) return { label: state, tone: END_TONES[state] };
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
-  if (state === "parked" || state === "paused") return { label: `${state} ${clock(forS)}`, tone: state === "parked" ? "warn" : "soft" };
+  if (state === "timed out" || state === "paused") return { label: `${state} ${clock(forS)}`, tone: state === "timed out" ? "warn" : "soft" };
   const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn", queued: "warn", starting: "warn" };
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
