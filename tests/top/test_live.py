@@ -210,7 +210,7 @@ def test_an_error_that_is_raised_does_not_steer_the_terminal(tmp_path: Path) -> 
         assert terminal.end() == 1
     finally:
         terminal.close()
-    assert b"the loader raised" in terminal.said
+    assert b"The loader raised" in terminal.said
     assert_harmless(terminal.said)
 
 
