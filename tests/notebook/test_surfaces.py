@@ -329,7 +329,7 @@ def test_both_statuses_say_the_same_below_the_trials(
     assert main(["status", "numbers"]) == 0
     text = capsys.readouterr().out.rstrip("\n")
     assert text == streams.status("numbers")
-    below = ["a gave up 7 batches", "3 samples found", "cache: serving, 20 of 50 samples"]
+    below = ["a skipped 7 batches", "3 samples found", "cache: serving, 20 of 50 samples"]
     assert [line.startswith(said) for line, said in zip(text.splitlines()[-3:], below, strict=True)] == [
         True
     ] * 3
