@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tsnb.config import limit_met
-from tsnb.errors import TsnbError
+from tsnb.errors import StopRequested, TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.printable import block, uncoloured
 from tsnb.records.writes import LiveChange, LoggedRow
@@ -56,7 +56,9 @@ __all__ = [
     "WentBack",
     "Wrote",
     "as_message",
+    "error_of",
     "how_it_ended",
+    "interrupt_behind",
     "news_in",
     "raised",
 ]
@@ -297,6 +299,26 @@ def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) ->
     if raised in STOPPED:
         return Ended("stopped")
     return Ended("failed", block(f"{first}{limit_met(first)}\n\n{uncoloured(traceback)}".rstrip()))
+
+
+def error_of(result: Any) -> BaseException | None:
+    """Return what a cell raised.
+
+    Args:
+        result: IPython's ExecutionResult of the cell. None if IPython did not get that far.
+    """
+    if result is None:
+        return None
+    # this order: IPython 7 fails when it shows a SystemExit that has a context, and adds its own error as the other
+    error: BaseException | None = result.error_in_exec or result.error_before_exec
+    return error
+
+
+def interrupt_behind(error: BaseException | None) -> BaseException | None:
+    """Return the interrupt that a cell answered by exiting, as Lightning does, or else the error itself."""
+    if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt | StopRequested):
+        return error.__context__
+    return error
 
 
 def raised(reply: Mapping[str, Any], name: str) -> Exception:

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from tsnb.config import attach_defaults, is_profiled
-from tsnb.errors import StopRequested
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
@@ -54,7 +53,9 @@ from tsnb.experiments.news import (
     StandsStill,
     WentBack,
     Wrote,
+    error_of,
     how_it_ended,
+    interrupt_behind,
 )
 from tsnb.experiments.plan import FUNCTION, PARAMETERS, epochs_of
 from tsnb.kernels.beside import begin_with_others
@@ -384,7 +385,7 @@ def _after_code(result: Any) -> None:
     outcome = _outcome(result)
     shell: Any = get_ipython()
     shell.InteractiveTB.tb = None  # the debugger would begin there
-    error = None if result is None else result.error_before_exec or result.error_in_exec
+    error = error_of(result)
     if hint := lacking(error):
         print(hint, file=sys.stderr)  # noqa: T201 (shown under the cell)
     let_go(error)
@@ -412,10 +413,8 @@ def _outcome(result: Any) -> Ended:
     """Read how the code ended from IPython's ExecutionResult (None: it did not get as far)."""
     from IPython.core.getipython import get_ipython
 
-    error = None if result is None else result.error_before_exec or result.error_in_exec
+    error = interrupt_behind(error_of(result))
     shown = getattr(get_ipython(), "_last_traceback", None) or []
-    if isinstance(error, SystemExit) and isinstance(error.__context__, KeyboardInterrupt | StopRequested):
-        error = error.__context__  # Lightning leaves an interrupted fit by sys.exit(1)
     exits_well = isinstance(error, SystemExit) and error.code in (None, 0)
     if exits_well or (error is None and result is not None and not shown):
         return how_it_ended("")
