@@ -8,14 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from IPython.core.completer import (
-    CompletionContext,
-    SimpleCompletion,
-    SimpleMatcherResult,
-    context_matcher,
-)
+from IPython.core import completer
+from IPython.core.getipython import get_ipython
 
 from tsnb import registry
 from tsnb.config import PACINGS
@@ -26,6 +22,9 @@ from tsnb.notebook.streams import loader_names
 from tsnb.options import RESTARTS
 from tsnb.records.trackers import BRIDGES
 from tsnb.telemetry.watching import watched
+
+if TYPE_CHECKING:
+    from IPython.core.completer import CompletionContext, SimpleMatcherResult
 
 __all__ = ["COMMANDS", "complete_words", "match_options"]
 
@@ -74,20 +73,41 @@ def _streams() -> list[str]:
     return []
 
 
-@context_matcher()  # type: ignore[untyped-decorator]
-def match_options(context: CompletionContext) -> SimpleMatcherResult:
-    """Return the options that may stand at the cursor."""
-    line = context.line_with_cursor[: context.cursor_position]
+def _options(line: str) -> list[str]:
+    """Return the options that may stand at the end of a line."""
     words = line.split()
     if len(words) < 2 or words[0] not in COMMANDS or line.endswith(" ") or not words[-1].startswith("-"):
-        return {"completions": []}
+        return []
     commands = {"%trials": TRIALS, "%%trial": {words[1]: TRIAL}, "%%sweep": {words[1]: SWEEP}}.get(
         words[0], TENSORSOCKET
     )
     parser = commands.get(words[1])
-    options = [o for o in options_of(parser) if o.startswith(words[-1])] if parser else []
+    return [o for o in options_of(parser) if o.startswith(words[-1])] if parser else []
+
+
+def _match_options(context: CompletionContext) -> SimpleMatcherResult:
+    """Return the options that may stand at the cursor."""
+    line = context.line_with_cursor[: context.cursor_position]
+    options = _options(line)
+    if not options:
+        return {"completions": []}
     return {
-        "completions": [SimpleCompletion(option, type="param") for option in options],
-        "suppress": bool(options),
-        "matched_fragment": words[-1],
+        "completions": [completer.SimpleCompletion(option, type="param") for option in options],
+        "suppress": True,
+        "matched_fragment": line.split()[-1],
     }
+
+
+def _match_options_by_text(_text: str) -> list[str]:
+    """Return the options that may stand at the cursor, for an IPython whose matchers get no context."""
+    shell: Any = get_ipython()
+    return _options(shell.Completer.text_until_cursor)
+
+
+# IPython has contexts since 8.6. Google Colab and Kaggle pin 7.34.
+match_options: Any = (
+    completer.context_matcher()(_match_options)
+    if hasattr(completer, "context_matcher")
+    else _match_options_by_text
+)
+"""The matcher for the options of our magics, as this IPython takes it."""

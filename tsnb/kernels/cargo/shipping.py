@@ -211,7 +211,11 @@ def lines_of(files: Iterable[str]) -> dict[str, CellLines]:
 def _title_here(file: str) -> tuple[str, str] | None:
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
-    title: tuple[str, str] | None = shell.compile.format_code_name(file) if shell is not None else None
+    title: tuple[str, str] | None = None
+    if shell is not None and hasattr(shell.compile, "format_code_name"):
+        title = shell.compile.format_code_name(file)
+    elif file in getattr(linecache, "_ipython_cache", ()):  # IPython 7 has no titles, and shows a cell's file
+        title = ("File", file)
     return title or title_of(file)
 
 

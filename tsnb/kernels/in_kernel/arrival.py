@@ -78,6 +78,8 @@ def name_tracebacks(title: tuple[str, str]) -> None:
     from IPython.core.getipython import get_ipython
 
     compiler: Any = get_ipython().compile  # type: ignore[union-attr]
+    if not hasattr(compiler, "format_code_name"):  # IPython 7 has no titles, and shows a cell's file
+        return
     original = compiler.format_code_name
 
     def format_code_name(_: Any, name: str) -> tuple[str, str] | None:
