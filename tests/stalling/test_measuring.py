@@ -28,7 +28,7 @@ import tsnb
 from tests.system.scripts import ROOT
 from tsnb.errors import LoaderFailed, TsnbError
 from tsnb.machine.processes import children_of
-from tsnb.stalling.measuring import fresh, rows, run
+from tsnb.stalling.measuring import fresh, rows, run, wait_for_gpu
 from tsnb.stalling.random_numbers import undisturbed
 
 SAMPLE_S = 0.002
@@ -199,6 +199,18 @@ def test_the_generators_of_a_gpu_are_put_back_where_one_is_in_use(monkeypatch: p
         torch.rand(3, generator=began[0])
     assert torch.equal(began[0].get_state(), torch.Generator().manual_seed(9).get_state())
     assert [int(state) for state in states] == [5, 6]
+
+
+def test_waiting_for_a_gpu_starts_no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tsnb.stalls` measures in the notebook, where `torch.cuda.is_available()` would start CUDA's driver."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("this starts the driver"))
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pytest.fail("there is nothing to wait for"))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    assert not wait_for_gpu()
+    waits: list[int] = []
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append(1))
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert wait_for_gpu() and waits == [1]
 
 
 def iter_again(batches: list[Any]) -> Any:
