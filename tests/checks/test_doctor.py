@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -144,6 +145,38 @@ def test_gpus_that_torch_cannot_use_are_told_with_what_keeps_it(
     found = machine.gpus()
     assert found.state == "limited" and found.says.startswith("2 GPUs are here (`tsnb devices`)")
     assert advice in found.advice
+
+
+def test_the_notebook_does_not_start_cuda_to_look_at_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would hold about half a GiB of the GPU until it is restarted."""
+    asked: list[list[str]] = []
+
+    def run(words: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        asked.append(words)
+        return subprocess.CompletedProcess(words, 0, "NVIDIA H200, NVIDIA H200\n", "")
+
+    monkeypatch.setattr(machine, "Gpus", lambda: Gpus(FakeNvml(H200, H200)))
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    for name in ("is_available", "device_count", "get_device_name", "init"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: pytest.fail("this process asked CUDA"))
+    monkeypatch.setattr(machine.subprocess, "run", run)
+    found = machine.gpus()
+    assert found.state == "works" and found.says.startswith("torch can use NVIDIA H200, NVIDIA H200.")
+    assert [words[0] for words in asked] == [sys.executable]
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="needs a GPU")
+def test_the_gpus_of_torch_are_named_and_cuda_is_not_started_here() -> None:
+    """On a real one: nothing of the driver is open in the process that asks."""
+    code = (
+        "import os, torch\n"
+        "from tsnb.checks import machine\n"
+        "found = machine.gpus()\n"
+        "print(found.state, torch.cuda.is_initialized())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "works False\n"
 
 
 def test_an_error_inside_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:

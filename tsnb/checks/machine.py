@@ -10,6 +10,7 @@ import os
 import platform
 import resource
 import shutil
+import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -41,6 +42,10 @@ __all__ = [
     "system",
 ]
 
+_ASK_TORCH = (
+    "import torch; on = torch.cuda; "
+    "print(', '.join(map(on.get_device_name, range(on.device_count()))) if on.is_available() else '')"
+)
 LITTLE_BYTES = 2 * 2**30
 """Less free memory than this is soon used up by torch in a few trials (35 MiB each, forked) and a loader's workers."""
 SMALL_SHM_BYTES = 256 * 2**20
@@ -157,8 +162,7 @@ def gpus() -> Finding:
     import torch
 
     found = Gpus().look()
-    if torch.cuda.is_available():
-        names = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+    if names := _gpus_of_torch():
         return Finding(
             "GPU", "works", f"torch can use {names}. `tsnb devices` lists the processes that use them."
         )
@@ -179,6 +183,22 @@ def gpus() -> Finding:
             "Install a CUDA build of torch that fits the driver: https://pytorch.org/get-started/locally."
         )
     return Finding("GPU", "limited", says, advice)
+
+
+def _gpus_of_torch() -> str:
+    """Return the names of the GPUs that torch can use; empty: there is none.
+
+    Another process asks torch, because the question starts CUDA. A notebook would hold about half a GiB of its GPU from
+    then on.
+    """
+    import torch
+
+    if not (torch.version.cuda or torch.version.hip):
+        return ""
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False, timeout=60
+    )
+    return asked.stdout.strip()
 
 
 def extras() -> Finding:
