@@ -89,7 +89,8 @@ class ThisMachine:
         if free is not None and places < min(trials, PER_CORE * cores):
             return (
                 places,
-                f"one per {GPU_BYTES >> 30} GiB of the {free / 2**30:.0f} GiB free on the GPU",
+                f"one per {GPU_BYTES >> 30} GiB of the {free / 2**30:.0f} GiB free on "
+                + ("their GPUs" if isinstance(plan.options.device, tuple) else "the GPU"),
             )
         return places, f"two per core, on {cores} cores" if cores > 1 else "two on the one core"
 

@@ -276,7 +276,7 @@ def start(
             _check_turns(rotate, plan, params, wish)
         engine = engine_of(plan)
         engine.join()
-        most, why = engine.places(plan, len(params))
+        most, why = engine.places(_on_their_devices(plan, params), len(params))
         if rotate is not None:
             plan = _with_turns(plan, title, rotate, at_once or most)
             at_once, most = None, len(params)
@@ -319,6 +319,16 @@ def start(
         watch_clones(conductor, lambda: made.over)
     made.begin()
     return made
+
+
+def _on_their_devices(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> TrialPlan:
+    """Return a plan for all devices that the trials name, where the device is one of their parameters."""
+    named: Any = tuple(
+        dict.fromkeys(str(given["device"]) for given in params.values() if given.get("device"))
+    )
+    if not (named and runs_here(plan.options.engine)):
+        return plan
+    return replace(plan, options=replace(plan.options, device=named))
 
 
 def _check_turns(
