@@ -19,6 +19,7 @@ __all__ = [
     "duration",
     "first_numbers",
     "html_table",
+    "is_now",
     "marked_html",
     "sentence",
     "short_number",
@@ -148,6 +149,18 @@ def strict(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [strict(its) for its in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def is_now(state: str) -> str:
+    """Return a trial's state as the end of a sentence: "is running", "has failed", "was stopped"."""
+    verb = (
+        "has"
+        if state in {"failed", "crashed"}
+        else "was"
+        if state in {"stopped", "interrupted", "pruned"}
+        else "is"
+    )
+    return f"{verb} {state}"
 
 
 def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:

@@ -31,7 +31,7 @@ MIB = 1 << 20
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of its own: what other tests' trials took is not known in it, nor what they placed."""
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
-    monkeypatch.setattr("tsnb.experiments.expected_memory._placed", {})
+    monkeypatch.setattr("tsnb.experiments.expected_memory._planned", {})
     return tmp_path / ".tsnb"
 
 

@@ -273,7 +273,7 @@ def test_what_cannot_be_released_is_refused_with_the_reason_and_is_not_paused(
         why = "it uses no GPU, so it has no GPU memory to free. Pause it without release"
         assert release("cpu").endswith(f"trial 'cpu': {why}")
         until(lambda: cpu.why_not_released == why, 120)
-        assert "put tsnb.checkpoint(net=net, optimizer=optimizer) before its loop" in release("plain")
+        assert "Put tsnb.checkpoint(net=net, optimizer=optimizer) before its loop" in release("plain")
         until(lambda: plain.why_not_released.startswith("only checkpointed state"), 120)
         facts = TrialLogs().facts("cpu") or {}
         assert facts["cannot"]["release"] == why

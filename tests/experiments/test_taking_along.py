@@ -106,7 +106,8 @@ def test_variables_that_belong_together_are_fetched_together(page: Any, kept: bo
         again["plain"]
         again["net"]
     with pytest.warns(
-        UserWarning, match=r"fetched before.*Fetch both at once: net, optimizer = trial\['net', 'optimizer'\]"
+        UserWarning,
+        match=r"in an earlier call.*Fetch both at once: net, optimizer = trial\['net', 'optimizer'\]",
     ):
         again["optimizer"]
     with pytest.raises(TsnbError, match="no variable 'netz'"):

@@ -206,7 +206,7 @@ def test_after_one_that_fails_nothing_is_run(page: Any) -> None:
     then = start("then", "print('never')", page, after="bad")
     last = start("last", "print('never')", page, after="then")
     with pytest.raises(
-        TrialFailed, match="'last' failed: it was not run, because it waited for 'then', which is failed"
+        TrialFailed, match="'last' failed: it was not run, because it waited for 'then', which has failed"
     ):
         last.wait(120)
     assert then.state == "failed"

@@ -177,7 +177,7 @@ def test_a_killed_producer_is_told_under_its_cell(
     os.kill(kernel.pid, signal.SIGKILL)
     with pytest.raises(ProducerGone):
         list(batches)
-    until(lambda: "producer 'killed' is gone: its kernel was killed by SIGKILL" in page.text, 120)
+    until(lambda: "Stream 'killed' has ended: its kernel was killed by SIGKILL" in page.text, 120)
     assert not kernel.alive
     consumer.close()
 

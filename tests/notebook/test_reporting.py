@@ -225,7 +225,7 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     panel.interrupt_consumer("busy")
     until(lambda: trials["busy"].state == "interrupted")
     assert "KeyboardInterrupt" in trials["busy"].logs()
-    with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it is interrupted"):
+    with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it was interrupted"):
         panel.interrupt_consumer("busy")
     with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*Stop ends its loop"):
         panel.interrupt_consumer("somebody")

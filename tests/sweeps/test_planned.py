@@ -736,7 +736,7 @@ def test_real_trials_have_the_threads_that_were_chosen(
         ValueError, match=r"threads=\(1, 2\) is invalid, because only a plan picks from several"
     ):
         tsnb.sweep(made["train"], grid={"width": [4, 8]}, threads=(1, 2))
-    with pytest.raises(ValueError, match="threads are swept over"):
+    with pytest.raises(ValueError, match="threads are a sweep parameter"):
         tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, threads=(1, 2), plan=True)
     jobs = {Strategy(2): (job("s-threads1"), job("s-threads2"))}
     swept = tsnb.sweep(made["train"], grid={"threads": [1, 2]}, width=4, plan=True, name="s").wait(120)

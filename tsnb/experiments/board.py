@@ -37,7 +37,7 @@ from tsnb.records.detached_entries import entries_of, entry_of
 from tsnb.records.project import project_directory
 from tsnb.records.writes import LoggedRow, Parent
 from tsnb.telemetry.watching import sources
-from tsnb.words import did_you_mean, html_table, text_table
+from tsnb.words import did_you_mean, html_table, is_now, text_table
 
 __all__ = ["Board", "NoSuchTrial", "launch", "stop_together", "trials"]
 
@@ -342,7 +342,7 @@ def _cloned(plan: TrialPlan, outlet: Outlet, wish: CloneWish) -> Trial:
     there = next((trial for trial in trials.own if trial.name == plan.name), None)
     if there is not None and there.state not in ENDED:
         raise NameInUse(
-            f"A trial named {plan.name!r} is {there.state}. Give the clone another name, for example "
+            f"A trial named {plan.name!r} {is_now(there.state)}. Give the clone another name, for example "
             f"clone(name={_numbered(plan.name)!r})"
         )
     hub, parent = the_hub(), wish.parent

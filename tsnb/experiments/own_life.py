@@ -41,7 +41,7 @@ from tsnb.options import runs_here
 from tsnb.promises import promises
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
-from tsnb.words import did_you_mean, size_text
+from tsnb.words import did_you_mean, is_now, size_text
 
 __all__ = ["RESTARTS_AT_MOST", "OwnLife"]
 
@@ -156,9 +156,7 @@ class OwnLife(TrialLife):
         """Return why it cannot be extended, and what to do; "" if it can. From any thread."""
         where = f"tsnb.trials[{self.name!r}]"
         if self.state not in ENDED:
-            return (
-                f"is {self.shown_state} and can be extended once it is done: {where}.wait().extend(epochs=N)"
-            )
+            return f"{is_now(self.shown_state)} and can be extended once it is done: {where}.wait().extend(epochs=N)"
         if self.successor is not None:
             number = self.successor.number
             return (
@@ -167,7 +165,7 @@ class OwnLife(TrialLife):
             )
         if self.state == "failed":
             return (
-                f"is {self.state} and would fail again at the same point. To run it from the top: "
+                f"{is_now(self.state)} and would fail again at the same point. To run it from the top: "
                 f"{where}.rerun()"
             )
         if not runs_here(self.plan.options.engine):
@@ -211,7 +209,7 @@ class OwnLife(TrialLife):
         state = over.result().state
         if state == "done":
             return None
-        said = f"it was not run, because it waited for {self.plan.options.after!r}, which is {state}"
+        said = f"it was not run, because it waited for {self.plan.options.after!r}, which {is_now(state)}"
         return Outcome("failed" if state in {"failed", "crashed"} else "stopped", said)
 
     async def _in_memory(self) -> Outcome:

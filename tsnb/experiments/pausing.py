@@ -14,6 +14,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.news import raised
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import consumers_of, pause
+from tsnb.words import is_now
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
@@ -115,7 +116,7 @@ def consumers_in(life: TrialLife) -> list[tuple[str, str]]:
 def _why_not(life: TrialLife) -> str:
     """Say why a trial cannot be paused."""
     if life.state != "running":
-        why = f"is {life.state}"
+        why = is_now(life.state)
     elif life.options.get("engine"):
         why = "runs on a cluster"
     elif life.attached:

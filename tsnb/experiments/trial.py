@@ -55,7 +55,7 @@ from tsnb.printable import block, one_line
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.standing import awaits_of, eta_of
-from tsnb.words import did_you_mean, first_numbers
+from tsnb.words import did_you_mean, first_numbers, is_now
 
 __all__ = [
     "ENDED",
@@ -345,7 +345,7 @@ class Trial(Bound):
             )
         if self.life.state != "running":
             raise TsnbError(
-                f"Trial {self.name!r} is {self.state}. Live hyperparameters can be set only while it runs"
+                f"Trial {self.name!r} {is_now(self.state)}. Live hyperparameters can be set only while it runs"
             )
         reply = self._call(self.life.set({name: own_number(value) for name, value in values.items()}))
         if reply["status"] != "ok":
@@ -403,7 +403,7 @@ class Trial(Bound):
     def why_not_cloned(self) -> str:
         """Reason why it cannot be cloned, as far as known now; else empty."""
         if self.life.state != "running":
-            why = f"is {self.state}, and only a running trial can be cloned"
+            why = f"{is_now(self.state)}, and only a running trial can be cloned"
             other = self.life.instead_of_cloning() if self.life.state in ENDED else ""
             return f"{why}. {other}" if other else why
         return self._why_not_cloned_here
@@ -418,7 +418,7 @@ class Trial(Bound):
     def why_not_released(self) -> str:
         """Reason why `pause(release=True)` cannot free GPU memory; else empty."""
         if self.life.state != "running":
-            return f"is {self.state}, and only a running trial can be paused"
+            return f"{is_now(self.state)}, and only a running trial can be paused"
         if self.life.launch is None:
             return "was started by another notebook or script. Release its memory there, while that runs"
         return self.life.why_not_released

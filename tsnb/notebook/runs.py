@@ -28,6 +28,7 @@ from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import prune_of, sweep_cell
 from tsnb.sweeps.sweep import Sweep, find, known, live
 from tsnb.telemetry.observer import pause as pause_consumers
+from tsnb.words import is_now
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
@@ -310,7 +311,7 @@ def interrupt_consumer(panel: Panel) -> Callable[[str], None]:
                 "ends its loop"
             )
         if trial.state in ENDED:
-            raise TsnbError(f"{name} is not running: it is {trial.state}")
+            raise TsnbError(f"{name} is not running: it {is_now(trial.state)}")
         trial.interrupt()
 
     return interrupt
