@@ -323,13 +323,13 @@ LOADERS = [
     Row("a function of the epoch: a `DataLoader`", lambda _: make_loader, True, False, "argument", "yes"),
 ]
 
-UNSEEN = "a bare SPDL `Pipeline`"
+UNSEEN = "an SPDL `Pipeline`"
 """The one of these that does not look like an iterator, and is found out at its second epoch only."""
 ONE_SHOT = {
     "a generator object": lambda: make_epoch(0),
     "a `map`, `zip` or other iterator": lambda: iter(in_turn()),
     "Hugging Face `Dataset.iter(n)`": lambda: table().with_format("torch").iter(BATCH),
-    "a bare torchdata node": nodes,
+    "a torchdata node": nodes,
     UNSEEN: pipeline,
 }
 """What can be gone through only once: its first epoch is whole, the second an error that says what to serve."""

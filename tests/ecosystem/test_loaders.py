@@ -40,7 +40,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
         (Again, {}, "Pass a torch DataLoader"),
         (in_turn, {}, "call it first"),
     ],
-    "`seed=` with anything but torch's own `DataLoader`": [
+    "`seed=` with a loader other than torch's `DataLoader`": [
         (in_turn(), {"seed": 1}, r"make_epoch\(epoch\)"),
         (
             StatefulDataLoader(Images()),
@@ -48,7 +48,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
             "torch's own DataLoader, and this is a StatefulDataLoader",
         ),
     ],
-    "`workers=` with anything but torch's own `DataLoader`": [
+    "`workers=` with a loader other than torch's `DataLoader`": [
         (in_turn(), {"workers": 1}, "where you create the loader"),
     ],
     "a `DataLoader` subclass without `DataLoader.__init__` and without `__iter__`": [
@@ -57,7 +57,7 @@ REFUSED: dict[str, list[tuple[Any, dict[str, Any], str]]] = {
     "more than 8,192 tensors in a batch": [
         ([[torch.zeros(1) for _ in range(8193)]], {}, "(?i)stack"),
     ],
-    "no batch at all": [
+    "a loader that yields no batch": [
         (DataLoader(Subset(Images(), [0]), 2, drop_last=True), {}, "fewer than one batch"),
         (DataLoader(Subset(Images(), []), 2), {}, "its dataset is empty"),
     ],

@@ -173,7 +173,9 @@ def test_what_does_not_fit_starts_nothing(train: Any, page: Any, notebook: Any, 
             run(train, lr=given, name="small")
     for name, what in (("yields", "a generator"), ("both", "a generator"), ("waits", "an async function")):
         for called in (box[name], functools.partial(box[name])):
-            with pytest.raises(TypeError, match=rf"^{name} is {what}.* runs none of its code.*Nothing was started"):
+            with pytest.raises(
+                TypeError, match=rf"^{name} is {what}.* runs none of its code.*Nothing was started"
+            ):
                 run(called)
     with pytest.raises(ValueError, match=r"device='banana' does not exist here\. Available: .*cpu"):
         run(train, lr=1, device="banana")

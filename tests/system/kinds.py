@@ -286,7 +286,7 @@ ROWS = [
     Row("tensor view with gaps: `x[:, ::2]`", "the gaps are removed, as by `clone()`",
         lambda: [image()[:, ::2], image()[..., 0], image().contiguous(memory_format=torch.channels_last)[:, 1:]],
         expect=lambda x: x.clone()),
-    Row("lazily conjugated or negated tensor", "is computed",
+    Row("lazily conjugated or negated tensor", "tsnb computes the values",
         lambda: [torch.tensor([1 + 2j]).conj(), torch.tensor([1 + 2j]).conj().imag],
         expect=lambda x: x.resolve_conj().resolve_neg()),
     Row("tensor in shared memory", "moves to the stream's shared memory", lambda: [shared(image())]),
