@@ -202,7 +202,7 @@ def check_balance(pacing: object, weights: Mapping[str, float] | None) -> tuple[
         raise ValueError(f"pacing {pacing!r} is invalid. Choose one of {', '.join(PACINGS)}.{hint}")
     found: dict[str, float] = {}
     for name, weight in (weights or {}).items():
-        check_name(name, "consumer")
+        check_name(name, "trial")
         number = weight if isinstance(weight, (int, float)) and not isinstance(weight, bool) else 0.0
         if not 0 < number < float("inf"):
             raise ValueError(

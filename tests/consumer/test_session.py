@@ -267,6 +267,14 @@ def test_the_ranks_of_a_job_are_paused_and_go_on_together() -> None:
 
 
 @pytest.mark.system
+def test_a_loader_in_place_of_a_name_says_what_to_write() -> None:
+    """The most natural guess of somebody who has not read that the loader is served first."""
+    with pytest.raises(
+        TypeError, match=r"takes the name of a trial, got DataLoader\. .*then .* tsnb\.attach\(\)"
+    ):
+        tsnb.attach(loader())
+
+
 def test_a_name_that_the_stream_does_not_know_is_refused_though_a_reading_comes_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -278,7 +286,7 @@ def test_a_name_that_the_stream_does_not_know_is_refused_though_a_reading_comes_
         request(self, consumers)
 
     monkeypatch.setattr(Observer, "request_pause", later)
-    with tsnb.serve(loader(), name="s"), pytest.raises(TsnbError, match="no consumer named 'nobody'"):
+    with tsnb.serve(loader(), name="s"), pytest.raises(TsnbError, match="No trial named 'nobody'"):
         pause("s", "nobody")
 
 

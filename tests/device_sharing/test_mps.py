@@ -335,7 +335,7 @@ def test_the_command_line_answers_in_words_and_json(
     begun = json.loads(capsys.readouterr().out)
     assert begun == {"started": True, "pid": find().pid}  # type: ignore[union-attr]
     assert cli.main(["mps", "start"]) == 0
-    assert f"runs already (pid {begun['pid']})" in capsys.readouterr().out
+    assert f"is already running (pid {begun['pid']})" in capsys.readouterr().out
     assert cli.main(["mps", "status", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["pid"] == begun["pid"]
     assert cli.main(["mps", "stop"]) == 0

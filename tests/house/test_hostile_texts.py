@@ -29,7 +29,6 @@ WORDS: dict[str, list[list[str]]] = {
     "sweep": [["sweep", f"no_such:{BAD}"]],
     "stalls": [["stalls", f"no_such:{BAD}"]],
     "plan": [["plan", f"no_such:{BAD}"]],
-    "place": [["place", f"no_such:{BAD}"]],
     "set": [["set", BAD, "lr=1"]],
     "extend": [["extend", BAD, "1"]],
     "record": [["record", BAD, "file.jsonl"]],

@@ -132,7 +132,7 @@ def test_what_cannot_be_meant_asks_the_study_nothing(train: Any, given: dict[str
         optimize(asked, train, **{"metric": "loss", "n_trials": 1, "space": {"lr": [1]}, **given})
     with pytest.raises(ValueError, match="one direction"):
         optimize(optuna.create_study(directions=["minimize"] * 2), train, metric="a", n_trials=1, space={})
-    with pytest.raises(ValueError, match="the study minimizes, but a high 'val_acc' is good"):
+    with pytest.raises(ValueError, match="The study minimizes, but a high 'val_acc' is good"):
         optimize(asked, train, metric="val_acc", n_trials=1, space={"lr": [1]})
     with pytest.raises(TypeError, match="speed"):
         optimize(asked, train, metric="loss", n_trials=1, space={"lr": [1], "speed": [1]})

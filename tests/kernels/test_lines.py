@@ -159,7 +159,7 @@ def test_the_kernels_end_of_a_lane_says_what_is_wrong(
             lane.take(3)
         os.close(lane.take(2))
         mine.close()
-        with pytest.raises(ConnectionError, match="has gone"):
+        with pytest.raises(ConnectionError, match="has ended"):
             lane.take(3)
 
 

@@ -449,12 +449,12 @@ def test_a_second_notebook_changes_nothing_for_the_first(
         theirs = tsnb.dashboard("theirs")
         beside = tsnb.attach("beside", stream="theirs")
         with pytest.raises(
-            UsageError, match=r"no trial named 'beside'.* In a terminal, run: tsnb stop theirs/beside$"
+            UsageError, match=r"No trial is named 'beside'.* In a terminal, run: tsnb stop theirs/beside$"
         ):
             run(shell, "%trials stop beside")
         with pytest.raises(UsageError, match=r"tsnb set theirs/beside NAME=VALUE$"):
             run(shell, "%trials set beside lr=0.1")
-        with pytest.raises(UsageError, match=r"Trials here: cnn$"):
+        with pytest.raises(UsageError, match=r"Trials here: cnn\.$"):
             run(shell, "%trials stop nobody")
         monkeypatch.setattr("tsnb.steering.STOP_S", 0.2)
         assert main(["stop", "theirs/beside"]) == 0, "what was said does it"

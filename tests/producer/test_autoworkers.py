@@ -90,7 +90,7 @@ def test_a_budget_that_one_worker_fills_is_kept(monkeypatch: pytest.MonkeyPatch)
         assert [probe.workers for probe in producer.probes] == [1]
         status = producer.status()
         assert status.tuning is not None and status.tuning.worker_bytes > 1 << 20
-        assert "more than the 1.0 MiB" in short_of_memory(status.tuning)
+        assert "memory= allows 1.0 MiB" in short_of_memory(status.tuning)
         assert (
             "serve without memory" in repr(producer.probes)
             and "serve without memory" in producer.probes._repr_html_()
@@ -164,9 +164,9 @@ def test_a_bare_tune_only_looks(capsys: pytest.CaptureFixture[str]) -> None:
         assert "Add --workers auto, or name the stream" in capsys.readouterr().err
         assert producer.status().tuning is None
         assert main(["tune", "--workers", "3"]) == 0
-        assert "3 workers from the next batch" in capsys.readouterr().out
+        assert "3 workers from the next unassigned batch" in capsys.readouterr().out
         assert main(["tune", "--settle", "0.1"]) == 0
-        assert "3 workers from the next batch" in capsys.readouterr().out
+        assert "3 workers from the next unassigned batch" in capsys.readouterr().out
         typed("looked-at")
         tuning = producer.status().tuning
         assert tuning is not None and tuning.asked == "auto"

@@ -27,6 +27,7 @@ from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.planners import queueing
 from tsnb.reports.story import story
 from tsnb.sweeps import conductor
+from tsnb.sweeps.space_grammar import read_grid
 from tsnb.sweeps.starting import sweep_cell
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.telemetry.observer import status
@@ -520,3 +521,31 @@ def test_a_parameter_that_makes_no_difference_is_refused(cell: str, said: str) -
     with pytest.raises(ValueError, match=said):
         sweep_cell("same", cell, {"rates": 1}, [{"rate": 1}, {"rate": 2}])
     assert len(tsnb.trials) == before
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"grid": [0.1, 0.01]}, r"grid= takes a dict, got list\. Write grid=\{\"lr\": \[0\.1, 0\.01\]\}"),
+        ({"space": 3, "n": 2}, r"space= takes a dict, got int\. Write space=\{\"lr\": tsnb\.search"),
+        (
+            {"grid": {"lr": [1]}, "prune": "halving"},
+            r"prune= takes a rule, got 'halving'\. .*tsnb\.search\.halving",
+        ),
+    ],
+)
+def test_what_is_no_grid_and_no_rule_says_what_to_write(wrong: dict[str, Any], says: str) -> None:
+    """Before anything is started."""
+
+    def train(lr: float) -> None: ...
+
+    with pytest.raises(TypeError, match=says):
+        tsnb.sweep(train, **wrong)
+    assert not list(tsnb.trials)
+
+
+def test_a_typed_list_is_not_taken_for_several_values() -> None:
+    """`lr=[0.1,0.01]` would be one trial with a list."""
+    with pytest.raises(ValueError, match=r"has one value, a list\. For its values, write lr=0\.1,0\.01\."):
+        read_grid("lr=[0.1,0.01]")
+    assert read_grid("sizes=[1,2],[3]") == ("sizes", [[1, 2], [3]])

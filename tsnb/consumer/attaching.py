@@ -125,7 +125,7 @@ def attach(
         UnsupportedPlatform: If this is neither Linux nor macOS.
     """
     require_platform()
-    chosen = check_name(name or _default_name(held_out=held_out), "consumer")
+    chosen = _checked_name(name, held_out=held_out)
     size = batch_size if batch_size is not None else attach_defaults.batch_size
     wants_part = subset is not None or fold is not None or held_out
     part = Part(subset, fold, held_out=held_out) if wants_part else None
@@ -367,6 +367,16 @@ def _look_for_ranks(world_size: int) -> None:
         warnings.warn(
             f"Every rank takes all batches of the stream by itself. {advice}", UserWarning, stacklevel=3
         )
+
+
+def _checked_name(name: object, *, held_out: bool) -> str:
+    """Return the name of a trial, or refuse what the user took for it: the loader, most of all."""
+    if name is not None and not isinstance(name, str):
+        raise TypeError(
+            f"tsnb.attach takes the name of a trial, got {type(name).__name__}. Serve a loader with "
+            'tsnb.serve(loader, name="demo"), then read its batches from tsnb.attach().'
+        )
+    return check_name(name or _default_name(held_out=held_out), "trial")
 
 
 def _default_name(*, held_out: bool) -> str:

@@ -86,7 +86,7 @@ class Board(Mapping[str, Trial]):
             known = list(self)
             hint = did_you_mean(name, known)
             there = ", ".join(known) or "none yet (%%trial NAME starts one)"
-            raise NoSuchTrial(f"No trial is named {name!r}.{hint} Trials here: {there}")
+            raise NoSuchTrial(f"No trial is named {name!r}.{hint} Trials here: {there}.")
         return trial
 
     def __iter__(self) -> Iterator[str]:

@@ -175,7 +175,14 @@ def read_grid(text: str) -> tuple[str, list[Any]]:
         ValueError: It is not such a text.
     """
     name, values = _setting(text, "lr=0.1,0.01")
-    return name, [_value(part) for part in _parts(values)]
+    found = [_value(part) for part in _parts(values)]
+    if len(found) == 1 and isinstance(found[0], (list, tuple)):
+        several = ",".join(map(repr, found[0]))
+        raise ValueError(
+            f"{text!r} has one value, a list. For its values, write {name}={several}. To pass the list itself, add it "
+            "to the code."
+        )
+    return name, found
 
 
 def read_space(text: str) -> tuple[str, Distribution]:

@@ -243,6 +243,9 @@ def _distribution(name: str, what: Any) -> Distribution:
     )
 
 
+_EXAMPLES = {"grid": '{"lr": [0.1, 0.01]}', "space": '{"lr": tsnb.search.loguniform(1e-4, 1e-1)}'}
+
+
 def settings(
     grid: Mapping[str, Sequence[Any]] | None,
     space: Mapping[str, Any] | None,
@@ -259,7 +262,13 @@ def settings(
 
     Raises:
         ValueError: Neither is given, one parameter is in both or called "name", or `n` does not fit.
+        TypeError: One of them is no mapping.
     """
+    for option, given in (("grid", grid), ("space", space)):
+        if given is not None and not isinstance(given, Mapping):
+            raise TypeError(
+                f"{option}= takes a dict, got {type(given).__name__}. Write {option}={_EXAMPLES[option]}."
+            )
     if not grid and not space:
         raise ValueError("A sweep needs parameters: grid={'lr': [0.1, 0.01]}, or space=... and n=...")
     if space and (n is None or n < 1):

@@ -111,6 +111,11 @@ def sweep(
             no batch.
         ProducerNotFound: If a plan is wanted and no stream is served, or several are and none is named.
     """
+    if prune is not None and not isinstance(prune, (Halving, Race)):
+        raise TypeError(
+            f"prune= takes a rule, got {prune!r:.40}. Write for example "
+            'prune=tsnb.search.halving("loss", every=100).'
+        )
     if evolve is not None:
         _refuse("evolve", grid=grid, folds=folds, at_once=at_once, rotate=rotate, prune=prune, plan=plan,
                 deadline=deadline, choose=choose)  # fmt: skip
