@@ -250,7 +250,7 @@ def test_what_cannot_be_measured_says_why() -> None:
     with pytest.raises(TypeError, match="takes a batch"):
         tsnb.stalls(batches, train_step=torch.zeros(3))  # type: ignore[arg-type]
     odd: dict[str, list[Any]] = {
-        "n": [0, -1, 2.5, True, "4", None, float("nan")],
+        "n_trials": [0, -1, 2.5, True, "4", None, float("nan")],
         "seconds": [0, -1.0, float("nan"), float("inf"), True, "2", None],
         "threads": [0, -1, 1.5, True, "1", None],
         "cold": [None, "no", 2],

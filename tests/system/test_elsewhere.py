@@ -91,7 +91,7 @@ def test_an_attach_that_cannot_reach_the_producer_says_why(run: Run) -> None:
         pytest.skip("sockets that are files are seen wherever the directory is")
     run(SERVE).expect("serving")
     out = said(ATTACH, "--net")
-    assert "error ProducerGone the producer 's' is served in another container" in out, out
+    assert "error ProducerGone Stream 's' is served in another container" in out, out
     assert "docker run --network" in out
     assert registry.find("s").elsewhere == ""
 

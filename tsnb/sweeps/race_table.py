@@ -26,7 +26,7 @@ class Race:
 
     Args:
         metric: Name of the number that is compared.
-        error: Share of good trials that may be stopped by mistake.
+        error: Chance that any verdict is wrong, however often the table is looked at.
         mode: "min" or "max": which direction is good.
         of: Names of the trials; None: those of this notebook that run, and those that ran when it was last shown.
     """

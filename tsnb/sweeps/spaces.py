@@ -239,7 +239,7 @@ def _distribution(name: str, what: Any) -> Distribution:
         return choice(what)
     raise ValueError(
         f"space: {name}={what!r} cannot be drawn from. "
-        "Use a list of values, or uniform, loguniform, randint or choice of tsnb.sweeps."
+        "Use a list of values, or uniform, loguniform, randint or choice of tsnb.search."
     )
 
 
