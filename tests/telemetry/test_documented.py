@@ -36,8 +36,8 @@ def tables() -> dict[str, dict[str, tuple[str, str]]]:
     found: dict[str, dict[str, tuple[str, str]]] = {}
     kind = ""
     for line in TEXT.splitlines():
-        if named := re.match(r"`(?:[\w.]+\.)?(\w+Reading)`", line):
-            kind = named[1]
+        if named := re.findall(r"`(?:[\w.]+\.)?(\w+Reading)`", line):
+            kind = named[-1]
         if row := re.match(r"\| `(\w+)` \| (.*?) ?\| (.*) \|$", line):
             found.setdefault(kind, {})[row[1]] = (row[2], row[3])
     return found
