@@ -167,11 +167,11 @@ def unprofiled(name: str) -> str:
 
 
 def check_name(name: object, kind: str) -> str:
-    """Return `name` if it can name a producer, consumer or trial.
+    """Return `name` if it can name a stream or a trial.
 
     Args:
         name: What the user gave.
-        kind: What it names, for the message ("producer", "consumer", "trial").
+        kind: What it names, for the message ("stream", "trial").
 
     Raises:
         ValueError: Not 1-64 letters, digits, dots, dashes or underscores, starting with a letter or digit.

@@ -274,7 +274,7 @@ def register(name: str, address: str, origin: str, token: str = "") -> Entry:
         NameInUse: A live producer has that name, or it is kept for one that comes back.
         TsnbError: The runtime directory cannot be used, or its disk is full.
     """
-    check_name(name, "producer")
+    check_name(name, "stream")
     path = _path(name)
     with explained(f"register stream {name!r} in {path.parent}"):
         if _read(path) is None:  # else it is served: `_enter` says by whom

@@ -159,7 +159,7 @@ def test_the_notebook_does_not_start_cuda_to_look_at_its_gpus(monkeypatch: pytes
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     for name in ("is_available", "device_count", "get_device_name", "init"):
         monkeypatch.setattr(torch.cuda, name, lambda *_: pytest.fail("this process asked CUDA"))
-    monkeypatch.setattr(machine.subprocess, "run", run)
+    monkeypatch.setattr("tsnb.checks.machine.subprocess.run", run)
     found = machine.gpus()
     assert found.state == "works" and found.says.startswith("torch can use NVIDIA H200, NVIDIA H200.")
     assert [words[0] for words in asked] == [sys.executable]

@@ -63,6 +63,12 @@ def test_a_stream_and_a_trial_are_named_by_one_word() -> None:
             assert "name" not in parameters or path in makers, path
 
 
+def test_the_name_of_a_stream_may_stand_behind_its_loader() -> None:
+    """`tsnb.serve(loader, "digits")` is what most people write first."""
+    with tsnb.serve([torch.zeros(2)], "second"):
+        assert [entry.name for entry in tsnb.streams.list()] == ["second"]
+
+
 def test_dir_shows_what_is_public() -> None:
     """Tab completion offers the public names, although they load lazily."""
     assert set(tsnb.__all__) <= set(dir(tsnb))

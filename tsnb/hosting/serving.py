@@ -317,7 +317,7 @@ def _check_free(name: str) -> None:
         ValueError: It is invalid.
         NameInUse: It is served.
     """
-    check_name(name, "producer")
+    check_name(name, "stream")
     former = producer_kernels.get(name)
     if former is not None and not former.ended:
         former.settled()

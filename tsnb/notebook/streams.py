@@ -284,7 +284,7 @@ def logs(name: str) -> str:
     Raises:
         UsageError: It is neither this notebook's nor a detached one.
     """
-    check_name(name, "producer")
+    check_name(name, "stream")
     log = log_path(name)
     if name in producer_kernels:
         text = producer_kernels[name].logs()

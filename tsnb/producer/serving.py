@@ -41,8 +41,8 @@ __all__ = ["begin", "serve", "serve_here"]
 
 def serve(
     loader: Any,
-    *,
     name: str,
+    *,
     engine: str = "local",
     window: int = 8,
     late_join: float = 0.02,
@@ -90,7 +90,7 @@ def serve(
         reconnect_s: Seconds that trials wait for a restart of this stream if its process dies. Defaults to 0.
         first_epoch: Number of the first epoch, for a stream that is started again. Defaults to 0.
         rebalance: Whether cores and threads move to the slowest trial (docs/balance.md). Defaults to False.
-        origin: Name of the script or notebook, for messages. Defaults to the one that is found.
+        origin: Name of the script or notebook, for messages. Defaults to what tsnb finds.
         pacing: Division of compute between trials: "together", "free" or "weights" (docs/balance.md). Defaults to
             "together".
         weights: Weight of each trial by name, with `pacing="weights"`. Defaults to 1 for each.
@@ -109,7 +109,7 @@ def serve(
             a cluster.
         UnsupportedPlatform: If this is neither Linux nor macOS.
     """
-    check_name(name, "producer")
+    check_name(name, "stream")
     options = StreamOptions(
         window=window, late_join=late_join, stall_timeout_s=stall_timeout_s, seed=seed, workers=workers,
         memory=memory, cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch,
@@ -183,7 +183,7 @@ def serve_here(
     """
     require_platform()
     loader = as_iterated(loader)
-    check_name(name, "producer")
+    check_name(name, "stream")
     options = options or StreamOptions()
     seed, workers = options.seed, first_workers(loader, options.workers)
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
