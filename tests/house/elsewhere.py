@@ -46,7 +46,7 @@ def run_notebook(
     spec.write_text(json.dumps({"argv": argv, "display_name": "elsewhere", "language": "python"}))
     monkeypatch.setenv("JUPYTER_PATH", str(folder))
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    notebook = new_notebook(cells=[new_code_cell(cell.strip()) for cell in cells])
+    notebook: nbformat.NotebookNode = new_notebook(cells=[new_code_cell(cell.strip()) for cell in cells])
     client = NotebookClient(
         notebook,
         kernel_name="elsewhere",
