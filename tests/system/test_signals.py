@@ -163,7 +163,7 @@ def test_a_stopped_producer_that_is_asked_to_stop_ends_once_it_goes_on(run: Run)
     producer = serve_endlessly(run)
     pid = stopped(producer)
     with pytest.raises(
-        TsnbError, match=rf"its process is stopped .*`kill -CONT {pid}` .*`kill -9 {pid}` ends"
+        TsnbError, match=rf"its process is stopped .*`kill -CONT {pid}` .*To end it now: `kill -9 {pid}`"
     ):
         stop("s", timeout_s=0.5)
     producer.send(signal.SIGCONT)
