@@ -102,6 +102,14 @@ __all__ = [
 
 _load, __dir__ = lazily(__name__, _HOMES)
 _PARTS = ("streams", "data", "search", "records")
+_MEANT = {
+    "start": "tsnb.run or tsnb.serve",
+    "submit": "tsnb.run",
+    "stop": 'tsnb.trials["NAME"].stop() or tsnb.streams.stop("NAME")',
+    "panel": "tsnb.dashboard",
+    "early_stopping": "tsnb.search.halving",
+}
+"""Names that people try first, and what they mean by them."""
 
 
 def __getattr__(name: str) -> Any:
@@ -112,7 +120,8 @@ def __getattr__(name: str) -> Any:
         if name in _HOMES or name.startswith("_"):
             raise
         there = [part for part in _PARTS if name in import_module(f"tsnb.{part}").__all__]
-        hint = f". Did you mean tsnb.{there[0]}.{name}?" if there else ""
+        meant = _MEANT.get(name) or (f"tsnb.{there[0]}.{name}" if there else "")
+        hint = f". Did you mean {meant}?" if meant else ""
         raise AttributeError(f"{error}{hint}") from None
 
 

@@ -293,6 +293,12 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         getattr(tsnb, "atach")  # noqa: B009  # type checkers would refuse the plain spelling
     with pytest.raises(AttributeError, match=r"Did you mean tsnb\.records\.export\?"):
         getattr(tsnb, "export")  # noqa: B009
+    with pytest.raises(
+        AttributeError, match=r'Did you mean tsnb\.trials\["NAME"\]\.stop\(\) or tsnb\.streams'
+    ):
+        getattr(tsnb, "stop")  # noqa: B009
+    with pytest.raises(AttributeError, match=r"Did you mean tsnb\.run\?"):
+        getattr(tsnb, "submit")  # noqa: B009
 
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"

@@ -200,6 +200,15 @@ def test_restart_and_reload_by_magics(shell: Any, capsys: pytest.CaptureFixture[
         ("%%trial x --after nobody\n1", "No trial is named 'nobody'"),
         ("%%trial x --after x\n1", "cannot wait for itself"),
         ("%%trial x --log-to tensorbord\n1", "Did you mean 'tensorboard'"),
+        ("%%trial --name x\n1", r"unknown option --name\. Write the name first: %%trial NAME"),
+        (
+            "%%trial x --epochs 3\n1",
+            r"unknown option --epochs\. %%trial takes no parameters: set epochs in the cell",
+        ),
+        (
+            "%%sweep x --lr 0.1,0.01\n1",
+            r"unknown option --lr\. To sweep over a parameter, write --grid lr=A,B",
+        ),
         ("%%trial x --detatch\n1", "unknown option --detatch. Did you mean '--detach'"),
         ("%trials stop nobody", "No trial is named 'nobody'"),
     ],

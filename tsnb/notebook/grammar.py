@@ -66,8 +66,24 @@ class Parser(argparse.ArgumentParser):
             if name.startswith("--") and name not in known:
                 if self is TRIAL and name in options_of(SWEEP):
                     self.error(f"{name} is for many trials of one cell. Write %%sweep instead of %%trial")
-                self.error(f"unknown option {name}.{did_you_mean(name, known)}".removesuffix("."))
+                self.error(f"unknown option {name}.{self._instead(name, known)}".removesuffix("."))
         return self.parse_args(settings_together(self, words))
+
+    def _instead(self, name: str, known: Sequence[str]) -> str:
+        """Return what to write in place of an unknown option: the nearest one, or what people mean by it."""
+        bare = [option[2:] for option in known]  # the dashes are alike in all, and no reason to name one
+        if near := did_you_mean(name[2:], bare):
+            return near.replace("'", "'--", 1)
+        if self is SWEEP and name != "--name":
+            return f" To sweep over a parameter, write --grid {name[2:]}=A,B"
+        if self in {TRIAL, SWEEP}:
+            form = self.prog.split()[0]
+            return (
+                f" Write the name first: {form} NAME"
+                if name == "--name"
+                else f" {form} takes no parameters: set {name[2:]} in the cell"
+            )
+        return ""
 
 
 def options_of(parser: argparse.ArgumentParser) -> list[str]:
