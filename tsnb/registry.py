@@ -248,7 +248,8 @@ def find(name: str | None = None) -> Entry:
         )
         raise ProducerNotFound(
             f'{missing}. Start one: tsnb.serve(loader, name="{name or "mnist"}") in a script, '
-            f"%tensorsocket start LOADER --name {name or 'mnist'} in a notebook."
+            f"%tensorsocket start LOADER --name {name or 'mnist'} in a notebook, or "
+            f"tsnb serve MODULE:LOADER --name {name or 'mnist'} in a terminal."
         )
     listed = ", ".join(map(str, served))
     if name is None:

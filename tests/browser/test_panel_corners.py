@@ -229,9 +229,9 @@ def test_the_difference_to_a_chosen_trial_is_that_after_the_same_batches(browser
     page.get_by_label("compare with").select_option("slow")
     host.settle()
     assert page.locator(".tsnb-learned figcaption").all_inner_texts() == [
-        "loss less that of slow, at the same batch"
+        "loss minus that of slow, at the same batch"
     ]
-    chart = page.get_by_role("img", name="loss less that of")
+    chart = page.get_by_role("img", name="loss minus that of")
     chart.focus()
     page.keyboard.press("Home")
     for key in ("Shift+ArrowRight", "Shift+ArrowRight", "End"):
@@ -242,7 +242,7 @@ def test_the_difference_to_a_chosen_trial_is_that_after_the_same_batches(browser
     page.get_by_label("compare with").select_option("fast")
     host.settle()
     page.keyboard.press("Escape")
-    page.get_by_role("img", name="loss less that of").focus()
+    page.get_by_role("img", name="loss minus that of").focus()
     page.keyboard.press("End")
     assert "+0.250" in page.locator(".tsnb-readout:visible").inner_text()
     assert not host.errors
