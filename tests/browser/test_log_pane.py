@@ -183,7 +183,7 @@ def test_parts_that_come_twice_are_shown_once_and_a_new_run_starts_anew(browser:
     host.hear(part("resnet10", 0, "again\n", run="2"))
     assert lines(host).split() == ["again"]
     host.hear(Message({"op": "log", "name": "resnet10", "missing": True}))
-    assert "started elsewhere" in lines(host)
+    assert "another notebook started it" in lines(host)
 
 
 def test_a_page_that_loads_again_shows_the_same_log(browser: Browser) -> None:

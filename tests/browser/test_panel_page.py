@@ -484,7 +484,7 @@ def test_a_plan_is_in_sight_as_planned_as_it_was_and_what_is_still_to_come(
     gantt.wait_for()
     rows = [row.split("\t") for row in gantt.locator("tbody tr").all_inner_texts()]
     assert [row[0].strip() for row in rows] == ["cnn-small", "resnet10", "<b>waits</b>"]
-    assert [row[-1].strip() for row in rows] == ["1:12 in fact", "2:24 foretold", "4:00 foretold"]
+    assert [row[-1].strip() for row in rows] == ["1:12 actual", "2:24 predicted", "4:00 predicted"]
     assert gantt.locator("caption").inner_text().startswith("sweep 's'")
     titles = "all => all.map(one => [one.title, one.style.left, one.style.width])"
     assert gantt.locator("tbody tr >> nth=1").locator(
@@ -505,7 +505,7 @@ def test_a_plan_is_in_sight_as_planned_as_it_was_and_what_is_still_to_come(
     gantt.wait_for()
     over = (replace(trials[1], actual=(6.0, 150.0), ahead=None),)
     host.hear(Message({**known, "plan": Timeline("sweep 's'", over).to_dict()}))
-    gantt.get_by_text("2:30 in fact").wait_for()
+    gantt.get_by_text("2:30 actual").wait_for()
     assert gantt.locator("tbody tr").count() == 1
     host.hear(Message({**known, "plan": None}))
     gantt.wait_for(state="hidden")
@@ -845,9 +845,9 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     host.settle()
     assert drawer.get_by_role("alert").inner_text() == "Could not clone: it uses a GPU"
     assert "not now, is done" in (further[0].get_attribute("title") or "")
-    page.get_by_label("epochs more").fill("0")
+    page.get_by_label("additional epochs").fill("0")
     assert further[1].get_attribute("aria-disabled") == "true"
-    page.get_by_label("epochs more").fill("5")
+    page.get_by_label("additional epochs").fill("5")
     page.get_by_role("button", name="Continue for 5").click()
     assert page.evaluate("() => window.sent.at(-1)") == {"op": "extend", "name": "resnet10", "epochs": 5}
     free.click()
@@ -943,7 +943,7 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
     page.get_by_label("compare with").select_option("cnn-small")
     host.settle()
     captions = page.locator(".tsnb-learned figcaption").all_inner_texts()
-    assert captions == ["loss less that of cnn-small, at the same epoch"]
+    assert captions == ["loss minus that of cnn-small, at the same epoch"]
     told = host.page.evaluate("window.asked.filter(({op}) => op === 'view')")
     assert told[-1]["view"] == host.chosen() and len(json.dumps(told[-1])) < 1000
     assert not host.page.evaluate("window.flushed"), "the kernel knows the history"

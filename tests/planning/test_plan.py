@@ -114,8 +114,8 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert "white-space:pre" in found._repr_html_(), "a page that breaks long lines would break the bars"
     done = found.run(name="numbers")
     assert {trial.state for trial in done.values()} == {"done"}
-    assert {bar.name for bar in tsnb.plot("plan").data} == {"planned", "in fact"}
-    assert found.gantt().count("in fact") == 2 and newest() == found.timeline
+    assert {bar.name for bar in tsnb.plot("plan").data} == {"planned", "actual"}
+    assert found.gantt().count("actual") == 2 and newest() == found.timeline
     assert found.timeline.streams and all(name.startswith("numbers") for name in found.timeline.streams)
     for each in found.to_dict()["trials"]:
         start_s, end_s = each["actual_s"]

@@ -666,8 +666,8 @@ def test_a_real_sweep_is_profiled_planned_and_run(numbers: Any, capsys: pytest.C
     assert report.story.plan == plan and plan.bars() in report.text
     assert sweep.plan == plan
     drawn = {bar.name: dict(zip(bar.y, bar.x, strict=True)) for bar in tsnb.plot("plan").data}
-    assert set(drawn) == {"planned", "in fact"}
-    assert drawn["in fact"] == pytest.approx({trial.name: trial.duration_s for trial in sweep.values()})
+    assert set(drawn) == {"planned", "actual"}
+    assert drawn["actual"] == pytest.approx({trial.name: trial.duration_s for trial in sweep.values()})
     deadline_s = time.monotonic() + 60
     while left := [each.name for each in numbers.status().consumers if each.state != "gone"]:
         assert time.monotonic() < deadline_s, left

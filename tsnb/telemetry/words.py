@@ -70,6 +70,7 @@ _CONSUMER_TONES = {
     "sets the pace": "ok",
     "waiting": "bad",
     "skipping": "warn",
+    "timed out": "warn",
     "queued": "warn",
     "starting": "warn",
 }
@@ -98,8 +99,8 @@ def consumer_state(state: str, for_s: float, live: bool) -> tuple[str, str]:
         return state, _END_TONES.get(state, "soft")
     if not live and state != "gone":
         return "ended", "soft"
-    if state in ("timed out", "paused"):
-        return f"{state} {clock(for_s)}", "warn" if state == "timed out" else "soft"
+    if state == "paused":
+        return f"{state} {clock(for_s)}", "soft"
     return "left" if state == "gone" else state, _CONSUMER_TONES.get(state, "soft")
 
 

@@ -122,8 +122,8 @@ test("a young stream's charts show less time", () => {
   assert.deepEqual([200, 5000].map((s) => words.spanFor(s, Infinity)), [300, 7200]);
 });
 
-test("states: timed out with its time, ended with the stream", () => {
-  assert.deepEqual(words.consumerState("timed out", 41, true), { label: "timed out 0:41", tone: "warn" });
+test("states: timed out, ended with the stream", () => {
+  assert.deepEqual(words.consumerState("timed out", 41, true), { label: "timed out", tone: "warn" });
   assert.equal(words.consumerState("streaming", 0, false).label, "ended");
   assert.equal(words.consumerState("gone", 0, true).label, "left");
 });

@@ -222,7 +222,7 @@ export class View {
         console.debug("tsnb: no kernel behind this panel", error);
       }
     }
-    this.beat = setInterval(() => this.news(), 1000); // "no news for", "timed out 0:41"
+    this.beat = setInterval(() => this.news(), 1000); // "no news for", "paused 0:41"
     this.draw();
   }
 

@@ -18,8 +18,8 @@ const END_TONES = { left: "soft", done: "ok", failed: "bad", stopped: "soft", in
 export function consumerState(state, forS, live) {
   if (END_TONES[state]) return { label: state, tone: END_TONES[state] };
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
-  if (state === "timed out" || state === "paused") return { label: `${state} ${clock(forS)}`, tone: state === "timed out" ? "warn" : "soft" };
-  const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn", queued: "warn", starting: "warn" };
+  if (state === "paused") return { label: `${state} ${clock(forS)}`, tone: "soft" };
+  const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn", "timed out": "warn", queued: "warn", starting: "warn" };
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
 
