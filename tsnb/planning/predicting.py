@@ -46,7 +46,7 @@ def plan(
     cold: bool = False,
     seconds: float = 1.0,
 ) -> Plan:
-    """Predict which trials fit, how long they take, and in which order.
+    """Predict which trials fit into memory together and how long they take.
 
     Measures the loader as `tsnb.stalls` does. Runs every trial for some 20 batches in its own process, alone and
     then together, and keeps nothing of them.
