@@ -225,7 +225,8 @@ def test_a_change_holds_from_the_clones_first_batch_and_a_clone_of_a_clone_is_on
         assert rows["three"].startswith("one-lr0.05, batch ")
         assert "parent" in repr(tsnb.trials)
         with pytest.raises(
-            TsnbError, match=r"'one' is done, and only a running trial can be cloned\. .*tsnb\.trials\['one'\]\.rerun\(name="
+            TsnbError,
+            match=r"'one' is done, and only a running trial can be cloned\. .*tsnb\.trials\['one'\]\.rerun\(name=",
         ):
             one.clone()
 
@@ -621,9 +622,7 @@ def test_the_producer_is_killed_as_a_clone_is_made_and_both_ends_are_told(
         with pytest.raises(TsnbError, match=r"'one' cannot be cloned now: .*'numbers'"):
             one.clone("two")
         served.wait(30)
-        with pytest.raises(
-            TrialFailed, match=r"ProducerGone: Stream 'numbers' .* died.*start it again"
-        ):
+        with pytest.raises(TrialFailed, match=r"ProducerGone: Stream 'numbers' .* died.*start it again"):
             one.wait(120)
         assert len(one["seen"]) >= 5, "its variables are there"
         assert Run.find("two") is None

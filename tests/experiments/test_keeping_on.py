@@ -249,9 +249,7 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
             match=r"no checkpoint from the start of epoch 1.*epochs 3, 4, counted from 0 like its loop",
         ):
             one.clone(at=1)
-        with pytest.raises(
-            TsnbError, match=r"is done, .*\['one'\]\.clone\(at=3\)\. .*epochs 3, 4, counted"
-        ):
+        with pytest.raises(TsnbError, match=r"is done, .*\['one'\]\.clone\(at=3\)\. .*epochs 3, 4, counted"):
             one.clone()
         with pytest.raises(TsnbError, match=r"epoch 0, which is the top of its code.*rerun"):
             one.clone(at=0)
