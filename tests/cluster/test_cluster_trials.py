@@ -165,7 +165,7 @@ def test_a_gpu_is_asked_for_and_given_to_the_next_when_the_code_has_ended(machin
     begun(first)
     second = start(jobs.surroundings, "waits", device="gpu")
     until(
-        lambda: "it waits for room in the cluster, 1 CPU and 1 GPU on one machine\n" in second.logs(), ENDS_S
+        lambda: "it waits for room in the cluster, 1 CPU and 1 GPU on one machine.\n" in second.logs(), ENDS_S
     )
     huge = start(jobs.surroundings, "huge", threads=64)
     until(lambda: "No machine of the cluster has that much now" in huge.logs(), ENDS_S)
@@ -281,7 +281,7 @@ def test_what_a_cluster_cannot_do_is_refused_before_anything_is_started(
 ) -> None:
     """Options that mean this machine, another cluster's address, no Ray: each says what to do."""
     for option in ({"detach": True}, {"mps_percent": 50}, {"log_to": "tensorboard"}):
-        with pytest.raises(ValueError, match=r"does not work with engine='ray'.*Leave it out"):
+        with pytest.raises(ValueError, match=r"does not work with engine='ray'.*Remove it"):
             start(jobs.spin, "x", **option)
     with pytest.raises(ValueError, match="Pass device='gpu' for one GPU"):
         start(jobs.spin, "x", device="cuda:1")
