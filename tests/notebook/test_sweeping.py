@@ -62,7 +62,7 @@ def test_a_cell_s_trials_are_planned_and_only_those_that_are_done_in_time_start(
         assert sweep["p-epochs3"].options["threads"] in {1, 2}
         said = capsys.readouterr().out
         assert "not started, because too late for" in said and "each with 1 torch thread and with 2" in said
-        assert [bar.name for bar in tsnb.plot("plan").data] == ["planned", "in fact"]
+        assert [bar.name for bar in tsnb.plot("plan").data] == ["planned", "actual"]
         run(shell, "%trials")
 
 

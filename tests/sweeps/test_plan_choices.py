@@ -105,7 +105,7 @@ def test_each_trial_gets_one_of_the_devices(numbers: Any, capsys: pytest.Capture
         ValueError, match=r"device=\('cpu',\) is invalid, because only a plan picks from several devices"
     ):
         tsnb.sweep(train, grid={"width": [3, 4]}, device=("cpu",))
-    with pytest.raises(ValueError, match="device is swept over"):
+    with pytest.raises(ValueError, match="device is a sweep parameter"):
         tsnb.sweep(train, grid={"device": ["cpu"]}, width=3, device=("cpu",), plan=True)
     with pytest.raises(ValueError, match="only a planned sweep picks from several devices"):
         tsnb.run(train, width=3, device=("cpu", "cuda:0"))  # type: ignore[arg-type]
