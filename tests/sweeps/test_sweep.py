@@ -124,7 +124,7 @@ def test_an_interrupt_that_leaves_the_serving_block_stops_its_trials_before_the_
     assert ended == {"stopped"} and elsewhere.state == "running", repr(trials)
     assert not any("ProducerGone" in trial.logs() for trial in trials.values())
     if what == "sweep":
-        not_started = {"s-late0.002": "the sweep was stopped before"}
+        not_started = {"s-late0.002": "the sweep was stopped before it started"}
         assert found[0].over and found[0].not_started == not_started
     elsewhere.stop()
 
