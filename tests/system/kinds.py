@@ -343,7 +343,7 @@ ROWS = [
     Row("`defaultdict` with a function", "use `dict(batch)`",
         lambda: [collections.defaultdict(lambda: 0, a=image())], instead=dict),
     Row("subclass of dict, list or tuple", "keeps its class and attributes", kin),
-    Row("`UserDict`, Hugging Face `BatchEncoding` and `ModelOutput`, `UserList`, another `Mapping`",
+    Row("`UserDict`, Hugging Face `BatchEncoding` and `ModelOutput`, `UserList`, any other `Mapping`",
         "keeps its class and attributes", users),
     Row("`MappingProxyType`, or a tuple as key", "use `dict(batch)`, with strings or numbers as keys",
         lambda: [MappingProxyType({"a": image()}), {(1, 2): image()}],
