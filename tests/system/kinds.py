@@ -354,7 +354,7 @@ ROWS = [
         lambda: [Box(image()), Frozen(image()), Slotted(image()), Keyed(image=image(), label=2)]),
     Row("attrs class, a batch class with `pin_memory()`", "keeps its class and attributes",
         lambda: [Grid(image()), Grid2(image()), Custom(image(), [1, 2])]),
-    Row("object of another class", "convert it in the `collate_fn`, or register its class",
+    Row("object of a class that is not in this table", "convert it in the `collate_fn`, or register its class",
         lambda: [Plain(), Image.new("L", (2, 2)), lambda: 0, (x for x in "ab")],
         instead=lambda x: np.asarray(x) if isinstance(x, Image.Image) else [0]),
     Row("batch that contains itself", "remove the circular reference", lambda: [circle()], instead=lambda x: x[:1]),
