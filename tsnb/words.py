@@ -151,16 +151,15 @@ def strict(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+_VERBS = dict.fromkeys(("failed", "crashed"), "has") | dict.fromkeys(
+    ("stopped", "interrupted", "pruned"), "was"
+)
+"""What stands before a state that is not simply what a trial is."""
+
+
 def is_now(state: str) -> str:
     """Return a trial's state as the end of a sentence: "is running", "has failed", "was stopped"."""
-    verb = (
-        "has"
-        if state in {"failed", "crashed"}
-        else "was"
-        if state in {"stopped", "interrupted", "pruned"}
-        else "is"
-    )
-    return f"{verb} {state}"
+    return f"{_VERBS.get(state, 'is')} {state}"
 
 
 def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:

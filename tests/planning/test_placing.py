@@ -16,8 +16,8 @@ import pytest
 from tests.system.scripts import Script, scripts
 from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job, LoaderCost, Resources
-from tsnb.planners.scheduling import annealed
-from tsnb.planning.places import PlacedTrial, fits, gpu_advice, memory_text, placed
+from tsnb.planners.scheduling import annealed, fits
+from tsnb.planning.places import PlacedTrial, gpu_advice, memory_text, placed
 from tsnb.planning.ways import LISTED, Foretold
 
 GIB = float(1 << 30)

@@ -28,6 +28,7 @@ __all__ = [
     "first_batch_s",
     "fit",
     "fit_devices",
+    "fits",
     "in_turn",
     "left_after",
     "listed",
@@ -148,6 +149,16 @@ def fit_devices(jobs: Sequence[Job]) -> bool:
     for job in jobs:
         used[job.device] = used.get(job.device, 0.0) + job.device_bytes
     return all(not job.device or used[job.device] <= job.device_room_bytes for job in jobs)
+
+
+def fits(job: Job, memory_bytes: float) -> bool:
+    """Return whether a trial fits the memory, and its GPU's, when it runs alone.
+
+    Args:
+        job: What it needs.
+        memory_bytes: What there is.
+    """
+    return job.memory_bytes <= memory_bytes and fit_devices([job])
 
 
 def spread(jobs: Sequence[Job], room_bytes: Mapping[str, float], running: Sequence[Job] = ()) -> list[Job]:

@@ -28,7 +28,7 @@ from tsnb.planners.scheduling import (
     Listed,
     Schedule,
     annealed,
-    fit_devices,
+    fits,
     listed,
     spread,
     within,
@@ -207,13 +207,9 @@ def fitting(jobs: Jobs, memory_bytes: float) -> dict[str, dict[Strategy, Job]]:
     """
     found = {}
     for name, each in jobs.items():
-        fits = {
-            strategy: job
-            for strategy, job in each.items()
-            if job.memory_bytes <= memory_bytes and fit_devices([job])
-        }
+        alone = {strategy: job for strategy, job in each.items() if fits(job, memory_bytes)}
         least_bytes = min(job.memory_bytes for job in each.values())
-        found[name] = fits or {
+        found[name] = alone or {
             strategy: job for strategy, job in each.items() if job.memory_bytes * (1 - LESS) <= least_bytes
         }
     return found

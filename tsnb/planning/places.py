@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from tsnb.checks.devices import Devices
 from tsnb.planners.fluid import Job
-from tsnb.planners.scheduling import fit_devices
+from tsnb.planners.scheduling import fit_devices, fits
 from tsnb.planning.ways import STAGGERED, Foretold
 from tsnb.words import duration, size_text
 
-__all__ = ["GROWS", "PlacedTrial", "fits", "gpu_advice", "memory_text", "placed"]
+__all__ = ["GROWS", "PlacedTrial", "gpu_advice", "memory_text", "placed"]
 
 GROWS = 0.05
 """A trial may grow by this share after the batches for which it was watched."""
@@ -76,16 +76,6 @@ def placed(way: Foretold, jobs: Mapping[str, Job], memory_bytes: float) -> tuple
         peak = (job.memory_bytes / (1 + GROWS), job.memory_bytes)
         rows.append(PlacedTrial(name, peak, where, after, with_, why, job.device, job.device_bytes, lacks))
     return tuple(rows)
-
-
-def fits(job: Job, memory_bytes: float) -> bool:
-    """Return whether a trial fits the memory, and its GPU's, when it runs alone.
-
-    Args:
-        job: What it needs.
-        memory_bytes: What there is.
-    """
-    return job.memory_bytes <= memory_bytes and fit_devices([job])
 
 
 def _too_large(job: Job, memory_bytes: float) -> str:

@@ -12,12 +12,12 @@ from tsnb.experiments.expected_memory import measured as noted
 from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.proof import proven_s
-from tsnb.planners.scheduling import soonest_s
+from tsnb.planners.scheduling import fits, soonest_s
 from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, steadied, with_strategies
 from tsnb.planners.timeline import show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.oversize import oversized
-from tsnb.planning.places import GROWS, PlacedTrial, fits, gpu_advice, memory_text, placed
+from tsnb.planning.places import GROWS, PlacedTrial, gpu_advice, memory_text, placed
 from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
 from tsnb.planning.profiling import FreeMemory, free_bytes
 from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text

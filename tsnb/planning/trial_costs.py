@@ -27,10 +27,8 @@ from tsnb.planning.oversize import died
 from tsnb.telemetry.readings import ConsumerReading
 
 __all__ = [
-    "LEAST",
     "LIMIT_S",
     "LOOK_S",
-    "SKIP",
     "Cost",
     "Profile",
     "Profiled",

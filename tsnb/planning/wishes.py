@@ -113,13 +113,12 @@ class TrialWish:
         return replace(told, options=alone)
 
 
-def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> list[TrialWish]:
+def wanted(given: Any, epochs: float | None) -> list[TrialWish]:
     """Read the trials to plan.
 
     Args:
         given: Functions, or pairs of a function and its parameters; with a mapping under the trials' names.
         epochs: That each takes that is not given its own by "epochs"; a function with such a parameter gets it.
-        caller: The function that the user called.
 
     Raises:
         TypeError: It is something else, or the parameters do not fit.
@@ -131,8 +130,8 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         fn, params = each if isinstance(each, tuple) and len(each) == 2 else (each, {})
         if not (callable(fn) or isinstance(fn, Trial)) or not isinstance(params, Mapping):
             raise TypeError(
-                f"{caller} takes functions like tsnb.run, each alone or with its parameters: "
-                f'{caller}({{"small": (train, {{"width": 32}}), "large": (train, {{"width": 512}})}}, '
+                "tsnb.plan takes functions like tsnb.run, each alone or with its parameters: "
+                'tsnb.plan({"small": (train, {"width": 32}), "large": (train, {"width": 512})}, '
                 'loader=loader). To plan a cell, pass its trial: tsnb.trials["cnn"].'
             )
         own, there = _known(fn, params)
@@ -148,10 +147,10 @@ def wanted(given: Any, epochs: float | None, *, caller: str = "tsnb.plan") -> li
         found.append(wish)
     names = [each.name for each in found]
     if not names:
-        raise ValueError(f"{caller} needs at least one trial. Pass a mapping of names to functions.")
+        raise ValueError("tsnb.plan needs at least one trial. Pass a mapping of names to functions.")
     if double := next((name for name in names if names.count(name) > 1), None):
         raise ValueError(
-            f"{caller} has two trials named {double!r}. Pass different parameters, or a mapping of names to "
+            f"tsnb.plan has two trials named {double!r}. Pass different parameters, or a mapping of names to "
             "functions."
         )
     return found
