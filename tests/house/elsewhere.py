@@ -16,6 +16,32 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 ROOT = Path(__file__).parents[2]
 
+SERVED = [
+    """
+%load_ext tsnb
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Squares(Dataset):
+    def __len__(self):
+        return 40
+    def __getitem__(self, index):
+        return torch.tensor([float(index) ** 2])
+
+loader = DataLoader(Squares(), 8, num_workers=1)
+""",
+    "%tensorsocket start loader --name squares",
+    """
+%%trial roots --wait
+seen = []
+for batch in tsnb.attach():
+    seen += batch[:, 0].sqrt().tolist()
+    tsnb.log(root=seen[-1])
+print("trial in", tsnb.__file__)
+""",
+]
+"""Cells that serve a loader of forty squares, and run a trial that takes their roots."""
+
 
 def run(*command: str | Path, **more: Any) -> None:
     """Run a command that must succeed."""

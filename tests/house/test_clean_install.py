@@ -9,33 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.house.elsewhere import ROOT, has_panel, install, run, run_notebook, said_in
+from tests.house.elsewhere import ROOT, SERVED, has_panel, install, run, run_notebook, said_in
 
 pytestmark = [pytest.mark.slow, pytest.mark.system, pytest.mark.timeout(1800)]
 
 CELLS = [
-    """
-%load_ext tsnb
-import torch, tsnb
-from torch.utils.data import DataLoader, Dataset
-
-class Squares(Dataset):
-    def __len__(self):
-        return 40
-    def __getitem__(self, index):
-        return torch.tensor([float(index) ** 2])
-
-loader = DataLoader(Squares(), 8, num_workers=1)
-""",
-    "%tensorsocket start loader --name squares",
-    """
-%%trial roots --wait
-seen = []
-for batch in tsnb.attach():
-    seen += batch[:, 0].sqrt().tolist()
-    tsnb.log(root=seen[-1])
-print("trial in", tsnb.__file__)
-""",
+    *SERVED,
     "print(tsnb.trials['roots']['seen'] == [float(n) for n in range(40)], tsnb.__file__)",
     "%tensorsocket dashboard",
     "%tensorsocket stop squares",

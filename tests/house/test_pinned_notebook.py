@@ -12,7 +12,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tests.house.elsewhere import ROOT, has_panel, install, run, run_notebook, said_in
+from tests.house.elsewhere import ROOT, SERVED, has_panel, install, run, run_notebook, said_in
 
 PINS = {
     "ipykernel": "6.17.1",
@@ -28,32 +28,13 @@ FREE = {*PINS, "jupyterlab-widgets", "nbclassic", "nbclient", "widgetsnbextensio
 CELLS = [
     """
 import importlib.metadata
-import torch
-from torch.utils.data import DataLoader, Dataset
-
-%load_ext tsnb
-
-class Squares(Dataset):
-    def __len__(self):
-        return 40
-    def __getitem__(self, index):
-        return torch.tensor([float(index) ** 2])
 
 def fail(batch):
     raise ValueError("the first batch is wrong")  # the line in another cell
 
-loader = DataLoader(Squares(), 8, num_workers=1)
 print("versions", {name: importlib.metadata.version(name) for name in PINS})
 """.replace("PINS", repr([*PINS])),
-    "%tensorsocket start loader --name squares",
-    """
-%%trial roots --wait
-seen = []
-for batch in tsnb.attach():
-    seen += batch[:, 0].sqrt().tolist()
-    tsnb.log(root=seen[-1])
-print("trial in", tsnb.__file__)
-""",
+    *SERVED,
     """
 print("all there:", tsnb.trials["roots"]["seen"] == [float(n) for n in range(40)])
 """,
