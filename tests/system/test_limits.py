@@ -379,7 +379,7 @@ def test_versions_that_differ_say_which_and_what_to_install(run: Run) -> None:
 
 def test_names_with_odd_characters_are_refused_on_both_sides(run: Run) -> None:
     """Each message says what a name may be."""
-    names = ["a b", "../up", "ünïcode", "a" * 65, "-dash", ".hidden", "new\nline", 5, "a\0b", "\ud800"]
+    names = ["a b", "../up", "ünïcode", "a" * 65, "-dash", ".hidden", "new\nline", "a\0b", "\ud800"]
     script = run(
         TRIED
         + f"""
