@@ -78,6 +78,31 @@ def packed(arena: Arena, tree: Any) -> tuple[bytes, bytes]:
 ONE = '[["a","tensor"],[["tensor",{},1,false]],[0],false]\n[4,0]'
 
 
+class Lagging:
+    """A GPU on which one batch after the other waits for its kernels; asked for the next, it lets the oldest go."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def has(self, lease: int) -> bool:
+        return True
+
+    def view(self, lease: int, size: int, owner: Any) -> torch.Tensor:
+        del self.waiting[:-2]
+        self.waiting.append(owner)
+        return torch.zeros(size, dtype=torch.uint8)
+
+
+def test_batches_whose_kernels_are_over_do_not_count_as_kept(arena: Arena) -> None:
+    """A loop that runs ahead of its GPU was warned that it keeps batches, and had copies."""
+    layout = Layout.decode(ONE.format('"uint8"').encode())
+    unpacker = Unpacker(arena, 3, ScratchPool(), lambda lease: None, Lagging())  # type: ignore[arg-type]
+    for number in range(10):
+        batch = ms.Batch(0, 0, 0, number, 2, number, 2048, 0)
+        assert unpacker.read(batch, layout, private=False).shared
+        assert not unpacker.crowded and len(unpacker.held) <= 3
+
+
 @pytest.mark.parametrize(
     "dtype",
     [n for n in dir(torch) if isinstance(getattr(torch, n), torch.dtype)] + ["Tensor", "", "x" * 9999],

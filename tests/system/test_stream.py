@@ -228,6 +228,25 @@ def test_no_slot_is_lost_over_many_epochs(run: Run, options: str) -> None:
     assert issued <= 2 * in_pipe + 2
 
 
+def test_large_batches_of_many_workers_lie_in_shared_memory_from_the_second_one_on(run: Run) -> None:
+    """The first one gives the memory its shape. Those that are ready by then are not copied through a pipe."""
+    script = run(
+        """
+        class Large(torch.utils.data.Dataset):
+            def __len__(self): return 48
+            def __getitem__(self, index): return torch.full((1 << 18,), float(index))
+        loader = DataLoader(Large(), batch_size=2, num_workers=4, prefetch_factor=4)
+        with tsnb.serve(loader, name="s", window=2) as producer:
+            seen = [int(x[0, 0]) for x in tsnb.attach("c")]
+            say("seen", seen == list(range(0, 48, 2)))
+            say("copied", producer._core.copied, producer._core.in_place)
+        """
+    )
+    assert script.expect("seen") == "True"
+    copied, in_place = map(int, script.expect("copied").split())
+    assert (copied, in_place) == (1, 23)
+
+
 def test_iterable_datasets_plain_iterables_and_factories_are_served(run: Run) -> None:
     """What has no length and no workers takes the copying path."""
     script = run(

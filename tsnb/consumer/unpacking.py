@@ -216,13 +216,14 @@ class Unpacker:
             RemoteProtocolError: The message points outside the arena.
         """
         over = self._leased(batch, layout)
-        self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
-        copied = private or self.crowded
         there = None
         if self._on_device is not None and self._on_device.has(batch.lease):
+            # before the leases are counted: it ends those whose kernels are over
             there = self._on_device.view(batch.lease, layout.array_bytes, over)
-            if copied and there is not None:
-                there = there.clone()  # with its stream's order: the view goes when this has been done
+        self.crowded = len(self._leases) > self._hold and len(self.held) > self._hold
+        copied = private or self.crowded
+        if copied and there is not None:
+            there = there.clone()  # with its stream's order: the view goes when this has been done
         try:
             values = self._values(over, batch) if layout.has_values else []
             if copied:

@@ -28,8 +28,9 @@ from tsnb.native.endings import ending
 
 __all__ = ["Cuda"]
 
-AHEAD = 4
-"""So many batches may have kernels that are not over; then the processor waits for the oldest, and the loop with it."""
+AHEAD = 2
+"""So many batches may have kernels that are not over when the loop takes the next one; then the processor waits for the
+oldest. With the batch that the loop still has and the one that it takes, these are all that one consumer may hold."""
 COPY_S = 2.0
 """A copy that takes longer is not waited for: batches come through the host from then on."""
 LOOK_S = 0.0002

@@ -8,8 +8,11 @@ A slot is taken after the expensive decode, so that none lies idle while a worke
 in time, or before the arena has its geometry, the batch takes the ordinary way and the producer copies it.
 
 On the ordinary way a batch goes through the DataLoader's own queue: as bytes, not through /dev/shm (`carried`). The
-first few batches do, before the arena has its geometry, and later ones when no slot is free. torch would give each of
+first batch does, which gives the arena its geometry, and later ones when no slot is free. torch would give each of
 their tensors a file in /dev/shm, which containers keep small (64 MB), and a worker that is killed leaves it there.
+
+The ordinary way copies a batch four times, most of it in the producer's one loading thread. So the first batches of the
+other workers wait until the first one has arrived: no batch can be given before it anyway.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import operator
 import os
 import pickle
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -113,6 +117,11 @@ def outside_shm(stack: Callable[..., Any]) -> Callable[..., Any]:
     return stacked
 
 
+GEOMETRY_WAIT_S = 5.0
+"""How long the first batch of another worker than the first waits for the arena's geometry, before it takes the
+ordinary way: the first worker may have the one sample that takes long, or none at all."""
+LOOK_S = 0.002
+"""How often it is looked whether the geometry is there."""
 SLOT_WAIT_S = 0.5
 """How long a worker waits for a free slot. One is normally there at once; waiting longer would only move the
 back-pressure from the DataLoader's own queue to here."""
@@ -135,6 +144,7 @@ class SlotCollate:
         self._batched = batched
         self._stack = True
         self._spare: int | None = None
+        self._early = 0  # batches of this process before the arena had its geometry
 
     def __call__(self, samples: Any) -> Any:
         """Return the collated batch, as a `Placed` if a slot could be had."""
@@ -144,20 +154,37 @@ class SlotCollate:
     def _collated(self, samples: Any) -> Any:
         # counted before the user's function gets them, which may change the list
         count = len(samples) if self._batched and isinstance(samples, (list, tuple)) else None
+        made: list[Any] = []  # the batch, where it is there before its slot
         if not self._arena.attach():
-            return carried(self._user(samples), count)
+            made.append(self._user(samples))
+            if not self._geometry_comes():
+                return carried(made[0], count)
         slot = self._pipe.take(SLOT_WAIT_S) if self._spare is None else self._spare
         if slot is None:
-            return carried(self._user(samples), count)
+            return carried(made[0] if made else self._user(samples), count)
         self._spare = slot  # for the next batch, if this one comes to nothing
         writer = SlotWriter(self._arena, slot)
-        _here.writer = writer if self._stack else None
+        _here.writer = writer if self._stack and not made else None
         try:
-            placed = writer.write(self._user(samples), count)
+            placed = writer.write(made[0] if made else self._user(samples), count)
         finally:
             _here.writer = None
         self._spare = None
         return placed if writer.close() else self._moved(placed)
+
+    def _geometry_comes(self) -> bool:
+        """Wait until the first worker's batch has given the arena its geometry; return whether it has."""
+        self._early += 1
+        worker = get_worker_info()
+        # the first worker's first batch is the one that is waited for; and nobody waits twice
+        if worker is None or self._early != (2 if worker.id == 0 else 1):
+            return False
+        until = time.monotonic() + GEOMETRY_WAIT_S
+        while not self._arena.attach():
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK_S)
+        return True
 
     def _moved(self, placed: Placed) -> Placed:
         """Copy a batch to another slot: the user's function kept a tensor in this one, which is theirs now.
