@@ -1,12 +1,13 @@
 """What sharing a loader does for N models on one GPU: a loader each, one that is shared, and the peer.
 
-    python -m benchmarks.gpu [--model resnet18 resnet50] [--n 1 2 4 8] [--seconds 20] [--json FILE]
+    python -m benchmarks.gpu [--model resnet18 resnet50] [--n 1 2 4 8] [--jpegs] [--seconds 20] [--json FILE]
 
 Two of its cells were run on an H200 (benchmarks/RESULTS.md). Without a GPU the program ends at once and says so.
 
 Isolated here: N trainings of equal models of our own, in N processes on one GPU. The models are as large as ResNet-18
 (11.7 M parameters) and ResNet-50 (25.6 M), in bfloat16 where the GPU has it, on batches of 64 images. The loader crops,
 flips and normalises 256x256 images from memory with `--workers` processes: a trial's, or all in all where it is shared.
+With `--jpegs` it decodes JPEGs of 500x375 pixels, crops and resizes them, and `separate` divides the processes.
 
     separate       each trial has a DataLoader, with pinned memory and copies that wait for nothing
     tsnb           one loader; each trial copies its batches to the GPU, two ahead (`prefetch_to_device=2`)
@@ -22,6 +23,7 @@ all processes together, for 1,000 samples of each trial.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import multiprocessing as mp
 import os
@@ -37,7 +39,7 @@ from typing import Any
 import psutil
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.residual import Images, model
 from benchmarks.sharing import peer
@@ -45,7 +47,9 @@ from tsnb.checks.devices import devices
 from tsnb.machine.gpus import Gpus
 
 SYSTEMS = ("separate", "tsnb", "tsnb-shared", "tensorsocket")
-WARM_STEPS = 5
+WARM_STEPS = 40
+"""Of each trial before the window: the first batches find no memory yet that was written into before."""
+SYNC_STEPS = 5
 LOOK_S = 0.25
 LONGEST_S = 300.0
 
@@ -84,13 +88,56 @@ class Setting:
     workers: int
     seconds: float
     device: str
+    jpegs: bool = False
+
+
+class Jpegs(Dataset[Any]):
+    """JPEGs in memory; decoded, cropped, resized, flipped and normalised as for ImageNet.
+
+    Args:
+        size: Pixels of a side after the crop.
+        side: Of the JPEGs' height.
+    """
+
+    def __init__(self, size: int, side: int = 375) -> None:
+        import numpy as np
+        from PIL import Image
+
+        self.size = size
+        self.files: list[bytes] = []
+        draws = np.random.default_rng(0)
+        wide = side * 4 // 3
+        for _ in range(64):
+            rough = draws.integers(0, 256, (side // 16, side // 12, 3), dtype=np.uint8)
+            image = Image.fromarray(rough).resize((wide, side), Image.Resampling.BICUBIC)
+            fine = np.asarray(image).astype(np.int16) + draws.integers(-12, 13, (side, wide, 3))
+            file = io.BytesIO()
+            Image.fromarray(fine.clip(0, 255).astype(np.uint8)).save(file, "JPEG", quality=90)
+            self.files.append(file.getvalue())
+
+    def __len__(self) -> int:
+        return 1 << 20
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        import numpy as np
+        from PIL import Image
+
+        image = Image.open(io.BytesIO(self.files[index % 64])).convert("RGB")
+        share, across, down = torch.rand(3).tolist()
+        width, height = (int(side * (0.3 + 0.7 * share)) for side in image.size)
+        left, top = int((image.width - width) * across), int((image.height - height) * down)
+        box = (left, top, left + width, top + height)
+        small = image.resize((self.size, self.size), Image.Resampling.BILINEAR, box)
+        pixels = torch.from_numpy(np.array(small)).permute(2, 0, 1).float().div_(255).sub_(0.45).div_(0.225)
+        return (pixels.flip(2) if index % 2 else pixels).contiguous(), index % 1000
 
 
 def loader_of(setting: Setting, *, pinned: bool = False) -> DataLoader[Any]:
     """Return the DataLoader that all systems have."""
-    return DataLoader(
-        Images(setting.size), setting.batch, num_workers=setting.workers, drop_last=True, pin_memory=pinned
-    )
+    data = Jpegs(setting.size) if setting.jpegs else Images(setting.size)
+    own = setting.jpegs and setting.system == "separate"
+    workers = max(1, setting.workers // setting.n) if own else setting.workers
+    return DataLoader(data, setting.batch, num_workers=workers, drop_last=True, pin_memory=pinned)
 
 
 class OnGpu:
@@ -136,7 +183,7 @@ def train(setting: Setting, number: int, ports: Sequence[int], done: Any, go: An
         optimiser.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         optimiser.step()
-        if steps % WARM_STEPS == 0 and on_gpu:
+        if steps % SYNC_STEPS == 0 and on_gpu:
             torch.cuda.synchronize()  # what was asked for has been done: samples are counted, not kernel launches
         if steps == WARM_STEPS:
             done.put(("warm", number, 0))
@@ -307,6 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--workers", type=int, default=min(8, max(1, (os.cpu_count() or 2) - 2)))
+    parser.add_argument("--jpegs", action="store_true", help="decode JPEGs instead of cropping ready images")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--json", type=Path)
     parser.add_argument(
@@ -328,7 +376,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             for system in given.system:
                 device = "cpu" if given.on_cpu else "cuda:0"
                 setting = Setting(
-                    name, n, system, given.batch, given.size, given.workers, given.seconds, device
+                    name,
+                    n,
+                    system,
+                    given.batch,
+                    given.size,
+                    given.workers,
+                    given.seconds,
+                    device,
+                    given.jpegs,
                 )
                 try:
                     rows.append(measure(setting))

@@ -34,11 +34,12 @@ def test_without_a_gpu_it_says_so_and_measures_nothing() -> None:
 
 @pytest.mark.system
 @pytest.mark.slow
-def test_its_program_runs_on_the_cpu(tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [(), ("--jpegs",)])
+def test_its_program_runs_on_the_cpu(tmp_path: Path, data: tuple[str, ...]) -> None:
     """Producer, trial, window and table: the row has its samples."""
     file = tmp_path / "rows.json"
     words = "--on-cpu --model tiny --n 1 --system tsnb --batch 2 --size 32 --workers 1 --seconds 0.5"
-    done = run(*words.split(), f"--json={file}")
+    done = run(*words.split(), *data, f"--json={file}")
     assert done.returncode == 0, done.stderr
     rows = json.loads(file.read_text())["rows"]
     assert [row["system"] for row in rows] == ["tsnb"], done.stdout
