@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import panel
 from benchmarks.panel import GOALS, a_day, opening, ticks, told
-from tsnb.telemetry.frames import POINTS
+from tsnb.telemetry.frames import POINT, POINTS
 from tsnb.telemetry.history import MOST, PAGE_BYTES
 
 
@@ -24,7 +24,7 @@ def test_what_a_page_is_given_does_not_grow_with_the_hours() -> None:
     """Nor does what the kernel keeps: frames and curves stay within their bounds."""
     tape = told(3, 6000)
     assert len(tape._history) <= MOST
-    assert opening(tape)["bytes"] <= PAGE_BYTES + 3 * 2 * POINTS * 16 + 20_000
+    assert opening(tape)["bytes"] <= PAGE_BYTES + 3 * 2 * POINTS * 4 * len(POINT) + 20_000
 
 
 def test_it_prints_what_it_has_measured(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import random
@@ -17,7 +18,19 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
-from tsnb.telemetry.frames import ALL, GPU, HEADER, LOGGED, MACHINE, PACE, POINT, PROCESS, ROW, Curves
+from tsnb.telemetry.frames import (
+    ALL,
+    GPU,
+    HEADER,
+    LOGGED,
+    MACHINE,
+    PACE,
+    POINT,
+    POINTS,
+    PROCESS,
+    ROW,
+    Curves,
+)
 from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading
 from tsnb.telemetry.view import MARKS, StreamView
@@ -322,31 +335,46 @@ def test_curves_have_every_value_by_time_batch_and_epoch() -> None:
         tape.feed(reading)
     losses = [c.metrics["loss"] for r in readings for c in r.consumers[:1] if c.metrics]
     points = [dict(zip(POINT, point, strict=True)) for point in tape.view.curves.points(0, 0)]
-    assert [point["value"] for point in points] == pytest.approx(losses)
+    assert [point["last"] for point in points] == pytest.approx(losses)
     assert points[-1]["batches"] == readings[-1].consumers[0].batches
     assert points[-1]["epochs"] == pytest.approx(points[-1]["batches"] / 63)
-    assert numbers(tape.curves())[:3] == [0, 0, len(points)]
+    assert numbers(tape.curves())[:4] == [0, 0, 1, len(points)]
     assert len(numbers(tape.curves())) == sum(
-        3 + len(POINT) * len(tape.view.curves.points(lane, metric))
+        4 + len(POINT) * len(tape.view.curves.points(lane, metric))
         for lane in range(3)
         for metric in range(2)
     )
 
 
-def test_a_long_curve_keeps_its_ends_and_its_peaks() -> None:
-    """A day of values: bounded, in order, with the newest whole and the one outlier of all."""
+def test_a_long_curve_is_as_fine_at_its_beginning_as_at_its_end() -> None:
+    """A day of values: bounded, in order, with the newest and the one outlier of all, in stretches of one width."""
     curves = Curves()
     for k in range(50_000):
-        curves.add(0, 0, (k / 4, k, k / 63, 1e4 if k == 12_345 else 1 / (1 + k % 9)))
-    points = curves.points(0, 0)
-    assert 240 <= len(points) <= 500
-    times = [point[0] for point in points]
-    assert times == sorted(set(times)) and times[-1] == 49_999 / 4
-    assert max(point[3] for point in points) == 1e4
+        curves.add(0, 0, (k / 4, k, k / 63), 1e4 if k == 12_345 else 1 / (1 + k % 9))
+    points = [dict(zip(POINT, point, strict=True)) for point in curves.points(0, 0)]
+    assert POINTS // 2 <= len(points) <= POINTS
+    batches = [point["batches"] for point in points]
+    assert {after - before for before, after in itertools.pairwise(batches[:-1])} == {128}
+    assert points[-1]["time_s"] == 49_999 / 4 and points[-1]["last"] == pytest.approx(1 / (1 + 49_999 % 9))
+    assert sum(point["values"] for point in points) == 50_000
+    assert max(point["high"] for point in points) == 1e4
+    mean = sum(1 / (1 + k % 9) for k in range(128)) / 128
+    assert points[0]["mean"] == pytest.approx(mean) and points[-2]["mean"] == pytest.approx(mean, rel=0.05)
     for lane in range(1, 2000):
         for k in range(200):
-            curves.add(lane, 0, (k, k, k, k))
+            curves.add(lane, 0, (k, k, k), k)
     assert len(curves.to_bytes()) < 3_000_000, "two thousand trials too"
+
+
+def test_what_is_not_finite_does_not_spoil_a_stretch() -> None:
+    """A loss that was nan for a while: the mean of a stretch is of its numbers; nan where it has none."""
+    curves = Curves()
+    for k in range(4 * POINTS):
+        curves.add(0, 0, (k, k, k), math.nan if k % 2 or 800 <= k < 900 else 1.0)
+    points = [dict(zip(POINT, point, strict=True)) for point in curves.points(0, 0)]
+    empty = [point for point in points if point["values"] == 0]
+    assert 20 < len(empty) < 30 and all(math.isnan(point["mean"]) for point in empty)
+    assert all(point["mean"] == point["low"] == 1.0 for point in points if point["values"])
 
 
 def test_a_trial_that_runs_again_begins_its_curve_anew() -> None:
@@ -368,9 +396,10 @@ def test_numbers_that_are_not_finite_do_no_harm() -> None:
     tape, reading = Tape(), three_models().reading()
     one = next(r for r in three_models().run(2) if r.consumers).consumers[0]
     for k, value in enumerate((1e300, -1e300, math.nan, math.inf, 0.5)):
-        now = replace(reading, time_s=reading.time_s + k, consumers=(replace(one, metrics={"loss": value}),))
-        json.dumps(tape.feed(now).content, allow_nan=False)
-    values = [point[3] for point in tape.view.curves.points(0, 0)]
+        now = replace(one, batches=one.batches + k, metrics={"loss": value})
+        told = replace(reading, time_s=reading.time_s + k, consumers=(now,))
+        json.dumps(tape.feed(told).content, allow_nan=False)
+    values = [dict(zip(POINT, point, strict=True))["last"] for point in tape.view.curves.points(0, 0)]
     assert values[:2] == [math.inf, -math.inf] and values[-1] == 0.5
 
 
@@ -535,7 +564,7 @@ def test_a_page_may_open_while_a_reading_comes() -> None:
             assert isinstance(tape.view.energy, str)
             curves, at = numbers(tape.curves()), 0
             while at < len(curves):
-                at += 3 + len(POINT) * int(curves[at + 2])
+                at += 4 + len(POINT) * int(curves[at + 3])
             assert at == len(curves)
     finally:
         sys.setswitchinterval(often_s)

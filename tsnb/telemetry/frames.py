@@ -20,11 +20,13 @@ changes hands, so a colour stays with its trial. Unknown numbers are NaN.
 
 A trial may log any number of metrics: what it logs costs two numbers when it does, and nothing in between. So frames
 can be thinned as they like (`telemetry.history`): the learning curves are kept apart, in `Curves`, each bounded by
-itself. A curve that is full leaves of every four points in a row the lowest and the highest, so peaks stay.
+itself. A curve has one point for every stretch of equal width, in loader batches. A full curve has its stretches
+joined in pairs, so a day's first hour is as fine as its last. A page has the same function (`curves.js`). So one that
+opens late, and goes on from what it is given, has the points of one that stayed open, to the last bit.
 
 ```
 curves    = curve, curve, ...
-curve     = lane, metric, points, then `POINT` of each
+curve     = lane, metric, width, points, then `POINT` of each
 ```
 """
 
@@ -139,12 +141,16 @@ LOGGED = (
 """What each number on a logged value means; when it was logged says the lane's row in the same frame."""
 
 POINT = (
-    "time_s",  # since the tape's origin
+    "time_s",  # of its last value, since the tape's origin
     "batches",  # loader batches that the trial had taken by then
     "epochs",  # that it had taken by then
-    "value",
+    "last",  # the last value of the stretch
+    "low",  # the lowest of them
+    "high",  # the highest
+    "mean",
+    "values",  # how many they are; 0: none was finite
 )
-"""What each number of a curve's point means."""
+"""What each number of a curve's point means. Values that are not finite count only as the last."""
 
 _A_POINT = len(POINT)
 _MIB = 1024.0 * 1024.0
@@ -252,59 +258,62 @@ def _machine(
     return numbers
 
 
-POINTS = 500
+POINTS = 512
 """Points of one curve at most..."""
 
-FEWEST = 64
+FEWEST = 40
 """... and at least, however many curves there are."""
 
 BUDGET = 60_000
-"""Points of all curves: 1 MB, which a page is given as it opens. It goes on with more of them."""
+"""Points of all curves: 2 MB, which a page is given as it opens."""
 
 
 class Curves:
     """What trials have logged, by lane and metric: where each value was taken, and what it was. Bounded."""
 
     def __init__(self) -> None:
-        self._points: dict[tuple[int, int], array[float]] = {}
-        self._room = POINTS
+        self._curves: dict[tuple[int, int], _Curve] = {}
 
     def __len__(self) -> int:
-        return len(self._points)
+        return len(self._curves)
 
-    def add(self, lane: int, metric: int, point: tuple[float, float, float, float]) -> None:
+    def add(self, lane: int, metric: int, at: tuple[float, float, float], value: float) -> None:
         """Take in a value.
 
         Args:
             lane: The trial's number.
             metric: Its place among the names that the lane has logged.
-            point: As `POINT` says.
+            at: Time, batches and epochs, as `POINT` says.
+            value: What was logged.
         """
-        curve = self._points.get((lane, metric))
+        curve = self._curves.get((lane, metric))
         if curve is None:
-            curve = self._points[lane, metric] = array("f")
-            self._room = max(FEWEST, min(POINTS, BUDGET // len(self._points)))
-        curve.extend(point if -_MOST <= point[3] <= _MOST else (*point[:3], _bounded(point[3])))
-        if len(curve) > _A_POINT * self._room:
-            self._points[lane, metric] = _thinned(curve)
+            curve = self._curves[lane, metric] = _Curve()
+            for each in self._curves.values():
+                each.fit(self._room)
+        curve.add(at, value if -_MOST <= value <= _MOST else _bounded(value))
+        curve.fit(self._room)
+
+    @property
+    def _room(self) -> int:
+        return max(FEWEST, min(POINTS, BUDGET // len(self._curves)))
 
     def forget(self, lane: int) -> None:
         """Let go of all that a lane has logged: another run of its trial begins."""
-        for key in [key for key in self._points if key[0] == lane]:
-            del self._points[key]
+        for key in [key for key in self._curves if key[0] == lane]:
+            del self._curves[key]
 
     def points(self, lane: int, metric: int) -> list[tuple[float, ...]]:
         """Return a curve's points, oldest first."""
-        curve = self._points.get((lane, metric), array("f"))
-        return [tuple(curve[k : k + len(POINT)]) for k in range(0, len(curve), len(POINT))]
+        points = self._curves[lane, metric].points if (lane, metric) in self._curves else array("f")
+        return [tuple(points[k : k + _A_POINT]) for k in range(0, len(points), _A_POINT)]
 
     def to_bytes(self) -> bytes:
         """Return all curves, one after the other."""
         parts = []
-        for (lane, metric), curve in self._points.items():
-            points = curve.tobytes()
-            count = len(points) // (len(POINT) * curve.itemsize)
-            parts += [array("f", (lane, metric, count)).tobytes(), points]
+        for (lane, metric), curve in self._curves.items():
+            count = len(curve.points) // _A_POINT
+            parts += [array("f", (lane, metric, curve.width, count)).tobytes(), curve.points.tobytes()]
         return b"".join(parts)
 
 
@@ -316,19 +325,52 @@ def _bounded(value: float) -> float:
 _MOST = (2 - 2**-23) * 2.0**127  # the largest float of 32 bits
 
 
-def _thinned(curve: array[float]) -> array[float]:
-    """Return of every four points in a row the lowest and the highest; the newest stay.
+class _Curve:
+    """One curve: a point for each stretch of `width` batches in which anything was logged.
 
     Without numpy: this runs on a watch's thread, and a notebook's main thread may import numpy at that very moment.
     """
-    kept, of_four = array("f"), 4 * _A_POINT
-    whole = (len(curve) // _A_POINT - 1) // 4 * of_four
-    for begin in range(0, whole, of_four):
-        values = [
-            math.inf if math.isnan(value) else value
-            for value in curve[begin + 3 : begin + of_four : _A_POINT]
-        ]
-        lowest, highest = values.index(min(values)), 3 - values[::-1].index(max(values))
-        for place in sorted((lowest, highest)):
-            kept.extend(curve[begin + place * _A_POINT : begin + (place + 1) * _A_POINT])
-    return kept + curve[whole:]
+
+    __slots__ = ("points", "width")
+
+    def __init__(self) -> None:
+        self.width = 1
+        self.points = array("f")
+
+    def add(self, at: tuple[float, float, float], value: float) -> None:
+        """Take in a value; of several at one batch the last one counts, until stretches are joined."""
+        points = self.points
+        before = points[-_A_POINT + 1] // self.width if points else -1.0
+        points.extend((*at, value, value, value, value, 1.0 if math.isfinite(value) else 0.0))
+        if points[-_A_POINT + 1] // self.width <= before:
+            if self.width == 1:
+                del points[-2 * _A_POINT : -_A_POINT]
+            else:
+                _join(points)
+
+    def fit(self, most: int) -> None:
+        """Join stretches in pairs until there are no more than `most` points."""
+        while len(self.points) > _A_POINT * most:
+            self.width *= 2
+            points, self.points = self.points, array("f")
+            before = -1.0
+            for at in range(0, len(points), _A_POINT):
+                self.points.extend(points[at : at + _A_POINT])
+                place = points[at + 1] // self.width
+                if place <= before:
+                    _join(self.points)
+                before = place
+
+
+def _join(points: array[float]) -> None:
+    """Make one of the last two points."""
+    low, high, mean, count = points[-_A_POINT - 4 : -_A_POINT]
+    new_low, new_high, new_mean, new_count = points[-4:]
+    if count and new_count:
+        points[-4] = min(low, new_low)
+        points[-3] = max(high, new_high)
+        points[-2] = (mean * count + new_mean * new_count) / (count + new_count)
+        points[-1] = count + new_count
+    elif count:
+        points[-4:] = points[-_A_POINT - 4 : -_A_POINT]
+    del points[-2 * _A_POINT : -_A_POINT]

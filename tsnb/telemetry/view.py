@@ -414,7 +414,7 @@ class StreamView:
                     continue
                 metric = places[name] = len(places)
             known[name] = value
-            self.curves.add(lane, metric, (*at, value))
+            self.curves.add(lane, metric, at, value)
             found.append((lane, metric, value))
         return found
 

@@ -41,11 +41,12 @@ test("the machine's numbers follow the rows: processes by lane, the loader, GPUs
 });
 
 test("curves written by hand are read back, and encode to the same bytes; a torn end gives what came before", () => {
-  const numbers = [0, 0, 2, 1, 10, 0.5, 2.5, 2, 20, 1, 2.25, 3, 1, 1, 2, 20, 1, 0.5];
+  const one = [1, 10, 0.5, 2.5, 2.5, 2.5, 2.5, 1], two = [2, 20, 1, 2.25, 2, 3, 2.5, 4], three = [2, 20, 1, 0.5, 0.5, 0.5, 0.5, 1];
+  const numbers = [0, 0, 8, 2, ...one, ...two, 3, 1, 1, 1, ...three];
   const curves = decodeCurves(bytes(numbers));
-  assert.deepEqual(curves, [{ lane: 0, metric: 0, points: [[1, 10, 0.5, 2.5], [2, 20, 1, 2.25]] }, { lane: 3, metric: 1, points: [[2, 20, 1, 0.5]] }]);
+  assert.deepEqual(curves, [{ lane: 0, metric: 0, width: 8, points: [one, two] }, { lane: 3, metric: 1, width: 1, points: [three] }]);
   assert.deepEqual([...new Float32Array(encodeCurves(curves).buffer)], numbers);
-  assert.equal(decodeCurves(bytes([...numbers, 4, 0, 9, 1])).length, 2);
+  assert.equal(decodeCurves(bytes([...numbers, 4, 0, 1, 9, 1])).length, 2);
   assert.deepEqual(decodeCurves(null), []);
 });
 

@@ -8,10 +8,10 @@ const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
   const store = filled(Store, [], [lane("a", ["acc", "loss"]), lane("b", ["loss"]), lane("c"), undefined]);
-  store.curves.add(0, 1, [1, 10, 0.5, 2]);
-  store.curves.add(0, 1, [2, 20, 1, 1]);
-  store.curves.add(1, 0, [3, NaN, 2, 5]);
-  assert.deepEqual(curvesOf(store, "loss", { axis: "batch", smooth: 0 }), [{ lane: 0, name: "a", x: [10, 20], raw: [2, 1], y: [2, 1] }]);
+  store.curves.add(0, 1, [1, 10, 0.5], 2);
+  store.curves.add(0, 1, [2, 20, 1], 1);
+  store.curves.add(1, 0, [3, NaN, 2], 5);
+  assert.deepEqual(curvesOf(store, "loss", { axis: "batch", smooth: 0 }), [{ lane: 0, name: "a", x: [10, 20], at: [10, 20], counts: [1, 1], low: [2, 1], high: [2, 1], raw: [2, 1], rare: true, y: [2, 1] }]);
   assert.deepEqual(curvesOf(store, "loss", { axis: "epoch", smooth: 0 }).map(({ x }) => x), [[0.5, 1], [2]]);
   assert.deepEqual(curvesOf(store, "loss", { axis: "time", smooth: 0 }).map(({ x }) => x), [[1, 2], [3]]);
 });
@@ -19,33 +19,50 @@ test("a curve is found by its name in each lane, by batch, epoch or time", () =>
 test("what was set stands where its trial logged next, on whichever axis; before its first value it is not drawn", () => {
   const store = filled(Store, [], [lane("a", ["loss"]), lane("b")]);
   Object.assign(store, { originS: 100, changes: new Map([["a", [[99, "lr 1"], [101.5, "lr 1 → 0.5"], [110, "lr 0.5 → 0.1"]]], ["b", [[101, "lr 2"]]]]) });
-  store.curves.add(0, 0, [1, 10, 0.5, 2]);
-  store.curves.add(0, 0, [2, 20, 1, 1]);
+  store.curves.add(0, 0, [1, 10, 0.5], 2);
+  store.curves.add(0, 0, [2, 20, 1], 1);
   assert.deepEqual(setsOf(store, "loss", "batch"), [{ lane: 0, x: 20, text: "lr 1 → 0.5" }, { lane: 0, x: 20, text: "lr 0.5 → 0.1" }]);
   assert.deepEqual(setsOf(store, "loss", "time").map(({ x }) => x), [1.5, 10]);
 });
 
-test("a curve of few values is drawn as it is, however much others are smoothed", () => {
+test("about one value an epoch is drawn as it is, however many there are and however much others are smoothed", () => {
   const store = filled(Store, [], [lane("a", ["loss", "acc"])]);
-  for (let k = 0; k < 100; k++) store.curves.add(0, 0, [k, k, k, k % 2]);
-  for (let k = 0; k < 9; k++) store.curves.add(0, 1, [k, k, k, k % 2]);
+  for (let k = 0; k < 100; k++) store.curves.add(0, 0, [k, 10 * k, k / 10], k % 2);
+  for (let k = 0; k < 90; k++) store.curves.add(0, 1, [10 * k, 100 * k, k], k % 2);
   const [loss] = curvesOf(store, "loss", { axis: "batch", smooth: 0.9 }), [acc] = curvesOf(store, "acc", { axis: "batch", smooth: 0.9 });
   assert.ok(loss.y.slice(20).every((value) => value > 0.3 && value < 0.7));
   assert.deepEqual(acc.y, acc.raw);
 });
 
-test("smoothing is a mean of what came before, begins at the first value and leaves out what is no number", () => {
-  assert.deepEqual(smooth([4, 4, 4], 0.9).map((v) => Math.round(v * 1e9) / 1e9), [4, 4, 4]);
-  assert.deepEqual(smooth([1, 2], 0), [1, 2]);
-  const [a, b, c] = smooth([0, NaN, 1], 0.5);
+test("of two values at one batch the last one counts", () => {
+  const store = filled(Store, [], [lane("a", ["acc"])]);
+  for (const [t, value] of [[1, 0.25], [2, 0.5], [3, 0.75]]) store.curves.add(0, 0, [t, t < 3 ? 10 : 20, 1], value);
+  assert.deepEqual(curvesOf(store, "acc", { axis: "batch", smooth: 0 }).map(({ x, y }) => [x, y]), [[[10, 20], [0.5, 0.75]]]);
+});
+
+test("smoothing is a mean of what came before, by batches, begins at the first value and leaves out what is no number", () => {
+  const ones = [1, 1, 1], at = [10, 20, 30];
+  assert.deepEqual(smooth([4, 4, 4], at, ones, 50).map((v) => Math.round(v * 1e9) / 1e9), [4, 4, 4]);
+  assert.deepEqual(smooth([1, 2], at, ones, 0), [1, 2]);
+  const [a, b, c] = smooth([0, NaN, 1], at, ones, 20 / Math.log(2));
   assert.ok(a === 0 && Number.isNaN(b) && near(c, 2 / 3));
+  const [, far] = smooth([0, 1], [0, 5000], ones, 22);
+  assert.ok(near(far, 1), "what lies far behind does not count");
+});
+
+test("smoothed, joined stretches have the curve of the values that they are of", () => {
+  const values = Array.from({ length: 4000 }, (_, k) => Math.exp(-k / 600) + 0.3 * Math.sin(2.3 * k)), at = values.map((_, k) => k), ones = values.map(() => 1);
+  const fine = smooth(values, at, ones, 200), four = at.filter((k) => k % 4 === 3);
+  const joined = smooth(four.map((k) => (values[k] + values[k - 1] + values[k - 2] + values[k - 3]) / 4), four, four.map(() => 4), 200);
+  assert.ok(joined.every((value, j) => Math.abs(value - fine[four[j]]) < 0.01));
 });
 
 test("the difference to a trial is taken at the same batches, and only where both were", () => {
-  const base = { lane: 0, x: [0, 10, 20], raw: [4, 2, 1], y: [4, 2, 1] };
-  const [other] = against([base, { lane: 1, x: [5, 10, 30], raw: [3.5, 2, 0], y: [3.5, 2, 0] }], 0);
+  const curve = (lane, x, raw) => ({ lane, x, at: x, counts: x.map(() => 1), raw, y: raw });
+  const base = curve(0, [0, 10, 20], [4, 2, 1]);
+  const [other] = against([base, curve(1, [5, 10, 30], [3.5, 2, 0])], 0);
   assert.deepEqual([other.x, other.y], [[5, 10], [0.5, 0]]);
-  const line = (lane, step, less) => Array.from({ length: 50 }, (_, k) => k * step).reduce((c, x) => ({ lane, x: [...c.x, x], raw: [...c.raw, 9 - x - less], y: [...c.y, 0] }), { x: [], raw: [], y: [] });
+  const line = (lane, step, less) => [Array.from({ length: 50 }, (_, k) => k * step)].map((x) => curve(lane, x, x.map((v) => 9 - v - less)))[0];
   const [far] = against([line(0, 2, 0), line(1, 1, 0.25)], 0, 0.9);
   assert.ok(far.y.every((v) => near(v, -0.25)), "smoothing does not change a difference that is always the same");
   assert.equal(valueAt(base, -1), null);

@@ -81,19 +81,20 @@ const learning = (count, metrics = (k) => [k]) => {
 test("what is logged becomes a curve by time and batch, its newest value the row's", () => {
   const store = learning(400);
   assert.equal(store.curve(0, "loss").length, 400);
-  assert.deepEqual(store.curve(0, "loss")[3], [3, 30, 0, 3]);
+  assert.deepEqual(store.curve(0, "loss")[3], [3, 30, 0, 3, 3, 3, 3, 1]);
   assert.deepEqual(store.curve(0, "acc"), []);
   assert.equal(store.value(0, "loss"), 399);
   assert.deepEqual(store.metricHistory(0, "loss", 60).length, 60);
   assert.equal(store.metricHistory(0, "loss", 60)[59], 399);
 });
 
-test("a long curve is bounded and keeps its ends and its peaks", () => {
+test("a long curve is bounded, as fine everywhere, and keeps its ends and its peaks", () => {
   const curve = learning(9000, (k) => [k === 4321 ? 1e6 : k % 7]).curve(0, "loss");
-  assert.ok(curve.length <= 2000, String(curve.length));
-  assert.equal(Math.max(...curve.map((point) => point[3])), 1e6);
+  assert.ok(curve.length > 256 && curve.length <= 512, String(curve.length));
+  assert.equal(Math.max(...curve.map((point) => point[5])), 1e6);
   assert.equal(curve[curve.length - 1][0], 8999);
-  assert.ok(curve.every((point, k) => !k || point[0] > curve[k - 1][0]));
+  const gaps = curve.slice(1, -1).map((point, k) => point[1] - curve[k][1]);
+  assert.ok(gaps.every((gap) => gap > 240 && gap < 270), "stretches of 256 batches");
 });
 
 test("another run of a trial begins its curves anew", () => {

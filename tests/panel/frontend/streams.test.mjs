@@ -57,7 +57,8 @@ test("a tick says which stream it is of; one that was missed is noticed for that
 });
 
 test("a curve is that of the stream that has most of it, on one time", () => {
-  const train = [1, 0, 3, ...[0, 1, 2].flatMap((k) => [k, k, k / 10, 1 - k / 10])], val = [0, 0, 1, 5, 9, 0.9, 0.5];
+  const point = (t, batches, epochs, value) => [t, batches, epochs, ...Array(4).fill(value), 1];
+  const train = [1, 0, 1, 3, ...[0, 1, 2].flatMap((k) => point(k, k, k / 10, 1 - k / 10))], val = [0, 0, 1, 1, ...point(5, 9, 0.9, 0.5)];
   const { whole } = two([{ 1: {} }], [{ 0: {} }], { curves: [train, val], origins: [110, 100] });
   assert.deepEqual(whole.curve(1, "loss").map(([t]) => t), [10, 11, 12]);
   assert.ok(Math.abs(whole.value(1, "loss") - 0.8) < 1e-6);
@@ -89,7 +90,7 @@ test("an end on one stream is none while the trial is on another", () => {
 });
 
 test("what is saved opens again with every stream", () => {
-  const streams = two([{ 0: { lag: 1 }, 1: { lag: 2 } }], [{ 0: { lag: 3 } }], { curves: [[1, 0, 1, 0, 0, 0, 0.5], []] });
+  const streams = two([{ 0: { lag: 1 }, 1: { lag: 2 } }], [{ 0: { lag: 3 } }], { curves: [[1, 0, 1, 1, 0, 0, 0, 0.5, 0.5, 0.5, 0.5, 1], []] });
   streams.know({ trials: { a: [["lr", "0.1"]] }, verdicts: { b: "rank 3 of 4" }, plan: { title: "plan", trials: [] } });
   const { scene, history, curves } = streams.snapshot(), again = new Streams(() => 0);
   again.load(JSON.parse(JSON.stringify(scene)), history, curves);

@@ -1,20 +1,35 @@
-// Curves: what each trial has logged, by metric, bounded as the kernel bounds it (tsnb/telemetry/frames.py). Knows no DOM.
+// Curves: what each trial has logged, by metric, bounded as the kernel bounds it (tsnb/telemetry/frames.py): the same function,
+// in float32 as there, so that a page that opens late has the points of one that stayed open. Knows no DOM.
 
-const POINTS = 2000; // of one curve; more than a chart is wide
+const POINTS = 512; // of one curve at most
+const FEWEST = 40; // and at least
+const BUDGET = 60000; // of all
+
+/** A point is [t, batches, epochs, last, low, high, mean, values]; see `POINT` there. */
+export const T = 0, BATCHES = 1, EPOCHS = 2, LAST = 3, LOW = 4, HIGH = 5, MEAN = 6, VALUES = 7;
 
 export class Curves {
   constructor(curves = []) {
     this.byKey = new Map();
-    for (const { lane, metric, points } of curves) this.byKey.set(key(lane, metric), points);
+    for (const { lane, metric, width, points } of curves) this.byKey.set(key(lane, metric), { width, points });
     this.version = 0;
   }
 
-  /** point: [t, batches, epochs, value] */
-  add(lane, metric, point) {
-    const name = key(lane, metric), points = this.byKey.get(name) || [];
-    points.push(point);
-    this.byKey.set(name, points.length > POINTS ? thinned(points) : points);
+  /** at: [t, batches, epochs] */
+  add(lane, metric, at, value) {
+    const name = key(lane, metric);
+    if (!this.byKey.has(name)) {
+      this.byKey.set(name, { width: 1, points: [] });
+      for (const each of this.byKey.values()) fit(each, this.room);
+    }
+    const curve = this.byKey.get(name);
+    put(curve, [...at.map(Math.fround), ...Array(4).fill(Math.fround(value)), Number.isFinite(Math.fround(value)) ? 1 : 0]);
+    fit(curve, this.room);
     this.version += 1;
+  }
+
+  get room() {
+    return Math.max(FEWEST, Math.min(POINTS, Math.floor(BUDGET / this.byKey.size)));
   }
 
   /** Another run of that lane's trial begins. */
@@ -24,35 +39,49 @@ export class Curves {
   }
 
   of(lane, metric) {
-    return this.byKey.get(key(lane, metric)) || [];
+    const curve = this.byKey.get(key(lane, metric));
+    return curve ? curve.points : [];
   }
 
   last(lane, metric) {
     const points = this.of(lane, metric);
-    return points.length ? points[points.length - 1][3] : undefined;
+    return points.length ? points[points.length - 1][LAST] : undefined;
   }
 
   all() {
-    return [...this.byKey].map(([name, points]) => {
+    return [...this.byKey].map(([name, { width, points }]) => {
       const [lane, metric] = name.split(" ").map(Number);
-      return { lane, metric, points };
+      return { lane, metric, width, points };
     });
   }
 }
 
 const key = (lane, metric) => `${lane} ${metric}`;
 
-/** Of every four points in a row the lowest and the highest; the newest stay. */
-export function thinned(points) {
-  const whole = Math.floor((points.length - 1) / 4) * 4, kept = [];
-  for (let k = 0; k < whole; k += 4) {
-    let low = k, high = k + 1;
-    for (let j = k; j < k + 4; j++) {
-      if (points[j][3] < points[low][3]) low = j;
-      if (points[j][3] >= points[high][3]) high = j;
-    }
-    if (low === high) low = high === k ? k + 1 : k;
-    kept.push(points[Math.min(low, high)], points[Math.max(low, high)]);
+/** Take in a value as a point; of several at one batch the last one counts, until stretches are joined. */
+function put({ width, points }, point) {
+  const before = points[points.length - 1];
+  if (!before || Math.floor(point[BATCHES] / width) > Math.floor(before[BATCHES] / width)) points.push(point);
+  else points[points.length - 1] = width === 1 ? point : joined(before, point);
+}
+
+/** Join stretches in pairs until there are no more than `most` points. */
+function fit(curve, most) {
+  while (curve.points.length > most) {
+    const { points } = curve;
+    Object.assign(curve, { width: curve.width * 2, points: [] });
+    for (const point of points) put(curve, point);
   }
-  return [...kept, ...points.slice(whole)];
+}
+
+function joined(before, point) {
+  const out = point.slice();
+  if (before[VALUES] && point[VALUES]) {
+    const count = before[VALUES] + point[VALUES];
+    out[LOW] = Math.min(before[LOW], point[LOW]);
+    out[HIGH] = Math.max(before[HIGH], point[HIGH]);
+    out[MEAN] = Math.fround((before[MEAN] * before[VALUES] + point[MEAN] * point[VALUES]) / count);
+    out[VALUES] = count;
+  } else if (before[VALUES]) for (let k = LOW; k <= VALUES; k++) out[k] = before[k];
+  return out;
 }

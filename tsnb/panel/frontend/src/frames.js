@@ -7,7 +7,7 @@ const ALL = 3;
 const MACHINE = 7;
 const PROCESS = 5;
 const GPU = 4;
-const POINT = 4;
+const POINT = 8;
 const LANES_AT = 16;
 const METRICS_AT = 1024;
 const MACHINE_MARK = -1;
@@ -93,24 +93,24 @@ function machineOf(raw, at, laneOf) {
   return machine;
 }
 
-/** The curves in a DataView: [{lane, metric, points: [[t, batches, epochs, value], ...]}]. */
+/** The curves in a DataView: [{lane, metric, width, points: [[t, batches, epochs, last, low, high, mean, values], ...]}]. */
 export function decodeCurves(view) {
   if (!view || !view.byteLength) return [];
   const end = view.byteOffset + view.byteLength - (view.byteLength % 4);
   const numbers = new Float32Array(view.buffer.slice(view.byteOffset, end)), found = [];
-  for (let at = 0; at + 3 <= numbers.length; ) {
-    const [lane, metric, count] = numbers.subarray(at, at + 3);
-    at += 3;
+  for (let at = 0; at + 4 <= numbers.length; ) {
+    const [lane, metric, width, count] = numbers.subarray(at, at + 4);
+    at += 4;
     if (!(count >= 0) || at + POINT * count > numbers.length) break; // torn: keep what came before
     const points = [];
     for (let k = 0; k < count; k++, at += POINT) points.push([...numbers.subarray(at, at + POINT)]);
-    found.push({ lane, metric, points });
+    found.push({ lane, metric, width, points });
   }
   return found;
 }
 
 /** All curves as one DataView, for the model of a saved notebook. */
 export function encodeCurves(curves) {
-  const numbers = curves.flatMap(({ lane, metric, points }) => [lane, metric, points.length, ...points.flat()]);
+  const numbers = curves.flatMap(({ lane, metric, width, points }) => [lane, metric, width, points.length, ...points.flat()]);
   return new DataView(Float32Array.from(numbers).buffer);
 }

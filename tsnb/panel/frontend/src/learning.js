@@ -1,22 +1,37 @@
 // Learning curves as numbers: by batch, epoch or time, smoothed, beside a chosen trial. Pure.
 
-export const AXES = { time: 0, batch: 1, epoch: 2 }; // where a point ([t, batches, epochs, value]) has it
+import { BATCHES, EPOCHS, HIGH, LOW, MEAN, T, VALUES } from "./curves.js";
+
+export const AXES = { time: T, batch: BATCHES, epoch: EPOCHS }; // where a point has it
 export const FEW = 40; // points of a curve that are drawn as points too
 export const IN_COLOUR = 5; // of many curves the best
 const SAMPLED = 2000; // values that tell how high a chart has to be
+const RARE_EPOCHS = 0.45, RARE_S = 0.9; // values further apart than both are means of an epoch: never smoothed
 
-/** Curves of one metric: [{lane, x, raw, y}], one for each trial that has logged it; `y` is `raw`
- * smoothed, unless its values are few: each of those is a mean already. */
+/** Curves of one metric: [{lane, x, at, counts, low, high, raw, y}], one for each trial that has logged it: `raw` is the mean of
+ * each stretch, `low` and `high` its extremes, and `y` is `raw` smoothed over batches. */
 export function curvesOf(store, name, { axis, smooth: weight }) {
-  const at = AXES[axis], found = [];
+  const place = AXES[axis], found = [];
   store.lanes.forEach((lane, number) => {
-    const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[at]) && point[at] >= 0) : [];
+    const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[place]) && point[place] >= 0) : [];
     if (!points.length) return;
-    const raw = points.map((point) => point[3]);
-    found.push({ lane: number, name: lane.name, x: points.map((point) => point[at]), raw, y: points.length > FEW ? smooth(raw, weight) : raw });
+    const of = (what) => points.map((point) => point[what]), rare = isRare(points);
+    const curve = { lane: number, name: lane.name, x: of(place), at: of(BATCHES), counts: of(VALUES), low: of(LOW), high: of(HIGH), raw: of(MEAN), rare };
+    found.push({ ...curve, y: smoothed(curve, weight) });
   });
   return found;
 }
+
+/** Whether a curve has about one value an epoch, or fewer: of the whole curve, so that it does not change with a value more. */
+function isRare(points) {
+  const first = points[0], last = points[points.length - 1], gaps = points.reduce((sum, point) => sum + Math.max(1, point[VALUES]), -1);
+  return gaps > 0 && last[EPOCHS] - first[EPOCHS] >= RARE_EPOCHS * gaps && last[T] - first[T] >= RARE_S * gaps;
+}
+
+const smoothed = ({ raw, at, counts, rare }, weight) => (rare ? raw : smooth(raw, at, counts, constantOf(weight)));
+
+/** Over how many batches a slider at `weight` (0 to below 1) smooths: 22 at 0.6, 24,010 at 0.98. */
+export const constantOf = (weight) => Math.round(10 * (weight / (1 - weight)) ** 2);
 
 /**
  * Where live values were set, on the x axis of a metric's chart: [{lane, x, text}], in the order of x. A trial was then where it
@@ -38,14 +53,17 @@ export function setsOf(store, name, axis) {
   return found.sort((a, b) => a.x - b.x);
 }
 
-/** Each value as a mean over those before it, newer ones weighing more; 0: as they are. What is not finite stays out. */
-export function smooth(values, weight) {
-  if (!(weight > 0)) return values;
-  let sum = 0, part = 0;
-  return values.map((value) => {
+/** Each value as a mean over those before it, weighing less by the batches that lie between: after `constant` of them by e. So a
+ * curve is the same whether its stretches are joined or not. 0: as they are. What is not finite stays out. */
+export function smooth(values, at, counts, constant) {
+  if (!(constant > 0)) return values;
+  let sum = 0, part = 0, before = at[0];
+  return values.map((value, k) => {
     if (!Number.isFinite(value)) return value;
-    sum = weight * sum + (1 - weight) * value;
-    part = weight * part + (1 - weight); // of a young mean: so that it does not begin at 0
+    const kept = Math.exp((before - at[k]) / constant), count = counts[k] || 1;
+    before = at[k];
+    sum = kept * sum + count * value;
+    part = kept * part + count;
     return sum / part;
   });
 }
@@ -55,11 +73,12 @@ export function smooth(values, weight) {
 export function against(curves, lane, weight = 0) {
   const other = curves.find((curve) => curve.lane === lane);
   if (!other) return curves;
+  const logged = { x: other.x, y: other.raw };
   return curves.filter((curve) => curve !== other).map((curve) => {
-    const logged = { x: other.x, y: other.raw };
-    const kept = curve.x.map((x, k) => [x, k, valueAt(logged, x)]).filter(([, , value]) => value !== null);
-    const raw = kept.map(([, k, value]) => curve.raw[k] - value);
-    return { ...curve, x: kept.map(([x]) => x), raw, y: raw.length > FEW ? smooth(raw, weight) : raw };
+    const kept = curve.x.map((x, k) => [k, valueAt(logged, x)]).filter(([, value]) => value !== null), of = (list) => kept.map(([k]) => list[k]);
+    const raw = kept.map(([k, value]) => curve.raw[k] - value);
+    const less = { ...curve, x: of(curve.x), at: of(curve.at), counts: of(curve.counts), low: raw, high: raw, raw };
+    return { ...less, y: smoothed(less, weight) };
   });
 }
 

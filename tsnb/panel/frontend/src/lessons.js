@@ -4,7 +4,7 @@ import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { Parallel } from "./parallel.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, curvesOf, ranked, setsOf } from "./learning.js";
+import { IN_COLOUR, against, constantOf, curvesOf, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { clock, count, isAccuracy, metric } from "./words.js";
@@ -146,7 +146,9 @@ export class Lessons {
     this.axis.draw(view.axis);
     this.scale.draw(chosen.some((name) => view.log.includes(name)) ? "log" : "linear");
     if (document.activeElement !== this.slider) this.slider.value = String(view.smooth);
-    put(this.weight, view.smooth ? view.smooth.toFixed(2) : "off");
+    const over = constantOf(view.smooth) ? `${count(constantOf(view.smooth))} batches` : "off";
+    attribute(this.slider, "aria-valuetext", over);
+    put(this.weight, over);
     this.element.classList.toggle("tsnb-nothing", !all.length);
   }
 

@@ -149,10 +149,14 @@ export class Plot {
     }
   }
 
-  line(ctx, { lane, x, raw, y }, named) {
+  line(ctx, { lane, x, raw, y, low, high }, named) {
     const { soft, ground } = this.theme, colour = this.colours.get(lane) || (lane === this.lit ? soft : mix(soft, ground, 0.45));
     const faded = this.lit !== null && this.lit !== lane;
     ctx.lineJoin = "round";
+    if (named && this.colours.size <= 8 && low && high) {
+      ctx.globalAlpha = faded ? 0.05 : 0.15;
+      this.band(ctx, x, low, high, colour);
+    }
     if (named && raw !== y && this.colours.size <= 8) {
       ctx.globalAlpha = faded ? 0.1 : 0.3;
       this.stroke(ctx, x, raw, colour, 1);
@@ -184,6 +188,19 @@ export class Plot {
       open = true;
     }
     ctx.stroke();
+  }
+
+  /** From the lowest to the highest value of each stretch. */
+  band(ctx, x, low, high, colour) {
+    ctx.fillStyle = colour;
+    for (let from = 0, to; from < x.length; from = to + 1) {
+      for (to = from; to < x.length && this.drawn(low[to]) && this.drawn(high[to]); ) to++;
+      if (to - from < 2) continue;
+      ctx.beginPath();
+      for (let k = from; k < to; k++) ctx.lineTo(this.toX(x[k]), this.toY(high[k]));
+      for (let k = to - 1; k >= from; k--) ctx.lineTo(this.toX(x[k]), this.toY(low[k]));
+      ctx.fill();
+    }
   }
 
   /** Each trial's shape at its end, and its name beside that. */

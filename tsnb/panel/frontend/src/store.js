@@ -132,7 +132,7 @@ export class Store extends Numbers {
       this.all = frame.all || this.all;
       for (const [lane, metric, value] of frame.logged) {
         const row = frame.rows[lane];
-        this.curves.add(lane, metric, [frame.t, row ? row.batches : NaN, row ? row.epochs : NaN, value]);
+        this.curves.add(lane, metric, row ? [frame.t, row.batches, row.epochs] : [frame.t, 0, -1], value);
       }
     }
     return follows;
@@ -165,7 +165,7 @@ export class Store extends Numbers {
     return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames), curves: encodeCurves(curves) };
   }
 
-  /** What a lane has logged under a name: [[t, batches, epochs, value], ...], oldest first. */
+  /** What a lane has logged under a name: [[t, batches, epochs, last, low, high, mean, values], ...], oldest first. */
   curve(lane, name) {
     const metric = this.lanes[lane] ? this.lanes[lane].metrics.indexOf(name) : -1;
     return metric < 0 ? [] : this.curves.of(lane, metric);

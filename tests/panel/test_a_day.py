@@ -1,0 +1,56 @@
+"""A page that opens late, or is loaded again, has the curves of one that stayed open: over a simulated day."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import statistics
+from typing import Any
+
+import pytest
+
+from tests.panel.a_day import PER_S, READINGS, loss, pages_of, readings_of_a_day
+from tsnb.panel.tape import Tape
+from tsnb.telemetry.frames import POINTS
+
+PIXELS = 236
+"""The height of a chart."""
+
+
+@pytest.fixture(scope="module")
+def day(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tape, Any]:
+    """Return the kernel's tape, and what each page has at the end of the day: opened at its start, and ever later."""
+    tape, opened = Tape(), (0, 3, 900, 7_000, 12_600, 17_000, READINGS - 1)
+    return tape, pages_of(tape, readings_of_a_day(), opened, tmp_path_factory.mktemp("day"))
+
+
+def test_a_page_opened_late_has_the_curves_of_one_that_stayed_open(day: tuple[Tape, Any]) -> None:
+    """To the last bit: kernel and page keep the same points by the same function."""
+    tape, (first, *later) = day
+    assert base64.b64decode(first["bytes"]) == tape.curves()
+    for page in later:
+        assert page["bytes"] == first["bytes"]
+        assert page["drawn"] == first["drawn"]
+
+
+def test_the_curves_of_a_day_are_true_at_every_hour(day: tuple[Tape, Any]) -> None:
+    """Each stretch is as fine as any other, and is drawn within a pixel of the mean of what was logged in it."""
+    _, (page, *_) = day
+    drawn = {(one["axis"], one["smooth"], one["metric"], one["name"]): one for one in page["drawn"]}
+    curve = drawn["batch", 0, "loss", "all-day"]
+    assert POINTS // 2 <= len(curve["x"]) <= POINTS
+    gaps = [after - before for before, after in itertools.pairwise(curve["x"])]
+    assert max(gaps) < 1.1 * statistics.median(gaps), "equal resolution over the whole run"
+    logged = [(int(number * 4.0 * PER_S), loss(int(number * 4.0 * PER_S), 0)) for number in range(READINGS)]
+    values = iter(logged)
+    for x, y, low, high in zip(curve["x"], curve["y"], curve["low"], curve["high"], strict=True):
+        those = [value for _, value in itertools.takewhile(lambda one, x=x: one[0] < x, values)]
+        those.append(loss(int(x), 0))
+        assert y == pytest.approx(statistics.mean(those), abs=2.3 / PIXELS)
+        assert (low, high) == pytest.approx((min(those), max(those)), abs=1e-6)
+    smooth = drawn["batch", 0.6, "loss", "all-day"]
+    assert all(y < 0.12 for x, y in zip(smooth["x"], smooth["y"], strict=True) if x > 6000)
+    accuracy = drawn["batch", 0.9, "val_acc", "all-day"], drawn["batch", 0, "val_acc", "all-day"]
+    assert accuracy[0]["y"] == accuracy[1]["y"], (
+        "one value an epoch is a mean already, however many there are"
+    )
