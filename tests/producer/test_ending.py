@@ -51,3 +51,23 @@ def test_an_interrupt_while_it_begins_leaves_no_stream(
     assert set(threading.enumerate()) <= before
     with tsnb.serve(loader, name="cut-short") as producer:  # the name is free
         assert producer.status().name == "cut-short"
+
+
+@pytest.mark.system
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_batches_stay_valid_though_the_serving_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its consumers are gone for it then, and what they hold is still theirs."""
+    loader = DataLoader(TensorDataset(torch.ones(8, 2000)), batch_size=4)
+    with tsnb.serve(loader, name="failing") as producer, tsnb.attach("c", "failing") as consumer:
+        (batch,) = next(iter(consumer))
+        stop = producer.core.stop
+
+        def stop_late() -> None:
+            producer._server.join(60)
+            stop()
+
+        monkeypatch.setattr(producer.core, "stop", stop_late)
+        monkeypatch.setattr(producer._server, "_on_time", lambda: 1 // 0)  # the thread ends with an error
+        producer._server.wake()
+        assert producer.wait(60)
+        assert torch.equal(batch, torch.ones(4, 2000))

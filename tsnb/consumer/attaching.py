@@ -119,6 +119,7 @@ def attach(
     Raises:
         ProducerNotFound: If no stream has that name, or none is named and there is not exactly one.
         NameInUse: If a live consumer in another process has that name.
+        ProducerGone: If the stream stops during this call.
         JoinRefused: If the stream does not take this consumer.
         ValueError: If an option is out of range or unknown, the subset or fold does not exist in the dataset, a
             group has no name, or this process does not see the device.
@@ -274,11 +275,15 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Attachm
     while True:
         try:
             return Attachment(entry, name, options)
-        except ProducerGone:  # it is ending: its entry goes in a moment
-            if not is_promised(entry.name) or time.monotonic() > until_s:
+        except (
+            ProducerGone
+        ):  # it is ending: its entry goes in a moment, or another stream has the name by now
+            coming = is_promised(entry.name)  # first: a promise is withdrawn once the stream is there
+            former, entry = entry, next((e for e in registry.entries() if e.name == entry.name), entry)
+            if time.monotonic() > until_s or (entry.address == former.address and not coming):
                 raise
-            time.sleep(LOOK_S)
-            entry = next((one for one in registry.entries() if one.name == entry.name), entry)
+            if entry.address == former.address:
+                time.sleep(LOOK_S)
         except NameInUse as error:
             if time.monotonic() > deadline:
                 advice = ranks_hint() if options.world_size == 1 else ""

@@ -581,6 +581,7 @@ class Core:
         """Stop, in as good an order as possible, because one of the producer's own threads cannot go on; and say so."""
         text = masked_text(text)
         with self.lock:
+            self._held |= self.dispatch.epochs.slots(pinned=True)  # its serving thread drops all consumers
             self.farewell = f"failed inside tsnb (please report this): {text.strip().splitlines()[-1][:500]}"
             self.failure = (self.farewell, text)
         self.stop_asked.set()
@@ -608,5 +609,5 @@ class Core:
         """Let both threads end."""
         with self.lock:
             self.stopping = True
-            self._held = self.dispatch.epochs.slots(pinned=True)
+            self._held |= self.dispatch.epochs.slots(pinned=True)
             self.lock.notify_all()
