@@ -180,17 +180,30 @@ def test_a_clone_of_a_spilled_model_has_a_file_of_its_own_and_both_train_right(
 def test_a_clones_stream_knows_its_epochs_run_and_live_values_as_its_parents(
     page: Any, until: Until, tmp_path: Path
 ) -> None:
-    """Else nobody could say when it, or all, will be done, and a terminal would find nothing to set in it."""
+    """Else nobody could say when it, or all, will be done, and a terminal would find nothing to set in it.
+
+    Made in the second epoch, and again from the clone: the epochs behind it and those that it takes are the loop's.
+    """
     source = CELL.replace("range(3)", "range(epochs)")
-    box = {"go": str(tmp_path / "go"), "hold": (5, 9), "own": 0, "epochs": 3}
+    box = {
+        "go": str(tmp_path / "go"),
+        "hold": (IN_EPOCH + 5, IN_EPOCH + 9, 2 * IN_EPOCH + 1),
+        "own": 0,
+        "epochs": 3,
+    }
     with serve() as producer:
         one = run_cell("one", source, box, outlet=page, threads=1)
-        waits_at(one, until, 5)
+        waits_at(one, until, IN_EPOCH + 5)
         two = one.clone()
         waits_at(two, until, 4)
-        until(lambda: {c.name: (c.planned, tuple(c.live), c.run) for c in producer.status().consumers}
-              == {"one": (3, ("lr",), 1), "one-2": (3, ("lr",), 1)}, 30)  # fmt: skip
-        for trial in (one, two):
+        until(lambda: {c.name: (c.epochs_before, c.epochs, c.planned, tuple(c.live), c.run)
+                       for c in producer.status().consumers}
+              == {"one": (0, 2, 3, ("lr",), 1), "one-2": (1, 1, 2, ("lr",), 1)}, 30)  # fmt: skip
+        three = two.clone()
+        waits_at(three, until, 4)
+        clone = next(c for c in producer.status().consumers if c.name == three.name)
+        assert (clone.epochs_before, clone.epochs, clone.planned) == (1, 2, 2), "now in its second"
+        for trial in (one, two, three):
             trial.stop()
 
 

@@ -445,7 +445,7 @@ class Attachment(Bound):
         Raises:
             NameInUse, JoinRefused, ProducerGone, ConsumerTimedOut, TimeoutError: As `Line.branch`.
         """
-        self._line.branch(name)
+        self._line.branch(name, self._epochs)
         self.name = self._line.name
         self._line.connection.post(ms.Continues(*self.taken))
         self._lock = threading.Lock()

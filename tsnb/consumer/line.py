@@ -84,6 +84,7 @@ class Line:
         self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
         self._planned_told = ms.Planned(0)
+        self._epochs_behind = 0  # of the loop's: those that the trial it is a clone of took in this very loop
         self.session.connected(self.connection.welcome)
         self._part: Part | None = None  # that the producer was told
         self.closed = False
@@ -198,7 +199,8 @@ class Line:
         Args:
             last: Send nothing after this.
         """
-        if (planned := ms.Planned(attach_defaults.epochs, attach_defaults.run)) != self._planned_told:
+        left = max(0, attach_defaults.epochs - self._epochs_behind)
+        if (planned := ms.Planned(left, attach_defaults.run)) != self._planned_told:
             self._planned_told = planned
             self.connection.post(planned)
         if (live := attach_defaults.live_now) != self._live_told:
@@ -223,7 +225,7 @@ class Line:
         if self.allotment.look() or told is not None:
             self.connection.post(self.allotment.report())
 
-    def branch(self, name: str) -> None:
+    def branch(self, name: str, epochs: int) -> None:
         """Go on as a clone's line, by a connection of its own: this process was forked while its parent stands still.
 
         Returns when what comes next is certain to come. The threads and cores that a balancer gave the parent stay
@@ -231,6 +233,7 @@ class Line:
 
         Args:
             name: The clone's.
+            epochs: Whole ones that its loop has taken. The producer is told how many the clone itself takes.
 
         Raises:
             NameInUse, JoinRefused, ProducerGone: As `Connection`; there are too many consumers, say.
@@ -244,6 +247,7 @@ class Line:
         self.notices.rename(name)
         self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
         self.look_s = 0.0
+        self._epochs_behind = epochs
         self._tell_anew()
         self.say(self.allotment.report())
         self._on_device_before += old.on_device.taken
