@@ -203,7 +203,7 @@ def serve(setting: Setting, ports: Sequence[int], left: Any, done: Any, go: Any,
         peer.serve(loader, ports, setting.n, lambda error: done.put(("failed", -1, repr(error))), tuned=False)
         over.wait(LONGEST_S)
     else:
-        from tsnb.producer.serving import serve_here
+        from tsnb.serving import serve_here
 
         with serve_here(loader_of(setting), name="gpu") as producer:
             done.put(("serving", -1, 0))

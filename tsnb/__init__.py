@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tsnb.experiments.live_values import live
     from tsnb.notebook.panels import dashboard
     from tsnb.planning import plan
-    from tsnb.producer.serving import serve
     from tsnb.records.current import folder, log_artifact
     from tsnb.reports import plot, report, results
+    from tsnb.serving import serve
     from tsnb.spilling.asked import offload
     from tsnb.stalling import stalls
     from tsnb.sweeps.starting import sweep
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "attach": "tsnb.consumer",
     "Consumer": "tsnb.consumer",
-    "serve": "tsnb.producer.serving",
+    "serve": "tsnb.serving",
     "log": "tsnb.telemetry.metrics",
     "log_artifact": "tsnb.records.current",
     "live": "tsnb.experiments.live_values",

@@ -2,7 +2,7 @@
 
 | seam | this machine | a cluster |
 |---|---|---|
-| a stream (`tsnb.serve`, `tsnb.attach`) | `producer.serving`, `registry` | `Cluster.serve`, `stream_of_cluster` |
+| a stream (`tsnb.serve`, `tsnb.attach`) | `tsnb.serving`, `registry` | `Cluster.serve`, `stream_of_cluster` |
 | a trial's kernel | `experiments.engine.ThisMachine` | `Cluster.join`, `attempt` and `places` |
 
 What runs behind a cluster is `tsnb.cluster`. It is loaded by its name at its first use: no other part imports it, and
@@ -28,7 +28,7 @@ class Cluster(Protocol):
     """What streams and trials ask of a cluster. Types are said where they are known: below it they are not."""
 
     def serve(self, loader: Any, options: Any, *, name: str, origin: str | None) -> Any:
-        """Serve a loader of this process to consumers on every machine, as `producer.serving.serve_here` does here."""
+        """Serve a loader of this process to consumers on every machine, as `serving.serve_here` does here."""
 
     def join(self) -> None:
         """Be in the cluster until this process ends.

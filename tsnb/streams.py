@@ -17,7 +17,7 @@ from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
     from tsnb.notebook.panels import replay
-    from tsnb.producer import Producer
+    from tsnb.producer.stream import Producer
     from tsnb.registry import entries as list  # noqa: A004 (its name there)
     from tsnb.telemetry.observer import balance, status, stop
     from tsnb.telemetry.recording import record

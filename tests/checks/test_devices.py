@@ -16,7 +16,7 @@ from tests.machine.fake_nvml import GIB, H200, FakeNvml
 from tsnb.checks.devices import Devices, devices, look
 from tsnb.machine.cores import Machine
 from tsnb.machine.gpus import Gpus, look_for_mps
-from tsnb.producer import serve
+from tsnb.serving import serve
 
 FIRST = {**H200, "uuid": "GPU-aa", "peers": ["GPU-bb"], "millijoules": 5_000}
 SECOND = {**H200, "uuid": "GPU-bb", "peers": ["GPU-aa"], "processes": []}

@@ -26,7 +26,7 @@ from tsnb.errors import NameInUse, TsnbError
 from tsnb.hosting.serving import serve_from_cell
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
-from tsnb.producer.serving import serve_here
+from tsnb.serving import serve_here
 from tsnb.wire.messages import PROTOCOL
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]

@@ -20,7 +20,7 @@ from tests.cluster.conftest import GONE_S, Machines, hub_of, patiently, status, 
 from tests.cluster.takers import BATCHES, ROWS, digest, loader
 from tests.cluster.test_cluster import ALONE, ROOT, Place, epochs, relay_pid, together
 from tsnb.options import StreamOptions
-from tsnb.producer.serving import serve_here
+from tsnb.serving import serve_here
 from tsnb.telemetry.readings import CacheReading
 from tsnb.wire.messages import PROTOCOL
 

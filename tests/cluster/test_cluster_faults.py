@@ -23,7 +23,7 @@ from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.errors import LoaderFailed
 from tsnb.producer.decisions.members import Phase
 from tsnb.producer.loader.packing import SlotImage
-from tsnb.producer.serving import serve_here
+from tsnb.serving import serve_here
 from tsnb.wire import messages as ms
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]

@@ -26,7 +26,7 @@ from tsnb.cluster.ray_cluster import RayCluster
 from tsnb.engines import cluster_at
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.options import StreamOptions
-from tsnb.producer.serving import serve_here
+from tsnb.serving import serve_here
 from tsnb.telemetry import observer
 
 pytestmark = pytest.mark.timeout(

@@ -18,7 +18,7 @@ from tsnb.consumer.unpacking import Delivered
 from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.options import StreamOptions
-from tsnb.producer.serving import serve_here
+from tsnb.serving import serve_here
 from tsnb.wire.layout import Layout
 
 LAYOUT = Layout("a", (), has_values=False)  # type: ignore[arg-type]

@@ -13,8 +13,8 @@ import tsnb
 from tsnb.errors import NotShippable, TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.hosting.serving import serve_loader
-from tsnb.producer.serving import serve
 from tsnb.records.run import Run
+from tsnb.serving import serve
 
 pytestmark = pytest.mark.system
 

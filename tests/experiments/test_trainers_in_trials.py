@@ -10,7 +10,7 @@ import torch
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import run_cell
-from tsnb.producer.serving import serve
+from tsnb.serving import serve
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

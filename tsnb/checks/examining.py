@@ -21,7 +21,7 @@ from tsnb.consumer import attach
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.processes.child import Child
 from tsnb.options import StreamOptions
-from tsnb.producer.serving import serve_here
+from tsnb.serving import serve_here
 from tsnb.telemetry.observer import status
 
 __all__ = ["doctor", "stream", "trial"]

@@ -100,7 +100,7 @@ def _begin(
     options: argparse.Namespace, given: StreamOptions, spare_seed: int | None, first_epoch: int
 ) -> Producer:
     """Load what is to be served, and serve it; as `_serve_here`."""
-    from tsnb.producer.serving import serve  # needs torch: the other commands answer without it
+    from tsnb.serving import serve  # needs torch: the other commands answer without it
 
     loader = load(options.loader)
     seed = seed_of(loader, options.seed, spare_seed)

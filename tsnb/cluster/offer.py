@@ -14,8 +14,8 @@ from tsnb.cluster.membership import join_cluster
 from tsnb.engines import joined
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.options import StreamOptions
-from tsnb.producer.serving import serve_here
 from tsnb.producer.stream import Producer
+from tsnb.serving import serve_here
 
 __all__ = ["serve"]
 

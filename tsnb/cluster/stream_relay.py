@@ -82,7 +82,7 @@ class StreamRelay:
         """
         from tsnb.cluster.remote_epochs import RemoteEpochs
         from tsnb.producer.core import Settings
-        from tsnb.producer.serving import begin
+        from tsnb.serving import begin
 
         with self._lock:
             if self._producer is not None:

@@ -78,7 +78,7 @@ def serve_variable(
         LoaderFailed: The variable does not exist, or the loader is broken or empty.
         NameInUse: The name is served.
     """
-    from tsnb.producer.serving import serve
+    from tsnb.serving import serve
 
     variables = vars(sys.modules["__main__"])
     if variable not in variables:

@@ -31,7 +31,7 @@ from tsnb.machine.memory import free_memory
 from tsnb.planning.trial_costs import Profile, Profiled, joined
 from tsnb.planning.waves import SOON_S, Start, Waves, largest_bytes
 from tsnb.planning.wishes import TrialWish
-from tsnb.producer import serve
+from tsnb.serving import serve
 from tsnb.stalling.random_numbers import undisturbed
 
 __all__ = ["FreeMemory", "Silent", "free_bytes", "profile", "profile_name", "starter"]

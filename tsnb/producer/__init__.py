@@ -1,12 +1,12 @@
 """The producer: the one process that owns the loader, and decides which consumer may have which batch.
 
-The decisions are light to import; the modules that carry them out, with torch, are loaded on first use.
+`tsnb.serving` puts one together with all that is built on it.
 
 | module | what it owns |
 |---|---|
 | `decisions/` | which consumer may have which batch, and when: pure |
 | `loader/` | the user's loader, and its batches in slots |
-| `serving`, `stream` | `serve`; a loader that is being served, as its process sees it |
+| `stream` | a loader that is being served, as its process sees it |
 | `core` | what the threads share under one lock; carries out what is decided |
 | `feeder`, `failures` | the loading thread; what the loader raised |
 | `server`, `session` | the serving thread; one connection |
@@ -16,23 +16,3 @@ The decisions are light to import; the modules that carry them out, with torch, 
 | `steering` | dividing compute: competition for the machine, and the balancer |
 | `limits`, `on_devices` | the memory that a stream needs; batches on GPUs |
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from tsnb.lazy import lazily
-
-if TYPE_CHECKING:
-    from tsnb.producer.serving import serve
-    from tsnb.producer.stream import Producer
-
-__all__ = ["Producer", "serve"]
-
-__getattr__, __dir__ = lazily(
-    __name__,
-    {
-        "Producer": "tsnb.producer.stream",
-        "serve": "tsnb.producer.serving",
-    },
-)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb.consumer import attach
-from tsnb.producer import Producer, serve
+from tsnb.producer.stream import Producer
+from tsnb.serving import serve
 from tsnb.stalling.measuring import LONGEST, Continued, length_of, rows
 from tsnb.stalling.silence import awaited, came, waits
 
