@@ -22,7 +22,7 @@ import msgspec
 
 from tsnb.printable import one_line
 
-__all__ = ["FEW", "NOT_FINITE", "Logged", "Number", "Text", "Whole", "read_json"]
+__all__ = ["FEW", "NOT_FINITE", "Logged", "Number", "Text", "Whole", "pack", "read_json", "unpack"]
 
 _MOST_INT, _MOST_FLOAT, _CHARACTERS = 1 << 62, 1e15, 2000
 
@@ -105,3 +105,25 @@ def _cleaned(value: Any, logged: frozenset[str]) -> Any:
                 for key, part in table.items()
             }
     return found
+
+
+def pack(payload: msgspec.Struct) -> bytes:
+    """Return what `unpack` reads: the payload of an extension, as MessagePack."""
+    return msgspec.msgpack.encode(payload)
+
+
+def unpack(cls: type[_Made], packed: bytes) -> _Made:
+    """Return what another process has packed, with its texts made printable and its numbers within bounds.
+
+    Args:
+        cls: A `msgspec.Struct`, or a union of tagged ones. Its fields have the types above, or are dataclasses of them.
+        packed: The MessagePack.
+
+    Raises:
+        ValueError: It is something else; says which field is wrong.
+    """
+    try:
+        _decoder(cast("Any", cls))  # has built all that `convert` looks up
+        return msgspec.convert(_cleaned(msgspec.msgpack.decode(packed), frozenset()), cls)
+    except (ValueError, TypeError, msgspec.MsgspecError, RecursionError, OverflowError) as error:
+        raise ValueError(one_line(error, 300)) from None

@@ -12,6 +12,7 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
+from tsnb.extensions.ends import TrialEnds
 from tsnb.options import AUTO, StreamOptions
 from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
@@ -35,6 +36,7 @@ from tsnb.producer.stream import Producer
 from tsnb.samples.draws import Draws
 from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
+from tsnb.wire.extension import Extension
 
 __all__ = ["begin", "serve", "serve_here"]
 
@@ -271,6 +273,12 @@ def begin(
         feeder.start()
         core.controller = controller_of(core, feeder.native_id or 0)
         core.tuning = Tuning(core, feeder.native_id or 0)
+        core.extensions = {each.name: each for each in _built_on(core)}
         server.start()
         undo.pop_all()
     return producer
+
+
+def _built_on(core: Core) -> list[Extension]:
+    """Return the extensions of a stream."""
+    return [TrialEnds(core)]

@@ -28,7 +28,7 @@ __all__ = ["Producer", "balance", "list", "record", "replay", "status", "stop", 
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Producer": "tsnb.producer",
+        "Producer": "tsnb.producer.stream",
         "balance": "tsnb.telemetry.observer",
         "list": "tsnb.registry:entries",
         "record": "tsnb.telemetry.recording",

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import psutil
 import pytest
 import torch
@@ -25,9 +26,20 @@ from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
+from tsnb.foreign import pack
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.trial_readings import (
+    BesideReading,
+    EndReading,
+    PlannedReading,
+    PlanReading,
+    StreamsBeside,
+    TrialEnded,
+    TrialsPending,
+    TrialsPlanned,
+)
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import listen
 from tsnb.transport.sockets import Listener
@@ -60,10 +72,9 @@ SAID_BY_CONSUMERS: list[ms.Message] = [
 ]
 SAID_BY_OTHERS: list[ms.Message] = [
     ms.StopConsumer("nobody"),
-    ms.StreamsBeside({"no body": 1e300, "x" * 999: 2.0}, {"no body": 3.0}),
-    ms.TrialsPlanned({"nobody": 1e300}, {"nobody": 2.0, "x" * 999: 1.0}, {}, 1 << 60, 3.0),
-    ms.TrialsPending({"nobody": "queued", "no name": "x" * 9999}),
-    ms.TrialEnded("nobody", "crashed", "1.5", 0, "", {}),
+    ms.Extended("ends", pack(TrialEnded(EndReading("nobody", "crashed", 1.5)))),
+    ms.Extended("ends", pack(TrialsPending({"nobody": "queued", "no name": "x" * 9999}))),
+    ms.Extended("nonsense", b"\x80"),
     ms.Welcome("s", 1, 8, 4, None, None, None),
     ms.Refused("full", "no"),
     ms.LayoutTold(0, b"[]"),
@@ -284,20 +295,44 @@ def odd_packets(cls: type[Any]) -> Iterator[bytes]:
             if cls is ms.PauseConsumer and odd == {"steady": True}:
                 continue  # no nonsense, but an order
             fields = {**whole, field: odd}
-            if isinstance(odd, dict) and cls in (ms.StreamsBeside, ms.TrialsPlanned):
-                fields |= {
-                    other: dict.fromkeys(odd, 1.0)
-                    for other in cls._fields
-                    if other != field and isinstance(whole[other], dict)
-                }
             yield bytes((kind,)) + json.dumps(fields).encode()
+
+
+PAYLOADS: list[tuple[str, msgspec.Struct]] = [
+    ("ends", TrialEnded(EndReading("a", "crashed", 1.5, 7, "too bad", {"loss": 0.5}, 1.0, 0.5))),
+    ("ends", TrialsPending({"a": "queued"}, 3)),
+    ("ends", TrialsPlanned(PlanReading((PlannedReading("a", 1.0, 2.0, 0.5),), 4, 60.0, 5.5))),
+    ("ends", StreamsBeside((BesideReading("a", 1.5, 3.0),))),
+]
+"""One of each that an extension is told."""
+
+
+def odd_inside(value: Any) -> Iterator[Any]:
+    """Give a value with each of its parts in turn, and the whole, replaced by each odd one."""
+    yield from ODD
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for place, part in list(parts):
+        for odd in odd_inside(part):
+            made = value.copy()
+            made[place] = odd
+            yield made
+    if isinstance(value, dict):
+        yield from ({**value, odd: 1.0} for odd in ODD if not isinstance(odd, (list, dict)))
+
+
+def odd_payloads() -> Iterator[bytes]:
+    """Give packets for extensions, each with one part that is odd."""
+    for name, payload in PAYLOADS:
+        for odd in odd_inside(msgspec.to_builtins(payload)):
+            with contextlib.suppress(OverflowError, UnicodeError):  # MessagePack has no such number or text
+                yield encode(ms.Extended(name, msgspec.msgpack.encode(odd)))
 
 
 SAYS: dict[str, list[type[Any]]] = {
     "": [ms.Hello],
     "consumer": [ms.Metrics, ms.LiveNow, ms.LiveTold, ms.DeviceRefused],
     "observer": [
-        *(ms.StreamsBeside, ms.TrialsPlanned, ms.TrialsPending, ms.TrialEnded, ms.Balance, ms.Tune),
+        *(ms.Balance, ms.Tune),
         *(ms.PauseConsumer, ms.StopConsumer, ms.SetLive, ms.RoundsAsked),
     ],
 }
@@ -314,7 +349,8 @@ def test_a_packet_with_a_value_of_any_kind_ends_its_own_connection_at_most(role:
         entry, others = find("s"), deque[Line](maxlen=16)  # the oldest one goes
         taken = iter(steady)
         next(taken)
-        for number, packet in enumerate(packet for cls in SAYS[role] for packet in odd_packets(cls)):
+        packets = [packet for cls in SAYS[role] for packet in odd_packets(cls)]
+        for number, packet in enumerate([*packets, *(odd_payloads() if role else ())]):
             channel = connect(entry.address)
             others.append(channel)
             with contextlib.suppress(ChannelClosed):

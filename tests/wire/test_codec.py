@@ -44,12 +44,8 @@ EXAMPLES: list[ms.Message] = [
     ms.LiveAsked(7, '{"lr": 0.1}'),
     ms.LiveNow('{"lr": "0.1"}'),
     ms.LiveTold(7, "{}", "ValueError", "lr=3 is invalid. Pass a number from 0 to 1."),
-    ms.StreamsBeside({"cars": 1.5, "birds": 0.25}, {"cars": 3.25}),
-    ms.TrialsPlanned({"cnn": 1.5}, {"cnn": -0.25}, {"cnn": 3.25}, 4, 60.0, 5.5),
-    ms.TrialsPending({"cnn": "queued: it needs 2.1 GiB, and 1.2 GiB are free (this machine)"}, 3),
-    ms.TrialEnded(
-        "resnet", "failed", "1790000000.25", 71, "ValueError: too bad", {"loss": 0.3}, 1.25, "1790000000.0"
-    ),
+    ms.Extended("ends", b"\x81\xa1a\x01"),
+    ms.Extended("live", b""),
     ms.Balance("weights", {"resnet": 2.0}),
     ms.Welcome("mnist", 12, 8, 4, None, 79, None, "seed 1", 60.0),
     ms.Refused("full", "no room"),

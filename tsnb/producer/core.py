@@ -11,7 +11,6 @@ import math
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -45,16 +44,14 @@ from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.samples.keeper import Keeper
 from tsnb.samples.selection import Trigger
-from tsnb.telemetry.readings import EndReading
 from tsnb.wire import messages as ms
+from tsnb.wire.extension import Extension
 
 if TYPE_CHECKING:
     from tsnb.producer.autoworkers import Tuning
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 
-MAX_ENDS = 32
-"""Ends that a new observer is told of: as many as one reading has room for."""
 HOLD = 4
 """Batches a consumer may hold before it gets copies: the one in use, the next, and two of slack."""
 BAND_BYTES = 1 << 30
@@ -102,8 +99,8 @@ class Core:
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
         tuning: How many workers the loader has; None until the loading thread runs.
-        ends: How consumers and trials ended, oldest first, the last of them.
-        ended: How many ends there were.
+        extensions: What is built on the stream, by name (`wire.extension`).
+        news: Counts what observers are told at once, before the next reading would be due.
         refused: How many connections were dropped (`count_refused`).
     """
 
@@ -134,8 +131,8 @@ class Core:
         self.farewell = "was stopped"
         self.successor_s = 0.0
         self.refused = 0
-        self.ends: deque[EndReading] = deque(maxlen=MAX_ENDS)
-        self.ended = 0
+        self.extensions: dict[str, Extension] = {}
+        self.news = 0
         self.alarm: Callable[[], None] = lambda: None
         self._batch_bytes = 0  # what the largest batch took, in whole pages
         self._reach = 0  # batches that the arena has slots for, beside those that consumers hold
@@ -599,11 +596,19 @@ class Core:
         self.expect_successor(reconnect_s)
         self.stop_asked.set()
 
-    def note_end(self, end: EndReading) -> None:
-        """Keep how a consumer or a trial ended, for observers. From any thread."""
-        with self.lock:
-            self.ends.append(end)
-            self.ended += 1
+    def note_left(self, session: Session) -> None:
+        """Tell extensions that a consumer detaches. Called by the serving thread, without the lock."""
+        for extension in self.extensions.values():
+            extension.left(session)
+
+    def end_extensions(self) -> None:
+        """Put back what they changed, and end their threads. Called without the lock."""
+        if self.controller is not None:
+            self.controller.close()
+        if self.tuning is not None:
+            self.tuning.close()
+        for extension in self.extensions.values():
+            extension.close()
 
     def stop(self) -> None:
         """Let both threads end."""

@@ -10,7 +10,6 @@ One that keeps to the protocol never comes near the end of it. Used by the servi
 from __future__ import annotations
 
 import hmac
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,11 +21,11 @@ from tsnb.printable import one_line
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.granting import LOOKAHEAD
-from tsnb.producer.session import Session, taken_in
+from tsnb.producer.session import Session
 from tsnb.samples.selection import Trigger, check_select
-from tsnb.telemetry.readings import END_STATES, BesideReading, EndReading, PlannedReading, PlanReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
+from tsnb.wire.extension import Extension
 
 __all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer"]
 
@@ -57,16 +56,6 @@ MAX_LEASES = 4096
 MAX_POSITION = 1 << 31
 """Epochs are numbered on from the one asked for: past what a message can carry, no consumer could be served again."""
 MAX_ORIGIN = 200
-MAX_ERROR = 300
-"""Letters of the line that says what a trial failed of, or waits for."""
-MAX_PENDING = 32
-"""Trials that are not attached yet, of one notebook: readings stay within a packet."""
-MAX_BESIDE = 16
-"""The same for other streams of one notebook."""
-MAX_TOLD = 1e9
-"""Seconds until they end, and cores."""
-MAX_TO_COME = 10_000
-"""Trials of sweeps that are still to attach: only whether there are any is shown."""
 
 
 @dataclass
@@ -186,72 +175,6 @@ class Guard:
         except (ValueError, TypeError) as error:
             raise RemoteProtocolError(str(error)[:200]) from None
 
-    def ended(self, message: ms.TrialEnded) -> EndReading:
-        """Return how a trial ended, as an observer tells it, made fit to be shown to others.
-
-        Raises:
-            RemoteProtocolError: It is invalid; our observer checks it before it sends it.
-        """
-        try:
-            check_name(message.name, "trial")
-            time_s, since_s = float(message.when), float(message.since)
-        except ValueError as error:
-            raise RemoteProtocolError(str(error)[:200]) from None
-        if message.state not in END_STATES or not (math.isfinite(time_s) and math.isfinite(since_s)):
-            raise RemoteProtocolError(f"an end {message.state!r:.80} at {message.when!r:.80}")
-        said = one_line(message.error, MAX_ERROR)
-        logged = taken_in({}, message.numbers)
-        spent = message.cpu_s, since_s
-        return EndReading(message.name, message.state, time_s, message.pid, said, logged, *spent)
-
-    def pending(self, message: ms.TrialsPending) -> tuple[dict[str, str], int]:
-        """Return state and reason of trials that are not attached yet, as an observer tells them, fit to be shown.
-
-        And how many of its sweeps' trials are still to attach.
-
-        Raises:
-            RemoteProtocolError: They are invalid; our observer checks them before it sends them.
-        """
-        for name in message.states:
-            _require_name(name, "trial")
-        told = list(message.states.items())[:MAX_PENDING]
-        states = {name: one_line(str(said), MAX_ERROR) for name, said in told}
-        return states, min(MAX_TO_COME, max(0, message.to_come))
-
-    def beside(self, message: ms.StreamsBeside) -> dict[str, BesideReading]:
-        """Return the other streams that have trials on this machine, as an observer tells them, by name.
-
-        Raises:
-            RemoteProtocolError: They are invalid; our observer checks them before it sends them.
-        """
-        now_s, found = time.time(), {}
-        for name, cores in [*message.cores.items()][:MAX_BESIDE]:
-            left_s = message.left_s.get(name)
-            _require_name(name, "stream")
-            if not all(isinstance(n, int | float) and 0 <= n <= MAX_TOLD for n in (left_s or 0, cores)):
-                raise RemoteProtocolError(f"a stream that ends in {left_s!r:.80} s, on {cores!r:.80} cores")
-            found[name] = BesideReading(name, cores, None if left_s is None else now_s + left_s)
-        return found
-
-    def planned(self, message: ms.TrialsPlanned) -> PlanReading | None:
-        """Return what an observer's plan says of trials; None: it has no plan any more.
-
-        Raises:
-            RemoteProtocolError: It is invalid; our observer checks it before it sends it.
-        """
-        now_s, found = time.time(), []
-        for name in [*message.left_s][:MAX_PENDING]:
-            told = [each.get(name) for each in (message.gone_s, message.left_s, message.off_s)]
-            _require_name(name, "trial")
-            if not all(isinstance(n, int | float) and abs(n) <= MAX_TOLD for n in told):
-                raise RemoteProtocolError(f"a planned trial with {told!r:.80}")
-            gone_s, left_s, off_s = (float(n) for n in told if n is not None)
-            found.append(PlannedReading(name, now_s - gone_s, now_s + left_s, abs(off_s)))
-        if not found and not message.waiting:
-            return None
-        last_s = now_s + message.last_left_s
-        return PlanReading(tuple(found), message.waiting, last_s, message.last_off_s)
-
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
         if hello.protocol != ms.PROTOCOL:
@@ -316,18 +239,6 @@ class Guard:
         return [*strangers[:surplus], *late]
 
 
-def _require_name(name: str, kind: str) -> None:
-    """Refuse a name that an observer of ours would not send.
-
-    Raises:
-        RemoteProtocolError: It is none.
-    """
-    try:
-        check_name(name, kind)
-    except ValueError as error:
-        raise RemoteProtocolError(str(error)[:200]) from None
-
-
 _DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Got, ms.Rest)
 """Messages for the decisions alone."""
 
@@ -349,19 +260,22 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         with core.lock:
             if why:
                 session.send(ms.Refused("unknown", why))
-    elif isinstance(message, ms.TrialEnded):
-        core.note_end(guard.ended(message))
-    elif isinstance(message, ms.TrialsPending):
-        with core.lock:
-            session.pending, session.to_come = guard.pending(message)
-    elif isinstance(message, ms.TrialsPlanned):
-        with core.lock:
-            session.plan = guard.planned(message)
-    elif isinstance(message, ms.StreamsBeside):
-        with core.lock:
-            session.beside = guard.beside(message)
+    elif isinstance(message, ms.Extended):
+        _extension(core, message.name).hear(session, message.payload)
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
+
+
+def _extension(core: Core, name: str) -> Extension:
+    """Return the extension that a payload is for.
+
+    Raises:
+        RemoteProtocolError: The stream has none of that name; both sides have the same version, so ours would know.
+    """
+    found = core.extensions.get(name)
+    if found is None:
+        raise RemoteProtocolError(f"an extension {name!r:.80}")
+    return found
 
 
 def _steer(core: Core, session: Session, message: ms.PauseConsumer | ms.SetLive | ms.RoundsAsked) -> str:
@@ -400,13 +314,15 @@ def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms
             session.send(ms.Refused(code, str(error).removesuffix(".")))
 
 
-def _hand_on(core: Core, session: Session, message: ms.LiveTold | ms.Losses) -> None:
+def _hand_on(core: Core, session: Session, message: ms.LiveTold | ms.Losses | ms.Extended) -> None:
     """Take what a consumer says for others than the decisions.
 
     Raises:
         RemoteProtocolError: Ours would not have said it.
     """
-    if isinstance(message, ms.Losses):
+    if isinstance(message, ms.Extended):
+        _extension(core, message.name).hear(session, message.payload)
+    elif isinstance(message, ms.Losses):
         core.note_losses(session.name, message)
     else:
         core.tell_live(message)
@@ -434,15 +350,14 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues, ms.LiveNow)):
         with core.lock:
             session.note(message)
-    elif isinstance(message, (ms.LiveTold, ms.Losses)):
+    elif isinstance(message, (ms.LiveTold, ms.Losses, ms.Extended)):
         _hand_on(core, session, message)
     elif isinstance(message, ms.DeviceRefused):
         core.leave_device(session.key)
     elif isinstance(message, ms.Bye):
         # its name is free from now on; its slots come back as it lets go of them, or with the connection
         session.role = "leaving"
-        pid, logged = session.channel.peer.pid, dict(session.metrics)
-        core.note_end(EndReading(session.name, "left", time.time(), pid, metrics=logged))
+        core.note_left(session)
         core.step(ev.Heard(session.key, message))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from a consumer")

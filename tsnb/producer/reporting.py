@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import replace
+from typing import Any
 
 from tsnb.config import is_profiled
 from tsnb.producer.core import HOLD, Core
@@ -49,18 +50,20 @@ def welcome(core: Core) -> ms.Welcome:
     )
 
 
-def reading(core: Core, ends_since: int = 0) -> StreamReading:
+def reading(core: Core, since: int = 0) -> StreamReading:
     """Read the stream's numbers now. Called under the lock.
 
     Args:
         core: The producer's.
-        ends_since: How many ends the observer knows; it is told of those since, the last of them.
+        since: How many news the observer knows (`Core.news`); it is told of those since.
     """
     now = time.monotonic()
-    news = min(core.ended - ends_since, len(core.ends))
     dispatch, source = core.dispatch, core.source
     newest = dispatch.epochs.newest
     blocked_s = dispatch.drift.blocked_s(now)
+    built_on: dict[str, Any] = {}
+    for extension in core.extensions.values():
+        built_on |= extension.reading(since)
     here = tuple(reading for reading, _ in consumers(core, now, blocked_s))
     return StreamReading(
         time_s=time.time(),
@@ -97,11 +100,7 @@ def reading(core: Core, ends_since: int = 0) -> StreamReading:
         weights=dict(dispatch.balance.weights),
         rebalancing=core.controller.state if core.controller else "off",
         moves=core.controller.moves if core.controller else (),
-        ends=tuple(core.ends)[len(core.ends) - news :],
-        pending={name: said for session in core.sessions.values() for name, said in session.pending.items()},
-        to_come=sum(session.to_come for session in core.sessions.values()),
-        plans=tuple(session.plan for session in core.sessions.values() if session.plan is not None),
-        beside=tuple({n: told for s in core.sessions.values() for n, told in s.beside.items()}.values()),
+        **built_on,
     )
 
 

@@ -89,7 +89,7 @@ class Server(threading.Thread):
         self._full: set[int] = set()  # sessions that wait for room to send
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
-        self._told_ends = 0  # how many observers were told of
+        self._told_news = 0  # how many observers were told of
         self._contention = Contention()
         core.alarm = self.wake
         for fd in (self._wake, self._waking):
@@ -326,6 +326,8 @@ class Server(threading.Thread):
             self._next_tick_s = now + TICK_S
             core.step(ev.Tick(late_s if late_s > LATE_S else 0.0))
             self._contention.watch(core)
+            for extension in core.extensions.values():
+                extension.tick(now)
             core.cool()
             self._show_out()
             self._look_for_processes()
@@ -365,21 +367,21 @@ class Server(threading.Thread):
         with core.lock:
             observers = [s for s in core.sessions.values() if s.role == "observer"]
             # an end is told at once: its stream may be the next to end
-            if not observers or (now < self._next_reading_s and core.ended == self._told_ends):
+            if not observers or (now < self._next_reading_s and core.news == self._told_news):
                 return
-            self._told_ends = core.ended
+            self._told_news = core.news
             self._next_reading_s = now + READING_S
             self._send_readings([o for o in observers if not len(o.outbox)])
 
     def _send_readings(self, observers: list[Session]) -> None:
         """Send a reading to observers that keep up: others miss readings, but not the newest. Called under the lock."""
-        ended = self._core.ended
-        texts = dict.fromkeys({observer.knows_ends for observer in observers}, "")
+        news = self._core.news
+        texts = dict.fromkeys({observer.knows_news for observer in observers}, "")
         for since in texts:
             texts[since] = reading_in_letters(reading(self._core, since))
         for observer in observers:
-            observer.send(ms.Reading(texts[observer.knows_ends]))
-            observer.knows_ends = ended
+            observer.send(ms.Reading(texts[observer.knows_news]))
+            observer.knows_news = news
 
     def _wait_for_room(self, keys: list[int]) -> None:
         """Be woken when these connections have room, and no others: a stream takes a large packet in many parts."""

@@ -16,7 +16,6 @@ from tsnb.errors import LocalProtocolError
 from tsnb.printable import one_line
 from tsnb.producer.decisions import events as ev
 from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD
-from tsnb.telemetry.readings import BesideReading, PlanReading
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
@@ -43,17 +42,10 @@ class Session:
     name: str = ""
     origin: str = ""
     broken: bool = False
-    metrics: dict[str, float] = field(default_factory=dict)
-    knows_ends: int = 0
-    """How many ends of consumers and trials an observer has been told of."""
-    pending: dict[str, str] = field(default_factory=dict)
-    """Trials of an observer's notebook that are not attached yet: state and reason by name."""
-    to_come: int = 0
-    """Trials of its sweeps that are still to attach."""
-    plan: PlanReading | None = None
-    """What its plan says of the stream's trials; None: it has none."""
-    beside: dict[str, BesideReading] = field(default_factory=dict)
-    """Other streams whose trials it sees on this machine."""
+    knows_news: int = 0
+    """How many news of the stream an observer has been told of."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What extensions keep of it, each by its own name."""
     threads: ms.Threads | None = None
     """On how many threads a consumer computes; None: it has not said."""
     planned: int = 0
@@ -74,6 +66,21 @@ class Session:
     def __post_init__(self) -> None:
         self.outbox = Outbox(self.channel)
         self._layouts = LayoutWriter()
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self.channel.peer.pid
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The last numbers that a consumer gave to `tsnb.log`."""
+        found: dict[str, float] = self.notes.setdefault("metrics", {})
+        return found
+
+    def tell(self, extension: str, payload: bytes) -> None:
+        """Send an extension's payload, or keep it until there is room."""
+        self.send(ms.Extended(extension, payload))
 
     def send(self, message: ms.Message) -> None:
         """Send a message, or keep it until there is room."""

@@ -236,10 +236,7 @@ class Producer(Bound):
                 return
             for ending in self.endings:
                 ending()
-            if self._core.controller is not None:
-                self._core.controller.close()
-            if self._core.tuning is not None:
-                self._core.tuning.close()
+            self._core.end_extensions()
             self._core.stop()
             self._server.wake()
             self._core.stop_asked.set()

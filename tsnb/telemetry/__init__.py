@@ -3,7 +3,7 @@
 | module | what it owns |
 |---|---|
 | `readings` | a stream's and a machine's readings as values; their JSON, checked |
-| `plan_readings` | of these, what plans say of trials |
+| `trial_readings` | of these, what notebooks tell of trials |
 | `sample_readings` | of these, what becomes of samples: the cache, and data that grows |
 | `observer`, `following` | a connection that reads them; a thread that does |
 | `tuning` | how many workers its loader is to have |

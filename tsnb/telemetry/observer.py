@@ -14,8 +14,19 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
+from tsnb.foreign import pack
 from tsnb.machine.processes import is_stopped
-from tsnb.telemetry.readings import EndReading, PlanReading, StreamReading
+from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.trial_readings import (
+    BesideReading,
+    EndReading,
+    PlanReading,
+    StreamsBeside,
+    TrialEnded,
+    TrialsPending,
+    TrialsPlanned,
+    TrialsTold,
+)
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
@@ -176,10 +187,7 @@ class Observer:
         Raises:
             ProducerGone: The producer has gone.
         """
-        when, since = repr(end.time_s), repr(end.since_s)
-        self._send(
-            ms.TrialEnded(end.name, end.state, when, end.pid, end.error, end.metrics, end.cpu_s, since)
-        )
+        self._tell(TrialEnded(end))
         deadline = time.monotonic() + timeout_s
         while (left := deadline - time.monotonic()) > 0:
             reading = self.read(left)
@@ -197,7 +205,7 @@ class Observer:
         Returns:
             Whether there was room for it.
         """
-        return self._send(ms.TrialsPending(dict(states), to_come))
+        return self._tell(TrialsPending(dict(states), to_come))
 
     def tell_planned(self, plan: PlanReading | None) -> bool:
         """Tell what a plan of this process says of the stream's trials; it takes the place of what was told before.
@@ -208,16 +216,7 @@ class Observer:
         Returns:
             Whether there was room for it.
         """
-        now_s, told = time.time(), plan or PlanReading()
-        message = ms.TrialsPlanned(
-            {each.name: now_s - each.start_s for each in told.trials},
-            {each.name: each.end_s - now_s for each in told.trials},
-            {each.name: each.off_s for each in told.trials},
-            told.waiting,
-            max(0.0, told.end_s - now_s),
-            told.off_s,
-        )
-        return self._send(message)
+        return self._tell(TrialsPlanned(plan))
 
     def tell_beside(self, cores: Mapping[str, float], left_s: Mapping[str, float]) -> bool:
         """Tell which other streams have trials on this machine; it takes the place of what was told before.
@@ -229,7 +228,10 @@ class Observer:
         Returns:
             Whether there was room for it.
         """
-        return self._send(ms.StreamsBeside(dict(cores), dict(left_s)))
+        now_s, left = time.time(), dict(left_s)
+        ends_s = {name: now_s + left[name] for name in cores if name in left}
+        told = (BesideReading(name, busy, ends_s.get(name)) for name, busy in cores.items())
+        return self._tell(StreamsBeside(tuple(told)))
 
     def request_balance(self, pacing: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""
@@ -251,6 +253,9 @@ class Observer:
     def request_tune(self, workers: int | None, memory_bytes: int | None = None) -> None:
         """Ask for another number of the loader's workers, or None for as many as help; the readings say when."""
         self._send(ms.Tune(workers, memory_bytes))
+
+    def _tell(self, told: TrialsTold) -> bool:
+        return self._send(ms.Extended("ends", pack(told)))
 
     def _send(self, message: ms.Message) -> bool:
         try:

@@ -28,8 +28,8 @@ from typing import Annotated, Any
 
 from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
-from tsnb.telemetry.plan_readings import PlannedReading, PlanReading
 from tsnb.telemetry.sample_readings import CACHE_STATES, GROWTH_KINDS, CacheReading, GrowthReading
+from tsnb.telemetry.trial_readings import END_STATES, BesideReading, EndReading, PlannedReading, PlanReading
 
 __all__ = [
     "ABSENT",
@@ -191,35 +191,6 @@ class ConsumerReading:
     """Which run of its trial's name it belongs to, from 1, as `tsnb.results` counts them; 0: not a trial's."""
 
 
-END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "crashed")
-"""left: a consumer detached, which is all that a stream knows; the others are a trial's ends, told by its notebook.
-stopped: it was ended by hand; interrupted: its cell was interrupted; pruned: others of its sweep were better; crashed:
-its process died."""
-
-
-@dataclass(frozen=True)
-class EndReading:
-    """How one consumer or trial ended, and the last that it logged: what its own readings cannot say any more."""
-
-    name: Text
-    """The consumer's name; a trial's, where it never attached."""
-    state: Text
-    """One of `END_STATES`."""
-    time_s: Number
-    """When: wall clock, seconds since 1970. With the name it tells this end from any other."""
-    pid: Whole = 0
-    """Its process; 0 where it never had one."""
-    error: Text = ""
-    """What it failed of, one line."""
-    metrics: Logged = field(default_factory=dict)
-    """Last numbers given to `tsnb.log`, those of its last lines too."""
-    cpu_s: Number | None = None
-    """CPU seconds of its process and all below it since it attached; None: it could not tell, as it was killed, or
-    never attached."""
-    since_s: Number = 0.0
-    """Since when: wall clock, seconds since 1970; 0: not known."""
-
-
 @dataclass(frozen=True)
 class MoveReading:
     """Cores or threads that were moved by the stream's balancer."""
@@ -252,18 +223,6 @@ class ProbeReading:
     """Whether that choice stayed."""
     prefetch: Whole
     """Batches that each prepared ahead."""
-
-
-@dataclass(frozen=True)
-class BesideReading:
-    """Another stream with trials on this machine: when they end, their cores come free."""
-
-    name: Text
-    """The stream's name."""
-    cores: Number
-    """Cores that its trials and its loader keep busy."""
-    end_s: Number | None = None
-    """When its last trial ends, as it was estimated last: wall clock, seconds since 1970; None: not known."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from tsnb.wire.messages import (
     Drawn,
     EpochEnded,
     EpochStarted,
+    Extended,
     Failed,
     Got,
     HeldUp,
@@ -58,12 +59,8 @@ from tsnb.wire.messages import (
     StopConsumer,
     Stopping,
     StopProducer,
-    StreamsBeside,
     Take,
     Threads,
-    TrialEnded,
-    TrialsPending,
-    TrialsPlanned,
     Tune,
     Waiting,
     Wants,
@@ -115,8 +112,11 @@ _DRAWN_HEAD = struct.Struct("<BI")
 _WANTS_KIND = 35
 _LOSSES_KIND = 36
 _WEIGHTED_KIND = 37
+_EXTENDED_KIND = 38
+_MOST_NAME = 32
+"""Letters of an extension's name."""
 _ASK_HEAD = struct.Struct("<BIII????")
-_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND, _WEIGHTED_KIND)
+_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND, _WEIGHTED_KIND, _EXTENDED_KIND)
 """Kinds whose last fields are bytes, of any number."""
 _HEADED: dict[type[Any], int] = {Wants: _WANTS_KIND, Drawn: _DRAWN_KIND, Weighted: _WEIGHTED_KIND}
 _LEASE_BYTES = 4
@@ -134,7 +134,6 @@ _JSON: dict[int, type[Any]] = {
     74: DeviceTold,
     75: DeviceRefused,
     76: HeldUp,
-    77: TrialEnded,
     78: PauseConsumer,
     79: SetLive,
     80: LiveAsked,
@@ -142,9 +141,6 @@ _JSON: dict[int, type[Any]] = {
     82: Tune,
     83: LiveNow,
     84: RoundsAsked,
-    85: TrialsPending,
-    86: StreamsBeside,
-    87: TrialsPlanned,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
@@ -170,6 +166,9 @@ def encode(message: Message) -> bytes:
             packet += struct.pack(f"<{len(message.held)}I", *message.held)
         elif isinstance(message, LayoutTold):
             packet = _LAYOUT_HEAD.pack(_LAYOUT_KIND, message.number) + message.layout
+        elif isinstance(message, Extended):
+            name = message.name.encode("ascii")
+            packet = bytes((_EXTENDED_KIND, len(name))) + name + message.payload
         elif isinstance(message, Losses):
             packet = bytes((_LOSSES_KIND,)) + message.samples + message.losses
         elif isinstance(message, (Wants, Drawn, Weighted)):
@@ -233,6 +232,10 @@ def _decode_bytes(kind: int, packet: bytes) -> Message:
     if kind == _LOSSES_KIND and len(packet) % 8 == 1:
         middle = 1 + len(packet) // 2
         return Losses(packet[1:middle], packet[middle:])
+    if kind == _EXTENDED_KIND and len(packet) > 1:
+        name = packet[2 : 2 + packet[1]]
+        if len(name) == packet[1] <= _MOST_NAME and name.isalpha():  # of bytes: letters of ASCII alone
+            return Extended(name.decode(), packet[2 + len(name) :])
     raise RemoteProtocolError(f"a message of kind {kind} with {len(packet)} bytes")
 
 

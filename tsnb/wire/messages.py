@@ -1,12 +1,12 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Losses  Planned
-                       Continues  Threads  DeviceRefused  LiveTold  LiveNow  Bye
+                       Continues  Threads  DeviceRefused  LiveTold  LiveNow  Extended  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
-                       Weighted  PauseAsked  LiveAsked  StopAsked  Stopping
+                       Weighted  PauseAsked  LiveAsked  StopAsked  Extended  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
-                       TrialEnded  TrialsPending  TrialsPlanned  StreamsBeside  RoundsAsked
+                       Extended  RoundsAsked
 producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
 """
 
@@ -31,6 +31,7 @@ __all__ = [
     "Drawn",
     "EpochEnded",
     "EpochStarted",
+    "Extended",
     "Failed",
     "Got",
     "HeldUp",
@@ -62,12 +63,8 @@ __all__ = [
     "StopConsumer",
     "StopProducer",
     "Stopping",
-    "StreamsBeside",
     "Take",
     "Threads",
-    "TrialEnded",
-    "TrialsPending",
-    "TrialsPlanned",
     "Tune",
     "Waiting",
     "Wants",
@@ -75,7 +72,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 30
+PROTOCOL = 31
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -325,70 +322,6 @@ class RoundsAsked(NamedTuple):
     """Which samples it has, as `samples.selection.check_select`: "new" or "hard:0.3", say."""
 
 
-class TrialEnded(NamedTuple):
-    """An observer, a trial's notebook say, tells how the trial ended, for all observers of the stream."""
-
-    name: str
-    state: str
-    """One of `telemetry.readings.END_STATES`."""
-    when: str
-    """Wall clock, seconds since 1970, as text: numbers of seconds are waits, and none of those is as long."""
-    pid: int
-    """Its process; 0 where it never had one."""
-    error: str
-    """What it failed of, one line."""
-    numbers: dict[str, float]
-    """The last numbers that it logged."""
-    cpu_s: float | None = None
-    """CPU seconds of its process and all below it since it attached; None: not known."""
-    since: str = "0.0"
-    """Since when, as `when`."""
-
-
-class TrialsPending(NamedTuple):
-    """An observer, a notebook say, tells which trials it has for the stream that are not attached yet.
-
-    It takes the place of the one before. What an observer told goes with its connection.
-    """
-
-    states: dict[str, str]
-    """State and reason of each, as `tsnb.trials` shows them, by name: "queued: it starts when 'a' is done"."""
-    to_come: int = 0
-    """Trials of sweeps that wait for a place, or have one and are not attached yet."""
-
-
-class TrialsPlanned(NamedTuple):
-    """An observer, a notebook say, tells what its plan says last of the trials of the stream.
-
-    It takes the place of the one before. What an observer told goes with its connection.
-    """
-
-    gone_s: dict[str, float]
-    """Seconds since each trial that the plan has started was started, by name; of the same names the next two."""
-    left_s: dict[str, float]
-    """Seconds until it ends."""
-    off_s: dict[str, float]
-    """How far off that may be either way, four times in five, seconds."""
-    waiting: int = 0
-    """Trials that it has not started."""
-    last_left_s: float = 0.0
-    """Seconds until the last of these ends."""
-    last_off_s: float = 0.0
-    """How far off that may be."""
-
-
-class StreamsBeside(NamedTuple):
-    """An observer, a notebook say, tells which other streams have trials on this machine, and when these end.
-
-    It takes the place of the one before. What an observer told goes with its connection.
-    """
-
-    cores: dict[str, float]
-    """Cores that the trials and the loader of each keep busy, by the stream's name."""
-    left_s: dict[str, float]
-    """Seconds until the last trial of each ends, where that is known."""
-
-
 class Welcome(NamedTuple):
     """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers."""
 
@@ -599,6 +532,15 @@ class Stopping(NamedTuple):
     """How long to wait for a successor; 0: there will be none."""
 
 
+class Extended(NamedTuple):
+    """Something for an extension of the stream, or for that of a consumer (`wire.extension`)."""
+
+    name: str
+    """The extension's, an identifier of 32 letters at most."""
+    payload: bytes
+    """In the extension's own words."""
+
+
 class Reading(NamedTuple):
     """One `telemetry.StreamReading` as JSON, for observers."""
 
@@ -631,10 +573,6 @@ Message = (
     | Rebalance
     | Tune
     | RoundsAsked
-    | TrialEnded
-    | StreamsBeside
-    | TrialsPending
-    | TrialsPlanned
     | Welcome
     | Refused
     | LayoutTold
@@ -649,6 +587,7 @@ Message = (
     | EpochEnded
     | LengthTold
     | Failed
+    | Extended
     | HeldUp
     | Parked
     | RankGone

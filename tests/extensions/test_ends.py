@@ -1,0 +1,142 @@
+"""What notebooks tell a stream of trials: fit to be shown, or refused; and who is told of it when."""
+
+from __future__ import annotations
+
+import math
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.hostile import JUNK, changed_somewhere
+from tsnb.errors import RemoteProtocolError
+from tsnb.extensions.ends import MAX_ENDS, MAX_PENDING, TrialEnds
+from tsnb.foreign import pack
+from tsnb.telemetry.trial_readings import (
+    BesideReading,
+    EndReading,
+    PlannedReading,
+    PlanReading,
+    StreamsBeside,
+    TrialEnded,
+    TrialsPending,
+    TrialsPlanned,
+)
+
+
+def stream(*peers: Any) -> tuple[TrialEnds, Any]:
+    core: Any = SimpleNamespace(lock=threading.Condition(), news=0, sessions=dict(enumerate(peers)))
+    return TrialEnds(core), core
+
+
+def observer(**fields: Any) -> Any:
+    return SimpleNamespace(**{"role": "observer", "name": "notebook", "pid": 7, "notes": {}} | fields)
+
+
+TOLD: list[msgspec.Struct] = [
+    TrialEnded(EndReading("cnn", "failed", 1.79e9, 71, "ValueError: too bad", {"loss": math.nan}, 1.25, 1.0)),
+    TrialsPending({"cnn": "queued: it needs 2.1 GiB, and 1.2 GiB are free (this machine)"}, 3),
+    TrialsPlanned(PlanReading((PlannedReading("cnn", 1.5, 2.5, 0.5),), 4, 60.0, 5.5)),
+    StreamsBeside((BesideReading("cars", 1.5, 1.79e9), BesideReading("birds", 0.25))),
+]
+
+
+def test_what_a_notebook_tells_is_in_the_next_reading() -> None:
+    """All of it, a loss that is nan as well; and it goes with its connection, but for ends."""
+    mine = observer()
+    ends, core = stream(mine)
+    for told in TOLD:
+        ends.hear(mine, pack(told))
+    reading = ends.reading(0)
+    assert [(e.name, e.state, e.time_s, e.error) for e in reading["ends"]] == [
+        ("cnn", "failed", 1.79e9, "ValueError: too bad")
+    ]
+    assert math.isnan(reading["ends"][0].metrics["loss"])
+    assert reading["pending"] == TOLD[1].states  # type: ignore[attr-defined]
+    assert reading["to_come"] == 3
+    assert reading["plans"] == (TOLD[2].plan,)  # type: ignore[attr-defined]
+    assert reading["beside"] == TOLD[3].streams  # type: ignore[attr-defined]
+    ends.hear(mine, pack(TrialsPlanned(None)))
+    assert ends.reading(0)["plans"] == ()
+    core.sessions.clear()
+    assert ends.reading(0)["pending"] == {} and len(ends.reading(0)["ends"]) == 1
+
+
+def test_an_observer_is_told_of_each_end_once_and_a_new_one_of_the_last() -> None:
+    """Other news of the stream count on in between."""
+    ends, core = stream()
+    for number in range(MAX_ENDS + 8):
+        ends.left(observer(role="consumer", name=f"trial-{number}"))
+        core.news += number % 2
+    known = core.news
+    assert len(ends.reading(0)["ends"]) == MAX_ENDS
+    assert ends.reading(known)["ends"] == ()
+    ends.left(observer(role="consumer", name="last", notes={"metrics": {"loss": 0.5}}))
+    (last,) = ends.reading(known)["ends"]
+    assert (last.name, last.state, last.metrics) == ("last", "left", {"loss": 0.5})
+
+
+def test_more_than_readings_have_room_for_is_cut() -> None:
+    """Names that are too many, and lines that are too long."""
+    mine = observer()
+    ends, _ = stream(mine)
+    ends.hear(mine, pack(TrialsPending({f"t{n}": "x" * 999 for n in range(99)}, 1 << 40)))
+    reading = ends.reading(0)
+    assert len(reading["pending"]) == MAX_PENDING and reading["to_come"] == 10_000
+    assert {len(said) for said in reading["pending"].values()} == {300}
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        TrialEnded(EndReading("no name", "failed", 1.0)),
+        TrialEnded(EndReading("a", "asleep", 1.0)),
+        TrialEnded(EndReading("a", "failed", math.nan)),
+        TrialEnded(EndReading("a", "failed", math.inf)),
+        TrialsPending({"no name": "queued"}),
+        TrialsPlanned(PlanReading((PlannedReading("no name", 1.0, 2.0, 3.0),))),
+        StreamsBeside((BesideReading("no name", 1.0),)),
+    ],
+)
+def test_what_ours_would_not_tell_is_refused(told: msgspec.Struct) -> None:
+    """Its connection ends; nothing of it is kept."""
+    mine = observer()
+    ends, core = stream(mine)
+    with pytest.raises(RemoteProtocolError):
+        ends.hear(mine, pack(told))
+    assert core.news == 0 and not mine.notes
+    with pytest.raises(RemoteProtocolError, match="consumer"):
+        ends.hear(observer(role="consumer"), pack(TOLD[1]))
+
+
+@given(st.sampled_from(TOLD), st.data())
+def test_any_part_replaced_by_anything_is_refused_or_fit_to_be_shown(
+    told: msgspec.Struct, data: st.DataObject
+) -> None:
+    """Its texts are printable lines then."""
+    mine = observer()
+    ends, _ = stream(mine)
+    changed = changed_somewhere(msgspec.to_builtins(told), data, JUNK | st.just("\x1b]0;a\x07b\r\nc\u202e"))
+    try:
+        packed = msgspec.msgpack.encode(changed)
+    except (OverflowError, UnicodeError, TypeError):
+        return
+    try:
+        ends.hear(mine, packed)
+    except RemoteProtocolError:
+        return
+    assert repr(ends.reading(0)).isprintable()
+    for said in ends.reading(0)["pending"].items():
+        assert all(text.isprintable() for text in said)
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_any_kind_are_refused_by_one_error(packed: bytes) -> None:
+    """Whatever arrives, the serving thread lives."""
+    ends, _ = stream()
+    with pytest.raises(RemoteProtocolError):
+        ends.hear(observer(), packed)

@@ -1,0 +1,149 @@
+"""How consumers and trials ended, and what notebooks tell of their trials: which are to come, and what a plan says.
+
+The producer's half alone: observers tell (`telemetry.trial_readings.TrialsTold`), and the stream's readings say it on.
+A stream knows of a consumer only that it left. How a trial ended its notebook tells.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tsnb.config import check_name
+from tsnb.errors import RemoteProtocolError
+from tsnb.foreign import unpack
+from tsnb.printable import one_line
+from tsnb.producer.session import taken_in
+from tsnb.telemetry.trial_readings import (
+    END_STATES,
+    BesideReading,
+    EndReading,
+    PlanReading,
+    StreamsBeside,
+    TrialEnded,
+    TrialsPending,
+    TrialsPlanned,
+    TrialsTold,
+)
+from tsnb.wire.extension import Extension, Remote
+
+if TYPE_CHECKING:
+    from tsnb.producer.core import Core
+
+__all__ = ["TrialEnds"]
+
+MAX_ENDS = 32
+"""TrialEnds that a new observer is told of: as many as one reading has room for."""
+MAX_ERROR = 300
+"""Letters of the line that says what a trial failed of, or waits for."""
+MAX_PENDING = 32
+"""Trials that are not attached yet, of one notebook: readings stay within a packet."""
+MAX_BESIDE = 16
+"""The same for other streams of one notebook."""
+MAX_TO_COME = 10_000
+"""Trials of sweeps that are still to attach: only whether there are any is shown."""
+
+
+@dataclass
+class _Notebook:
+    """What one observer has told last."""
+
+    pending: dict[str, str] = field(default_factory=dict)
+    to_come: int = 0
+    plan: PlanReading | None = None
+    beside: tuple[BesideReading, ...] = ()
+
+
+class TrialEnds(Extension):
+    """What a producer knows of trials beside their batches.
+
+    Args:
+        core: The producer's.
+    """
+
+    name = "ends"
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._ends: deque[tuple[int, EndReading]] = deque(maxlen=MAX_ENDS)
+
+    def hear(self, peer: Remote, payload: bytes) -> None:
+        """Take what a notebook tells of trials.
+
+        Raises:
+            RemoteProtocolError: It is invalid, or its sender is not an observer.
+        """
+        if peer.role != "observer":
+            raise RemoteProtocolError(f"ends from a {peer.role}")
+        try:
+            told: TrialsTold = unpack(TrialsTold, payload)  # type: ignore[arg-type]  # a union is what it makes
+            if isinstance(told, TrialEnded):
+                self._note(_shown(told.end))
+                return
+            kept: dict[str, Any] = _kept(told)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)[:200]) from None
+        with self._core.lock:
+            peer.notes[self.name] = replace(peer.notes.get(self.name, _Notebook()), **kept)
+
+    def left(self, peer: Remote) -> None:
+        """Note that a consumer has detached, with the last that it logged."""
+        logged = dict(peer.notes.get("metrics", {}))
+        self._note(EndReading(peer.name, "left", time.time(), peer.pid, metrics=logged))
+
+    def _note(self, end: EndReading) -> None:
+        with self._core.lock:
+            self._core.news += 1
+            self._ends.append((self._core.news, end))
+
+    def reading(self, since: int) -> dict[str, Any]:
+        """Return the ends since then, and what the notebooks tell now."""
+        told = [s.notes[self.name] for s in self._core.sessions.values() if self.name in s.notes]
+        beside = {one.name: one for each in told for one in each.beside}
+        return {
+            "ends": tuple(end for number, end in self._ends if number > since),
+            "pending": {name: said for each in told for name, said in each.pending.items()},
+            "to_come": sum(each.to_come for each in told),
+            "plans": tuple(each.plan for each in told if each.plan is not None),
+            "beside": tuple(beside.values()),
+        }
+
+
+def _shown(end: EndReading) -> EndReading:
+    """Return how a trial ended, as an observer tells it, made fit to be shown to others.
+
+    Raises:
+        ValueError: It is invalid; our observer checks it before it sends it.
+    """
+    check_name(end.name, "trial")
+    if end.state not in END_STATES:
+        raise ValueError(f"an end {end.state!r:.80}")
+    return replace(end, error=one_line(end.error, MAX_ERROR), metrics=taken_in({}, end.metrics))
+
+
+def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside) -> dict[str, Any]:
+    """Return what is kept of what an observer tells, as much as readings have room for.
+
+    Raises:
+        ValueError: A name is invalid.
+    """
+    if isinstance(told, TrialsPending):
+        _check(told.states, "trial")
+        states = {n: one_line(said, MAX_ERROR) for n, said in [*told.states.items()][:MAX_PENDING]}
+        return {"pending": states, "to_come": min(MAX_TO_COME, max(0, told.to_come))}
+    if isinstance(told, StreamsBeside):
+        _check((one.name for one in told.streams), "stream")
+        return {"beside": told.streams[:MAX_BESIDE]}
+    plan = told.plan
+    if plan is None or not (plan.trials or plan.waiting):
+        return {"plan": None}
+    _check((one.name for one in plan.trials), "trial")
+    return {"plan": replace(plan, trials=plan.trials[:MAX_PENDING])}
+
+
+def _check(names: Iterable[str], kind: str) -> None:
+    for name in names:
+        check_name(name, kind)

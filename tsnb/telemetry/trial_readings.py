@@ -1,0 +1,126 @@
+"""Readings of trials that notebooks tell a stream: how they ended, which are to come, what a plan says of them.
+
+`TrialsTold` is what an observer sends of them, the payload of the extension `tsnb.extensions.ends`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+
+from tsnb.foreign import FEW, Logged, Number, Text, Whole
+
+__all__ = [
+    "END_STATES",
+    "BesideReading",
+    "EndReading",
+    "PlanReading",
+    "PlannedReading",
+    "StreamsBeside",
+    "TrialEnded",
+    "TrialsPending",
+    "TrialsPlanned",
+    "TrialsTold",
+]
+
+END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "crashed")
+"""left: a consumer detached, which is all that a stream knows; the others are a trial's ends, told by its notebook.
+stopped: it was ended by hand; interrupted: its cell was interrupted; pruned: others of its sweep were better; crashed:
+its process died."""
+
+
+@dataclass(frozen=True)
+class EndReading:
+    """How one consumer or trial ended, and the last that it logged: what its own readings cannot say any more."""
+
+    name: Text
+    """The consumer's name; a trial's, where it never attached."""
+    state: Text
+    """One of `END_STATES`."""
+    time_s: Number
+    """When: wall clock, seconds since 1970. With the name it tells this end from any other."""
+    pid: Whole = 0
+    """Its process; 0 where it never had one."""
+    error: Text = ""
+    """What it failed of, one line."""
+    metrics: Logged = field(default_factory=dict)
+    """Last numbers given to `tsnb.log`, those of its last lines too."""
+    cpu_s: Number | None = None
+    """CPU seconds of its process and all below it since it attached; None: it could not tell, as it was killed, or
+    never attached."""
+    since_s: Number = 0.0
+    """Since when: wall clock, seconds since 1970; 0: not known."""
+
+
+@dataclass(frozen=True)
+class BesideReading:
+    """Another stream with trials on this machine: when they end, their cores come free."""
+
+    name: Text
+    """The stream's name."""
+    cores: Number
+    """Cores that its trials and its loader keep busy."""
+    end_s: Number | None = None
+    """When its last trial ends, as it was estimated last: wall clock, seconds since 1970; None: not known."""
+
+
+@dataclass(frozen=True)
+class PlannedReading:
+    """When one trial ends that a plan has started, as the plan says."""
+
+    name: Text
+    """The trial's name."""
+    start_s: Number
+    """When it was started: wall clock, seconds since 1970."""
+    end_s: Number
+    """When it ends, in seconds since 1970."""
+    off_s: Number
+    """How far off that may be either way, four times in five, seconds."""
+
+
+@dataclass(frozen=True)
+class PlanReading:
+    """What the plan of a notebook, or its planned sweep, says last of trials on the stream."""
+
+    trials: Annotated[tuple[PlannedReading, ...], FEW] = ()
+    """Those that it has started and that have not ended; 32 of them at most."""
+    waiting: Whole = 0
+    """How many it has not started."""
+    end_s: Number = 0.0
+    """When the last of these ends: wall clock, seconds since 1970."""
+    off_s: Number = 0.0
+    """How far off that may be either way, four times in five, seconds."""
+
+
+class TrialEnded(msgspec.Struct, frozen=True, tag=True):
+    """How a trial ended."""
+
+    end: EndReading
+
+
+class TrialsPending(msgspec.Struct, frozen=True, tag=True):
+    """Which trials a notebook has for the stream that are not attached yet. It takes the place of the one before."""
+
+    states: Annotated[dict[Text, Text], FEW]
+    """State and reason of each, as `tsnb.trials` shows them, by name: "queued: it starts when 'a' is done"."""
+    to_come: Whole = 0
+    """Trials of sweeps that wait for a place, or have one and are not attached yet."""
+
+
+class TrialsPlanned(msgspec.Struct, frozen=True, tag=True):
+    """What the plan of a notebook says last of the trials of the stream. It takes the place of the one before."""
+
+    plan: PlanReading | None
+    """None: there is no plan any more."""
+
+
+class StreamsBeside(msgspec.Struct, frozen=True, tag=True):
+    """Which other streams have trials on this machine. It takes the place of the one before."""
+
+    streams: Annotated[tuple[BesideReading, ...], FEW]
+
+
+TrialsTold = TrialEnded | TrialsPending | TrialsPlanned | StreamsBeside
+"""What a notebook tells a stream of trials. What an observer told goes with its connection, but for ends."""
