@@ -1275,7 +1275,7 @@ def test_a_place_in_the_stream_says_what_its_words_say(browser: Browser) -> None
     assert [lefts[fill] for fill in sorted(lefts, reverse=True)] == sorted(lefts.values())
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (620, "dark"), (360, "light")])
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (620, "dark"), (532, "light"), (360, "light")])
 def test_several_streams_are_one_panel_with_a_row_for_each_trial(
     browser: Browser, width: int, theme: str
 ) -> None:
@@ -1304,6 +1304,10 @@ def test_several_streams_are_one_panel_with_a_row_for_each_trial(
     assert page.locator(".tsnb-trials .tsnb-open").all_inner_texts() == [t.name for t in train.trials]
     places = page.locator(".tsnb-place .tsnb-below").all_text_contents()
     assert all(place.split(":")[0] in ("train", "val") for place in places), places
+    heights = page.evaluate(
+        "() => [...document.querySelectorAll('.tsnb-trials tbody')].map((row) => row.offsetHeight)"
+    )
+    assert max(heights) <= 90, heights
     assert page.locator(".tsnb-cell").count() == 8
     assert page.locator(".tsnb-canvas canvas").count() == 8
     assert page.evaluate(OVERFLOW) == [0, 0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import uuid
 from argparse import Namespace
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 from tsnb.kernels.output.outlets import outlet_here
+from tsnb.reports.svg import marked
 from tsnb.telemetry.watching import watch, watched
 
 if TYPE_CHECKING:
@@ -82,8 +84,13 @@ def report_here(panel: Panel) -> Callable[..., None]:
     outlet = outlet_here(panel.stream or "panel")
 
     def leave(stream: str = "") -> None:
-        data = report(stream or panel.stream or None)._repr_mimebundle_()
+        mark, data = (
+            f"tsnb-report-{uuid.uuid4().hex[:12]}",
+            report(stream or panel.stream or None)._repr_mimebundle_(),
+        )
+        data["image/svg+xml"] = marked(data["image/svg+xml"], mark)
         outlet.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
+        panel.leave_output(mark, data)  # a page that was loaded again has dropped what was published
 
     return leave
 

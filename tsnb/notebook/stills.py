@@ -6,7 +6,13 @@ cell: the stream's report so far as SVG, shown with the first trial, made anew w
 end, and once a minute. While the panel is alive in a page, its front end hides the picture, which it knows by the mark
 in it.
 
-It is not shown at once: JupyterLab 4.6 drops what a cell displays just when the notebook's first widget opens.
+A page that was loaded again drops what is published for a cell that it has not started. The panel in it is alive all
+the same, so each picture goes to the panel as well, whose front end puts it in its place (`outputs.js`).
+
+Where the panel's widget is not found, JupyterLab has an error in its place. A style sheet, an output of its own
+between the two, hides that error: the picture says more.
+
+The picture is not shown at once: JupyterLab 4.6 drops what a cell displays just when the notebook's first widget opens.
 
 Reports, and numpy with them, are imported with this module, on the thread that asks for a panel: a cell that imports
 numpy while another thread does may meet it half imported.
@@ -26,6 +32,7 @@ from tsnb.errors import TsnbError
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.panel import Panel
 from tsnb.reports import report
+from tsnb.reports.svg import marked
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["EVERY_S", "Still", "leave_still", "renew_stills"]
@@ -51,6 +58,7 @@ class Still:
         self._panel = panel
         self._outlet = outlet_here(panel.stream or "panel")
         self._of: dict[str, _Pictured] = {}
+        self._left: dict[str, dict[str, Any]] = {}
         self._drawing = threading.Lock()
         self._again = threading.Event()
 
@@ -81,6 +89,11 @@ class Still:
         self._draw()
         self._panel.leave_recording()
 
+    def again(self) -> None:
+        """Give the panel its newest pictures again: a page was loaded, which may hold old ones."""
+        for mark, data in list(self._left.items()):
+            self._panel.leave_output(mark, data)
+
     def _draw(self) -> None:
         """Draw until nothing is new. On a thread of its own: a long stream's picture takes a tenth of a second."""
         with self._drawing:
@@ -101,11 +114,25 @@ class Still:
             return
         mark = f"{self.mark}-{this.number}" if this.number else self.mark
         data = found._repr_mimebundle_()
-        data["image/svg+xml"] = data["image/svg+xml"].replace("<svg ", f'<svg id="{mark}" ', 1)
-        kind = "update_display_data" if this.shown else "display_data"
-        content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": mark}}
-        self._outlet.publish(kind, content)
+        data["image/svg+xml"] = marked(data["image/svg+xml"], mark)
+        if not this.shown and not this.number:
+            self._leave(f"{self.mark}-style", {"text/html": _no_error(self.mark)}, shown=False)
+        self._leave(mark, data, shown=this.shown)
         this.shown = True
+
+    def _leave(self, mark: str, data: dict[str, Any], *, shown: bool) -> None:
+        """Have an output in the cell, in pages that know the cell and in those that know the panel only."""
+        content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": mark}}
+        self._outlet.publish("update_display_data" if shown else "display_data", content)
+        self._left[mark] = data
+        self._panel.leave_output(mark, data)
+
+
+def _no_error(mark: str) -> str:
+    """Return what hides JupyterLab's error above a picture: a widget's output that holds words and no widget."""
+    child, style = ".jp-OutputArea-child", f"{mark}-style"
+    lost = f"{child}:has(> .jupyter-widgets):not(:has(> .jupyter-widgets > *)):has(~ {child} #{style})"
+    return f'<style id="{style}">{lost},{child}:has(#{style}){{display:none}}</style>'
 
 
 @dataclass

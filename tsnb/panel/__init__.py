@@ -8,6 +8,7 @@ Readings come from `tsnb.telemetry`; what a stop button does and where logs come
 | `tape` | what the front end is told: words that have changed, a frame a tick, all of it to a page that opens |
 | `logs` | logs in parts, and facts of trials, for the pages that watch them |
 | `shown_stream` | one stream of a panel: what feeds it, and the messages about it |
+| `saved` | what stays of a panel in a saved notebook |
 | `widget` | the widget |
 | `frontend/` | what the browser runs; bundled into `static/` by `hatch_build.py` |
 """

@@ -157,14 +157,14 @@ class ShownStream:
         found = newest_on(latest.name, since_s, latest.time_s)
         return None if found is None else found.to_dict()
 
-    def text(self, when: str = "") -> str:
+    def text(self, *, brief: bool = False) -> str:
         """Return the stream as plain text, for clients that show no panel.
 
         Args:
-            when: Words behind its name: when it was so.
+            brief: Its name alone: what else there is to say stands beside it.
         """
-        what = f"the stream {self.name}" if self.name else "no stream yet"
-        return as_text(self.view, f"tsnb panel of {what}{when}", recorded=self.tape.recorded)
+        what = f"tsnb panel of the stream {self.name}" if self.name else "tsnb panel of no stream yet"
+        return what if brief else as_text(self.view, what, recorded=self.tape.recorded)
 
     def close(self) -> None:
         """Follow no longer."""

@@ -16,13 +16,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
 from tsnb.panel.logs import LogFeed
+from tsnb.panel.saved import Fallback, saved
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.history import MOST, History
@@ -48,16 +49,6 @@ def _bundle(file: str) -> Path:
             "run `pip install -e .`, or `python hatch_build.py` for the front end alone."
         )
     return path
-
-
-class Fallback(Protocol):
-    """A still picture of a panel, shown where the panel cannot be."""
-
-    mark: str
-    """What the front end knows it by, to hide it while the panel is there."""
-
-    def news(self, reading: StreamReading | None = None, stream: str = "") -> None:
-        """Take note of a reading, or of another change of a stream's state. Called with the panel's lock held."""
 
 
 class Panel(anywidget.AnyWidget):
@@ -251,7 +242,7 @@ class Panel(anywidget.AnyWidget):
                 scene, history, curves = self._everything()
                 if self._is_left:
                     log = {**scene["log"], "can": False, "shown": False}
-                    scene = _saved(scene) | {"known": self._known(), "log": log}
+                    scene = saved(scene) | {"known": self._known(), "log": log}
                 state.update(scene=scene, history=history, curves=curves)
         return state
 
@@ -270,9 +261,9 @@ class Panel(anywidget.AnyWidget):
     def _repr_mimebundle_(self, **options: Any) -> Any:
         bundle: Any = super()._repr_mimebundle_(**options)  # a dict before anywidget 0.9.14
         with self._lock:
-            # a saved notebook has this text for good, beside the picture of the end: it must not read like that
-            when = "" if self._picture is None else " when this cell ran"
-            text = "\n\n".join(channel.text(when) for channel in self._channels)
+            # a saved notebook has this text for good, beside a picture of the end: numbers of now would be old ones
+            brief = self._picture is not None
+            text = "\n\n".join(channel.text(brief=brief) for channel in self._channels)
         if isinstance(bundle, tuple):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
@@ -297,6 +288,11 @@ class Panel(anywidget.AnyWidget):
         """Send a part of a log. Called on the log feed's thread."""
         with self._lock:
             self._deliver(Message(content))
+
+    def leave_output(self, mark: str, data: dict[str, Any]) -> None:
+        """Have an output in the cell that shows the panel; a page that was loaded again knows it by its mark only."""
+        with self._lock:
+            self._deliver(Message({"op": "output", "model": self.model_id, "mark": mark, "data": data}))
 
     def deliver_all(self) -> None:
         """Send everything so far; the lock is held."""
@@ -331,9 +327,7 @@ class Panel(anywidget.AnyWidget):
         at = content.get("at", 0)
         channel = self._channels[at if isinstance(at, int) and 0 <= at < len(self._channels) else 0]
         if op == "hello":
-            with self._lock:
-                if self._last_ticks() != content.get("n"):
-                    self.deliver_all()
+            self._greet(content)
         elif op in ("log", "log off", "trial", "params", "set", "clone", "extend", "release", "view"):
             self._hear_of_reader(op, name, content)
         elif op == "stop":
@@ -351,6 +345,14 @@ class Panel(anywidget.AnyWidget):
             report = self._make_report
             given = () if len(self._channels) == 1 else (channel.name,)
             self._in_background("", lambda _: report(*given), what="report", at=at)
+
+    def _greet(self, content: dict[str, Any]) -> None:
+        """Tell a page that was loaded what it has missed."""
+        with self._lock:
+            if self._last_ticks() != content.get("n"):
+                self.deliver_all()
+        if self._picture is not None:
+            self._picture.again()
 
     def _hear_of_reader(self, op: str, name: str, content: dict[str, Any]) -> None:
         """Answer what concerns a trial's log and its drawer; keep what the reader has chosen to see."""
@@ -437,10 +439,3 @@ class Panel(anywidget.AnyWidget):
         """
         if hasattr(self.comm, "_reply_subshell_for"):
             self.comm._reply_subshell_for = lambda data, default: default  # noqa: ARG005
-
-
-def _saved(scene: dict[str, Any]) -> dict[str, Any]:
-    """Return a scene as a page keeps it in a notebook that is saved with its widgets (`snapshot` in streams.js)."""
-    if "streams" in scene:
-        return {**scene, "streams": [_saved(one) for one in scene["streams"]], "saved": True}
-    return {**scene, "recorded": True, "saved": True, "can": {}}

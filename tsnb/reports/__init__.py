@@ -13,6 +13,7 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 | `story` | all that a report says, as numbers and words |
 | `plain` | names, times and titles; a report as text |
 | `svg`, `drawing` | a report as a picture; the colours |
+| `learned/` | curves, the best trial and how all ended, in that picture |
 | `figures` | plotly figures from readings |
 | `logged` | plotly figures of logged numbers, from the project's records |
 | `look` | how these look on a page of whatever colour |

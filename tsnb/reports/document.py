@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.files import replace_file
 from tsnb.planners.timeline import Timeline, newest_on
-from tsnb.records.scores import direction_of
+from tsnb.records.scores import direction_of, known_direction
 from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
+from tsnb.reports.learned.curves import Curves, curves_of
+from tsnb.reports.learned.outcome import metrics_of
 from tsnb.reports.plain import plain
 from tsnb.reports.runs import runs_apart
 from tsnb.reports.sources import is_recording, recorded, streamed
@@ -88,11 +90,16 @@ class Report:
     @cached_property
     def svg(self) -> str:
         """The picture."""
-        return draw(self.story, self._strips)
+        return draw(self.story, self._strips, self._curves)
 
     @cached_property
     def _strips(self) -> Strips | None:
         return strips(self._readings, STEPS, STEP_S)
+
+    @cached_property
+    def _curves(self) -> Curves:
+        names = metrics_of(self.story.trials)
+        return curves_of(self._readings, sorted(names, key=lambda name: known_direction(name) is None))
 
     @property
     def text(self) -> str:
@@ -170,7 +177,10 @@ class Report:
         return self.text
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
-        return {"image/svg+xml": draw(self.story, self._strips, fluid=True), "text/plain": self.text}
+        return {
+            "image/svg+xml": draw(self.story, self._strips, self._curves, fluid=True),
+            "text/plain": self.text,
+        }
 
 
 def report(

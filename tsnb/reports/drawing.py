@@ -17,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tsnb.planners.timeline import HELD, Timeline
+from tsnb.reports.learned.curves import Curves, draw_curves
+from tsnb.reports.learned.outcome import ENDS, best_of, metrics_of, outcome
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
@@ -51,7 +53,10 @@ COLUMNS = (
     ("samples/s", 758),
     ("epochs", 811),
 )
-"""Columns of numbers: heading and right edge."""
+"""Columns of numbers: heading and right edge, beside one logged number."""
+
+SECOND = 71
+"""Pixels that a second logged number takes."""
 
 ROW = 26
 STRIP = 26
@@ -85,17 +90,20 @@ MARK_ORDER = (
 """Which marks get a place first where there is not room for all: the strips already show when trials came and went."""
 
 
-def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
+def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = False) -> str:
     """Return the picture as SVG text.
 
     Args:
         story: The story to draw.
         strips: What each trial did over time; None: too little was read for that.
+        curves: What trials logged, the numbers first that are to be seen.
         fluid: As wide as its place, as cells want it.
     """
     picture = Picture(WIDTH)
     colours = colours_of(trial.name for trial in story.trials)
     y = _header(picture, story, colours)
+    marks = {trial.name: _ENDS[trial.state] for trial in story.trials if trial.state in _ENDS}
+    y = draw_curves(picture, curves, _ranked(story), colours, marks, (LEFT, RIGHT), y)
     if story.trials:
         y = _table(picture, story, colours, y)
         y = _key(picture, story, y)
@@ -110,19 +118,38 @@ def draw(story: Story, strips: Strips | None, *, fluid: bool = False) -> str:
     return picture.finished(y + 16, plain(story), fluid=fluid)
 
 
+def _ranked(story: Story) -> list[Spent]:
+    """Return the trials, the best one first."""
+    best = best_of(story.trials)
+    return sorted(story.trials, key=lambda trial: best is None or trial is not best[0])
+
+
 def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
-    dot = (
-        "#1a7f37" if story.state in {"serving", "blocked", "idle"} else "#cf222e" if story.failure else "soft"
-    )
-    picture.rect(LEFT, 17, 9, 9, dot, rx=4.5, title="ended" if story.state == "gone" else story.state)
+    state = "ended" if story.state == "gone" else f"{story.state} when this picture was made"
+    # a ring: a picture is never live, and a page may keep it for good
+    picture.ring(LEFT + 4.5, 21.5, 3.5, "bad-line" if story.failure else "soft-line", title=state)
     name = short(story.name, 40)
     picture.spans(LEFT + 16, 27, [(name, True)], size=15)
-    picture.text(RIGHT, 27, when(story), "soft", size=11, at="end")
+    picture.text(
+        RIGHT,
+        27,
+        when(story) + ("" if story.state == "gone" else ", still running"),
+        "soft",
+        size=11,
+        at="end",
+    )
     picture.text(LEFT, 48, subtitle(story), "soft")
-    lines = list(_wrapped(story.lead, story.rest))
+    lines, edge = list(_wrapped(story.lead, story.rest)), colours.get(story.pace, "held")
+    if story.kind in {"failed", "loader-bound"}:
+        edge = "bad"
+    over = story.state == "gone" or all(trial.state in ENDS for trial in story.trials)
+    lead, rest = outcome(story.trials) if over else ("", "")
+    if lead:
+        lines = [*_wrapped(lead, rest), *_wrapped("", f"{story.lead} {story.rest}")]
+        best = best_of(story.trials)
+        edge = colours[best[0].name] if best is not None else edge
     height = 14 + 18 * len(lines)
     picture.rect(LEFT, 60, RIGHT - LEFT, height, "card", rx=5)
-    edge = "#cf222e" if story.kind in {"failed", "loader-bound"} else colours.get(story.pace, "held")
     picture.rect(LEFT, 60, 3, height, edge)
     for number, spans in enumerate(lines):
         picture.spans(LEFT + 14, 79 + 18 * number, spans, size=13)
@@ -145,19 +172,29 @@ def _wrapped(lead: str, rest: str) -> Iterator[list[tuple[str, bool]]]:
 
 def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) -> float:
     y += 26
-    logged = next((name for trial in story.trials for name in trial.metrics), "")
+    logged = metrics_of(story.trials)[:2]
+    moved = SECOND if len(logged) > 1 else 0
     picture.text(LEFT, y, "trial", "soft", size=11)
     picture.text(BAR[0], y, "where its time went", "soft", size=11)
     for heading, x in COLUMNS:
-        picture.text(x, y, heading, "soft", size=11, at="end")
-    if logged:
-        picture.text(RIGHT, y, short(logged, 10), "soft", size=11, at="end", title=logged)
+        picture.text(x - moved, y, heading, "soft", size=11, at="end")
+    best = {trial.name for found in [best_of(story.trials)] if found for trial in found[:1]}
+    for number, name in enumerate(logged):
+        picture.text(
+            RIGHT - moved * (len(logged) - 1 - number),
+            y,
+            short(name, 10),
+            "soft",
+            size=11,
+            at="end",
+            title=name,
+        )
     y += 8
-    scale = (BAR[1] - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
+    scale = (BAR[1] - moved - BAR[0]) / max(1e-9, *(trial.total_s for trial in story.trials))
     names = _fitted([trial.name for trial in story.trials], LEFT + 17)
     for trial in story.trials:
         picture.line(LEFT, y, RIGHT, y)
-        picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name)
+        picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name, bold=trial.name in best)
         _row(picture, trial, colours[trial.name], y, scale, logged)
         y += ROW
         if end := _end(trial):
@@ -183,7 +220,7 @@ def _end(trial: Spent) -> str:
     return f"{_ENDS[trial.state]} {trial.state}" + (f": {trial.error}" if trial.error else "")
 
 
-def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: str) -> None:
+def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: Sequence[str]) -> None:
     base = y + 17
     picture.rect(LEFT, y + 8, 10, 10, colour, rx=3)
     x = float(BAR[0])
@@ -200,9 +237,11 @@ def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, lo
         f"{trial.epochs:.2f}",
     ]
     for value, (_, right) in zip(values, COLUMNS, strict=True):
-        picture.text(right, base, value, at="end")
-    if logged in trial.metrics:
-        picture.text(RIGHT, base, metric(logged, trial.metrics[logged]), at="end")
+        picture.text(right - (SECOND if len(logged) > 1 else 0), base, value, at="end")
+    for number, name in enumerate(logged):
+        if name in trial.metrics:
+            right = RIGHT - SECOND * (len(logged) - 1 - number)
+            picture.text(right, base, metric(name, trial.metrics[name]), at="end")
 
 
 def _key(picture: Picture, story: Story, y: float) -> float:

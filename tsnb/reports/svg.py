@@ -27,6 +27,7 @@ __all__ = [
     "WAITING",
     "Picture",
     "colours_of",
+    "marked",
     "text_width",
 ]
 
@@ -86,6 +87,9 @@ LIGHT = {
     "card": "#f6f8fa",
     "line": "#d8dee4",
     "soft-line": "#8c959f",
+    "held-line": HELD,
+    "bad": "#cf222e",
+    "bad-line": "#cf222e",
     **PART_COLOURS,
 }
 """What each role is painted with on light pages."""
@@ -100,6 +104,9 @@ DARK = {
     "line": "#30363d",
     "soft-line": "#6e7681",
     "held": "#4d5661",
+    "held-line": "#4d5661",
+    "bad": "#f85149",
+    "bad-line": "#f85149",
     "between": "#20272f",
     "parked": "#a88434",
 }
@@ -115,6 +122,11 @@ def _style() -> str:
     )
     ground = f".tsnb-r .tsnb-r-ground{{stroke:{DARK['edge']}}}"
     return f"<style>@media (prefers-color-scheme:dark){{{rules}{ground}}}</style>"
+
+
+def marked(svg: str, mark: str) -> str:
+    """Return a picture with an id, by which a page finds it."""
+    return svg.replace("<svg ", f'<svg id="{mark}" ', 1)
 
 
 class Picture:
@@ -162,6 +174,16 @@ class Picture:
         self._shapes.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"{round_}{_fill(paint)}{inside}'
         )
+
+    def ring(self, x: float, y: float, radius: float, paint: str, title: str = "") -> None:
+        """Draw a circle that is not filled."""
+        stroke = (
+            f' class="tsnb-r-{paint}" stroke="{LIGHT[paint]}"' if paint in LIGHT else f' stroke="{paint}"'
+        )
+        hint = f"<title>{html.escape(title)}</title>"
+        round_ = f"a{radius:g} {radius:g} 0 1 0"
+        d = f"M{x - radius:g} {y:g}{round_} {2 * radius:g} 0{round_} {-2 * radius:g} 0Z"
+        self._shapes.append(f'<path d="{d}" fill="none"{stroke} stroke-width="2">{hint}</path>')
 
     def text(
         self,
@@ -211,6 +233,15 @@ class Picture:
     def path(self, d: str, paint: str) -> None:
         """Fill a path."""
         self._shapes.append(f'<path d="{d}"{_fill(paint)}/>')
+
+    def stroke(self, d: str, paint: str, width: float, *, opacity: float = 1.0) -> None:
+        """Draw along a path."""
+        colour = (
+            f' class="tsnb-r-{paint}" stroke="{LIGHT[paint]}"' if paint in LIGHT else f' stroke="{paint}"'
+        )
+        pale = f' stroke-opacity="{opacity:g}"' if opacity < 1 else ""
+        line = f'fill="none"{colour} stroke-width="{width:g}" stroke-linejoin="round"{pale}'
+        self._shapes.append(f'<path d="{d}" {line}/>')
 
 
 def _fill(paint: str) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "footnotes",
     "growth_text",
     "incidents",
+    "is_accuracy",
     "mebibytes",
     "metric",
     "milliseconds",
@@ -278,13 +279,18 @@ _ACCURACY = re.compile(
 """An accuracy by a word of its name: "val_acc", "topAcc"; not "grad_accum", whose 1 is not 100 %. As `words.js`."""
 
 
+def is_accuracy(name: str) -> bool:
+    """Return whether a logged number is an accuracy by a word of its name."""
+    return bool(_ACCURACY.search(name))
+
+
 def metric(name: str, value: float | None) -> str:
     """Write a logged number: accuracies of 0 to 1 as per cent, others with four figures at most; None: a dash."""
     if value is None:
         return _DASH
     if not math.isfinite(value):
         return repr(value)
-    if _ACCURACY.search(name) and 0 <= value <= 1:
+    if is_accuracy(name) and 0 <= value <= 1:
         return f"{value * 100:.1f} %"
     size = abs(value)
     if value != 0 and (size >= 1e5 or size < 1e-3):

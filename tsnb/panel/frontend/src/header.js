@@ -1,6 +1,6 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
-import { idleStream } from "./acts.js";
+import { idleStream, refusal } from "./acts.js";
 import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
 import { LIVE, OVER, allLeft, clock, count, hourIn, leftOf, pace, percent, streamWord, tone } from "./words.js";
@@ -35,12 +35,13 @@ export class Header {
     this.pacing = choice("balance", PACINGS, (pacing) => this.balanced(pacing));
     this.pacing.box.title = "How trials share compute: in step (together), by weight (weights), or each as fast as it can (free)";
     this.weights = new Weights((weights) => this.balanced("weights", weights));
+    this.refusal = refusal();
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Show where the time of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
     const actions = make("div", "tsnb-actions", this.pacing.box, this.weights.element, this.report, this.stop);
-    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.all.box, actions);
+    this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.all.box, actions, this.refusal.element);
   }
 
   /** Divide compute in another way: what was chosen is shown at once, and what is once the stream says so. */
@@ -55,6 +56,7 @@ export class Header {
     this.send({ op: "report" });
     this.reported = Date.now();
     this.noReport = "";
+    this.refusal.say("");
     grey(this.report, true);
   }
 
@@ -88,6 +90,7 @@ export class Header {
     if (what === "report") {
       this.reported = 0;
       this.noReport = why;
+      this.refusal.say(`No report: ${why}`);
       return;
     }
     this.calm();

@@ -3,6 +3,7 @@
 import "uplot/dist/uPlot.min.css";
 import "./panel.css";
 import { Notices } from "./notices.js";
+import { leave, picturesOf } from "./outputs.js";
 import { Streams } from "./streams.js";
 import { View } from "./view.js";
 import { LIVE } from "./words.js";
@@ -11,8 +12,11 @@ const ASK_MS = 15000; // the kernel forgets a page that does not ask for its log
 const SAVE_MS = 10000; // how old the curves may be in a notebook saved with its widgets
 
 // The picture beside the panel is for pages where the panel cannot be: while this one is alive, it is not shown.
-const hiding = (mark) =>
-  /^tsnb-still-[0-9a-f]+$/.test(mark || "") ? `.jp-OutputArea-child:has(img[src*="${mark}"]) { display: none; }` : "";
+const hiding = (mark) => {
+  const pictures = picturesOf(mark);
+  return pictures && `.jp-OutputArea-child:has(${pictures}), ${pictures} { display: none; }`;
+};
+const LEAVES_MS = 1000; // what the kernel has published is in its place by then
 
 export default () => {
   const store = new Streams();
@@ -46,12 +50,19 @@ export default () => {
       const saved = (model.get("scene") || {}).saved; // a notebook opened anew: if a kernel is there, it knows better
       if (!saved) keep(); // a page may open when all is over: no news will come
       const hello = () => model.send({ op: "hello", n: saved ? -1 : store.n });
+      const placed = (content) => {
+        const seen = (mark) => Boolean(document.querySelector(picturesOf(mark)));
+        if (leave(model.widget_manager, content, seen) || !content.mark.startsWith("tsnb-report-")) return;
+        const name = store.whole.stream.name;
+        views.forEach((view) => view.refused({ name: "", what: "report", why: `This page cannot show a report. Run tsnb.report(${JSON.stringify(name)}) in a cell` }));
+      };
       const hear = (content, buffers) => {
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
         else if (content.op === "params") store.know(content);
         else if (content.op === "trial") store.shared.facts.set(content.name, content);
+        else if (content.op === "output") setTimeout(() => placed(content), LEAVES_MS);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
         if (content.op === "all") notices.begin(store);
         else if (content.op === "tick") notices.news(store);

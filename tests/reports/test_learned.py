@@ -1,0 +1,72 @@
+"""What a report's picture says of learning: curves, the best trial, and how all of them ended."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.panel.streams import three_models
+from tests.reports.made import ended_badly
+from tsnb.reports import Report
+from tsnb.reports.learned.curves import FEW, MEANS, curves_of, means
+from tsnb.reports.learned.outcome import best_of, outcome
+from tsnb.reports.spent import Spent, spent
+
+
+@pytest.fixture(scope="module")
+def trials() -> list[Spent]:
+    """Three trials that are done, each with its numbers."""
+    found = spent(list(three_models().run(30)))[:3]
+    numbers = [
+        {"loss": 0.1, "accuracy": 0.9},
+        {"loss": 0.3, "accuracy": 0.97},
+        {"loss": 0.2, "accuracy": 0.95},
+    ]
+    return [
+        replace(trial, state="done", metrics=metrics) for trial, metrics in zip(found, numbers, strict=True)
+    ]
+
+
+def test_the_best_is_that_of_the_accuracy_where_one_was_logged(trials: list[Spent]) -> None:
+    """A loss says less; without an accuracy it decides."""
+    assert outcome(trials) == (f"{trials[1].name} is best: accuracy 97.0 %.", "3 done.")
+    losses = [replace(trial, metrics={"loss": trial.metrics["loss"]}) for trial in trials]
+    assert outcome(losses) == (f"{trials[0].name} is best: loss 0.100.", "3 done.")
+
+
+def test_a_failed_trial_is_not_the_best_while_another_is_done(trials: list[Spent]) -> None:
+    """Its number may be a lucky one: it did not come to its end."""
+    failed = [replace(trials[1], state="failed"), trials[0], trials[2]]
+    assert outcome(failed) == (f"{trials[2].name} is best: accuracy 95.0 %.", "2 done, 1 failed.")
+
+
+def test_no_trial_is_best_where_nobody_knows_which_way_is_good(trials: list[Spent]) -> None:
+    """How they ended is said all the same."""
+    strange = [replace(trial, metrics={"churn": 0.5 + k}) for k, trial in enumerate(trials)]
+    assert best_of(strange) is None
+    assert outcome(strange) == ("3 done.", "")
+    assert outcome([replace(trial, state="streaming") for trial in trials]) == ("", "")
+
+
+def test_a_curve_has_a_point_where_a_number_changed_and_means_where_there_are_many() -> None:
+    """Four readings a second have one logged number many times."""
+    curves = curves_of(list(three_models().run(60)), ["loss", "accuracy"])
+    for its in curves["loss"].values():
+        assert len({value for _, value in its}) == len(its)
+        assert [x for x, _ in its] == sorted(x for x, _ in its)
+        drawn = means(its)
+        assert len(drawn) <= max(FEW, MEANS)
+        low, high = min(value for _, value in its), max(value for _, value in its)
+        assert all(low <= value <= high for _, value in drawn)
+
+
+def test_the_picture_has_a_chart_of_each_number_and_marks_where_a_trial_failed() -> None:
+    """A ring stands before the name: a page may keep the picture for good, and green would say that it is live."""
+    svg = Report(ended_badly(), ended=True).svg
+    titles = re.findall(r"<tspan font-weight=\"600\">(\w+)</tspan>", svg)
+    assert "accuracy" in titles
+    assert svg.count("✕") >= 2, "in its row, and at the end of its curve"
+    running = Report(list(three_models().run(30))).svg
+    assert "still running" in running and "#1a7f37" not in running

@@ -1,0 +1,7 @@
+"""What trials learned, in a report's picture.
+
+| Module | Content |
+|---|---|
+| `curves` | logged numbers over a trial's batches, as charts |
+| `outcome` | which trial is best, and how all of them ended, in words |
+"""

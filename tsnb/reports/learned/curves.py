@@ -1,0 +1,228 @@
+"""Charts of logged numbers over a trial's own batches: two side by side, a line a trial, how it ended at its end.
+
+What a trial logged is known from the stream's readings: its last numbers, four times a second. Many of them are drawn
+pale, with their means before them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from tsnb.reports.logged import thinned
+from tsnb.reports.spent import Spent
+from tsnb.reports.svg import Picture, text_width
+from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.words import count, is_accuracy, metric
+
+__all__ = ["Chart", "Curves", "curves_of", "draw_curves"]
+
+Point = tuple[float, float]
+Curves = Mapping[str, Mapping[str, Sequence[Point]]]
+"""By logged name, then by trial: batches and value, in the order of batches."""
+
+CHARTS = 2
+HEIGHT = 170
+FEW = 40
+"""Points of a line that is drawn as it is: more are noise, and means are drawn before them."""
+
+POINTS, MEANS = 100, 60
+"""Points of a pale line, and means, at most."""
+
+COLOURED = 8
+"""More lines than this, and all but the best are grey."""
+
+GAP = 13
+"""Pixels between two names."""
+
+
+def curves_of(readings: Sequence[StreamReading], names: Sequence[str]) -> Curves:
+    """Return what trials logged under these names.
+
+    Args:
+        readings: Oldest first, of runs that have names of their own (`runs_apart`).
+        names: Logged names.
+    """
+    found: dict[str, dict[str, list[Point]]] = {name: {} for name in names}
+    for reading in readings:
+        for c in reading.consumers:
+            for name in names:
+                value = c.metrics.get(name)
+                if value is None or not math.isfinite(value):
+                    continue
+                its = found[name].setdefault(c.name, [])
+                # a number that was logged once stands in all later readings: only a change is known to be a new one
+                if not its or its[-1][1] != value:
+                    its.append((float(c.batches), float(value)))
+    return found
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Where a chart's numbers lie in the picture."""
+
+    left: float
+    right: float
+    top: float
+    bottom: float
+    xs: Point
+    """First and last batch."""
+    ys: Point
+    """Lowest and highest value."""
+
+    def x(self, batches: float) -> float:
+        """Return where a batch is, pixels."""
+        return self.left + (batches - self.xs[0]) / (self.xs[1] - self.xs[0]) * (self.right - self.left)
+
+    def y(self, value: float) -> float:
+        """Return where a value is, pixels; what is beyond the axis is at its edge."""
+        share = (value - self.ys[0]) / (self.ys[1] - self.ys[0])
+        return self.bottom - min(1.0, max(0.0, share)) * (self.bottom - self.top)
+
+
+def draw_curves(
+    picture: Picture,
+    curves: Curves,
+    trials: Sequence[Spent],
+    colours: Mapping[str, str],
+    marks: Mapping[str, str],
+    span: tuple[float, float],
+    y: float,
+) -> float:
+    """Draw the charts; return where they end.
+
+    Args:
+        picture: What to draw into.
+        curves: The first of them are drawn, those that have more than one point.
+        trials: The best first.
+        colours: By trial.
+        marks: How a trial ended, by its name, of those of which it is told.
+        span: Left and right edge of all charts, pixels.
+        y: Where they begin.
+    """
+    drawn = [name for name, its in curves.items() if any(len(points) > 1 for points in its.values())][:CHARTS]
+    if not drawn:
+        return y
+    width, between = (span[1] - span[0] - 24 * (len(drawn) - 1)) / len(drawn), 24
+    for number, name in enumerate(drawn):
+        left = span[0] + number * (width + between)
+        picture.spans(left, y + 24, [(name, True)], size=13)
+        picture.text(left + 8 + text_width(name, 14.5), y + 24, "by batch", "soft", size=11)
+        its = {trial.name: curves[name][trial.name] for trial in trials if curves[name].get(trial.name)}
+        _chart(picture, name, its, colours, marks, (left, left + width, y + 36, y + 36 + HEIGHT))
+    return y + 36 + HEIGHT + 22
+
+
+def _chart(
+    picture: Picture,
+    name: str,
+    its: Mapping[str, Sequence[Point]],
+    colours: Mapping[str, str],
+    marks: Mapping[str, str],
+    box: tuple[float, float, float, float],
+) -> None:
+    left, right, top, bottom = box
+    lines = {trial: means(points) for trial, points in its.items()}
+    named = list(its)[:COLOURED]
+    room = min(130.0, 20 + max(text_width(one, 11) for one in named))
+    xs = _range([x for points in its.values() for x, _ in points], from_zero=True)
+    ys = _range([value for points in lines.values() for _, value in points], from_zero=False)
+    chart = Chart(left + 44, right - room, top, bottom, xs, ys)
+    for value in _ticks(*ys, 5):
+        picture.line(chart.left, chart.y(value), chart.right, chart.y(value))
+        picture.text(chart.left - 6, chart.y(value) + 4, _tick(name, value, ys), "soft", size=10.5, at="end")
+    for batches in _ticks(*xs, 4):
+        at = "end" if batches == xs[1] else "middle"
+        picture.text(chart.x(batches), bottom + 16, count(batches), "soft", size=10.5, at=at)
+    for trial in [*reversed([one for one in its if one not in named]), *reversed(named)]:
+        colour = colours[trial] if trial in named else "held-line"
+        if trial in named and len(its[trial]) > FEW:
+            picture.stroke(_path(chart, thinned(list(its[trial]), POINTS), 0), colour, 0.8, opacity=0.28)
+        picture.stroke(_path(chart, lines[trial]), colour, 1.8 if trial in named else 1.0)
+    _names(picture, chart, {one: lines[one][-1] for one in named}, colours, marks)
+
+
+def _names(
+    picture: Picture,
+    chart: Chart,
+    ends: Mapping[str, Point],
+    colours: Mapping[str, str],
+    marks: Mapping[str, str],
+) -> None:
+    """Write names beside the ends of their lines, and how a trial ended on the line."""
+    placed: list[tuple[float, str]] = []
+    before = -math.inf
+    for trial in sorted(ends, key=lambda one: chart.y(ends[one][1])):
+        before = max(chart.y(ends[trial][1]), before + GAP)
+        placed.append((before, trial))
+    beyond = max(0.0, placed[-1][0] - chart.bottom) if placed else 0.0
+    for y, trial in placed:
+        x, own = chart.x(ends[trial][0]), chart.y(ends[trial][1])
+        if trial in marks:
+            _mark(picture, marks[trial], x, own, colours[trial])
+        else:
+            picture.path(_round(x, own, 3.5), colours[trial])
+        picture.path(_square(chart.right + 12, y - beyond, 4), colours[trial])
+        fitted = trial
+        while len(fitted) > 4 and text_width(fitted, 11) > 108:
+            fitted = fitted[:-2] + "…"
+        picture.text(chart.right + 20, y - beyond + 4, fitted, size=11, title=trial)
+
+
+def _mark(picture: Picture, mark: str, x: float, y: float, colour: str) -> None:
+    """Draw how a trial ended: a cross, a square, or a ring with a bar through it."""
+    cross = f"M{x - 4.5:.1f} {y - 4.5:.1f}l9 9m-9 0l9 -9"
+    shapes = {"✕": cross, "■": _square(x, y, 4), "⊘": f"{_round(x, y, 4.5)}M{x - 3:.1f} {y + 3:.1f}l6 -6"}
+    picture.stroke(shapes[mark], colour, 2)
+
+
+def _square(x: float, y: float, half: float) -> str:
+    return f"M{x - half:.1f} {y - half:.1f}h{2 * half:g}v{2 * half:g}h{-2 * half:g}Z"
+
+
+def _round(x: float, y: float, radius: float) -> str:
+    half = f"a{radius:g} {radius:g} 0 1 0"
+    return f"M{x - radius:.1f} {y:.1f}{half} {2 * radius:g} 0{half} {-2 * radius:g} 0Z"
+
+
+def means(points: Sequence[Point]) -> list[Point]:
+    """Return a line's means over even stretches of batches; of few points the points."""
+    if len(points) <= FEW:
+        return list(points)
+    first, last = points[0][0], points[-1][0]
+    stretches: dict[int, list[Point]] = {}
+    for point in points:
+        number = int((point[0] - first) / max(1.0, last - first) * MEANS)
+        stretches.setdefault(min(number, MEANS - 1), []).append(point)
+    return [
+        (sum(x for x, _ in its) / len(its), sum(value for _, value in its) / len(its))
+        for its in stretches.values()
+    ]
+
+
+def _path(chart: Chart, points: Sequence[Point], digits: int = 1) -> str:
+    return "M" + "L".join(f"{chart.x(x):.{digits}f} {chart.y(value):.{digits}f}" for x, value in points)
+
+
+def _range(values: Sequence[float], *, from_zero: bool) -> Point:
+    low, high = min(values), max(values)
+    if from_zero:
+        return 0.0, max(1.0, high)
+    air = (high - low or abs(high) or 1.0) * 0.06
+    return (0.0 if 0 <= low < high * 0.25 else low - air), high + air
+
+
+def _ticks(low: float, high: float, most: int) -> Iterator[float]:
+    """Give round numbers between two, so many at most."""
+    rough = (high - low) / most
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = unit * next(k for k in (1, 2, 5, 10) if k * unit >= rough * 0.999)
+    for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1):
+        yield number * step
+
+
+def _tick(name: str, value: float, ys: Point) -> str:
+    if is_accuracy(name) and ys[0] >= -0.2 and ys[1] <= 1.2:
+        return f"{value * 100:.0f} %" if ys[1] - ys[0] > 0.04 else f"{value * 100:.1f} %"
+    return metric("", value).rstrip("0").rstrip(".") if 0 < abs(value) < 100 else f"{value:g}"

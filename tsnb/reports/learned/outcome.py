@@ -1,0 +1,61 @@
+"""What came out of a stream that has ended, in the words that the panel has too (`outcome.js`). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+from tsnb.records.scores import known_direction
+from tsnb.reports.spent import Spent
+from tsnb.telemetry.words import is_accuracy, metric
+
+__all__ = ["ENDS", "best_of", "ends_of", "metrics_of", "outcome"]
+
+ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
+"""In the order in which they are told."""
+
+
+def metrics_of(trials: Sequence[Spent]) -> list[str]:
+    """Return the logged names, in the order of first appearance."""
+    return list(dict.fromkeys(name for trial in trials for name in trial.metrics))
+
+
+def best_of(trials: Sequence[Spent]) -> tuple[Spent, str] | None:
+    """Return the best trial and the number by which it is best; None where that cannot be said.
+
+    The number is an accuracy if one was logged, else the first one of which is known whether a high or a low value is
+    good. Among several trials those that are done count, while none is done all of them.
+    """
+    ways = {name: way for name in metrics_of(trials) if (way := known_direction(name)) is not None}
+    name = next((one for one in ways if is_accuracy(one)), next(iter(ways), None))
+    if name is None:
+        return None
+    those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]
+    if len(those) < 2:
+        return None
+    done = [trial for trial in those if trial.state == "done"] or those
+    choose = max if ways[name] == "max" else min
+    return choose(done, key=lambda trial: trial.metrics[name]), name
+
+
+def ends_of(trials: Sequence[Spent]) -> str:
+    """Return how many trials ended how: 3 done, 1 failed."""
+    counts = Counter(trial.state for trial in trials)
+    return ", ".join(f"{counts[end]} {end}" for end in ENDS if counts[end])
+
+
+def outcome(trials: Sequence[Spent]) -> tuple[str, str]:
+    """Return what came out, its lead and the rest; both empty where no trial has ended.
+
+    Example:
+        >>> outcome(trials)
+        ("wide-cnn is best: accuracy 96.8 %.", "3 done, 1 failed.")
+    """
+    ends, best = ends_of(trials), best_of(trials)
+    if not ends:
+        return "", ""
+    if best is None:
+        return f"{ends}.", ""
+    trial, name = best
+    return f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}.", f"{ends}."
