@@ -103,6 +103,31 @@ def test_ready_batches_and_streams_without_samples_are_cut_as_ever() -> None:
             list(two)
 
 
+@pytest.mark.parametrize("colours", [1, 3, 4])
+@pytest.mark.parametrize("count", [2, 3, 5])
+def test_a_short_list_of_images_is_counted_by_its_images(colours: int, count: int) -> None:
+    """Of a list, a function or an object nothing says how many samples a batch has: two images of three colours."""
+    batches = [[torch.zeros(colours, 8, 8) for _ in range(count)] for _ in range(4)]
+    for source in (batches, lambda epoch: iter(batches)):
+        with tsnb.serve(source, name="s"):
+            with tsnb.attach("whole", "s") as whole:
+                assert [len(batch) for batch in whole] == [count] * 4
+                assert whole.stats().samples == 4 * count
+            with tsnb.attach("other", "s", batch_size=2) as other:
+                if colours != count:
+                    with pytest.raises(BatchNotShareable, match="one row"):
+                        list(other)
+
+
+@pytest.mark.parametrize("pair", [list, tuple])
+def test_a_pair_of_fields_is_cut_also_where_it_has_as_many_rows_as_images_have_colours(pair: Any) -> None:
+    """The first batches had more rows, so that the last three are samples."""
+    batches = [pair([torch.full((n, 5, 2), 1.0), torch.ones(n, 5, 2)]) for n in (8, 8, 3)]
+    with tsnb.serve(batches, name="s"), tsnb.attach("one", "s", batch_size=2) as one:
+        assert [len(x) for x, _ in one] == [2] * 9 + [1]
+        assert one.stats().samples == 19
+
+
 def test_full_batches_need_a_size() -> None:
     """A function, a list, an object: drop_last=True would drop nothing. With a batch size it does what it says."""
 

@@ -98,4 +98,4 @@ def test_trainers_that_run_side_by_side_keep_their_files_apart(package: str, pag
     for trial, (files, same) in zip(trials, got, strict=True):
         assert same
         assert all(str(trial.life.artifacts_path) in file for file in files)
-    assert "side by side" not in page.text
+    assert "both write" not in page.text

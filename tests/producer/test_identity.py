@@ -135,6 +135,45 @@ EDITS: dict[str, tuple[str, str, str]] = {
         "iter(range(11, -1, -1))",
     ),
     "a dataset's rows": ("make = DataLoader(Rows(range(12)), 4)", "range(12)", "range(11, -1, -1)"),
+    "a list of batches of indices, the last one shorter": (
+        "make = DataLoader(Rows(), batch_sampler=[[0, 1, 2], [3, 4, 5], [6, 7]])",
+        "[[0, 1, 2], [3, 4, 5]",
+        "[[3, 4, 5], [0, 1, 2]",
+    ),
+    "rows of a table of pandas": (
+        (
+            "import pandas\nmake = DataLoader(Rows(), 4)\nmake.dataset.table = pandas.DataFrame("
+            "{'path': [f'{i}.png' for i in range(12)], 'label': range(12)}).sort_values('path')"
+        ),
+        "sort_values('path')",
+        "sort_values('label')",
+    ),
+    "rows of a table of pandas that hold lists": (
+        (
+            "import pandas\nmake = DataLoader(Rows(), 4)\n"
+            "make.dataset.table = pandas.DataFrame({'words': [[i, i + 1] for i in range(12)]})[::1]"
+        ),
+        "[::1]",
+        "[::-1]",
+    ),
+    "records": (
+        (
+            "make = DataLoader(Rows(), 4)\nmake.dataset.table = "
+            "[{'path': pathlib.Path(f'{i}.png'), 'box': (1, i), 'label': np.int64(i)} for i in range(12)][::1]"
+        ),
+        "[::1]",
+        "[::-1]",
+    ),
+    "rows of a matrix": (
+        "make = DataLoader(Rows(), 4)\nmake.dataset.table = torch.arange(24).view(12, 2)",
+        "torch.arange(24)",
+        "torch.arange(24).flip(0)",
+    ),
+    "a list of tensors and their labels": (
+        "make = DataLoader(Rows(), 4)\nmake.dataset.table = [(torch.full((3, 4), i), i) for i in range(12)][::1]",
+        "[::1]",
+        "[::-1]",
+    ),
     "a plain list's samples": ("make = DataLoader([1, 2, 3, 4], 2)", "[1, 2, 3, 4]", "[4, 3, 2, 1]"),
     "labels beside images": (
         "make = DataLoader(TensorDataset(torch.zeros(4, 2), torch.arange(4)), 2)",
@@ -209,6 +248,15 @@ def test_another_augmentation_is_no_other_order(before: str, after: str) -> None
         "make = DataLoader(Own(), 4, shuffle=True)\nseed = 1"
     )
     assert here(code) == here(code.replace(before, after)) != ""
+
+
+def test_rows_that_are_no_plain_values_do_not_count() -> None:
+    """An image that is opened has another address in each process; a running trial goes on."""
+    code = (
+        "class Opened: pass\nmake = DataLoader(Rows(), 4)\n"
+        "make.dataset.images = [Opened() for _ in range(12)]\nmake.dataset.cache = [None] * 12"
+    )
+    assert here(code) == here(code) != ""
 
 
 ODD_TENSORS = [

@@ -20,7 +20,7 @@ from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.failures import forget, kind_of, message_of, shortened, text_of, way_out_of
 from tsnb.producer.loader.forking import workers_are_forked_here
-from tsnb.producer.loader.packing import SlotWriter, batch_bytes
+from tsnb.producer.loader.packing import RowCounting, SlotWriter, batch_bytes
 from tsnb.producer.loader.repeating import AllGiven, Covering, EpochIs, Skipped
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.loader.workers import mind_own_workers
@@ -50,6 +50,7 @@ class Feeder(threading.Thread):
         self._run = -1
         self._epoch = -1
         self._count = 0  # loader batches of the epoch so far
+        self._counting = RowCounting()
         self.proven = threading.Event()
         self.failure: LoaderFailed | None = None
 
@@ -167,7 +168,7 @@ class Feeder(threading.Thread):
         self._fit_arena(batch)
         slot = self._free_slot()
         try:
-            return SlotWriter(core.arena, slot).write(batch)
+            return SlotWriter(core.arena, slot, self._counting).write(batch)
         except Exception:
             with core.lock:
                 core.slots.free(slot)

@@ -34,7 +34,7 @@ from tsnb.arena.memory import ALIGN_BYTES, Arena
 from tsnb.arena.slots import SlotPipe
 from tsnb.errors import ArenaFull
 from tsnb.producer.decisions.events import Placed
-from tsnb.producer.loader.packing import Collated, SlotImage, SlotWriter, batch_bytes
+from tsnb.producer.loader.packing import Collated, RowCounting, SlotImage, SlotWriter, batch_bytes
 
 __all__ = ["SlotCollate", "carried", "image_of", "outside_shm"]
 
@@ -144,6 +144,7 @@ class SlotCollate:
         self._batched = batched
         self._stack = True
         self._spare: int | None = None
+        self._counting = RowCounting()
         self._early = 0  # batches of this process before the arena had its geometry
 
     def __call__(self, samples: Any) -> Any:
@@ -163,7 +164,7 @@ class SlotCollate:
         if slot is None:
             return carried(made[0] if made else self._user(samples), count)
         self._spare = slot  # for the next batch, if this one comes to nothing
-        writer = SlotWriter(self._arena, slot)
+        writer = SlotWriter(self._arena, slot, self._counting)
         _here.writer = writer if self._stack and not made else None
         try:
             placed = writer.write(made[0] if made else self._user(samples), count)

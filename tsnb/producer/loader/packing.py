@@ -22,7 +22,7 @@ from tsnb.wire.codec import MAX_MESSAGE_BYTES
 from tsnb.wire.layout import COLOURS, ArrayLeaf, Layout, encode_values, image_lists
 from tsnb.wire.tree import Spec, checked_words, flatten
 
-__all__ = ["Collated", "SlotImage", "SlotWriter", "batch_bytes"]
+__all__ = ["Collated", "RowCounting", "SlotImage", "SlotWriter", "batch_bytes"]
 
 MAX_LAYOUT_BYTES = MAX_MESSAGE_BYTES - 16
 """A layout travels in one packet, with a few bytes before it."""
@@ -55,17 +55,60 @@ class SlotImage(NamedTuple):
     """What the stream's first batch took: this one may hold fewer samples, and slots are as large as that needs."""
 
 
+class RowCounting:
+    """Counts the samples of one stream's batches, where nobody says how many they were made of."""
+
+    def __init__(self) -> None:
+        self._fields = (
+            False  # a list in its batches is one of fields: their first dimension is no number of colours
+        )
+
+    def rows(self, spec: Spec, arrays: tuple[ArrayLeaf, ...], values: list[Any], samples: int | None) -> int:
+        """Return the samples in a batch: those that it was made of, else the first dimension that all its leaves share.
+
+        A dataset whose one sample is a ready batch (`collate_fn=lambda batch: batch[0]`) has as many as that has rows.
+
+        Args:
+            spec: The batch's tree.
+            arrays: Its arrays, in order.
+            values: Its other leaves.
+            samples: How many samples it was made of; None: that is not known.
+        """
+        lengths = {leaf.shape[0] if leaf.shape else -1 for leaf in arrays}
+        lengths |= {len(v) if isinstance(v, list) else -1 for v in values}
+        common = lengths.pop() if len(lengths) == 1 and -1 not in lengths else 0
+        images = image_lists(spec, arrays)
+        if samples is None:
+            return self._listed(spec, images) or common or _first_rows(arrays)
+        ready = samples == 1 and common and all(count > 1 for count, _ in images)
+        return common if ready else samples
+
+    def _listed(self, spec: Spec, images: list[tuple[int, int]]) -> int:
+        """Return how many images a batch lists; 0 where it lists none.
+
+        A list of two images of three colours looks like a list of two fields of three samples. Another batch of the
+        stream tells: images keep their colours, and fields have as many rows as there are samples. A pair of fields
+        comes as a tuple mostly.
+        """
+        self._fields |= any(rows not in (1, *COLOURS) for _, rows in images)
+        if self._fields:
+            return 0
+        return next((count for count, rows in images if count > rows or spec[0] == "list"), 0)
+
+
 class SlotWriter:
     """Writes one batch into one slot.
 
     Args:
         arena: Mapped in this process.
         slot: Free, and this process's to write.
+        counting: Counts the samples of this stream's batches.
     """
 
-    def __init__(self, arena: Arena, slot: int) -> None:
+    def __init__(self, arena: Arena, slot: int, counting: RowCounting | None = None) -> None:
         self._arena = arena
         self.slot = slot
+        self._counting = RowCounting() if counting is None else counting
         self._used = 0
         self._let_go: list[bool] = []  # an Event would do, at ten times the price a batch
         released = functools.partial(self._let_go.append, True)
@@ -157,7 +200,9 @@ class SlotWriter:
             inside.copy_(torch.frombuffer(bytearray(text), dtype=torch.uint8))
         arrays = tuple(placed)
         layout = _encoded(spec, arrays, bool(values))
-        return Placed(self.slot, layout, _rows(spec, arrays, values, samples), offset, len(text))
+        return Placed(
+            self.slot, layout, self._counting.rows(spec, arrays, values, samples), offset, len(text)
+        )
 
     def _place_tensor(self, leaf: torch.Tensor) -> ArrayLeaf:
         """Return where a tensor lies, after copying it in if it lies elsewhere."""
@@ -239,22 +284,6 @@ def batch_bytes(tree: Any) -> int:
         placing = tensor_placing(leaf) if isinstance(leaf, torch.Tensor) else array_placing(np.asarray(leaf))
         total += placing.size + ALIGN_BYTES
     return total
-
-
-def _rows(spec: Spec, arrays: tuple[ArrayLeaf, ...], values: list[Any], samples: int | None) -> int:
-    """Return the samples in a batch: those that it was made of, else the first dimension that all its leaves share.
-
-    A dataset whose one sample is a ready batch (`collate_fn=lambda batch: batch[0]`) has as many as that has rows.
-    """
-    lengths = {leaf.shape[0] if leaf.shape else -1 for leaf in arrays}
-    lengths |= {len(v) if isinstance(v, list) else -1 for v in values}
-    common = lengths.pop() if len(lengths) == 1 and -1 not in lengths else 0
-    images = image_lists(spec, arrays)
-    if samples is None:
-        listed = next((count for count, rows in images if count > rows and rows in COLOURS), 0)
-        return listed or common or _first_rows(arrays)
-    ready = samples == 1 and common and all(count > 1 for count, _ in images)
-    return common if ready else samples
 
 
 def _first_rows(arrays: tuple[ArrayLeaf, ...]) -> int:

@@ -4,16 +4,22 @@ A producer that is started again goes on in the middle of an epoch only if its o
 as its predecessor's. So the identity names whatever decides which sample stands where: equal identities promise
 equal batches for an equal epoch and batch number. What cannot be promised has the identity "".
 
+Of a dataset the tables count that have a row for each sample: paths, labels, numbers, records and tensors. Rows of
+other kinds (opened images, a library's own objects) do not: reading them could take minutes, and they may change by
+themselves.
+
 An epoch of a loader that cannot begin in the middle is replayed up to there: one goes through what comes before.
 """
 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, Subset
@@ -49,6 +55,8 @@ _TELLING = (
 )
 """Attributes of torch's samplers that decide about the order."""
 _CONTENTS = ("indices", "weights")
+HEAD_BYTES = 4096
+"""Of each array in a list of arrays: another order moves all of them."""
 
 
 def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str:
@@ -93,8 +101,70 @@ def _own_choice(sampler: Any, dataset: Any) -> str:
     return identity(sampler, leave_out=[dataset, *(one for one in inner if one is not None)])
 
 
+def _row_word(value: Any, rows: int | None) -> str:
+    """Return what stands for a table's rows in their order; "" for what is no table of so many rows.
+
+    Args:
+        value: An attribute of a dataset.
+        rows: The dataset's samples; None: it does not tell.
+    """
+    if not rows or isinstance(value, (str, bytes, dict)) or length(value) != rows:
+        return ""
+    if isinstance(value, (np.ndarray, torch.Tensor)):
+        return identity(value)
+    if isinstance(value, (list, tuple)):
+        return _listed(value)
+    return _framed(value)
+
+
+def _listed(values: Any) -> str:
+    """Return the word of a list of plain values, records of them, or arrays; "" for any other list."""
+    if values[0] is None:  # to be filled on the way
+        return ""
+    digest = hashlib.blake2b(digest_size=12)
+    encoder = msgspec.msgpack.Encoder(enc_hook=_plain, order="deterministic")
+    try:
+        for value in values:
+            digest.update(encoder.encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError, NotImplementedError):
+        return ""
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    """Return what stands for a value that msgspec does not know.
+
+    Raises:
+        TypeError: Nothing does.
+    """
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided or value.device.type != "cpu":
+            raise TypeError("a tensor that does not lie in memory")
+        head = value.detach().reshape(-1)[:HEAD_BYTES].resolve_conj().resolve_neg()
+        return [str(value.dtype), list(value.shape), head.contiguous().view(torch.uint8).numpy().tobytes()]
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        return [value.dtype.str, list(value.shape), value.reshape(-1)[:HEAD_BYTES].tobytes()]
+    raise TypeError(f"a {type(value).__qualname__} is no plain value")
+
+
+def _framed(value: Any) -> str:
+    """Return the word of a table of pandas; "" for any other object."""
+    pandas: Any = sys.modules.get("pandas")
+    if pandas is None or not isinstance(value, (pandas.DataFrame, pandas.Series, pandas.Index)):
+        return ""
+    try:
+        hashed = pandas.util.hash_pandas_object(value)
+    except (TypeError, ValueError):  # a column of lists, say
+        return _listed(value.to_numpy().tolist())
+    return identity(np.asarray(hashed))
+
+
 def _contents(dataset: Any) -> str:
-    """Return what tells which sample stands at an index: the dataset's tables with a row for each of them.
+    """Return the words of a dataset's tables, and of those of the datasets that it reads from.
 
     Not its code, and no other attribute: another transform does not make it another order.
     """
@@ -102,33 +172,15 @@ def _contents(dataset: Any) -> str:
         return identity(dataset)
     inner = (*getattr(dataset, "datasets", ()), getattr(dataset, "dataset", None))
     found = [_contents(one) for one in inner if one is not dataset and hasattr(one, "__getitem__")]
-    rows, values = length(dataset), getattr(dataset, "__dict__", {})
+    rows = length(dataset)
+    values = getattr(dataset, "__dict__", {})
     tables = [(name, value) for name, value in values.items() if isinstance(name, str)]
     tables += [
         (f"{name}.{i}", v) for name, value in tables if type(value) is tuple for i, v in enumerate(value)
     ]
-    found += [
-        f"{name}:{identity(value)}" for name, value in sorted(tables, key=_first) if _is_table(value, rows)
-    ]
+    words = {name: _row_word(value, rows) for name, value in tables}
+    found += [f"{name}:{word}" for name, word in sorted(words.items()) if word]
     return f"({', '.join(found)})" if found else ""
-
-
-def _first(pair: tuple[str, Any]) -> str:
-    return pair[0]
-
-
-def _is_table(value: Any, rows: int | None) -> bool:
-    """Whether it is a row of plain values for each sample: paths, labels or numbers of samples."""
-    if not rows or length(value) != rows:
-        return False
-    if isinstance(value, (np.ndarray, torch.Tensor)):
-        return value.ndim == 1
-    return isinstance(value, (list, tuple)) and _is_word(value[0])
-
-
-def _is_word(value: Any) -> bool:
-    inside = value if isinstance(value, tuple) else (value,)
-    return all(_is_plain(one) or isinstance(one, (bytes, PurePath)) for one in inside)
 
 
 def why_unordered(loader: Any, seed: int | None, workers: int | None) -> str:
@@ -198,10 +250,12 @@ def _is_plain(value: object) -> bool:
 
 def _digest(values: Any) -> str:
     try:
-        content = np.asarray(values).tobytes()
-    except (TypeError, ValueError, RuntimeError):
-        content = type(values).__qualname__.encode()
-    return hashlib.blake2b(content, digest_size=8).hexdigest()
+        table = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError):  # batches of several sizes, say
+        return identity(values)
+    if table.dtype.hasobject:
+        return identity(values)
+    return hashlib.blake2b(table.tobytes(), digest_size=8).hexdigest()
 
 
 def length(loader: Any) -> int | None:
