@@ -100,3 +100,33 @@ def test_every_printed_table_is_harmless(hostile_project: Path) -> None:
         assert not steers(text), ascii(text)
     for shown in (tsnb.results(), tsnb.results(all_runs=True), tsnb.trials, tsnb.records.history()):
         assert not steers(repr(shown)) and not steers(str(shown)), ascii(repr(shown))
+
+
+def scored(augment: str) -> float:
+    """A trial: logs a loss, and fails with what it was given."""
+    tsnb.log(loss=float(len(augment)))
+    if augment == "none":
+        return 1.0
+    raise RuntimeError(augment)
+
+
+def test_what_a_sweep_prints_of_hostile_values_is_harmless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Values of a grid, and the errors of its trials: in the sweep, its trials, their results and all that is said."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    sweep = tsnb.sweep(
+        scored, name="hostile", grid={"augment": [BAD, "none"]}, seed=0, prune=tsnb.search.race("loss")
+    )
+    sweep.wait(120)
+    shown: list[object] = [sweep, tsnb.trials, *sweep.values(), tsnb.results()]
+    shown += [getattr(sweep, "race", None), getattr(sweep, "best", None)]
+    for one in shown:
+        made = [repr(one), str(one)]
+        if hasattr(one, "_repr_html_"):
+            made.append(one._repr_html_())
+        for text in made:
+            assert not steers(text), ascii(text)
+    said = capfd.readouterr()
+    assert "RuntimeError" in said.out + said.err
+    assert not steers(said.out + said.err), ascii(said.out + said.err)
