@@ -31,6 +31,11 @@ class PrintableFrame(pd.DataFrame):
         text = super().__repr__()
         return harmless(text)
 
+    def _repr_html_(self) -> str | None:
+        """Return the table for a notebook: a letter that turns the order of others would make a name look like another."""
+        page = super()._repr_html_()  # type: ignore[operator]
+        return None if page is None else harmless(page)
+
     def __reduce_ex__(self, protocol: Any) -> Any:
         return pd.DataFrame, (pd.DataFrame(self),)
 
