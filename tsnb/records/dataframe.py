@@ -32,8 +32,8 @@ class PrintableFrame(pd.DataFrame):
         return harmless(text)
 
     def _repr_html_(self) -> str | None:
-        """Return the table for a notebook: a letter that turns the order of others would make a name look like another."""
-        page = super()._repr_html_()  # type: ignore[operator]
+        """Return the table for a notebook: a letter that turns the order of others makes a name look like another."""
+        page: str | None = pd.DataFrame._repr_html_(self)  # type: ignore[attr-defined]
         return None if page is None else harmless(page)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
