@@ -29,10 +29,11 @@ MADE = "<!-- made by docs/make_reference.py: change the code it is made from, an
 COMMANDS = {
     "Serve and watch streams": "serve list status top record stop",
     "Change a stream while it runs": "balance tune rounds",
-    "Run trials": "sweep results",
+    "Run trials": "sweep results logs",
     "Steer a trial": "pause resume set clone extend interrupt",
     "Measure and plan": "stalls plan",
     "Look at the machine": "doctor devices mps",
+    "Let programs use tsnb": "mcp skill",
 }
 """The commands of the terminal by task, in the order of the page."""
 
@@ -48,6 +49,9 @@ EXAMPLES = {
     "tsnb rounds": "tsnb rounds cifar --every 500 --select hard:0.2",
     "tsnb sweep": "tsnb sweep training:train --grid lr=0.1,0.01 --halving loss --every 100",
     "tsnb results": "tsnb results --sort accuracy",
+    "tsnb logs": "tsnb logs small --run 1",
+    "tsnb mcp": "tsnb mcp",
+    "tsnb skill": "tsnb skill",
     "tsnb pause": "tsnb pause cifar/small",
     "tsnb resume": "tsnb resume cifar/small",
     "tsnb set": "tsnb set cifar/small lr=0.03",
@@ -255,7 +259,7 @@ def _command_line() -> str:
         "- With `--json` a command prints its answer as JSON on standard output, and everything else on standard error.\n"
         "- The exit status is 0 for success, 1 for a failure whose message says what to do, and 2 for wrong usage.",
         *parts,
-        "**See also:** [automation](automation.md) · [the magics](magics.md)",
+        "**See also:** [automation](automation.md) · [agents](agents.md) · [the magics](magics.md)",
     )
 
 

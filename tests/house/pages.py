@@ -26,7 +26,8 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SKILL = ROOT / "tsnb" / "skill" / "SKILL.md"
+PAGES = [ROOT / "README.md", SKILL, *sorted((ROOT / "docs").rglob("*.md"))]
 RUN = ("python", "ipython", "sh", "setup", "check")
 """Kinds of block that are run."""
 CELL_TIMEOUT_S = 300

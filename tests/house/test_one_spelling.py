@@ -28,6 +28,7 @@ OTHER_SPELLING = {
     "new": "--name",
     "with_": "--with",  # a keyword of Python's
     "check": "--no-check",
+    "number": "--run",  # of the command line's own: run is what a command does
 }
 """Options that are typed otherwise than Python has them, with the reason."""
 ONLY_TYPED = {
@@ -35,7 +36,7 @@ ONLY_TYPED = {
     **dict.fromkeys(("halving", "race", "population"), "rules that Python has as functions of tsnb.search"),
     **dict.fromkeys(("interval", "worse"), "triggers that Python has as functions of tsnb.data"),
     **dict.fromkeys(("disk", "cached", "gpus", "gpu_price"), "questions that Python asks of the result"),
-    **dict.fromkeys(("execute", "stop"), "a method of what Python returns"),
+    **dict.fromkeys(("execute", "stop", "number"), "a method of what Python returns"),
     "weight": "one of weights=",
 }
 

@@ -69,6 +69,7 @@ def test_every_module_is_in_the_wheel(wheel: zipfile.ZipFile) -> None:
     }
     assert tree <= set(wheel.namelist())
     assert "tsnb/py.typed" in wheel.namelist()
+    assert "tsnb/skill/SKILL.md" in wheel.namelist(), "`tsnb skill` prints its path"
 
 
 def test_one_install_is_enough(metadata: Message) -> None:

@@ -5,7 +5,9 @@
 | `commands` | all commands in the order of the help, those about this machine, and a command's exit status |
 | `streams` | what the commands about one stream do |
 | `measuring` | `tsnb stalls`, `tsnb plan`: before hours are spent |
-| `trials` | `tsnb sweep`, `tsnb results` |
+| `trials` | `tsnb sweep`, `tsnb results`, `tsnb logs` |
+| `tools` | the commands as tools for programs, made from their parsers |
+| `mcp_server` | `tsnb mcp`: these tools over the Model Context Protocol |
 | `arguments` | what `MODULE:NAME` stands for |
 """
 

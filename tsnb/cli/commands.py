@@ -13,13 +13,15 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from tsnb.cli import streams
 from tsnb.cli.measuring import add_plan, add_stalls
-from tsnb.cli.trials import add_results, add_sweep_command
+from tsnb.cli.trials import add_logs, add_results, add_sweep_command
 from tsnb.config import PACINGS, way_out
-from tsnb.errors import TsnbError
+from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.masks import masked_text
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
@@ -197,12 +199,19 @@ def _parser() -> argparse.ArgumentParser:
     add_plan(commands)
     add_sweep_command(commands)
     add_results(commands)
+    add_logs(commands)
     recording = commands.add_parser(
         "record", help="write a stream's time series to a file until it ends or Ctrl-C"
     )
     recording.add_argument("name", metavar="NAME", help="stream")
     recording.add_argument("file", metavar="FILE", help="new file, for example run.jsonl")
     recording.set_defaults(run=streams.record_readings)
+    tools = commands.add_parser(
+        "mcp", help="offer these commands as tools to a program, over the Model Context Protocol"
+    )
+    tools.set_defaults(run=partial(_mcp, parser))
+    skill = commands.add_parser("skill", help="print the path of the skill file for coding agents")
+    skill.set_defaults(run=_skill)
     return parser
 
 
@@ -215,6 +224,21 @@ def _add_mps(commands: Any) -> None:
     )
     mps.add_argument("--json", action="store_true", help="print the answer as JSON")
     mps.set_defaults(run=_mps)
+
+
+def _mcp(parser: argparse.ArgumentParser, _options: argparse.Namespace) -> None:
+    if find_spec("mcp") is None or find_spec("mcp_types") is None:  # version 1 has no mcp_types
+        raise ExtraMissing(
+            "tsnb mcp needs version 2 of the package mcp, which is not installed here. Install it: pip install "
+            "'tsnb[mcp]'"
+        )
+    from tsnb.cli.mcp_server import serve_tools
+
+    serve_tools(parser)
+
+
+def _skill(_options: argparse.Namespace) -> None:
+    print(Path(__file__).parents[1] / "skill" / "SKILL.md")
 
 
 def _doctor(_options: argparse.Namespace) -> int:

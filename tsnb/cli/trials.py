@@ -1,19 +1,24 @@
-"""The commands about many trials: `tsnb sweep`, and `tsnb results`, which tells what trials have logged."""
+"""The commands about many trials: `tsnb sweep`, `tsnb results` (what trials have logged) and `tsnb logs` (printed)."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tsnb.cli.arguments import aside, named, numbers
-from tsnb.option_kinds import read_devices
+from tsnb.errors import TsnbError
+from tsnb.option_kinds import read_devices, whole
 from tsnb.options import read_change
-from tsnb.steering import run_sweep
+from tsnb.printable import uncoloured
+from tsnb.steering import answer, run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
 from tsnb.words import strict, text_table
 
-__all__ = ["add_results", "add_sweep_command"]
+if TYPE_CHECKING:
+    from tsnb.records.tables import Table
+
+__all__ = ["add_logs", "add_results", "add_sweep_command"]
 
 
 def add_sweep_command(commands: Any) -> None:
@@ -56,6 +61,14 @@ def add_results(commands: Any) -> None:
     told.add_argument("name", nargs="?", metavar="NAME", help="trial or sweep (default: all)")
     told.add_argument("--sort", metavar="METRIC", help="sort by METRIC, best first")
     told.add_argument(
+        "--by",
+        metavar="PARAMETER",
+        help="with --sort: compare the values of PARAMETER, one row per value",
+    )
+    told.add_argument(
+        "--mode", choices=("min", "max"), help="with --by: whether a low (min) or high (max) METRIC is better"
+    )
+    told.add_argument(
         "--target",
         action="append",
         metavar="METRIC=VALUE",
@@ -68,6 +81,28 @@ def add_results(commands: Any) -> None:
     told.add_argument("--kwh-price", type=float, metavar="P", help="with --target: price of a kilowatt hour")
     told.add_argument("--json", action="store_true", help="print a list of JSON objects")
     told.set_defaults(run=_results)
+
+
+def add_logs(commands: Any) -> None:
+    """Add `tsnb logs`."""
+    told = commands.add_parser("logs", help="print the end of what a trial of the project printed")
+    told.add_argument("name", metavar="NAME", help="trial")
+    number = whole("a whole number, 1 or more", 1)
+    told.add_argument(
+        "--run", type=number.typed, dest="number", metavar="N", help="number of the run (default: the last)"
+    )
+    told.add_argument("--json", action="store_true", help="print the answer as JSON")
+    told.set_defaults(run=_logs)
+
+
+def _logs(options: argparse.Namespace) -> None:
+    from tsnb.records.selection import log_of
+
+    run, text = log_of(options.name, options.number)
+    if text is None:
+        raise TsnbError(f"The log of trial {run.name!r} (run {run.number}) no longer exists.")
+    facts = {"trial": run.name, "run": run.number, "state": run.state, "log": uncoloured([text])}
+    answer(options, facts, text.rstrip("\n"))
 
 
 def _sweep(options: argparse.Namespace) -> int:
@@ -93,17 +128,35 @@ def _sweep(options: argparse.Namespace) -> int:
 
 
 def _results(options: argparse.Namespace) -> None:
-    from tsnb.reports.costed import costed_table
+    if options.by is not None or options.mode is not None:
+        columns, rows = _compared(options)
+    else:
+        from tsnb.reports.costed import costed_table
 
-    columns, rows = costed_table(
-        options.name,
-        sort=options.sort,
-        target=dict(map(read_change, options.target)) if options.target else None,
-        vcpu_price=options.vcpu_price,
-        kwh_price=options.kwh_price,
-        recording=options.recording,
-    )
+        columns, rows = costed_table(
+            options.name,
+            sort=options.sort,
+            target=dict(map(read_change, options.target)) if options.target else None,
+            vcpu_price=options.vcpu_price,
+            kwh_price=options.kwh_price,
+            recording=options.recording,
+        )
     if options.json:
         print(json.dumps(strict([dict(zip(columns, row, strict=True)) for row in rows]), default=str))
     else:
         print("\n".join(text_table([columns, *([str(cell) for cell in row] for row in rows)])))
+
+
+def _compared(options: argparse.Namespace) -> Table:
+    """Return what `--by` shows: a row for each value of a parameter.
+
+    Raises:
+        ValueError: The options do not go together.
+    """
+    from tsnb.records.tables import compared
+
+    if options.by is None or options.sort is None:
+        raise ValueError("--by and --mode need a metric to compare: --sort loss --by lr")
+    if options.target:
+        raise ValueError("--by does not work with --target. Leave one of them out.")
+    return compared(options.sort, options.by, options.mode, options.name, False, None)

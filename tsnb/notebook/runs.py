@@ -14,13 +14,12 @@ from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
-from tsnb.files import read_below
 from tsnb.hosting.serving import producer_kernels
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
 from tsnb.printable import coloured
 from tsnb.records.run import Run
-from tsnb.records.selection import named_runs
+from tsnb.records.selection import LOG_END, log_of
 from tsnb.sweeps.generations import population
 from tsnb.sweeps.population import MEMBERS, population_cell
 from tsnb.sweeps.space_grammar import read_rule
@@ -51,9 +50,6 @@ __all__ = [
     "stop_consumer",
     "wait",
 ]
-
-LOG_END = 20_000
-"""Characters of a log that a cell shows."""
 
 
 def run(shell: Any, given: Namespace, cell: str) -> None:
@@ -284,16 +280,14 @@ def _former_log(name: str, number: int | None) -> str | None:
     Raises:
         NoSuchRecord: There are runs of that name, and none has that number.
     """
-    run = Run.find(name, number)
-    if run is None:
-        if number is not None and Run.find(name) is not None:
-            named_runs(name, number, all_runs=True)
+    found = Run.find(name)
+    if found is None:
         return None
-    try:
-        text = read_below(run.directory, "logs", f"{run.label}.log").decode(errors="replace")
-    except OSError:
-        return f"The log of trial {name!r} (run {run.number}) no longer exists: {run.log_path}"
-    return coloured(text[-LOG_END:], LOG_END) or f"trial {name!r} (run {run.number}) has printed nothing"
+    record, text = log_of(name, number)
+    if text is None:
+        where = found.directory / "logs" / f"{name}-{record.number}.log"
+        return f"The log of trial {name!r} (run {record.number}) no longer exists: {where}"
+    return text or f"trial {name!r} (run {record.number}) has printed nothing"
 
 
 def interrupt_consumer(panel: Panel) -> Callable[[str], None]:

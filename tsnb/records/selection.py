@@ -1,7 +1,7 @@
 """Which runs a question is about: by a trial's name or a sweep's or a tag, the last of each name or all.
 
 What a user does with runs selected so: put words on them (`tag`), to find them again: the baseline, those of the paper;
-and delete them, with their logs, artifacts and checkpoints.
+read what one of them printed; and delete them, with their logs, artifacts and checkpoints.
 """
 
 from __future__ import annotations
@@ -15,14 +15,29 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.printable import one_line
+from tsnb.files import read_below
+from tsnb.printable import coloured, one_line
 from tsnb.records.database import writing
 from tsnb.records.kept import FOLDER
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs
 from tsnb.words import did_you_mean
 
-__all__ = ["NoSuchRecord", "OneRun", "check_metric", "chosen_runs", "delete", "named_runs", "tag", "value_of"]
+__all__ = [
+    "LOG_END",
+    "NoSuchRecord",
+    "OneRun",
+    "check_metric",
+    "chosen_runs",
+    "delete",
+    "log_of",
+    "named_runs",
+    "tag",
+    "value_of",
+]
+
+LOG_END = 20_000
+"""Characters of a log that are shown: its end. The full log is on disk."""
 
 
 class OneRun(Protocol):
@@ -91,6 +106,35 @@ def named_runs(
         there = ", ".join(str(record.number) for record in runs)
         raise NoSuchRecord(f"{name!r} has no run {run} in {directory}. Its runs: {there}")
     return directory, found
+
+
+def log_of(name: str, number: int | None = None) -> tuple[RunRecord, str | None]:
+    """Return a run of a trial, the last one if no number is given, and the end of what it printed.
+
+    Args:
+        name: The trial's.
+        number: Another run of that name.
+
+    Returns:
+        The run's record, and the text; None in its place where the log no longer exists.
+
+    Raises:
+        NoSuchRecord: No trial has that name, or it has no such run.
+        TsnbError: The records cannot be read.
+    """
+    directory = project_directory(make=False)
+    runs = read_runs(directory, name=name, all_runs=number is not None)
+    if not runs:
+        there = dict.fromkeys(run.name for run in read_runs(directory))
+        raise NoSuchRecord(_missing(f"No trial is named {name!r} in {directory}", name, there, "names"))
+    runs = [run for run in runs if number in {None, run.number}]
+    if not runs:
+        _, runs = named_runs(name, number, all_runs=True)
+    try:
+        text = read_below(directory, "logs", f"{_label(runs[-1])}.log").decode(errors="replace")
+    except OSError:
+        return runs[-1], None
+    return runs[-1], coloured(text[-LOG_END:], LOG_END)
 
 
 def _tagged(runs: Sequence[RunRecord], tag: str) -> list[RunRecord]:

@@ -1,0 +1,187 @@
+"""The commands that a program may call as tools. Each command's own parser is the table that a tool is made from.
+
+A tool has the command's name and help. Its arguments are the parser's, with their help, and it answers what the command
+prints with `--json`. So a new option of a command is an argument of its tool as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tsnb.words import did_you_mean, sentence
+
+__all__ = ["TOOLS", "Tool", "tools_of", "words_of"]
+
+
+class Effect(NamedTuple):
+    """What a call may do: programs ask a person before some of them."""
+
+    reads: bool = False
+    """It changes nothing."""
+    ends: bool = False
+    """It ends what runs."""
+
+
+TOOLS = {
+    "list": Effect(reads=True),
+    "status": Effect(reads=True),
+    "results": Effect(reads=True),
+    "logs": Effect(reads=True),
+    "sweep": Effect(),
+    "set": Effect(),
+    "pause": Effect(),
+    "resume": Effect(),
+    "clone": Effect(),
+    "extend": Effect(),
+    "stop": Effect(ends=True),
+    "stalls": Effect(),
+}
+"""The commands that are tools, in the order in which a program is told of them."""
+
+
+class Tool(NamedTuple):
+    """A command as a program is told of it."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    """JSON Schema of its arguments."""
+    effect: Effect
+
+
+def tools_of(parser: argparse.ArgumentParser) -> list[Tool]:
+    """Return the tools.
+
+    Args:
+        parser: The command line's.
+    """
+    found = _commands(parser)
+    help_of = {choice.dest: choice.help or "" for choice in found._choices_actions}
+    return [
+        Tool(name, f"{sentence(help_of[name])}.", _schema(found.choices[name]), effect)
+        for name, effect in TOOLS.items()
+    ]
+
+
+def words_of(parser: argparse.ArgumentParser, name: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return the words of the command line that a call of a tool stands for.
+
+    Args:
+        parser: The command line's.
+        name: The tool's.
+        arguments: By name, as the tool's schema has them.
+
+    Raises:
+        ValueError: There is no such tool or argument, or the command refuses them.
+    """
+    if name not in TOOLS:
+        raise ValueError(f"No tool is named {name!r}.{did_you_mean(name, TOOLS)} Tools: {', '.join(TOOLS)}")
+    known = _arguments(_commands(parser).choices[name])
+    for key in arguments:
+        if key not in known:
+            raise ValueError(
+                f"{name} has no argument {key!r}.{did_you_mean(key, known)} Arguments: {', '.join(known) or 'none'}"
+            )
+    options, values = ["--json"], []
+    for key, action in known.items():
+        given = arguments.get(key)
+        if given is None:
+            if _needed(action):
+                raise ValueError(f"{name} needs the argument {key!r} ({action.help}).")
+        elif action.option_strings:
+            options += _option(key, action, given)
+        else:
+            values += [_text(key, value) for value in (given if isinstance(given, list) else [given])]
+    words = [name, *options, *(["--", *values] if values else [])]  # no value is taken for an option
+    _check(parser, words)
+    return words
+
+
+def _commands(parser: argparse.ArgumentParser) -> Any:
+    return next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
+
+
+def _arguments(command: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """Return what a tool takes, by name: all but the help, and `--json`, which every call has.
+
+    An option is called as it is typed: `at_once` is `--at-once`.
+    """
+    return {
+        action.option_strings[-1].lstrip("-").replace("-", "_")
+        if action.option_strings
+        else action.dest: action
+        for action in command._actions
+        if action.dest not in ("help", "json")
+    }
+
+
+def _needed(action: argparse.Action) -> bool:
+    return action.required and action.nargs not in ("*", "?")
+
+
+def _schema(command: argparse.ArgumentParser) -> dict[str, Any]:
+    known = _arguments(command)
+    return {
+        "type": "object",
+        "properties": {key: _property(action) for key, action in known.items()},
+        "required": [key for key, action in known.items() if _needed(action)],
+        "additionalProperties": False,
+    }
+
+
+def _property(action: argparse.Action) -> dict[str, Any]:
+    """Return one argument: a flag, a word, a number, or several words."""
+    text = (action.help or "") % {"default": action.default, "prog": ""}
+    if action.nargs == 0:
+        return {"type": "boolean", "description": text}
+    metavar = action.metavar if isinstance(action.metavar, str) else ""
+    told = {"description": f"{metavar}: {text}" if metavar else text}
+    if action.choices is not None:
+        return {"type": "string", "enum": list(action.choices), **told}
+    if _several(action):
+        return {"type": "array", "items": {"type": "string"}, **told}
+    kinds: dict[Any, Any] = {int: "integer", float: "number", None: "string"}
+    return {"type": kinds.get(action.type, ["string", "number"]), **told}
+
+
+def _several(action: argparse.Action) -> bool:
+    return isinstance(action, argparse._AppendAction) or action.nargs in ("*", "+")
+
+
+def _option(key: str, action: argparse.Action, given: Any) -> list[str]:
+    flag = action.option_strings[-1]
+    if action.nargs == 0:
+        if not isinstance(given, bool):
+            raise ValueError(f"{key} is true or false, got {given!r}.")
+        return [flag] if given else []
+    several = given if isinstance(given, list) and _several(action) else [given]
+    return [f"{flag}={_text(key, value)}" for value in several]
+
+
+def _text(key: str, value: Any) -> str:
+    """Return a value as it is typed.
+
+    Raises:
+        ValueError: It is neither a text nor a number.
+    """
+    if not isinstance(value, (str, int, float)) or isinstance(value, bool):
+        raise ValueError(f"{key} takes text or a number, got {value!r}.")
+    return str(value)
+
+
+def _check(parser: argparse.ArgumentParser, words: list[str]) -> None:
+    """Have the command's parser read the words.
+
+    Raises:
+        ValueError: It refuses them.
+    """
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            parser.parse_args(words)
+    except SystemExit:
+        raise ValueError(said.getvalue().rpartition("error: ")[2].strip() or "Invalid arguments.") from None
