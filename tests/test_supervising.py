@@ -19,6 +19,7 @@ from tests.promises import promptly
 from tests.system.scripts import ROOT
 from tsnb import registry
 from tsnb.errors import ProducerNotFound
+from tsnb.hosting import stopping
 from tsnb.telemetry import observer
 
 pytestmark = pytest.mark.system
@@ -130,7 +131,7 @@ def test_a_killed_producer_is_back_under_its_name(serve: Callable[..., Serving])
     seeds = [line for line in serving.text.splitlines() if "order drawn from seed" in line]
     assert len(seeds) == 2
     assert len(set(seeds)) == 1
-    observer.stop("toy")
+    stopping.stop("toy")
     assert serving.process.wait(120) == 0
     assert not psutil.pid_exists(second)
 
@@ -168,7 +169,7 @@ def test_a_cache_outlives_the_process_that_is_killed(serve: Callable[..., Servin
     assert cache is not None
     assert (cache.state, cache.kept) == ("serving", 64)
     assert cache.misses == 128, "two epochs, and none after the restart"
-    observer.stop("toy")
+    stopping.stop("toy")
 
 
 @pytest.mark.parametrize("whole_group", [True, False], ids=["Ctrl-C", "kill -INT"])

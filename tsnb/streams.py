@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING
 from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
+    from tsnb.hosting.stopping import stop
     from tsnb.notebook.panels import replay
     from tsnb.producer.stream import Producer
     from tsnb.registry import entries as list  # noqa: A004 (its name there)
-    from tsnb.telemetry.observer import balance, status, stop
+    from tsnb.telemetry.observer import balance, status
     from tsnb.telemetry.recording import record
     from tsnb.telemetry.tuning import tune
 
@@ -34,7 +35,7 @@ __getattr__, __dir__ = lazily(
         "record": "tsnb.telemetry.recording",
         "replay": "tsnb.notebook.panels",
         "status": "tsnb.telemetry.observer",
-        "stop": "tsnb.telemetry.observer",
+        "stop": "tsnb.hosting.stopping",
         "tune": "tsnb.telemetry.tuning",
     },
 )

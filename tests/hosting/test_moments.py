@@ -6,6 +6,9 @@ given within the same moment.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
 import os
 import signal
 import subprocess
@@ -26,13 +29,13 @@ from tests import leftovers
 from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import cargoes, wait_until
 from tsnb import registry
-from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound
-from tsnb.hosting import producer_kernels, serve_loader
+from tsnb.cli import main
+from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
+from tsnb.hosting import producer_kernels, serve_loader, stopping
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.serving import kernel_of, reload_loader, replace_loader, restart_kernel
 from tsnb.options import StreamOptions
 from tsnb.promises import is_promised
-from tsnb.telemetry import observer
 from tsnb.telemetry.observer import Observer
 
 pytestmark = pytest.mark.system
@@ -65,6 +68,10 @@ class Gated(Squares):
     def __getitem__(self, index):
         if index == 0:
             self.at("first batch")
+            if self.where == "goodbye":
+                from tsnb.producer.stream import _serving
+                for producer in _serving:
+                    producer.endings.append(self.wait)
         if index == 8:
             self.at("later batch")
         return super().__getitem__(index)
@@ -242,7 +249,7 @@ def test_commands_while_a_stream_is_being_stopped(held: Held, whose: str) -> Non
     """A start waits for the end and serves anew; all others say that it has ended."""
     kernel = held.start("later batch", restart="on-crash")
     former = kernel.pid
-    stop = kernel.stop if whose == "the notebook's" else lambda: observer.stop("s")
+    stop = kernel.stop if whose == "the notebook's" else lambda: stopping.stop("s")
     with tsnb.attach("here", stream="s") as consumer, threads(held) as call:
         loop = iter(consumer)
         next(loop)
@@ -331,6 +338,118 @@ def test_a_stop_of_a_reload_ends_the_stream_and_is_told(held: Held, where: str, 
     assert tsnb.streams.list() == []
     assert not is_promised("s")
     assert cargoes() == []
+
+
+@contextmanager
+def asked_at(moment: Callable[[Observer], Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """Have the end asked for in this process at a moment, of which another function is the end; tell when it was."""
+    request, asked = Observer.request_stop, threading.Event()
+
+    def request_then(self: Observer, reconnect_s: float = 0.0) -> None:
+        if not reconnect_s:
+            moment(self)
+        try:
+            request(self, reconnect_s)
+        finally:
+            if not reconnect_s:
+                asked.set()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Observer, "request_stop", request_then)
+        yield asked
+
+
+def stop_in_a_terminal() -> str:
+    """Stop the stream as `tsnb stop s` does; return what it has printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        assert main(["stop", "s"]) == 0
+    return printed.getvalue()
+
+
+def none_is_left(kernel: ProducerKernel) -> None:
+    wait_until(lambda: kernel.ended, LONG_S)
+    assert not kernel.alive
+    assert tsnb.streams.list() == []
+    assert not is_promised("s")
+    with pytest.raises(ProducerNotFound):
+        tsnb.attach("late", stream="s")
+
+
+def test_a_stop_while_a_restart_takes_the_stream_down_ends_it(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old kernel is about to say goodbye: whoever asks for the end then gets it, and the restart says so."""
+    kernel = held.start("goodbye")
+    with asked_at(lambda _: None, monkeypatch) as asked, threads(held) as call:
+        restarted = call(lambda: restart_kernel(kernel))
+        held.reached()
+        stopped = call(stop_in_a_terminal)
+        assert asked.wait(LONG_S)
+        with closing(Observer("s")) as after:  # it hears of that request first
+            after.read(LONG_S)
+        held.open()
+    assert stopped.result() == "stopped 's'\n"
+    assert isinstance(restarted.exception(), ProducerGone)
+    assert "was stopped while it was being changed" in str(restarted.exception())
+    none_is_left(kernel)
+
+
+def test_a_stop_that_a_restart_forestalls_stops_what_comes_back(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old kernel has said goodbye before it could hear of it: the new one is stopped, and then it is told."""
+    kernel = held.start()
+    former = kernel.pid
+    restarts: list[Future[Any]] = []
+
+    def restart(_: Observer) -> None:
+        if not restarts:
+            restarts.append(call(lambda: restart_kernel(kernel)))
+            wait_until(lambda: former not in [entry.pid for entry in tsnb.streams.list()], LONG_S)
+
+    with asked_at(restart, monkeypatch), threads(held) as call:
+        monkeypatch.setattr(stopping.stop, "__defaults__", (None, LONG_S, 0.0))
+        assert stop_in_a_terminal() == "stopped 's'\n"
+    restarts[0].exception()  # it was served again, or stopped before its first batch
+    none_is_left(kernel)
+
+
+def test_a_restart_that_takes_too_long_for_a_stop_is_told(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says that the stream was not stopped, rather than that it was."""
+    kernel = held.start("second making")
+
+    def restart(_: Observer) -> None:
+        call(lambda: restart_kernel(kernel))
+        held.reached()
+
+    with asked_at(restart, monkeypatch), threads(held) as call:
+        with pytest.raises(
+            TsnbError, match=r"Stream 's' is being restarted and is not back after 1 s\. Once"
+        ):
+            stopping.stop("s", timeout_s=1)
+        held.open()
+    assert values("late") == WHOLE
+    kernel.stop()
+
+
+def test_a_stop_between_the_look_of_a_restart_and_its_request_ends_the_stream(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The restart finds nothing to take down, and serves nothing again."""
+    kernel = held.start()
+    take_down = ProducerKernel._take_down
+
+    async def stopped_before(self: ProducerKernel) -> None:
+        await asyncio.to_thread(stopping.stop, "s", LONG_S)
+        await take_down(self)
+
+    monkeypatch.setattr(ProducerKernel, "_take_down", stopped_before)
+    with pytest.raises(ProducerGone, match="was stopped while it was being changed"):
+        restart_kernel(kernel)
+    none_is_left(kernel)
 
 
 def test_an_interrupt_of_a_reload_that_has_taken_the_former_down_ends_with_the_new_one(held: Held) -> None:

@@ -15,7 +15,6 @@ import tsnb
 from tests.producer.sources import Stand
 from tsnb.errors import ProducerGone
 from tsnb.producer.loader.identity import identity
-from tsnb.telemetry import observer
 
 BEGIN = """
 import functools, threading, re, random, pathlib, collections
@@ -312,7 +311,7 @@ def test_one_in_mid_epoch_goes_on_with_the_same_function_and_not_with_an_edited_
     consumer = tsnb.attach("c", stream="s")
     loop = iter(consumer)
     first = [row for (row,) in islice(loop, 5)]
-    observer.stop("s", 30.0, reconnect_s=60.0)
+    tsnb.streams.stop("s", 30.0, reconnect_s=60.0)
     exec(again, names)
     with tsnb.serve(names["make"], name="s", reconnect_s=60.0), consumer:
         if edited:

@@ -119,7 +119,7 @@ def test_a_producer_of_another_container_is_listed_until_it_dies() -> None:
 
 
 STOP = """
-    from tsnb.telemetry.observer import stop
+    from tsnb.hosting.stopping import stop
     try: stop("s", timeout_s=0.5)
     except tsnb.errors.TsnbError as error: say("error", error)
 """

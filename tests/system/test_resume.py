@@ -18,7 +18,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler
 import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import Script
-from tsnb.telemetry.observer import status, stop
+from tsnb.hosting.stopping import stop
+from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system
 

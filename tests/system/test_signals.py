@@ -16,11 +16,12 @@ import pytest
 from tests.system.conftest import Run
 from tests.system.scripts import Script
 from tsnb.errors import TsnbError
+from tsnb.hosting.stopping import stop
 from tsnb.machine.processes import is_stopped
 from tsnb.notebook.streams import listing
 from tsnb.registry import entries
 from tsnb.telemetry.following import look
-from tsnb.telemetry.observer import balance, pause, status, stop
+from tsnb.telemetry.observer import balance, pause, status
 from tsnb.telemetry.tuning import tune
 
 pytestmark = pytest.mark.system

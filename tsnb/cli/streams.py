@@ -17,11 +17,12 @@ from tsnb.arena.nameless import make_nameless
 from tsnb.cli.arguments import load
 from tsnb.config import read_weight
 from tsnb.hosting.served import RECONNECT_S, seed_of
+from tsnb.hosting.stopping import stop
 from tsnb.options import StreamOptions, options_from
 from tsnb.promises import Promise
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.steering import answer, stop_trial
-from tsnb.telemetry.observer import balance, status, stop
+from tsnb.telemetry.observer import balance, status
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned

@@ -7,6 +7,7 @@ What the notebook's own code calls (`ProducerKernel`) hands work to the thread t
 |---|---|
 | `serving`, `served` | loaders served from background kernels: starting, reloading; what from, and how |
 | `producing`, `life` | one stream through all lives of its kernel; one such life |
+| `stopping` | the end of a stream, asked for by its name, also while it is being restarted |
 | `refusals` | which changes of a stream are refused, and why |
 | `crashes` | how far a stream had come, and whether its crashed producer is started again |
 | `supervising` | the same for a process of the command line: `tsnb serve --restart on-crash` |

@@ -5,12 +5,16 @@ On the hub's thread, all of it.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 from tsnb import registry
+from tsnb.errors import TsnbError
 from tsnb.hosting.served import LEAVING_MESSAGE, RECONNECT_S, SERVED_MESSAGE, Shipment
+from tsnb.hosting.stopping import end_for_now
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.child import Child, log_path
@@ -111,6 +115,20 @@ class ProducerLife:
         reply = await self.child.execute(orders.call(INSIDE, function, *arguments), order=True)
         # what `tsnb.serve` itself refuses keeps its class: an error of the loader is LoaderFailed by then
         orders.require(reply, ours=(TypeError, ValueError) if function == "serve_variable" else ())
+
+    async def end_for_now(self) -> bool:
+        """End the kernel in good order; its consumers are told to wait for another one.
+
+        Returns:
+            Whether somebody else has asked for the stream's end meanwhile: then nobody waits.
+        """
+        stopped, asked = self.leaving, False
+        with contextlib.suppress(TsnbError):  # died meanwhile, or its loader is in the middle of a long step
+            waits = await asyncio.to_thread(end_for_now, self._name, STOP_GRACE_S, RECONNECT_S)
+            stopped, asked = stopped or not waits, True
+        ended, _ = await asyncio.wait({self.child.death}, timeout=STOP_GRACE_S)
+        await self.kill()
+        return stopped or (not asked and bool(ended) and self.child.death.result().code == 0)
 
     async def kill(self) -> None:
         """End the kernel at once."""

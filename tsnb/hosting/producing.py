@@ -30,7 +30,7 @@ from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.hosting.crashes import Crashes, Following
 from tsnb.hosting.life import STOP_GRACE_S, ProducerLife
 from tsnb.hosting.refusals import check_changes, gone, spare_those_inside
-from tsnb.hosting.served import RECONNECT_S, Shipment
+from tsnb.hosting.served import Shipment
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.output.relay import Relay
@@ -387,13 +387,15 @@ class ProducerKernel(Bound):
             raise _JustDied from None
 
     async def _take_down(self) -> None:
-        """End the kernel in good order; its consumers are told to wait for another."""
-        life = self._life
-        assert life is not None
-        with contextlib.suppress(TsnbError):  # died meanwhile, or its loader is in the middle of a long step
-            await asyncio.to_thread(observer.stop, self.name, STOP_GRACE_S, reconnect_s=RECONNECT_S)
-            await asyncio.wait({life.child.death}, timeout=STOP_GRACE_S)
-        await life.kill()
+        """End the kernel in good order; its consumers are told to wait for another.
+
+        Raises:
+            KernelDied: Somebody else has stopped the stream meanwhile.
+        """
+        assert self._life is not None
+        if await self._life.end_for_now():
+            self._stopping = True
+            raise KernelDied("it was stopped")
 
     async def _begin_one_of(
         self, new: ProducerLife | None, former: Shipment, epoch: int, former_options: StreamOptions

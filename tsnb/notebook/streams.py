@@ -27,6 +27,7 @@ from tsnb.hosting.serving import (
     serve_from_cell,
     serve_loader,
 )
+from tsnb.hosting.stopping import stop as stop_named
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
@@ -321,7 +322,7 @@ def stop(given: Namespace) -> tuple[str, Report | None]:
             f"To stop it and its trials anyway: %tensorsocket stop {name} --other"
         )
     ending = Ending(name)
-    observer.stop(name)
+    stop_named(name)
     return f"stopped {name!r} (served by {entry.origin})", ending.report()
 
 

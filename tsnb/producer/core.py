@@ -591,9 +591,10 @@ class Core:
         """Let the producer stop in good order. Called from any thread.
 
         Args:
-            reconnect_s: How long consumers wait for a successor.
+            reconnect_s: How long consumers wait for a successor; not at all where anybody has asked for its end.
         """
-        self.expect_successor(reconnect_s)
+        asked = self.stop_asked.is_set()
+        self.expect_successor(min(reconnect_s, self.successor_s) if asked else reconnect_s)
         self.stop_asked.set()
 
     def note_left(self, session: Session) -> None:

@@ -32,7 +32,7 @@ from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-__all__ = ["Observer", "balance", "rebalance", "status", "stop"]
+__all__ = ["Observer", "balance", "rebalance", "status"]
 
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
@@ -414,35 +414,3 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
 def _is_done(state: str, on: bool) -> bool:
     """Return whether a consumer is paused or continues as asked. One that has left is not waited for."""
     return state == "gone" or (state == "paused") == on
-
-
-def stop(stream: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
-    """Stop a stream, and wait until it is gone.
-
-    Example:
-        >>> numbers = tsnb.serve([1, 2, 3], name="numbers")
-        >>> tsnb.streams.stop("numbers")
-
-    Args:
-        stream: Name of the stream. Defaults to the only one running.
-        timeout_s: Seconds to wait for the stream to stop. Defaults to 10.
-        reconnect_s: Seconds that its trials wait for a restart of the stream. Defaults to 0: they raise
-            `ProducerGone`.
-
-    Raises:
-        ProducerNotFound: If no stream has that name.
-        TsnbError: If the stream is still there after `timeout_s` seconds.
-    """
-    observer = Observer(stream)
-    deadline = time.monotonic() + timeout_s
-    try:
-        observer.request_stop(reconnect_s)
-        while (left := deadline - time.monotonic()) > 0:
-            observer.read(left)
-    except ProducerGone:
-        while observer.entry in registry.entries() and time.monotonic() < deadline:
-            time.sleep(0.02)
-        return
-    finally:
-        observer.close()
-    raise observer.lingering(timeout_s)
