@@ -25,7 +25,7 @@ LOOK_S = 0.02
 def stop(stream: str | None = None, timeout_s: float = 10.0, reconnect_s: float = 0.0) -> None:
     """Stop a stream, and wait until it is gone.
 
-    A stream that is being restarted at that moment is stopped, too.
+    It also stops a stream that is being restarted at that moment.
 
     Example:
         >>> numbers = tsnb.serve([1, 2, 3], name="numbers")
