@@ -703,7 +703,7 @@ FACTS = {
     "params": [["width", "64"], ["<b>", "&amp;"]],
     "live": [["lr", "0.1"], ["how", "sum"]],
     "changes": [
-        {"name": "lr", "value": "0.1", "before": "0.3", "epoch": 0, "batch": 20, "time_s": START_S + 9}
+        {"name": "lr", "value": "0.1", "before": "0.3", "epoch": 1, "batch": 20, "time_s": START_S + 9}
     ],
     "artifacts": [["net.pt", 123456], ["runs", None]],
     "figures": [["a.png", "a 1", PIXEL], ["b.png", "b 1", PIXEL], ["c.png", "c 1", "javascript:alert(1)"]],

@@ -256,7 +256,7 @@ def test_after_a_crash_it_is_back_and_says_so(box: Any, page: Any, until: Callab
     kill(kernel)
     until(lambda: kernel.restarts == 1, SETTLED_S)
     assert "Stream 'back' crashed: its kernel was killed by SIGKILL" in page.text
-    assert f"Stream 'back' is running again (pid {kernel.pid}), in epoch 1" in page.text
+    assert f"Stream 'back' is running again (pid {kernel.pid}), in pass 1" in page.text
     assert kernel.seed == seed
     assert sorted(before) == sorted(values("back")) == list(range(64))
     kernel.stop()
@@ -328,7 +328,7 @@ def test_trials_go_on_in_the_same_epoch_through_a_crash(box: Any, page: Any) -> 
     kill(kernel)
     check_both()
     assert kernel.restarts == 1
-    assert f"Stream 'two' is running again (pid {kernel.pid}), in epoch 2" in page.text
+    assert f"Stream 'two' is running again (pid {kernel.pid}), in pass 2" in page.text
 
 
 @pytest.mark.slow

@@ -89,13 +89,13 @@ def test_lineage_draws_clones_below_their_parents_from_where_they_branched(proje
     with pytest.raises(NoSuchRecord, match=r"No trial is a clone. Create one with trial.clone\(\)"):
         tsnb.plot("lineage")
     for name, origin, samples in (("a", "", 0), ("b", "a", 16), ("c", "a", 8), ("d", "b", 24)):
-        parent = Parent(origin, 1, 0, samples // 8, samples) if origin else None
+        parent = Parent(origin, 1, 1, samples // 8, samples) if origin else None
         Run.begin(RunStart(name, "x = 1", {}, {}, parent=parent)).process(os.getpid(), {})
     figure = tsnb.plot("lineage")
     assert list(figure.layout.yaxis.ticktext) == ["a", "b", "d", "c"]
     assert [line.x[0] for line in figure.data if line.line.width == 5] == [0, 16, 24, 8]
     assert [tuple(line.y) for line in figure.data if line.line.dash] == [(0, 1), (1, 2), (0, 3)]
-    second = Parent("a", 2, 0, 3, 24)
+    second = Parent("a", 2, 1, 3, 24)
     Run.begin(RunStart("e", "x = 1", {}, {}, parent=second)).process(os.getpid(), {})
     told = [line.hovertemplate for line in tsnb.plot("lineage").data if line.hovertemplate]
     assert "a clone of &#x27;a&#x27; (run 2) from batch 3 of epoch 1 on" in told[-1], "no trial is called a-2"

@@ -26,7 +26,7 @@ EPOCH = 100
 def row(batch: int, loss: float, *, rows: int = 10) -> LoggedRow:
     """Return what a trial logs after its batch of that number, from 0."""
     epoch, place = divmod(batch, EPOCH)
-    return LoggedRow(batch, epoch, place + 1, (batch + 1) * rows, 0.0, {"loss": loss})
+    return LoggedRow(batch, epoch, place + 1, (batch + 1) * rows, 0.0, {"loss": loss}, epoch)
 
 
 def noise(rng: random.Random, kept: float, *, heavy: bool = False) -> Iterator[float]:

@@ -83,9 +83,7 @@ def test_a_latecomer_to_an_endless_sampler_begins_at_the_batch_that_the_others_t
         for _ in range(60):
             next(early)
         loops = [iter(tsnb.attach(name, stream="s")) for name in ("late", "later")]
-        with pytest.warns(
-            RuntimeWarning, match="'late' starts with batch 60 of epoch 0 of 's'.*more samples"
-        ):
+        with pytest.warns(RuntimeWarning, match="'late' starts with batch 60 of pass 1 of 's'.*more samples"):
             first = next(loops[0])
         with pytest.warns(RuntimeWarning, match="'later' starts with batch 60"):
             assert torch.equal(first, next(loops[1]))
@@ -129,7 +127,7 @@ def test_whoever_says_so_begins_in_the_middle_of_any_epoch() -> None:
             next(early)
         here = tsnb.attach("here", stream="s", join="here")
         loop: Any = iter(here)
-        with pytest.warns(RuntimeWarning, match="'here' starts with batch 30 of epoch 0 of 's'"):
+        with pytest.warns(RuntimeWarning, match="'here' starts with batch 30 of pass 1 of 's'"):
             assert next(loop) == [30]
         del early
         tsnb.attach("early", stream="s").close()

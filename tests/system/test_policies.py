@@ -75,7 +75,7 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         """
     )
     assert late.expect("note:") == (
-        "'late' starts with epoch 2 of 's'. It attached after the late-join window of an earlier epoch."
+        "'late' starts with pass 2 of 's'. It attached after the late-join window of an earlier pass."
     )
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines
@@ -145,8 +145,8 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
     )
     took(float(late.expect("began after")), 12)
     told = late.expect("told")
-    assert told.startswith("RuntimeWarning 'late' waits for an epoch of 's' to start"), told
-    assert "of 40000 and is used by first. No trial has taken a batch of that epoch for" in told
+    assert told.startswith("RuntimeWarning 'late' waits for the next pass of 's'. It is too late"), told
+    assert "of 40000 and is used by first. No trial has taken a batch of that pass for" in told
     assert "late_join=" in told
     first.answer("validate")
     assert "stalled for" in first.expect("parked")

@@ -70,7 +70,7 @@ def test_sentence_and_header_have_the_same_batches_per_second() -> None:
 def test_it_says_what_the_panel_says() -> None:
     """Header, sentence, rows with shares, what changed, the machine."""
     text = drawn(told(three_models(), 100, HOST))
-    assert text.startswith("● mnist   epoch 1")
+    assert text.startswith("● mnist   pass 1")
     assert "2 workers   window 8 of 8" in text
     assert "s left" not in text.splitlines()[0], "the time left is a clock"
     assert " left" in text.splitlines()[0]
@@ -167,7 +167,7 @@ def test_a_loader_without_length_shows_batches() -> None:
     view = StreamView()
     view.feed(stream(consumer("a"), epoch_batches=None, published=1234))
     text = drawn(view)
-    assert "epoch 1  1,234 batches" in text
+    assert "pass 1  1,234 batches" in text
     assert "%" not in text.splitlines()[0]
 
 

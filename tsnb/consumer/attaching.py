@@ -219,7 +219,9 @@ def _key(consumer: Attachment) -> tuple[str, str]:
 
 
 def _total(consumer: Attachment) -> Total:
-    return Total.of(consumer.stream, consumer.epoch, consumer.epoch_batches_taken, consumer.stats())
+    return Total.of(
+        consumer.stream, consumer.epoch, consumer.epoch_batches_taken, consumer.stats(), consumer.begun
+    )
 
 
 def _forget(consumer: Attachment) -> None:

@@ -107,6 +107,7 @@ class Attachment(Bound):
         name: The consumer's name; that of a rank is like `bert[0]`.
         stream: The stream's name.
         given: What is known of the rows of the batch that its loop was given last; None: it is not in a loop.
+        begun: Epochs that it has begun.
     """
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
@@ -132,6 +133,7 @@ class Attachment(Bound):
         self._inside: int | None = None  # the thread that takes a batch now
         self._looped = False
         self._epochs = 0
+        self.begun = 0  # epochs
         self._before = (0, 0)
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch
@@ -219,6 +221,7 @@ class Attachment(Bound):
         self.given = self._at_last = None
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
+        self.begun += 1
         rest_siblings(self.stream, self.name)
         self._line.tell_part(self.options.part)
         self._line.say(session.enter(loop))

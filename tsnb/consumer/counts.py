@@ -100,12 +100,14 @@ class Total(NamedTuple):
     """Seconds inside epochs."""
     waited_s: float
     """Seconds of them waiting for batches."""
+    begun: int = 0
+    """Epochs begun."""
 
     @classmethod
-    def of(cls, stream: str, epoch: int, batch: int | None, stats: Stats) -> Total:
+    def of(cls, stream: str, epoch: int, batch: int | None, stats: Stats, begun: int) -> Total:
         """Return that of one consumer."""
         done = stats.batches, stats.samples, stats.epochs
-        return cls(stream, epoch, batch, *done, stats.inside_s, stats.waited_s)
+        return cls(stream, epoch, batch, *done, stats.inside_s, stats.waited_s, begun)
 
     def and_then(self, later: Total) -> Total:
         """Return that of both."""

@@ -192,9 +192,9 @@ class Notices:
         still = ""
         if told.still_s >= told.stall_timeout_s / 2:
             still = (
-                f" No trial has taken a batch of that epoch for {told.still_s:.0f} s. After "
+                f" No trial has taken a batch of that pass for {told.still_s:.0f} s. After "
                 f"{told.stall_timeout_s:.0f} s (stall_timeout_s) those trials time out, and the next "
-                "epoch starts."
+                "pass starts."
             )
         advice = (
             "To shorten the wait, end the loops you do not need, or serve with a larger late_join=."
@@ -206,8 +206,8 @@ class Notices:
             )
         )
         self._warn(
-            f"{self._name!r} waits for an epoch of {stream!r} to start. It is too late for all of "
-            f"epoch {told.epoch}, which is at batch {told.published}{of} and is used by "
+            f"{self._name!r} waits for the next pass of {stream!r}. It is too late for all of "
+            f"pass {told.epoch + 1}, which is at batch {told.published}{of} and is used by "
             f"{told.holders}.{still} {advice}",
             RuntimeWarning,
         )
@@ -227,8 +227,8 @@ class Notices:
         _begun.add(stream)
         if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_turn:
             print(  # noqa: T201 (a trial's own output is where its user looks)
-                f"note: {self._name!r} starts with epoch {epoch + 1} of {stream!r}. It attached after "
-                "the late-join window of an earlier epoch.",
+                f"note: {self._name!r} starts with pass {epoch + 1} of {stream!r}. It attached after "
+                "the late-join window of an earlier pass.",
                 flush=True,
             )
 
@@ -251,15 +251,16 @@ class Notices:
             )
         )
         self._warn(
-            f"{self._name!r} starts with batch {batch} of epoch {epoch} of {stream!r}, {why}.", RuntimeWarning
+            f"{self._name!r} starts with batch {batch} of pass {epoch + 1} of {stream!r}, {why}.",
+            RuntimeWarning,
         )
 
     def given_another(self, saved: int, given: int, stream: str) -> None:
         """Warn if the epoch that begins is not the one at whose start a saved state stands."""
         if given != saved:
             self._warn(
-                f"{self._name!r} loaded a state from the start of epoch {saved}, and {stream!r} now "
-                f"gives epoch {given}. The epoch is complete, but its batches differ. To get the same "
+                f"{self._name!r} loaded a state from the start of pass {saved + 1}, and {stream!r} now "
+                f"gives pass {given + 1}. The pass is complete, but its batches differ. To get the same "
                 "batches again, serve the loader once more for this trial, with the same seed=.",
                 RuntimeWarning,
             )

@@ -43,14 +43,14 @@ class LoggedNumbers(Mapping[str, float]):
     def add(self, rows: Sequence[LoggedRow]) -> None:
         """Take rows, in the order in which they were logged."""
         last = dict(self._last)
-        for *place, numbers in rows:
+        for *place, numbers, stream_epoch in rows:
             last.update(numbers)
             names = tuple(numbers)
             kind = self._kind_of.get(names)
             if kind is None:
                 self._names.append(names)
                 kind = self._kind_of[names] = len(self._names) - 1
-            self._places.extend(math.nan if number is None else number for number in place)
+            self._places.extend(math.nan if n is None else n for n in (*place, stream_epoch))
             self._values.extend(numbers.values())
             self._kinds.append(kind)  # last: a reader in another thread takes rows that are whole
         self._last = last  # exchanged as a whole: another thread may be iterating over the former
@@ -81,9 +81,10 @@ class LoggedNumbers(Mapping[str, float]):
             names = self._names[self._kinds[number]]
             values = self._values[at : at + len(names)]
             at += len(names)
-            step, epoch, batch, samples, time_s = self._places[5 * number : 5 * number + 5]
+            step, epoch, batch, samples, time_s, given = self._places[6 * number : 6 * number + 6]
             numbers = dict(zip(names, values, strict=True))
-            yield LoggedRow(int(step), _whole(epoch), _whole(batch), int(samples), time_s, numbers)
+            place = int(step), _whole(epoch), _whole(batch), int(samples), time_s
+            yield LoggedRow(*place, numbers, _whole(given))
 
     def by_step(self, metric: str) -> dict[int, float]:
         """Return a number's values by the step they were logged for; of several at one step the last.
@@ -94,7 +95,7 @@ class LoggedNumbers(Mapping[str, float]):
         return {row.step: row.numbers[metric] for row in self._each() if metric in row.numbers}
 
     def by_epoch(self, metric: str) -> dict[int, float]:
-        """Return a number's last value in each epoch of the stream, from 0.
+        """Return a number's last value in each of the trial's epochs, from 1.
 
         Args:
             metric: Its name. What was logged before the first batch belongs to no epoch and is left out.

@@ -257,7 +257,7 @@ def as_message(news: News) -> tuple[str, dict[str, Any]]:
     """Return news as a message: its kind and its content, which JSON can hold (nan and inf as text)."""
     content = news._asdict()
     if isinstance(news, Logged):
-        content["rows"] = [[*row[:-1], _as_json(row.numbers)] for row in news.rows]
+        content["rows"] = [[*row[:5], _as_json(row.numbers), row.stream_epoch] for row in news.rows]
     return f"tsnb_{type(news).__name__.lower()}", content
 
 
@@ -276,8 +276,8 @@ def news_in(kind: str, content: dict[str, Any]) -> News | None:
         return None
     if kind == "tsnb_logged":
         told = [
-            LoggedRow._make([*row, {name: float(value) for name, value in numbers.items()}])
-            for *row, numbers in content["rows"]
+            LoggedRow._make([*place, {name: float(value) for name, value in numbers.items()}, stream_epoch])
+            for *place, numbers, stream_epoch in content["rows"]
         ]
         return Logged(told)
     if kind == "tsnb_changed":

@@ -266,7 +266,7 @@ class ProducerKernel(Bound):
         while self._crashes.allow_another(time.monotonic(), reached):
             self.options = replace(self.options, **self._following.options)  # divided as it was at the last
             epoch = self._crashes.position.epoch
-            where = f"in epoch {epoch + 1}"
+            where = f"in pass {epoch + 1}"
             self._tell(f"Stream {self.name!r} crashed: {cause}\nIt is started again {where}.", "stderr")
             try:
                 await self._begin(await self._prepare(shipment), epoch)

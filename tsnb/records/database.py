@@ -87,6 +87,7 @@ MIGRATIONS = (
     ("ALTER TABLE runs ADD COLUMN parent TEXT NOT NULL DEFAULT ''",),
     ("ALTER TABLE runs ADD COLUMN peak_bytes INTEGER",),
     ("ALTER TABLE runs ADD COLUMN waits_for TEXT NOT NULL DEFAULT ''",),
+    ("ALTER TABLE logged ADD COLUMN stream_epoch INTEGER",),
 )
 """What makes the file of one version the next one; `PRAGMA user_version` says how many were applied."""
 

@@ -151,7 +151,7 @@ def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[Logge
     Raises:
         TsnbError: The file cannot be read.
     """
-    query = """SELECT l.id, l.step, l.epoch, l.batch, l.samples, l.time_s, m.name, n.value
+    query = """SELECT l.id, l.stream_epoch, l.step, l.epoch, l.batch, l.samples, l.time_s, m.name, n.value
         FROM logged l LEFT JOIN metrics m ON m.run = l.run
         LEFT JOIN numbers n ON n.metric = m.id AND n.logged = l.id
         WHERE l.run = ? AND l.id > ? AND (n.metric IS NOT NULL OR m.id IS NULL) ORDER BY l.id, m.id"""
@@ -159,9 +159,9 @@ def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[Logge
     with reading(directory) as connection:
         found = connection.execute(query, (run, position)) if connection else ()
         for id_, *place, logged, value in found:
-            step, epoch, batch, samples, time_s = _place(place)
+            stream_epoch, step, epoch, batch, samples, time_s = _place(place)
             metric = None if logged is None else one_line(logged)
-            row = rows.setdefault(id_, LoggedRow(step, epoch, batch, samples, time_s, {}))
+            row = rows.setdefault(id_, LoggedRow(step, epoch, batch, samples, time_s, {}, stream_epoch))
             if metric is not None:
                 row.numbers[metric] = _number(value)
     return list(rows.values()), max(rows, default=position)

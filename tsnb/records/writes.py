@@ -39,7 +39,7 @@ class Parent(NamedTuple):
     number: int
     """Which run of that name."""
     epoch: int | None
-    """The epoch of the stream that both were in, from 0; None where they were in none."""
+    """The parent's epoch by then, from 1, as it counts them; None where it had begun none."""
     batch: int | None
     """Loader batches taken of it by then: both were given the next one."""
     samples: int
@@ -64,7 +64,7 @@ class Parent(NamedTuple):
         """Where they parted, in words."""
         if self.epoch is None or self.batch is None:
             return f"after {self.samples} samples"
-        return f"batch {self.batch} of epoch {self.epoch + 1}"  # counted from 1, as panels do
+        return f"batch {self.batch} of epoch {self.epoch}"
 
     def __str__(self) -> str:
         return f"a clone of {self.name!r}{self._run} from {self.place} on"
@@ -129,9 +129,19 @@ def insert_rows(connection: sqlite3.Connection, run: int, rows: Sequence[LoggedR
     """
     metrics = _metrics(connection, run, rows)
     for row in rows:
-        place = (run, int(row.step), row.epoch, row.batch, int(row.samples), float(row.time_s))
+        place = (
+            run,
+            int(row.step),
+            row.epoch,
+            row.batch,
+            int(row.samples),
+            float(row.time_s),
+            row.stream_epoch,
+        )
         logged = connection.execute(
-            "INSERT INTO logged (run, step, epoch, batch, samples, time_s) VALUES (?, ?, ?, ?, ?, ?)", place
+            """INSERT INTO logged (run, step, epoch, batch, samples, time_s, stream_epoch)
+                VALUES (?, ?, ?, ?, ?, ?, ?)""",
+            place,
         ).lastrowid
         numbers = [(metrics[name], logged, float(value)) for name, value in row.numbers.items()]
         connection.executemany("INSERT INTO numbers VALUES (?, ?, ?)", numbers)
@@ -220,7 +230,7 @@ class LoggedRow(NamedTuple):
     step: int
     """As it was given to `tsnb.log`; else how many rows the trial had logged before this one."""
     epoch: int | None
-    """The epoch of the stream that the trial was in, from 0; None where it was attached to none."""
+    """The trial's epoch, from 1: the one under way, or the last one; None before its first."""
     batch: int | None
     """Loader batches that it had taken of that epoch."""
     samples: int
@@ -229,6 +239,8 @@ class LoggedRow(NamedTuple):
     """Seconds since 1970."""
     numbers: dict[str, float]
     """What was logged; nan and inf are possible."""
+    stream_epoch: int | None = None
+    """The stream's number of that epoch, from 0. Trials with equal numbers had the same batches in it."""
 
 
 class LiveChange(NamedTuple):
@@ -239,7 +251,7 @@ class LiveChange(NamedTuple):
     value: Any
     """Its value since then."""
     epoch: int | None
-    """The epoch of the stream, from 0; None where the trial was in none."""
+    """The trial's epoch, from 1; None before its first."""
     batch: int | None
     """Loader batches that had been taken of that epoch, the first with the new value among them."""
     samples: int

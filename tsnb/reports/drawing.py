@@ -1,7 +1,7 @@
 """A report's picture: the sentence, a row a trial, and a strip of time a trial.
 
 ```
-● mnist   3 trials, 4:12 long, 12.3 epochs; ...          2026-11-21, 15:03:12 to 15:07:24
+● mnist   3 trials, 4:12 long, 12.3 passes; ...          2026-11-21, 15:03:12 to 15:07:24
 ┃ resnet18-wide sets the pace. cnn-small and resnet10 are held back 74 % and 54 % of their time
 trial        where its time went            time  computing  waiting  held back  samples/s  epochs  loss
 ■ cnn-small  ███▒░░░░░░░░░░░░░░░░░░         4:10       22 %      4 %       74 %        612    2.66  0.142

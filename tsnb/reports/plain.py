@@ -77,7 +77,7 @@ def subtitle(story: Story) -> str:
     trials = f"{number} trial{'' if number == 1 else 's'}{f' in {runs} runs' if runs > number else ''}"
     parts = [trials, f"{clock(story.seconds)} long"]
     if story.epochs >= 0.05:
-        parts.append("1 epoch" if story.epochs == 1 else f"{count(story.epochs)} epochs")
+        parts.append("1 pass" if story.epochs == 1 else f"{count(story.epochs)} passes")
     prepared = f"{count(story.batches)} batches prepared once"
     if story.delivered:
         prepared += f", taken {count(story.delivered)} times"

@@ -175,9 +175,9 @@ class Racing(Pruner):
     def watch(self, name: str, row: LoggedRow) -> list[tuple[str, str]]:
         """Take what a trial logged; return the pairs of which there may be something new to say."""
         mine, value = self._runners[name], row.numbers.get(self.metric)
-        if value is None or row.epoch is None or row.batch is None or not mine.live:
+        if value is None or row.stream_epoch is None or row.batch is None or not mine.live:
             return []
-        key = _Key(row.epoch, row.batch, row.samples)
+        key = _Key(row.stream_epoch, row.batch, row.samples)
         mine.last = row.step, value
         mine.first = mine.first or (key, value)
         mine.seen += 1

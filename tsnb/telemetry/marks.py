@@ -18,7 +18,7 @@
 | cores | cores or threads were moved, by the stream's balancer | `2 threads for resnet10: it sets the pace ...` |
 | | or else it may use another number of cores than before | `1 core to resnet10` |
 | round | a round of selected samples began (docs/rounds.md) | `round 3: 75 samples (hard:0.3), 50 new samples` |
-| entered | new samples came into an epoch | `12 new samples in epoch 4` |
+| entered | new samples came into a pass | `12 new samples in pass 4` |
 | restarted | another process serves the stream | `producer restarted` |
 
 `Ends` and `Taken` go along a stream's readings too: how its trials ended, and how far each has come. Panel, `tsnb top`
@@ -236,7 +236,7 @@ def _grown(earlier: StreamReading, later: StreamReading, again: bool) -> list[Ma
 def _grown_text(one: GrowthReading) -> str:
     samples = "1 new sample" if one.samples == 1 else f"{one.samples:,} new samples"
     if one.kind == "entered":
-        return f"{samples} in epoch {one.epoch}"
+        return f"{samples} in pass {one.epoch + 1}"
     because = f", {one.reason}" if one.reason else ""
     return f"round {one.epoch}: {samples.replace('new ', '')} ({one.select}){because}"
 

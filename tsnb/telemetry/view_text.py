@@ -66,7 +66,7 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     left = words.epoch_left(left_s, reading.published / whole) if whole else ""
     window = f"window {reading.window_fill} of {reading.window}, pacing {pacing_text(reading)}"
     after = f", {all_left}" if all_left else ""
-    return f", epoch {reading.epoch + 1}, {done}{left}, {window}{after}"
+    return f", pass {reading.epoch + 1}, {done}{left}, {window}{after}"
 
 
 def _text_end(row: Row) -> str:

@@ -99,7 +99,7 @@ def _header(view: StreamView) -> list[Text]:
 
 
 def _epoch(view: StreamView, reading: StreamReading, live: bool) -> Text:
-    text = _pair("epoch", str(reading.epoch + 1) if reading.epoch >= 0 else _DASH)
+    text = _pair("pass", str(reading.epoch + 1) if reading.epoch >= 0 else _DASH)
     if not reading.epoch_batches:
         return text.append(f"  {words.count(reading.published)} batches")
     share = min(1.0, reading.published / reading.epoch_batches)

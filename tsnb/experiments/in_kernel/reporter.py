@@ -76,10 +76,11 @@ class Reporter:
 
     def take(self, step: int | None, numbers: dict[str, float]) -> None:
         """Take one row. Called on the thread that logs, which knows best where training is."""
-        place = position()
+        totals = _totals()
+        place, stream_epoch = _position(totals), _stream_epoch(totals)
         with self._changing:
             given = self._count if step is None else step
-            self._rows.append(LoggedRow(given, *place, time.time(), numbers))
+            self._rows.append(LoggedRow(given, *place, time.time(), numbers, stream_epoch))
             self._count += 1
         self._wanted.set()
 
@@ -130,7 +131,7 @@ class StreamPosition(NamedTuple):
     """How far training has come in its stream."""
 
     epoch: int | None = None
-    """The stream's epoch that is being taken or was taken last, from 0; None before the first batch."""
+    """The trial's epoch, from 1: the one under way, or the last one; None before the first batch."""
     batch: int | None = None
     """Loader batches taken of it; None where that is not known."""
     samples: int = 0
@@ -161,12 +162,21 @@ def _totals() -> list[Any]:
 
 def position() -> StreamPosition:
     """Return where training is: with several consumers, that which was given most samples."""
-    totals, before = _totals(), _before.get("samples", 0)
-    samples = before + sum(total.samples for total in totals)
+    return _position(_totals())
+
+
+def _position(totals: list[Any]) -> StreamPosition:
+    samples = _before.get("samples", 0) + sum(total.samples for total in totals)
     main = max(totals, key=lambda total: total.samples, default=None)
     if main is None or main.epoch < 0:
         return StreamPosition(samples=samples)
-    return StreamPosition(main.epoch, main.batch, samples)
+    return StreamPosition(_before.get("epochs", 0) + main.begun, main.batch, samples)
+
+
+def _stream_epoch(totals: list[Any]) -> int | None:
+    """Return the stream's number of the epoch that `position` is in; None before the first batch."""
+    main = max(totals, key=lambda total: total.samples, default=None)
+    return None if main is None or main.epoch < 0 else int(main.epoch)
 
 
 def tell_metrics() -> None:

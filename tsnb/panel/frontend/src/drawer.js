@@ -150,7 +150,7 @@ export class Drawer {
     parts.live.hidden = !live.length;
     this.drawLive(live, why);
     const told = changes.slice(-CHANGES).reverse().map(({ name, value, before, epoch, batch }) => {
-      const place = [Number.isFinite(epoch) ? `epoch ${epoch + 1}` : "", Number.isFinite(batch) ? `batch ${count(batch)}` : ""].filter(Boolean).join(", ");
+      const place = [Number.isFinite(epoch) ? `epoch ${epoch}` : "", Number.isFinite(batch) ? `batch ${count(batch)}` : ""].filter(Boolean).join(", ");
       return `${name} ${before ? `${before} → ` : ""}${value}${place ? ` from ${place} on` : ""}`;
     });
     items(this.changes, told);

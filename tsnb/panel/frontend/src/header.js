@@ -20,7 +20,7 @@ export class Header {
     this.name = make("h2", "tsnb-name");
     this.dot = make("span", "tsnb-dot");
     this.word = make("span", "tsnb-word");
-    this.epoch = pair("epoch", "tsnb-epoch");
+    this.epoch = pair("pass", "tsnb-epoch");
     this.done = make("i");
     this.progress = make("span", "tsnb-progress", this.done);
     this.left = make("span", "tsnb-value");
