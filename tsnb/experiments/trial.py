@@ -46,6 +46,7 @@ from tsnb.experiments.trial_life import (
     TrialLife,
 )
 from tsnb.kernels.cargo.shipping import fetch
+from tsnb.kernels.output.marimo_cells import MarimoOutlet
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.kernels.output.waiting_line import wait_and_tell
@@ -438,7 +439,7 @@ class Trial(Bound):
     def _is_shown_here(self) -> bool:
         """Whether its output goes to a cell or terminal of this process, and not where a caller wants it."""
         beneath = getattr(self.life.outlet, "beneath", self.life.outlet)  # a sweep marks its trials' lines
-        return isinstance(beneath, (CellOutlet, TerminalOutlet))
+        return isinstance(beneath, (CellOutlet, MarimoOutlet, TerminalOutlet))
 
     def logs(self) -> str:
         """Return its output, tracebacks included (the last million characters).

@@ -20,6 +20,7 @@ import weakref
 from typing import Any, Protocol
 
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.marimo_cells import marimo_outlet
 from tsnb.kernels.output.screen import Screen, plain
 from tsnb.printable import coloured
 
@@ -290,5 +291,5 @@ def outlet_here(label: str) -> Outlet:
     """Return the outlet for a kernel that is started here and now: the running cell, or the terminal."""
     kernel = _kernel_here()
     if kernel is None:
-        return TerminalOutlet(label)
+        return marimo_outlet() or TerminalOutlet(label)
     return CollectedOutlet(kernel) if is_unattended(kernel) else CellOutlet(kernel)
