@@ -15,11 +15,13 @@ import pytest
 import torch
 
 import tsnb
+from tests.house.elsewhere import run_notebook, said_in
 from tests.machine.fake_nvml import H200, FakeNvml
 from tests.second_user import given, reachable, two_users
 from tsnb.checks import machine
 from tsnb.checks.examining import CHECKS, doctor
 from tsnb.checks.findings import Checkup, Finding
+from tsnb.checks.hosts import editor
 from tsnb.checks.machine import only_you
 from tsnb.config import require_platform, runtime_directory
 from tsnb.errors import UnsupportedPlatform
@@ -109,6 +111,50 @@ def test_a_panel_without_its_bundle_or_its_front_end_is_told(
         machine, "find_spec", lambda _: type("Spec", (), {"origin": str(tmp_path / "panel" / "__init__.py")})
     )
     assert machine.panel().state == "fails"
+
+
+LOOKS = """
+from tsnb.checks.machine import panel
+found = panel()
+print(found.state, "|", found.says, "|", found.advice)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ({"VSCODE_PID": "17"}, "VS Code shows this notebook (VSCODE_PID is set)"),
+        ({"VSCODE_CWD": "/home/me"}, "VS Code shows this notebook (VSCODE_CWD is set)"),
+        (
+            {"VSCODE_PID": "17", "CURSOR_TRACE_ID": "a1"},
+            "Cursor shows this notebook (CURSOR_TRACE_ID is set)",
+        ),
+        ({"VSCODE_PID": "17", "POSITRON": "1"}, "Positron shows this notebook (POSITRON is set)"),
+        ({"TERM_PROGRAM": "vscode"}, "JupyterLab"),
+    ],
+)
+def test_an_editor_that_shows_the_notebook_is_known_by_its_kernels_variables(
+    variables: dict[str, str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a real kernel; JupyterLab in a terminal of the editor is JupyterLab."""
+    for sign in ("VSCODE_PID", "VSCODE_CWD", "CURSOR_TRACE_ID", "POSITRON"):
+        monkeypatch.delenv(sign, raising=False)
+    for sign, value in variables.items():
+        monkeypatch.setenv(sign, value)
+    said = said_in(run_notebook(Path(sys.executable), [LOOKS], tmp_path, monkeypatch))
+    assert name in said, said
+    if "shows" in name:
+        assert said.startswith("limited | ") and "has not been tested there" in said
+        assert (
+            "If VS Code asks for permission".replace("VS Code", name.split(" shows", maxsplit=1)[0]) in said
+        )
+
+
+def test_a_terminal_of_an_editor_shows_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`tsnb doctor` there tells of the JupyterLab of the environment."""
+    monkeypatch.setenv("VSCODE_PID", "17")
+    assert editor() is None
 
 
 def test_one_core_and_a_small_shm_are_worth_knowing(monkeypatch: pytest.MonkeyPatch) -> None:

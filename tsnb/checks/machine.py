@@ -19,6 +19,7 @@ from pathlib import Path
 from jupyter_core.paths import jupyter_path
 
 from tsnb.checks.findings import Finding
+from tsnb.checks.hosts import panel_elsewhere
 from tsnb.config import MOUNT_PROC, nobody_elses, runtime_directory, tells_of_processes
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
@@ -272,6 +273,9 @@ def panel() -> Finding:
             "Install tsnb again (pip install --force-reinstall --no-deps tsnb), or in a checkout: make lab."
         )
         return Finding("panel", "fails", f"The bundle of the panel is missing: {bundle}.", advice)
+    elsewhere = panel_elsewhere()
+    if elsewhere is not None:
+        return elsewhere
     folders = [Path(folder) for folder in jupyter_path("labextensions")]
     missing = [
         name for name, part in NEEDED.items() if not any((folder / part).is_dir() for folder in folders)
