@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.system.scripts import ROOT
-from tsnb.consumer import attach
+from tsnb.attaching import attach
 from tsnb.telemetry.recording import read_recording
 
 pytestmark = pytest.mark.system

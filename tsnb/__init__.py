@@ -17,9 +17,9 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tsnb import data, records, search, streams
+    from tsnb.attaching import Consumer, attach
     from tsnb.checks.devices import devices
     from tsnb.checks.examining import doctor
-    from tsnb.consumer import Consumer, attach
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.experiments.in_kernel.kept_state import checkpoint, epochs
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from tsnb.telemetry.metrics import log
 
 _HOMES = {
-    "attach": "tsnb.consumer",
-    "Consumer": "tsnb.consumer",
+    "attach": "tsnb.attaching",
+    "Consumer": "tsnb.attaching",
     "serve": "tsnb.serving",
     "log": "tsnb.telemetry.metrics",
     "log_artifact": "tsnb.records.current",

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -132,8 +132,8 @@ class AttachDefaults:
     stands: Callable[[bool], None] | None = None
     """Called with True when a consumer begins to stand still because it is paused, with False when it does no more."""
     set_live: Callable[[str], tuple[str, str, str]] | None = None
-    """Changes live values of this process (`tsnb.live`) as JSON says, and returns what `LiveTold` tells of it: values,
-    kind and error. None: it has none."""
+    """Changes live values of this process (`tsnb.live`) as JSON says, and returns values, kind and error, as
+    `extensions.live.LiveTold` tells them. None: it has none."""
     between_steps: Callable[[Any, Any], None] | None = None
     """Called with a consumer and its loop before that asks for its next batch: the step before is over."""
     attached_to: Callable[[Any], None] | None = None
@@ -142,6 +142,8 @@ class AttachDefaults:
     """The live values of this process as JSON, each as text by its name; empty: it has none."""
     boundary: Callable[[], None] | None = None
     """Called once, in the thread that takes batches, before the next one is taken: the trial is to be cloned there."""
+    extensions: list[Callable[[], Any]] = field(default_factory=list)
+    """What makes each consumer's halves of extensions (`wire.extension`)."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
     (`engines.stream_of_cluster`); or, by None, which is its only one."""

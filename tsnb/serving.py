@@ -13,6 +13,7 @@ from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
 from tsnb.extensions.ends import TrialEnds
+from tsnb.extensions.live import LiveExchange
 from tsnb.options import AUTO, StreamOptions
 from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
@@ -281,4 +282,4 @@ def begin(
 
 def _built_on(core: Core) -> list[Extension]:
     """Return the extensions of a stream."""
-    return [TrialEnds(core)]
+    return [TrialEnds(core), LiveExchange(core)]

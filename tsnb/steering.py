@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb import registry
 from tsnb.errors import RemoteProtocolError, TsnbError
+from tsnb.extensions.live import set_live
 from tsnb.option_kinds import whole
 from tsnb.options import read_change, runs_here, settings_together
 from tsnb.printable import one_line
@@ -296,7 +297,7 @@ def _set(options: argparse.Namespace) -> None:
     changes = dict(read_change(text) for text in options.changes)
     stream, trial = _reached(options.target)
     with contextlib.closing(Observer(stream)) as observer:
-        told = observer.set_live(trial.name, changes)
+        told = set_live(observer, trial.name, changes)
     if told.kind:
         raise (ValueError if told.kind == "ValueError" else TsnbError)(f"{trial.name!r}: {told.error}")
     live = _shown(told.values)

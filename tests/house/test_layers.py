@@ -28,7 +28,7 @@ LAYERS = [
     {"cluster"},
     {"experiments", "hosting"},
     {"kernels"},
-    {"serving"},
+    {"attaching", "serving"},
     {"extensions"},
     {"producer", "consumer"},
     {"balancing", "device_sharing", "samples", "spilling"},

@@ -26,6 +26,7 @@ from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
+from tsnb.extensions.live import LiveNow, LiveTold, SetLive
 from tsnb.foreign import pack
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
@@ -303,6 +304,9 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("ends", TrialsPending({"a": "queued"}, 3)),
     ("ends", TrialsPlanned(PlanReading((PlannedReading("a", 1.0, 2.0, 0.5),), 4, 60.0, 5.5))),
     ("ends", StreamsBeside((BesideReading("a", 1.5, 3.0),))),
+    ("live", SetLive("steady", '{"lr": 0.1}')),
+    ("live", LiveNow('{"lr": "0.1"}')),
+    ("live", LiveTold(7, "{}", "ValueError", "lr=3 is invalid.")),
 ]
 """One of each that an extension is told."""
 
@@ -330,10 +334,10 @@ def odd_payloads() -> Iterator[bytes]:
 
 SAYS: dict[str, list[type[Any]]] = {
     "": [ms.Hello],
-    "consumer": [ms.Metrics, ms.LiveNow, ms.LiveTold, ms.DeviceRefused],
+    "consumer": [ms.Metrics, ms.DeviceRefused],
     "observer": [
         *(ms.Balance, ms.Tune),
-        *(ms.PauseConsumer, ms.StopConsumer, ms.SetLive, ms.RoundsAsked),
+        *(ms.PauseConsumer, ms.StopConsumer, ms.RoundsAsked),
     ],
 }
 

@@ -15,9 +15,9 @@ import psutil
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+from tsnb.attaching import attach
 from tsnb.checks import machine
 from tsnb.checks.findings import Checkup, Finding
-from tsnb.consumer import attach
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.processes.child import Child
 from tsnb.options import StreamOptions

@@ -16,12 +16,12 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.arena.scratch import ScratchPool
-from tsnb.config import attach_defaults
 from tsnb.consumer.device import DeviceShare
 from tsnb.consumer.options import Options
 from tsnb.consumer.standstill import Standstill
@@ -40,7 +40,8 @@ from tsnb.promises import is_promised
 from tsnb.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.transport.local import connect, is_path
 from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode, is_live_asked, is_pause, is_rank_gone
+from tsnb.wire.codec import decode, encode, is_extended, is_pause, is_rank_gone
+from tsnb.wire.extension import Extension
 from tsnb.wire.layout import Layout
 from tsnb.wire.table import LayoutReader
 from tsnb.words import sentence
@@ -57,10 +58,6 @@ ENDING_S = 0.5
 RETRY_S = 0.5
 """While it waits, a consumer looks this often whether it was closed by another thread, and sends what found no room."""
 
-_NO_LIVE = (
-    'its code reads no live hyperparameters yet. Create one with tsnb.live("lr", 0.1) in the training code'
-)
-
 
 class Connection:
     """One consumer's line to one producer.
@@ -73,6 +70,7 @@ class Connection:
         reader: What reads the slots.
         back: Whether it comes from a producer that has gone.
         paused: Whether it was paused there, and still is.
+        extensions: What hears payloads that come over it, by name.
 
     Attributes:
         on_device: Knows which batches lie there.
@@ -95,8 +93,11 @@ class Connection:
         *,
         back: bool = False,
         paused: bool = False,
+        extensions: Mapping[str, Extension] | None = None,
     ) -> None:
         self.entry = entry
+        self.extensions = extensions or {}
+        self.notes: dict[str, Any] = {}
         self.on_device = DeviceShare(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
@@ -182,6 +183,22 @@ class Connection:
         except ChannelClosed:
             pass
 
+    key, role = 0, "producer"
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.entry.name
+
+    @property
+    def pid(self) -> int:
+        """The producer's process; 0: it cannot be seen from here."""
+        return self._served_by
+
+    def tell(self, extension: str, payload: bytes) -> None:
+        """Send the producer's half of an extension a payload. Called from any thread."""
+        self.post(ms.Extended(extension, payload))
+
     def poll(self) -> ms.Message | None:
         """Return the next message for the consumer, None when none has come.
 
@@ -226,8 +243,9 @@ class Connection:
             self.welcome = self.welcome._replace(**message._asdict())
         elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
             self._hear_of_device(message)
-        elif isinstance(message, ms.LiveAsked):
-            self._set_live(message)
+        elif isinstance(message, ms.Extended):
+            if (extension := self.extensions.get(message.name)) is not None:
+                extension.hear(self, message.payload)
         else:
             return False
         return True
@@ -243,7 +261,7 @@ class Connection:
                 if pauses and is_pause(packet):
                     yield decode(packet)
                     continue
-                if is_live_asked(packet):
+                if is_extended(packet):
                     self._note(decode(packet))
                     continue
                 self._unread.append(packet)
@@ -280,11 +298,6 @@ class Connection:
             self.on_device.refuse(message.reason)
         elif not self.on_device.open(message.handles):
             self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
-
-    def _set_live(self, asked: ms.LiveAsked) -> None:
-        change = attach_defaults.set_live
-        told = ("{}", "NoSuchLiveValue", _NO_LIVE) if change is None else change(asked.values)
-        self.post(ms.LiveTold(asked.asker, *told))
 
     def wait(self, look: Callable[[float], None]) -> ms.Message:
         """Wait for the next message.
@@ -397,6 +410,7 @@ def connect_to_successor(
     given_up: Callable[[], bool],
     *,
     paused: bool = False,
+    extensions: Mapping[str, Extension] | None = None,
 ) -> Connection | None:
     """Wait for another producer of the same name, and connect to it.
 
@@ -408,6 +422,7 @@ def connect_to_successor(
         within_s: How long to wait.
         given_up: Asked now and then: whether to stop waiting.
         paused: As `Connection`.
+        extensions: As `Connection`.
 
     Returns:
         The new connection; None if none came in time.
@@ -420,7 +435,9 @@ def connect_to_successor(
         entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
         if entry is not None and entry.address != gone.entry.address:
             try:
-                return Connection(entry, name, options, scratch, back=True, paused=paused)
+                return Connection(
+                    entry, name, options, scratch, back=True, paused=paused, extensions=extensions
+                )
             except (ProducerGone, NameInUse, RemoteProtocolError):
                 last = False  # it has just ended in its turn, or is not up yet: the next look tells
         if last:

@@ -29,6 +29,7 @@ from tsnb.consumer.waits import Wished, answered_by, look_for_wish, pass_boundar
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
+from tsnb.wire.extension import Extension
 
 __all__ = ["Line"]
 
@@ -80,7 +81,9 @@ class Line:
         self.scratch = ScratchPool()
         self.count = Count()
         self.allotment = Allotment()
-        self.connection = Connection(entry, name, options, self.scratch, reader)
+        made: list[Extension] = [make() for make in attach_defaults.extensions]
+        self._extensions = {each.name: each for each in made}
+        self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
         self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
         self._planned_told = ms.Planned(0)
@@ -97,9 +100,9 @@ class Line:
         self._stands_since_s: float | None = None
         self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
-        self._live_told = ""
         self._reminded = False  # of the ranks that it may wait for
         self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
+        self._meet()
 
     @property
     def stall_timeout_s(self) -> float:
@@ -194,7 +197,7 @@ class Line:
                 self._tell(turn.news)
 
     def tell_metrics(self, *, last: bool = False) -> None:
-        """Tell the producer what was logged, epochs planned, the trial's run, and live values, where that is new.
+        """Tell the producer what was logged, epochs planned and the trial's run, where that is new; tick extensions.
 
         Args:
             last: Send nothing after this.
@@ -203,19 +206,25 @@ class Line:
         if (planned := ms.Planned(left, attach_defaults.run)) != self._planned_told:
             self._planned_told = planned
             self.connection.post(planned)
-        if (live := attach_defaults.live_now) != self._live_told:
-            self._live_told = live
-            self.connection.post(ms.LiveNow(live))
+        for extension in self._extensions.values():
+            extension.tick(time.monotonic())
         numbers = self._news.take(now=last)
         if numbers is not None:
             self.connection.post(ms.Metrics(numbers))
         if last:
             self._news.end()
+            for extension in self._extensions.values():
+                extension.close()
 
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
-        self._live_told, self._planned_told = "", ms.Planned(0)
+        self._planned_told = ms.Planned(0)
         self._news.again()
+        self._meet()
+
+    def _meet(self) -> None:
+        for extension in self._extensions.values():
+            extension.met(self.connection)
 
     def _heed_allotment(self) -> None:
         """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
@@ -242,7 +251,14 @@ class Line:
             Exception: As `await_epoch`; where the producer goes meanwhile, its successor is waited for.
         """
         old, paused = self.connection, self.session.paused
-        self.connection = Connection(old.entry, name, self.session.options, self.scratch, paused=paused)
+        self.connection = Connection(
+            old.entry,
+            name,
+            self.session.options,
+            self.scratch,
+            paused=paused,
+            extensions=self._extensions,
+        )
         self._hello_name = self.name = name
         self.notices.rename(name)
         self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
@@ -360,6 +376,7 @@ class Line:
                 self.stall_timeout_s,
                 lambda: self.closed,
                 paused=self.session.paused or self.session.rank_paused,
+                extensions=self._extensions,
             )
         self.waited_s += time.monotonic() - began
         if successor is None:

@@ -21,6 +21,7 @@ from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.experiments.trial_life import TrialLife
+from tsnb.extensions.live import set_live
 from tsnb.kernels.hub import Hub
 from tsnb.records.detached_entries import DetachedEntry
 from tsnb.records.reading import ENDED, RunRecord
@@ -149,7 +150,7 @@ class FoundLife(TrialLife):
     def _set(self, changes: dict[str, Any]) -> dict[str, Any]:
         for stream, consumer in consumers_in(self):
             with contextlib.closing(Observer(stream)) as observer:
-                told = observer.set_live(consumer, changes)
+                told = set_live(observer, consumer, changes)
             return {"status": "error" if told.kind else "ok", "ename": told.kind, "evalue": told.error}
         raise TsnbError(
             f"Trial {self.entry.name!r} was started by another notebook and reads no stream of this machine "

@@ -4,5 +4,6 @@ The data plane imports none of them. `wire.extension` says what they may do, and
 
 | module | what it owns |
 |---|---|
+| `live` | live values that are changed and shown from outside |
 | `ends` | how trials ended, and what notebooks tell of those that are to come |
 """

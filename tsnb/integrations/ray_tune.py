@@ -83,7 +83,7 @@ class CommonStart:
         Raises:
             Exception: As `tsnb.attach` raises.
         """
-        from tsnb.consumer.attaching import attach
+        from tsnb.attaching import attach
 
         consumer = attach(name or _trial_name(), stream, **options)
         attach_defaults.attached = self._arrive

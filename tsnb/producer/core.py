@@ -536,40 +536,6 @@ class Core:
             return ""  # no batch has come yet, so their size is not known
         return no_room_for_turns(batches, self.settings.window, self._reach, self._batch_bytes, free_memory())
 
-    def ask_live(self, asker: int, consumer: str, values: str) -> str:
-        """Hand a change of live values on to a consumer, whose answer `tell_live` takes back. From any thread.
-
-        Args:
-            asker: The observer's session.
-            consumer: The consumer's name.
-            values: As `SetLive` has them.
-
-        Returns:
-            Why it cannot be done; empty where it is.
-        """
-        with self.lock:
-            members = {
-                m.name: m for k, m in self.dispatch.members.items() if self.sessions[k].role == "consumer"
-            }
-            found = members.get(consumer)
-            if found is None:
-                there = ", ".join(members) or "none"
-                return f"No trial named {consumer!r} is attached to {self.settings.name!r}. Attached: {there}"
-            if found.group is not None:
-                return (
-                    f"{consumer!r} is a rank of a job of several processes, which would not change the "
-                    "value after the same batch. Set it in their code"
-                )
-            self.sessions[found.key].send(ms.LiveAsked(asker, values))
-        return ""
-
-    def tell_live(self, told: ms.LiveTold) -> None:
-        """Hand a consumer's answer on to the observer that asked, if that is still there. From any thread."""
-        with self.lock:
-            session = self.sessions.get(told.asker)
-            if session is not None and session.role == "observer":
-                session.send(told)
-
     def count_refused(self) -> None:
         """Count a connection that was dropped because it did not keep to the protocol, or flooded."""
         self.refused += 1

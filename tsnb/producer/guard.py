@@ -25,7 +25,7 @@ from tsnb.producer.session import Session
 from tsnb.samples.selection import Trigger, check_select
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
-from tsnb.wire.extension import Extension
+from tsnb.wire.extension import Extension, Undoable
 
 __all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer"]
 
@@ -255,13 +255,17 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         _divide(core, guard, session, message)
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
-    elif isinstance(message, (ms.PauseConsumer, ms.SetLive, ms.RoundsAsked)):
-        why = _steer(core, session, message)
+    elif isinstance(message, (ms.PauseConsumer, ms.RoundsAsked)):
+        why = _steer(core, message)
         with core.lock:
             if why:
                 session.send(ms.Refused("unknown", why))
     elif isinstance(message, ms.Extended):
-        _extension(core, message.name).hear(session, message.payload)
+        try:
+            _extension(core, message.name).hear(session, message.payload)
+        except Undoable as why:
+            with core.lock:
+                session.send(ms.Refused(why.code, str(why)))
     else:
         raise RemoteProtocolError(f"{type(message).__name__} from an observer")
 
@@ -278,16 +282,14 @@ def _extension(core: Core, name: str) -> Extension:
     return found
 
 
-def _steer(core: Core, session: Session, message: ms.PauseConsumer | ms.SetLive | ms.RoundsAsked) -> str:
-    """Pause, set live values or choose rounds as an observer asks; return why that cannot be, else "".
+def _steer(core: Core, message: ms.PauseConsumer | ms.RoundsAsked) -> str:
+    """Pause or choose rounds as an observer asks; return why that cannot be, else "".
 
     Raises:
         RemoteProtocolError: It asks for something that ours never would.
     """
     if isinstance(message, ms.PauseConsumer):
         return core.pause(message.consumers)
-    if isinstance(message, ms.SetLive):
-        return core.ask_live(session.key, message.consumer, message.values)
     try:
         trigger, select = Trigger.from_text(message.trigger), check_select(message.select)
     except ValueError as error:
@@ -314,7 +316,7 @@ def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms
             session.send(ms.Refused(code, str(error).removesuffix(".")))
 
 
-def _hand_on(core: Core, session: Session, message: ms.LiveTold | ms.Losses | ms.Extended) -> None:
+def _hand_on(core: Core, session: Session, message: ms.Losses | ms.Extended) -> None:
     """Take what a consumer says for others than the decisions.
 
     Raises:
@@ -322,10 +324,8 @@ def _hand_on(core: Core, session: Session, message: ms.LiveTold | ms.Losses | ms
     """
     if isinstance(message, ms.Extended):
         _extension(core, message.name).hear(session, message.payload)
-    elif isinstance(message, ms.Losses):
-        core.note_losses(session.name, message)
     else:
-        core.tell_live(message)
+        core.note_losses(session.name, message)
 
 
 def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
@@ -347,10 +347,10 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.forget_layouts()
         core.step(ev.Heard(session.key, message))
-    elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues, ms.LiveNow)):
+    elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues)):
         with core.lock:
             session.note(message)
-    elif isinstance(message, (ms.LiveTold, ms.Losses, ms.Extended)):
+    elif isinstance(message, (ms.Losses, ms.Extended)):
         _hand_on(core, session, message)
     elif isinstance(message, ms.DeviceRefused):
         core.leave_device(session.key)

@@ -157,6 +157,9 @@ def _consumer(
     core: Core, session: Session, member: Member, now: float, blocked_s: float, front: int
 ) -> ConsumerReading:
     computing_s, waiting_s, held_s = member.times(now, blocked_s)
+    built_on: dict[str, Any] = {}
+    for extension in core.extensions.values():
+        built_on |= extension.reading_of(session)
     streaming = member.phase is Phase.STREAMING
     published = (
         core.dispatch.epochs.get(member.run).end if streaming and not member.told_end else member.cursor
@@ -181,11 +184,11 @@ def _consumer(
         awaits="its turn" if member.queued_since_s is not None else awaited(member),
         part=session.part,
         planned=session.planned,
-        live=dict(session.live),
         epochs_before=session.before[0],
         batches_before=session.before[1],
         passed=member.passed,
         run=session.run,
+        **built_on,
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,9 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tsnb.config import LIVE_LETTERS, MOST_LIVE
 from tsnb.errors import LocalProtocolError
-from tsnb.printable import one_line
 from tsnb.producer.decisions import events as ev
 from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
@@ -21,7 +18,7 @@ from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.table import LayoutWriter
 
-__all__ = ["Session", "indices_of", "live_in", "taken_in"]
+__all__ = ["Session", "indices_of", "taken_in"]
 
 MAX_DRAWN = 30_000
 """Rows of a batch that can tell which samples they are: as many indices as go into a packet."""
@@ -58,8 +55,6 @@ class Session:
     """Which samples a consumer takes, in words. Empty: all."""
     tells_rows: bool = False
     """Whether a consumer is told which samples each batch holds: it takes a part, or the data set grows."""
-    live: dict[str, str] = field(default_factory=dict)
-    """The live values of a consumer's process, each as text."""
     number: int = field(default_factory=itertools.count().__next__)
     """Tells it from another one that has the same key, or name, later."""
 
@@ -132,7 +127,7 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, told: ms.Metrics | ms.Threads | ms.Planned | ms.Continues | ms.LiveNow) -> None:
+    def note(self, told: ms.Metrics | ms.Threads | ms.Planned | ms.Continues) -> None:
         """Keep what a consumer says of itself; of the numbers of `tsnb.log` the last, those that are finite."""
         if isinstance(told, ms.Metrics):
             taken_in(self.metrics, told.numbers)
@@ -140,8 +135,6 @@ class Session:
             self.threads = told
         elif isinstance(told, ms.Continues):
             self.before = told.epochs, told.batches
-        elif isinstance(told, ms.LiveNow):
-            self.live = live_in(told.values)
         else:
             self.planned, self.run = told.epochs, told.run
 
@@ -155,18 +148,6 @@ def indices_of(drawn: Sequence[Any] | None) -> bytes:
         return numbers.astype("<u4").tobytes()
     except (TypeError, ValueError, RuntimeError):  # a sampler of the user's may give anything
         return b""
-
-
-def live_in(values: str) -> dict[str, str]:
-    """Return live values as `LiveNow` has them, fit to be shown; none of what is not that."""
-    try:
-        found = json.loads(values).items()
-    except (ValueError, RecursionError, AttributeError):
-        return {}
-    return {
-        one_line(name, LIVE_LETTERS): one_line(str(value), LIVE_LETTERS)
-        for name, value in list(found)[:MOST_LIVE]
-    }
 
 
 def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:

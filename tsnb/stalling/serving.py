@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.consumer import attach
+from tsnb.attaching import attach
 from tsnb.producer.stream import Producer
 from tsnb.serving import serve
 from tsnb.stalling.measuring import LONGEST, Continued, length_of, rows

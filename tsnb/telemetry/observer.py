@@ -6,10 +6,8 @@ An observer has a connection of its own and gets no batches; any number may foll
 from __future__ import annotations
 
 import contextlib
-import json
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_balance
@@ -37,9 +35,6 @@ __all__ = ["Observer", "balance", "rebalance", "status"]
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
 
-LIVE_S = 30.0
-"""How long a consumer may take to come to its next batch: a validation between two epochs takes its time."""
-
 _UNDOABLE = ("in-step", "unknown", "workers")
 """Codes of a refusal that is of what was asked for, not of the observer."""
 
@@ -61,7 +56,8 @@ class Observer:
         self.successor_s: float | None = None
         """Once the stream has ended: how long to wait for a producer that takes over, 0 if none will come;
         None if the producer ended without a goodbye."""
-        self._live: ms.LiveTold | None = None
+        self.told: dict[str, bytes] = {}
+        """What extensions of the stream told it last, by their names."""
         try:
             self._channel = registry.reached(self.entry, connect)
             self._pid = self.peer_pid  # in another container the entry's number is another process here
@@ -126,8 +122,8 @@ class Observer:
                 if isinstance(message, ms.Stopping):
                     self.successor_s = message.reconnect_s
                     raise self._gone()
-                if isinstance(message, ms.LiveTold):
-                    self._live = message
+                if isinstance(message, ms.Extended):
+                    self.told[message.name] = message.payload
                     return None
                 if isinstance(message, ms.Refused):
                     refused = TsnbError if message.code in _UNDOABLE else JoinRefused
@@ -150,32 +146,6 @@ class Observer:
     def request_pause(self, consumers: Mapping[str, bool]) -> None:
         """Ask that consumers pause at their next batch (True), or go on; the readings say when they are paused."""
         self._send(ms.PauseConsumer(dict(consumers)))
-
-    def set_live(self, consumer: str, values: Mapping[str, Any], timeout_s: float = LIVE_S) -> ms.LiveTold:
-        """Have live values in a consumer's process changed, all of them or none; return its answer.
-
-        Args:
-            consumer: The consumer's name.
-            values: By name, of types that JSON has; with none it only says which there are.
-            timeout_s: Seconds to wait for it: it answers at its next batch.
-
-        Raises:
-            ProducerGone: The producer has gone.
-            TsnbError: No such consumer is attached, or not any more, or it has not come to a batch in that time.
-        """
-        self._send(ms.SetLive(consumer, json.dumps(dict(values))))
-        deadline = time.monotonic() + timeout_s
-        while (left := deadline - time.monotonic()) > 0:
-            reading = self.read(left)
-            if (told := self._live) is not None:
-                self._live = None
-                return told
-            if reading is not None and all(
-                c.name != consumer or c.state == "gone" for c in reading.consumers
-            ):
-                raise TsnbError(f"{consumer!r} left {self.name!r} before its next batch")
-        late = f"{consumer!r} has not requested its next batch of {self.name!r} within {timeout_s:.0f} s"
-        raise TsnbError(f"{late}. The change takes effect at that batch")
 
     def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
         """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.
@@ -255,7 +225,15 @@ class Observer:
         self._send(ms.Tune(workers, memory_bytes))
 
     def _tell(self, told: TrialsTold) -> bool:
-        return self._send(ms.Extended("ends", pack(told)))
+        return self.tell("ends", pack(told))
+
+    def tell(self, extension: str, payload: bytes) -> bool:
+        """Send an extension of the stream a payload; return whether there was room for it.
+
+        Raises:
+            ProducerGone: The producer has gone.
+        """
+        return self._send(ms.Extended(extension, payload))
 
     def _send(self, message: ms.Message) -> bool:
         try:

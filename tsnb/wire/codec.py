@@ -35,9 +35,6 @@ from tsnb.wire.messages import (
     LayoutTold,
     Leave,
     LengthTold,
-    LiveAsked,
-    LiveNow,
-    LiveTold,
     Losses,
     Message,
     Metrics,
@@ -54,7 +51,6 @@ from tsnb.wire.messages import (
     Release,
     Rest,
     RoundsAsked,
-    SetLive,
     StopAsked,
     StopConsumer,
     Stopping,
@@ -68,7 +64,7 @@ from tsnb.wire.messages import (
     Welcome,
 )
 
-__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_live_asked", "is_pause", "is_rank_gone"]
+__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_extended", "is_pause", "is_rank_gone"]
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
@@ -135,11 +131,7 @@ _JSON: dict[int, type[Any]] = {
     75: DeviceRefused,
     76: HeldUp,
     78: PauseConsumer,
-    79: SetLive,
-    80: LiveAsked,
-    81: LiveTold,
     82: Tune,
-    83: LiveNow,
     84: RoundsAsked,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
@@ -249,9 +241,9 @@ def is_pause(packet: bytes) -> bool:
     return _is(packet, PauseAsked)
 
 
-def is_live_asked(packet: bytes) -> bool:
-    """Whether it says that it is a `LiveAsked`: as above."""
-    return packet[:1] == bytes((_JSON_OF[LiveAsked],))
+def is_extended(packet: bytes) -> bool:
+    """Whether it says that it is an `Extended`: as above."""
+    return packet[:1] == bytes((_EXTENDED_KIND,))
 
 
 def _is(packet: bytes, cls: type[Any]) -> bool:

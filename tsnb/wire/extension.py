@@ -29,12 +29,27 @@ from typing import Any, ClassVar, Protocol
 
 from tsnb.errors import RemoteProtocolError
 
-__all__ = ["Extension", "Remote"]
+__all__ = ["Extension", "Remote", "Undoable"]
+
+
+class Undoable(Exception):  # an answer to whoever asked, not an error of the stream
+    """What was asked of an extension cannot be done: the connection goes on, and its other end is told why.
+
+    Args:
+        reason: Why; without the full stop.
+        code: As `wire.messages.Refused` has it.
+    """
+
+    def __init__(self, reason: str, code: str = "unknown") -> None:
+        super().__init__(reason)
+        self.code = code
 
 
 class Remote(Protocol):
     """The other end of a connection, as an extension sees it."""
 
+    key: int
+    """Tells it from others that are there at the same time."""
     notes: dict[str, Any]
     """What extensions keep of it, each by its own name."""
 
@@ -68,6 +83,7 @@ class Extension:
 
         Raises:
             RemoteProtocolError: Its peer would say no such thing.
+            Undoable: It cannot be done. In the producer's process, where an observer asks.
         """
         raise RemoteProtocolError(f"{self.name!r} from a {peer.role}")
 

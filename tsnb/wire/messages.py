@@ -1,13 +1,13 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Losses  Planned
-                       Continues  Threads  DeviceRefused  LiveTold  LiveNow  Extended  Bye
+                       Continues  Threads  DeviceRefused  Extended  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
-                       Weighted  PauseAsked  LiveAsked  StopAsked  Extended  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  SetLive  Balance  Rebalance  Tune
+                       Weighted  PauseAsked  StopAsked  Extended  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  Tune
                        Extended  RoundsAsked
-producer -> observer   Welcome  Refused  Reading  LiveTold  Stopping
+producer -> observer   Welcome  Refused  Reading  Extended  Stopping
 """
 
 from __future__ import annotations
@@ -39,9 +39,6 @@ __all__ = [
     "LayoutTold",
     "Leave",
     "LengthTold",
-    "LiveAsked",
-    "LiveNow",
-    "LiveTold",
     "Losses",
     "Message",
     "Metrics",
@@ -58,7 +55,6 @@ __all__ = [
     "Release",
     "Rest",
     "RoundsAsked",
-    "SetLive",
     "StopAsked",
     "StopConsumer",
     "StopProducer",
@@ -251,42 +247,6 @@ class PauseConsumer(NamedTuple):
 
     consumers: dict[str, bool]
     """By name: pause; else go on."""
-
-
-class SetLive(NamedTuple):
-    """An observer asks that live values (`tsnb.live`) in a consumer's process be changed, all of them or none."""
-
-    consumer: str
-    values: str
-    """By name, as JSON; an empty object changes nothing, and is answered as well."""
-
-
-class LiveAsked(NamedTuple):
-    """What an observer asked for, on its way to the consumer, which answers at its next batch."""
-
-    asker: int
-    """Which observer: the answer has it again."""
-    values: str
-    """As `SetLive` has them."""
-
-
-class LiveNow(NamedTuple):
-    """The live values of the consumer's process: said when there are any, and when one has changed."""
-
-    values: str
-    """Each as text by its name, as JSON."""
-
-
-class LiveTold(NamedTuple):
-    """The consumer's answer to `LiveAsked`, and the producer's to the observer."""
-
-    asker: int
-    values: str
-    """Its live values as they are from its next batch on, by name: `{"lr": {"value": 0.1, "wanted": "a number"}}`."""
-    kind: str = ""
-    """The class of the error that it would raise; empty: it has changed them."""
-    error: str = ""
-    """What is wrong with the values; nothing has been changed then."""
 
 
 class Balance(NamedTuple):
@@ -562,13 +522,10 @@ Message = (
     | Planned
     | Continues
     | Threads
-    | LiveTold
-    | LiveNow
     | Bye
     | StopProducer
     | StopConsumer
     | PauseConsumer
-    | SetLive
     | Balance
     | Rebalance
     | Tune
@@ -593,7 +550,6 @@ Message = (
     | RankGone
     | Allotted
     | PauseAsked
-    | LiveAsked
     | StopAsked
     | Stopping
     | Reading

@@ -1,0 +1,15 @@
+"""`attach` and `Consumer` with all that is built on a stream: what each consumer of this process is extended by.
+
+The consumer itself imports none of it (`wire.extension`).
+"""
+
+from __future__ import annotations
+
+from tsnb.config import attach_defaults
+from tsnb.consumer.attaching import attach
+from tsnb.consumer.consumer import Consumer
+from tsnb.extensions.live import LiveAnswers
+
+__all__ = ["Consumer", "attach"]
+
+attach_defaults.extensions[:] = [LiveAnswers]
