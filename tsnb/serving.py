@@ -12,8 +12,11 @@ from typing import Any
 from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
+from tsnb.extensions.cache import CacheCounts
 from tsnb.extensions.ends import TrialEnds
+from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
+from tsnb.extensions.rounds import Rounds
 from tsnb.options import AUTO, StreamOptions
 from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
@@ -28,7 +31,6 @@ from tsnb.producer.loader.dataloader_facts import (
 )
 from tsnb.producer.loader.dataset_facts import dataset_facts
 from tsnb.producer.loader.generators import seeds_drawn
-from tsnb.producer.loader.growth import growth_of, refuse_wrapped
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
@@ -37,7 +39,7 @@ from tsnb.producer.stream import Producer
 from tsnb.samples.draws import Draws
 from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
-from tsnb.wire.extension import Extension
+from tsnb.wire.extension import Extension, by_name
 
 __all__ = ["begin", "serve", "serve_here"]
 
@@ -193,8 +195,7 @@ def serve_here(
     before = Draws.now()
     producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
     try:
-        growth = producer.core.growth
-        if growth is None or not growth.in_words:  # else its first batch comes with a round
+        if producer.core.dispatch.admission.rounds is None:  # else its first batch comes with a round
             producer.prove()
             producer.core.draws = not Draws.now().same(before)
         if options.rebalance:
@@ -237,10 +238,13 @@ def begin(
         core = Core(settings)
         undo.callback(core.arena.close)
         undo.callback(core.slots.close)
-        core.growth = growth
+        core.growth, rounds = growth, Rounds(core, growth)
+        built_on: list[Extension] = [TrialEnds(core), LiveExchange(core), rounds]
         if settings.cache is not None:
-            core.keeper = Keeper(int(settings.cache))
-            undo.callback(core.keeper.close)
+            core.keeper = keeper = Keeper(int(settings.cache))
+            undo.callback(keeper.close)
+            built_on.append(CacheCounts(keeper))
+        core.extensions = by_name(built_on)
         source = as_source(
             loader,
             core.arena,
@@ -270,16 +274,10 @@ def begin(
         # an interrupt meanwhile: its name would be taken, and nobody would answer
         undo.callback(producer.stop)
         if growth is not None:
-            growth.start(core.look_at_rounds)
+            growth.start(rounds.look)
         feeder.start()
         core.controller = controller_of(core, feeder.native_id or 0)
         core.tuning = Tuning(core, feeder.native_id or 0)
-        core.extensions = {each.name: each for each in _built_on(core)}
         server.start()
         undo.pop_all()
     return producer
-
-
-def _built_on(core: Core) -> list[Extension]:
-    """Return the extensions of a stream."""
-    return [TrialEnds(core), LiveExchange(core)]

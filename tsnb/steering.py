@@ -28,8 +28,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tsnb import registry
-from tsnb.errors import RemoteProtocolError, TsnbError
-from tsnb.extensions.live import set_live
+from tsnb.errors import TsnbError
+from tsnb.extensions.live import set_live, shown_live
 from tsnb.option_kinds import whole
 from tsnb.options import read_change, runs_here, settings_together
 from tsnb.printable import one_line
@@ -300,7 +300,7 @@ def _set(options: argparse.Namespace) -> None:
         told = set_live(observer, trial.name, changes)
     if told.kind:
         raise (ValueError if told.kind == "ValueError" else TsnbError)(f"{trial.name!r}: {told.error}")
-    live = _shown(told.values)
+    live = shown_live(told.values)
     if changes:
         said = ", ".join(f"{name}={live[name]['value']!r}" for name in changes if name in live)
         text = f"{trial.name!r} of {stream!r}: {said} from its next batch on"
@@ -416,21 +416,6 @@ def _asked_of_its_notebook(asked: Mapping[str, Any], wish: Mapping[str, Any], do
 
 def _listed(words: Sequence[str]) -> str:
     return one_line(", ".join(words), 500)
-
-
-def _shown(values: str) -> dict[str, dict[str, Any]]:
-    """Return what a consumer has told of its live values.
-
-    Raises:
-        RemoteProtocolError: It is not that.
-    """
-    try:
-        return {
-            str(name): {"value": value["value"], "wanted": one_line(value["wanted"])}
-            for name, value in json.loads(values).items()
-        }
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise RemoteProtocolError(f"live hyperparameters that cannot be read: {values!r:.80}") from error
 
 
 def _interrupt(options: argparse.Namespace) -> None:

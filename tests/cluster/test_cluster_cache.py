@@ -19,6 +19,7 @@ import tsnb
 from tests.cluster.conftest import GONE_S, Machines, hub_of, patiently, status, until
 from tests.cluster.takers import BATCHES, ROWS, digest, loader
 from tests.cluster.test_cluster import ALONE, ROOT, Place, epochs, relay_pid, together
+from tsnb.extensions.cache import keeper_of
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
 from tsnb.telemetry.readings import CacheReading
@@ -87,7 +88,7 @@ def test_a_cache_lies_on_all_machines_and_one_of_them_is_killed(
             return found
 
         together(places, "lent", ENDLESS)
-        keeper = producer.core.keeper
+        keeper = keeper_of(producer.core)
         assert keeper is not None
         until(lambda: len(keeper.lenders._now) == 2)
         for place in places:
@@ -132,7 +133,7 @@ def test_one_relay_on_each_machine_lends_and_none_on_the_producers(machines: Mac
             path = machines.directory / f"own-{directory}-{node}"
             path.mkdir(mode=0o700)
             ray.get(hub_of("own").relay_on.remote(machines.ids()[node], str(path), PROTOCOL))
-        keeper = producer.core.keeper
+        keeper = keeper_of(producer.core)
         assert keeper is not None
         until(lambda: keeper.lenders._now)
         assert [lender.machine for lender in keeper.lenders._now] == [machines.ids()[2]]

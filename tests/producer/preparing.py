@@ -19,7 +19,7 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
+from tsnb.extensions.growth import GrowingBatches, Growth, growth_of
 from tsnb.samples import keeper as keeping
 from tsnb.samples import learning
 from tsnb.samples.choice import HitCost

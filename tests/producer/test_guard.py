@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsnb.consumer.losses import MOST, in_messages
+from tsnb.consumer.losses import MOST, in_payloads
 from tsnb.errors import RemoteProtocolError
+from tsnb.extensions.rounds import Rounds
+from tsnb.foreign import pack
 from tsnb.producer.guard import BURST, EARNED_A_SECOND, Guard
 from tsnb.producer.session import MAX_DRAWN
 from tsnb.wire import messages as ms
@@ -33,7 +35,7 @@ class Connection:
             outbox=SimpleNamespace(posted=0, limit_bytes=0),
             channel=SimpleNamespace(receive=lambda: self.packets.popleft() if self.packets else None),
         )
-        core: Any = SimpleNamespace(dispatch=SimpleNamespace(members={}))
+        core: Any = SimpleNamespace(dispatch=SimpleNamespace(members={}), extensions={"rounds": Rounds})
         self.session = session
         self.guard = Guard(core, "token")
         self.guard.enter(session)
@@ -47,9 +49,9 @@ class Connection:
         return heard
 
 
-def losses_of(samples: int) -> list[ms.Losses]:
+def losses_of(samples: int) -> list[ms.Extended]:
     drawn = np.arange(samples).astype("<u4").tobytes()
-    return list(in_messages(drawn, np.ones(samples, np.float32)))
+    return [ms.Extended("rounds", pack(p)) for p in in_payloads(drawn, np.ones(samples, np.float32))]
 
 
 def test_a_trial_that_reports_every_batch_of_the_largest_is_never_shown_out(

@@ -26,12 +26,13 @@ from hypothesis import strategies as st
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, RandomSampler, Subset, TensorDataset
 
 import tsnb
+from tests.samples.growths import growth_in
 from tests.second_user import does, reachable, two_users
 from tsnb.cli import main
 from tsnb.errors import JoinRefused, LoaderFailed, ProducerNotFound, TsnbError
+from tsnb.extensions.growth import GrowingBatches, Growth, growth_of
 from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
-from tsnb.producer.loader.growth import GrowingBatches, Growth, growth_of
 from tsnb.samples.growth_index import GrowthIndex
 from tsnb.samples.growth_log import GrowthLog
 from tsnb.samples.growth_order import Arrivals, EpochOrder
@@ -440,7 +441,7 @@ def test_a_folder_that_vanishes_ends_the_epoch_with_its_name_and_comes_back(tmp_
         with pytest.raises(LoaderFailed, match="incoming"):
             list(loop)
         (tmp_path / "gone").rename(folder)
-        growth = producer.core.growth
+        growth = growth_in(producer)
         assert growth is not None
         wait_until(lambda: not growth.look_failure)
         assert len(torch.cat(list(consumer))) == 400
@@ -470,7 +471,7 @@ def test_a_folder_that_vanishes_with_its_index_is_named_whenever_it_does(
     loader = DataLoader(tsnb.data.grow(folder, number_in, settle_s=0), 4, shuffle=True, num_workers=workers)
     said = r"The folder '.*incoming' of a growing dataset does not exist. Create it, mount it again"
     with tsnb.serve(loader, name="g", window=2) as producer, tsnb.attach("a", "g") as consumer:
-        growth = producer.core.growth
+        growth = growth_in(producer)
         assert growth is not None
         loop = iter(consumer)
         next(loop)
@@ -986,7 +987,7 @@ def test_one_number_that_a_trial_logs_begins_no_further_round(tmp_path: Path) ->
         thread = threading.Thread(target=train)
         thread.start()
         wait_until(lambda: rounds == 1 and any("val_loss" in c.metrics for c in producer.status().consumers))
-        growth = producer.core.growth
+        growth = growth_in(producer)
         assert growth is not None
         wait_until(lambda: ("a", "val_loss") in growth._since.metrics)
         assert rounds == 1, "one number alone is not worse"

@@ -16,7 +16,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 import tsnb
-from tsnb.producer.loader.growth import BACK_S, Growth, growth_of
+from tests.samples.growths import growth_in
+from tsnb.extensions.growth import BACK_S, Growth, growth_of
 from tsnb.samples import kept_losses
 from tsnb.samples.inclusion import probabilities
 from tsnb.samples.kept_losses import KeptLosses
@@ -221,7 +222,7 @@ def test_a_killed_producer_s_successor_draws_with_the_losses_that_were_reported(
         return DataLoader(grown, 4, shuffle=True)
 
     with tsnb.serve(loader(), name="g", seed=5) as producer:
-        growth = producer.core.growth
+        growth = growth_in(producer)
         assert growth is not None
         with tsnb.attach("a", "g") as consumer:
             for batch in consumer:
@@ -254,7 +255,7 @@ def test_a_round_drawn_before_a_trial_is_back_forgets_nothing_of_it(
 ) -> None:
     """A successor's first round may begin when one of two trials has attached again; later, who has left has left."""
     now_s = 0.0
-    monkeypatch.setattr("tsnb.producer.loader.growth.time.monotonic", lambda: now_s)
+    monkeypatch.setattr("tsnb.extensions.growth.time.monotonic", lambda: now_s)
 
     def producer() -> Growth:
         grown = tsnb.data.grow(lambda: [str(i) for i in range(40)], int, index=tmp_path / "index")

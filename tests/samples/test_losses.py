@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.consumer.losses import MOST, checked, in_messages
+from tests.samples.growths import growth_in
+from tsnb.consumer.losses import MOST, checked, in_payloads
 from tsnb.errors import BatchNotShareable, LoaderFailed, TsnbError
-from tsnb.producer.loader.growth import GrowingBatches, growth_of
+from tsnb.extensions.growth import GrowingBatches, growth_of
 from tsnb.samples.inclusion import EVEN, balanced, hard, probabilities
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Trigger
@@ -39,7 +40,7 @@ def numbers(tmp_path: Path, samples: int) -> Any:
 
 
 def losses_of(producer: tsnb.streams.Producer, trial: str = "") -> Any:
-    growth = producer.core.growth
+    growth = growth_in(producer)
     assert growth is not None
     return growth.losses.mean(growth.found, trial)
 
@@ -95,7 +96,7 @@ def test_losses_are_taken_from_what_has_them() -> None:
     ):
         assert checked(reported, 2).tolist() == [1, 2]
     many = np.arange(2 * MOST + 1)
-    told = list(in_messages(many.astype("<u4").tobytes(), many.astype(np.float32)))
+    told = list(in_payloads(many.astype("<u4").tobytes(), many.astype(np.float32)))
     assert np.concatenate([np.frombuffer(m.samples, "<u4") for m in told]).tolist() == many.tolist()
     assert np.concatenate([np.frombuffer(m.losses, "<f4") for m in told]).tolist() == many.tolist()
     assert len(told) == 3
@@ -153,8 +154,9 @@ def test_trials_and_ranks_are_averaged_and_a_trial_s_epochs_move_its_average(tmp
         for consumer, _ in trials:
             consumer.close()
         wait_until(lambda: not producer.status().consumers)
-        assert producer.core.growth is not None
-        assert sorted(producer.core.growth.losses.trials) == ["a", "r"]
+        growth = growth_in(producer)
+        assert growth is not None
+        assert sorted(growth.losses.trials) == ["a", "r"]
         assert losses_of(producer, "a").tolist() == [3.0 * i for i in range(24)]
         assert losses_of(producer, "r").tolist() == [5.0 * i for i in range(24)]
         assert losses_of(producer).tolist() == [4.0 * i for i in range(24)]
@@ -351,7 +353,7 @@ def test_a_round_of_hard_samples_has_those_of_high_loss_and_their_weights(
     """A whole epoch first, which has no weights; then a quarter; by the losses of one trial where that is said."""
     loader = DataLoader(numbers(tmp_path, 80), 8, shuffle=True, num_workers=1)
     with tsnb.serve(loader, name="g", seed=1) as producer, tsnb.attach("a", "g", **own) as consumer:
-        growth = producer.core.growth
+        growth = growth_in(producer)
         assert growth is not None
         with pytest.raises(TsnbError, match="no loop over"):
             consumer.weights  # noqa: B018  # raises

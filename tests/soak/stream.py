@@ -34,6 +34,7 @@ from tests.soak import growth
 from tests.soak.contents import SAMPLES, Loss, contents
 from tsnb.consumer.parts import Part
 from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, ProducerNotFound
+from tsnb.extensions.cache import keeper_of
 
 __all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "order", "serve", "train"]
 
@@ -132,14 +133,14 @@ def serve(seed: int, workers: int, mode: str, folder: str) -> None:
     options |= {"cache": "2MiB"} if mode == "kept" else {}
     with tsnb.serve(loader, name=NAME, window=8, late_join=0.1, **options) as producer:
         tell(serving=True)
-        core = producer._core
+        core, keeper = producer._core, keeper_of(producer._core)
         while not asked:
             time.sleep(0.1)
-            if squeezed and core.keeper is not None:
+            if squeezed and keeper is not None:
                 squeezed.clear()
-                core.keeper._memory.give_back(core.keeper._memory.used_bytes // 3)
-        if core.keeper is not None:
-            tell(hits=core.keeper.counts().hits)
+                keeper._memory.give_back(keeper._memory.used_bytes // 3)
+        if keeper is not None:
+            tell(hits=keeper.counts().hits)
         with core.lock:
             pinned = sum(len(member.leases) for member in core.dispatch.members.values())
             there = len(core.slots._stack) + len(core.slots._issued) + core.dispatch.epochs.kept

@@ -26,10 +26,12 @@ from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
+from tsnb.consumer.losses import Losses
 from tsnb.extensions.live import LiveNow, LiveTold, SetLive
 from tsnb.foreign import pack
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
+from tsnb.samples.selection import RoundsAsked
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.trial_readings import (
     BesideReading,
@@ -82,7 +84,7 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.Batch(0, 0, 0, 0, 8, 1, 0, 0),
     ms.Drawn(1, b"\1\0\0\0"),
     ms.Weighted(1, b"\0\0\x80?"),
-    ms.Losses(b"\1\0\0\0", b"\0\0\x80?"),
+    ms.Extended("rounds", pack(Losses(b"\1\0\0\0", b"\0\0\x80?"))),
     ms.EpochStarted(1, 0, 0),
     ms.EpochEnded(0, 4),
     ms.Failed(0, "x", "y"),
@@ -304,6 +306,8 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("ends", TrialsPending({"a": "queued"}, 3)),
     ("ends", TrialsPlanned(PlanReading((PlannedReading("a", 1.0, 2.0, 0.5),), 4, 60.0, 5.5))),
     ("ends", StreamsBeside((BesideReading("a", 1.5, 3.0),))),
+    ("rounds", RoundsAsked("[2000, 0.0, []]", "recent:5000")),
+    ("rounds", Losses(b"\1\0\0\0", b"\0\0\x80?")),
     ("live", SetLive("steady", '{"lr": 0.1}')),
     ("live", LiveNow('{"lr": "0.1"}')),
     ("live", LiveTold(7, "{}", "ValueError", "lr=3 is invalid.")),
@@ -337,7 +341,7 @@ SAYS: dict[str, list[type[Any]]] = {
     "consumer": [ms.Metrics, ms.DeviceRefused],
     "observer": [
         *(ms.Balance, ms.Tune),
-        *(ms.PauseConsumer, ms.StopConsumer, ms.RoundsAsked),
+        *(ms.PauseConsumer, ms.StopConsumer),
     ],
 }
 

@@ -34,7 +34,6 @@ EXAMPLES: list[ms.Message] = [
     ms.Rest(),
     ms.Rest(stands=True),
     ms.Metrics({"loss": 0.25}),
-    ms.Losses(b"\7\0\0\0\1\0\0\0", b"\0\0\x80?\0\0\0?"),
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),
@@ -56,7 +55,6 @@ EXAMPLES: list[ms.Message] = [
     ms.NotJoined(1, 2, 120, 10),
     ms.EpochEnded(3, 79),
     ms.LengthTold(41, 322),
-    ms.RoundsAsked("[2000, 0.0, []]", "recent:5000"),
     ms.Failed(0, "boom", "Traceback"),
     ms.Parked(1, 2, 30.5),
     ms.HeldUp(3, 2, 57, "a, b and c", 12.5, 30.0),
@@ -150,8 +148,12 @@ def test_a_message_with_any_field_replaced_is_one_error_or_fit_to_be_used(
         found = decode(encode(message)[:1] + json.dumps(fields).encode())
     except RemoteProtocolError:
         return
-    for value in found:
-        if isinstance(value, str) and not isinstance(found, (ms.Reading, ms.DeviceTold)):
+    for field, value in zip(found._fields, found, strict=True):
+        if isinstance(found, (ms.Reading, ms.DeviceTold)) or (
+            isinstance(found, ms.Welcome) and field == "dataset"
+        ):
+            continue  # JSON, whose texts are cleaned when it is read
+        if isinstance(value, str):
             lines = value.split("\n") if isinstance(found, ms.Failed) else [value]
             assert all(line.isprintable() for line in lines), value
         elif isinstance(value, (int, float)):

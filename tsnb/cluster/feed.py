@@ -22,6 +22,7 @@ from tsnb.consumer.place import Place
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
+from tsnb.extensions.cache import keeper_of
 from tsnb.producer.stream import Producer
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
@@ -109,8 +110,8 @@ class Feed(threading.Thread):
         self._end_both()
 
     def _end_both(self) -> None:
-        if self._core.keeper is not None:
-            self._core.keeper.lenders.heard(())
+        if (keeper := keeper_of(self._core)) is not None:
+            keeper.lenders.heard(())
         with contextlib.suppress(TsnbError):
             self._leave()
             self._line.connection.post(ms.Bye())
@@ -123,8 +124,8 @@ class Feed(threading.Thread):
 
     def _heed(self, wants: FeedOrder) -> FeedOrder:
         """Have the producer prepare what the cluster takes, and know which machines lend it memory."""
-        if self._core.keeper is not None:
-            self._core.keeper.lenders.heard(wants.lenders)
+        if (keeper := keeper_of(self._core)) is not None:
+            keeper.lenders.heard(wants.lenders)
         if wants.parts is not None:
             self._parts = wants.parts
             self._core.announce(FEED_NAME, wants.parts.cover, wants.parts.expects)

@@ -13,6 +13,7 @@ from tsnb.cluster import lookup
 from tsnb.cluster.membership import join_cluster
 from tsnb.engines import joined
 from tsnb.errors import NameInUse, TsnbError
+from tsnb.extensions.cache import keeper_of
 from tsnb.options import StreamOptions
 from tsnb.producer.stream import Producer
 from tsnb.serving import serve_here
@@ -85,7 +86,7 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         ray.get_runtime_context().get_node_id(), soft=False
     )
     where = {"name": lookup.hub_name(producer.name), "namespace": lookup.namespace()}
-    keeper = producer.core.keeper
+    keeper = keeper_of(producer.core)
     lends = None if keeper is None else (keeper.limit_bytes, keeper.lenders.token)
     window, stall_timeout_s = options["window"], options["stall_timeout_s"] + LATER_S
     actor: Any = ray.remote(StreamHub)

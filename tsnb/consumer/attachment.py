@@ -23,7 +23,7 @@ from tsnb.consumer.consumer import Consumer
 from tsnb.consumer.counts import Count
 from tsnb.consumer.line import Line
 from tsnb.consumer.loop import EpochIterator
-from tsnb.consumer.losses import Given, checked, in_messages, with_rows
+from tsnb.consumer.losses import Given, checked, in_payloads, with_rows
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import (
     Options,
@@ -49,6 +49,7 @@ from tsnb.errors import (
     RemoteProtocolError,
     TsnbError,
 )
+from tsnb.foreign import pack
 from tsnb.native.endings import Bound
 from tsnb.samples.draws import draw_seed
 from tsnb.wire import messages as ms
@@ -332,7 +333,8 @@ class Attachment(Bound):
             )
         values = checked(losses, given.rows)
         self._reported = given
-        self._line.say(*in_messages(given.drawn, values))
+        for payload in in_payloads(given.drawn, values):
+            self._line.connection.tell("rounds", pack(payload))
 
     @property
     def weights(self) -> torch.Tensor:

@@ -29,7 +29,7 @@ from tsnb.consumer.waits import Wished, answered_by, look_for_wish, pass_boundar
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
-from tsnb.wire.extension import Extension
+from tsnb.wire.extension import by_name
 
 __all__ = ["Line"]
 
@@ -81,8 +81,7 @@ class Line:
         self.scratch = ScratchPool()
         self.count = Count()
         self.allotment = Allotment()
-        made: list[Extension] = [make() for make in attach_defaults.extensions]
-        self._extensions = {each.name: each for each in made}
+        self._extensions = by_name(make() for make in attach_defaults.extensions)
         self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
         self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
@@ -102,7 +101,7 @@ class Line:
         self._skipped_before = 0  # before this epoch
         self._reminded = False  # of the ranks that it may wait for
         self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
-        self._meet()
+        self._tell_anew()
 
     @property
     def stall_timeout_s(self) -> float:
@@ -220,9 +219,6 @@ class Line:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
         self._planned_told = ms.Planned(0)
         self._news.again()
-        self._meet()
-
-    def _meet(self) -> None:
         for extension in self._extensions.values():
             extension.met(self.connection)
 
@@ -251,14 +247,8 @@ class Line:
             Exception: As `await_epoch`; where the producer goes meanwhile, its successor is waited for.
         """
         old, paused = self.connection, self.session.paused
-        self.connection = Connection(
-            old.entry,
-            name,
-            self.session.options,
-            self.scratch,
-            paused=paused,
-            extensions=self._extensions,
-        )
+        options, own = self.session.options, self._extensions
+        self.connection = Connection(old.entry, name, options, self.scratch, paused=paused, extensions=own)
         self._hello_name = self.name = name
         self.notices.rename(name)
         self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)

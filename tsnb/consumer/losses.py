@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -17,12 +18,24 @@ import torch
 from tsnb.errors import TsnbError
 from tsnb.wire import messages as ms
 
-__all__ = ["Given", "checked", "in_messages", "with_rows"]
+__all__ = ["LOSSES_A_POINT", "Given", "Losses", "checked", "in_payloads", "with_rows"]
 
 MOST = 8000
-"""Samples in one message: 64 kB, half of what a packet may have."""
+"""Samples in one payload: 64 kB, half of what a packet may have."""
+LOSSES_A_POINT = 1 << 15
+"""Bytes that cost a consumer one point: they are numbers to be added, and four packets tell those of the largest batch
+that tells them."""
 MAX_LOSS = 1e30
 """Moving averages of float32 stay finite far below their largest number."""
+
+
+class Losses(msgspec.Struct, frozen=True):
+    """The losses of samples that a trial has trained on, for rounds that choose by them."""
+
+    samples: bytes
+    """The index of each sample in the loader's dataset, as little-endian uint32."""
+    losses: bytes
+    """The loss of each, as little-endian float32."""
 
 
 class Given(NamedTuple):
@@ -111,8 +124,8 @@ def checked(losses: Any, rows: int) -> npt.NDArray[np.float32]:
     return found.astype(np.float32)
 
 
-def in_messages(drawn: bytes, losses: npt.NDArray[np.float32]) -> Iterator[ms.Losses]:
-    """Give the messages that tell the losses of some samples.
+def in_payloads(drawn: bytes, losses: npt.NDArray[np.float32]) -> Iterator[Losses]:
+    """Give the payloads of the extension `rounds` that tell the losses of some samples.
 
     Args:
         drawn: As `Given`.
@@ -121,4 +134,4 @@ def in_messages(drawn: bytes, losses: npt.NDArray[np.float32]) -> Iterator[ms.Lo
     told = losses.astype("<f4").tobytes()
     for start in range(0, len(told), 4 * MOST):
         stop = start + 4 * MOST
-        yield ms.Losses(drawn[start:stop], told[start:stop])
+        yield Losses(drawn[start:stop], told[start:stop])

@@ -5,5 +5,7 @@ The data plane imports none of them. `wire.extension` says what they may do, and
 | module | what it owns |
 |---|---|
 | `live` | live values that are changed and shown from outside |
+| `growth`, `rounds` | a data set that grows; rounds of it, and the losses that they are chosen by |
+| `cache` | prepared samples that are kept |
 | `ends` | how trials ended, and what notebooks tell of those that are to come |
 """

@@ -25,7 +25,16 @@ if TYPE_CHECKING:
     from tsnb.producer.core import Core
     from tsnb.telemetry.observer import Observer
 
-__all__ = ["LiveAnswers", "LiveAsked", "LiveExchange", "LiveNow", "LiveTold", "SetLive", "set_live"]
+__all__ = [
+    "LiveAnswers",
+    "LiveAsked",
+    "LiveExchange",
+    "LiveNow",
+    "LiveTold",
+    "SetLive",
+    "set_live",
+    "shown_live",
+]
 
 LIVE_S = 30.0
 """How long a consumer may take to come to its next batch: a validation between two epochs takes its time."""
@@ -208,3 +217,18 @@ def set_live(
             raise TsnbError(f"{consumer!r} left {observer.name!r} before its next batch")
     late = f"{consumer!r} has not requested its next batch of {observer.name!r} within {timeout_s:.0f} s"
     raise TsnbError(f"{late}. The change takes effect at that batch")
+
+
+def shown_live(values: str) -> dict[str, dict[str, Any]]:
+    """Return what a consumer has told of its live values.
+
+    Raises:
+        RemoteProtocolError: It is not that.
+    """
+    try:
+        return {
+            str(name): {"value": value["value"], "wanted": one_line(value["wanted"])}
+            for name, value in json.loads(values).items()
+        }
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise RemoteProtocolError(f"live hyperparameters that cannot be read: {values!r:.80}") from error

@@ -15,13 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
 from tsnb.balancing.controller import Controller
 from tsnb.config import MAX_CONSUMERS
-from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.machine.memory import free_memory
 from tsnb.masks import masked_text
 from tsnb.options import StreamOptions, check_in_step
@@ -38,12 +35,10 @@ from tsnb.producer.limits import (
     wide_window,
 )
 from tsnb.producer.loader.generators import Seeds
-from tsnb.producer.loader.growth import Growth
+from tsnb.producer.loader.seams import OwnOrder, SampleStore
 from tsnb.producer.loader.sources import Source
 from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
-from tsnb.samples.keeper import Keeper
-from tsnb.samples.selection import Trigger
 from tsnb.wire import messages as ms
 from tsnb.wire.extension import Extension
 
@@ -95,7 +90,7 @@ class Core:
         farewell: The last message to consumers.
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         keeper: Keeps prepared samples; None: nothing is kept.
-        growth: Lets new samples in; None: the data set does not grow.
+        growth: The order of a data set that grows; None: it does not.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
         tuning: How many workers the loader has; None until the loading thread runs.
@@ -119,8 +114,8 @@ class Core:
         self.sessions: dict[int, Session] = {}
         self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
         self.source: Source | None = None
-        self.keeper: Keeper | None = None
-        self.growth: Growth | None = None
+        self.keeper: SampleStore | None = None
+        self.growth: OwnOrder | None = None
         self._length: tuple[int | None, int | None] = (None, None)  # that consumers know
         self.unordered = ""
         self.dataset = ""
@@ -233,62 +228,6 @@ class Core:
             self._batch_bytes = batch_bytes
             self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
             self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
-
-    def set_rounds(self, trigger: Trigger, select: str) -> str:
-        """Give epochs as rounds from the next one on, or no longer; return why that cannot be, else "".
-
-        Args:
-            trigger: When one begins; one that never fires ends the rounds.
-            select: Which samples it has.
-        """
-        with self.lock:
-            if self.growth is None:
-                return (
-                    f"The dataset of {self.settings.name!r} does not grow, so it has no rounds. Serve "
-                    "a DataLoader over tsnb.data.grow(...)"
-                )
-            if why := self.growth.why_not(select):
-                return why
-            try:
-                self.growth.set_rounds(trigger, select)
-            except TsnbError as error:
-                return f"The rounds of {self.settings.name!r} cannot be saved next to its log: {error}"
-            self.step(ev.RoundDue(0 if self.growth.in_words else None))
-            return ""
-
-    def note_losses(self, consumer: str, told: ms.Losses) -> None:
-        """Keep what a consumer reports of the samples that it was given.
-
-        Args:
-            consumer: Its name; the ranks of a group train one model.
-            told: Which samples, and their losses.
-
-        Raises:
-            RemoteProtocolError: Ours would not have sent such losses.
-        """
-        if self.growth is None:
-            return  # for the one that served another data set before
-        losses = np.frombuffer(told.losses, "<f4")
-        if not np.isfinite(losses).all():
-            raise RemoteProtocolError("a loss that is not a number")
-        self.growth.losses.note(consumer.partition("[")[0], np.frombuffer(told.samples, "<u4"), losses)
-
-    def look_at_rounds(self) -> None:
-        """Let a round begin if its trigger says so. Called by the growing data set's own thread."""
-        with self.lock:
-            loading, growth = self.dispatch.epochs.loading, self.growth
-            begins = loading is not None and growth is not None and loading.number >= growth.first_epoch
-            if growth is None or self.stopping or begins or self.dispatch.admission.rounds != 0:
-                return
-            logged = {
-                (session.name, name): value
-                for session in self.sessions.values()
-                if session.role == "consumer"
-                for name, value in session.metrics.items()
-            }
-            attached = {s.name.partition("[")[0] for s in self.sessions.values() if s.role == "consumer"}
-            if growth.round_due(logged, attached):
-                self.step(ev.RoundDue(1))
 
     def tell_length(self) -> None:
         """Tell consumers how long an epoch is, if that has changed: samples have entered."""

@@ -22,7 +22,6 @@ from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.granting import LOOKAHEAD
 from tsnb.producer.session import Session
-from tsnb.samples.selection import Trigger, check_select
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode
 from tsnb.wire.extension import Extension, Undoable
@@ -40,8 +39,6 @@ EARNED_A_PACKET = 8
 EARNED_A_SECOND = 100
 BYTES_A_POINT = 4096
 """A packet costs one, and one more for each of these: a few large ones are as much work as many small ones."""
-LOSSES_A_POINT = 1 << 15
-"""The same for losses, which are numbers to be added: four packets tell those of the largest batch that tells them."""
 HELLO_S = 5.0
 """Ours say Hello with the connect; a machine that swaps may take its time."""
 MAX_STRANGERS = 64
@@ -116,7 +113,10 @@ class Guard:
         visit, spent = self._visits[session.key], 0
         while spent < LOOK and (packet := session.channel.receive()) is not None:
             message = decode(packet)
-            spent += 1 + len(packet) // (LOSSES_A_POINT if isinstance(message, ms.Losses) else BYTES_A_POINT)
+            a_point = BYTES_A_POINT
+            if isinstance(message, ms.Extended) and message.name in self._core.extensions:
+                a_point = self._core.extensions[message.name].bytes_a_point
+            spent += 1 + len(packet) // a_point
             if isinstance(message, ms.Ask) and max(message.epoch, message.seq) > MAX_POSITION:
                 raise RemoteProtocolError(
                     f"an epoch or a batch that no stream reaches: {message.epoch}, {message.seq}"
@@ -255,10 +255,9 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
         _divide(core, guard, session, message)
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
-    elif isinstance(message, (ms.PauseConsumer, ms.RoundsAsked)):
-        why = _steer(core, message)
-        with core.lock:
-            if why:
+    elif isinstance(message, ms.PauseConsumer):
+        if why := core.pause(message.consumers):
+            with core.lock:
                 session.send(ms.Refused("unknown", why))
     elif isinstance(message, ms.Extended):
         try:
@@ -282,21 +281,6 @@ def _extension(core: Core, name: str) -> Extension:
     return found
 
 
-def _steer(core: Core, message: ms.PauseConsumer | ms.RoundsAsked) -> str:
-    """Pause or choose rounds as an observer asks; return why that cannot be, else "".
-
-    Raises:
-        RemoteProtocolError: It asks for something that ours never would.
-    """
-    if isinstance(message, ms.PauseConsumer):
-        return core.pause(message.consumers)
-    try:
-        trigger, select = Trigger.from_text(message.trigger), check_select(message.select)
-    except ValueError as error:
-        raise RemoteProtocolError(str(error)[:200]) from None
-    return core.set_rounds(trigger, select)
-
-
 def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms.Rebalance | ms.Tune) -> None:
     """Divide compute as an observer asks, or tell it why that cannot be.
 
@@ -314,18 +298,6 @@ def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms
         with core.lock:
             code = "workers" if isinstance(message, ms.Tune) else "in-step"
             session.send(ms.Refused(code, str(error).removesuffix(".")))
-
-
-def _hand_on(core: Core, session: Session, message: ms.Losses | ms.Extended) -> None:
-    """Take what a consumer says for others than the decisions.
-
-    Raises:
-        RemoteProtocolError: Ours would not have said it.
-    """
-    if isinstance(message, ms.Extended):
-        _extension(core, message.name).hear(session, message.payload)
-    else:
-        core.note_losses(session.name, message)
 
 
 def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
@@ -350,8 +322,8 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues)):
         with core.lock:
             session.note(message)
-    elif isinstance(message, (ms.Losses, ms.Extended)):
-        _hand_on(core, session, message)
+    elif isinstance(message, ms.Extended):
+        _extension(core, message.name).hear(session, message.payload)
     elif isinstance(message, ms.DeviceRefused):
         core.leave_device(session.key)
     elif isinstance(message, ms.Bye):

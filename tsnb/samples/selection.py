@@ -16,13 +16,17 @@ from collections.abc import Mapping, Sequence
 from numbers import Integral
 from typing import NamedTuple
 
+import msgspec
+
 from tsnb.config import is_name
+from tsnb.foreign import Text, pack
 from tsnb.records.scores import direction_of, known_direction
 from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = [
+    "RoundsAsked",
     "Selection",
     "Standing",
     "Trigger",
@@ -42,6 +46,15 @@ ASKED_S = 20.0
 MOST = 16
 """Numbers that one trigger may look at."""
 SECONDS = {"s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class RoundsAsked(msgspec.Struct, frozen=True):
+    """An observer asks that the stream's epochs be rounds of selected samples from now on."""
+
+    trigger: Text
+    """When a round begins: a `Trigger` as JSON; one that never fires ends the rounds."""
+    select: Text
+    """Which samples it has, as `check_select`: "new" or "hard:0.3", say."""
 
 
 class Trigger(NamedTuple):
@@ -418,7 +431,7 @@ def rounds(stream: str | None, trigger: Trigger | None, select: str = "new") -> 
     try:
         asked = trigger or Trigger()
         wanted = in_words(asked, select)
-        observer.request_rounds(asked.to_text(), select)
+        observer.tell("rounds", pack(RoundsAsked(asked.to_text(), select)))
         deadline = time.monotonic() + ASKED_S
         while (left := deadline - time.monotonic()) > 0:
             reading = observer.read(left)

@@ -207,15 +207,6 @@ class Observer:
         """Ask that compute be divided in another way; the readings say when it is."""
         self._send(ms.Balance(pacing, dict(weights)))
 
-    def request_rounds(self, trigger: str, select: str) -> None:
-        """Ask that epochs be rounds of selected samples; the readings say when they are.
-
-        Args:
-            trigger: As `wire.messages.RoundsAsked`.
-            select: As there.
-        """
-        self._send(ms.RoundsAsked(trigger, select))
-
     def request_rebalance(self, *, on: bool) -> None:
         """Ask that cores be moved between trials and loader from now on, or put back."""
         self._send(ms.Rebalance(on))

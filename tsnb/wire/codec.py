@@ -35,7 +35,6 @@ from tsnb.wire.messages import (
     LayoutTold,
     Leave,
     LengthTold,
-    Losses,
     Message,
     Metrics,
     NotJoined,
@@ -50,7 +49,6 @@ from tsnb.wire.messages import (
     Refused,
     Release,
     Rest,
-    RoundsAsked,
     StopAsked,
     StopConsumer,
     Stopping,
@@ -106,13 +104,12 @@ _ASK_KIND = 33
 _DRAWN_KIND = 34
 _DRAWN_HEAD = struct.Struct("<BI")
 _WANTS_KIND = 35
-_LOSSES_KIND = 36
 _WEIGHTED_KIND = 37
 _EXTENDED_KIND = 38
 _MOST_NAME = 32
 """Letters of an extension's name."""
 _ASK_HEAD = struct.Struct("<BIII????")
-_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _LOSSES_KIND, _WEIGHTED_KIND, _EXTENDED_KIND)
+_OF_BYTES = (_LAYOUT_KIND, _DRAWN_KIND, _WANTS_KIND, _WEIGHTED_KIND, _EXTENDED_KIND)
 """Kinds whose last fields are bytes, of any number."""
 _HEADED: dict[type[Any], int] = {Wants: _WANTS_KIND, Drawn: _DRAWN_KIND, Weighted: _WEIGHTED_KIND}
 _LEASE_BYTES = 4
@@ -132,7 +129,6 @@ _JSON: dict[int, type[Any]] = {
     76: HeldUp,
     78: PauseConsumer,
     82: Tune,
-    84: RoundsAsked,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
@@ -161,8 +157,6 @@ def encode(message: Message) -> bytes:
         elif isinstance(message, Extended):
             name = message.name.encode("ascii")
             packet = bytes((_EXTENDED_KIND, len(name))) + name + message.payload
-        elif isinstance(message, Losses):
-            packet = bytes((_LOSSES_KIND,)) + message.samples + message.losses
         elif isinstance(message, (Wants, Drawn, Weighted)):
             packet = _DRAWN_HEAD.pack(_HEADED[type(message)], message[0]) + message[1]
         else:
@@ -221,9 +215,6 @@ def _decode_bytes(kind: int, packet: bytes) -> Message:
         return told(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
     if kind == _WANTS_KIND and len(packet) >= _DRAWN_HEAD.size:
         return Wants(_DRAWN_HEAD.unpack_from(packet)[1], packet[_DRAWN_HEAD.size :])
-    if kind == _LOSSES_KIND and len(packet) % 8 == 1:
-        middle = 1 + len(packet) // 2
-        return Losses(packet[1:middle], packet[middle:])
     if kind == _EXTENDED_KIND and len(packet) > 1:
         name = packet[2 : 2 + packet[1]]
         if len(name) == packet[1] <= _MOST_NAME and name.isalpha():  # of bytes: letters of ASCII alone

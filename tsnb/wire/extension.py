@@ -25,11 +25,12 @@ ends that connection alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, ClassVar, Protocol
 
 from tsnb.errors import RemoteProtocolError
 
-__all__ = ["Extension", "Remote", "Undoable"]
+__all__ = ["Extension", "Remote", "Undoable", "by_name"]
 
 
 class Undoable(Exception):  # an answer to whoever asked, not an error of the stream
@@ -74,6 +75,8 @@ class Extension:
 
     name: ClassVar[str]
     """What `Extended` calls it: the same for both halves."""
+    bytes_a_point: ClassVar[int] = 4096
+    """What a consumer may send it for one point of its allowance (`producer.guard`)."""
 
     def met(self, peer: Remote) -> None:
         """Hear that there is a new connection, which knows nothing of what the former one was told."""
@@ -111,3 +114,8 @@ class Extension:
 
     def close(self) -> None:
         """Put back what was changed, and end own threads."""
+
+
+def by_name(extensions: Iterable[Extension]) -> dict[str, Extension]:
+    """Return extensions by what `Extended` calls them."""
+    return {each.name: each for each in extensions}

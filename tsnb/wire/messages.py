@@ -1,12 +1,12 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Losses  Planned
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Planned
                        Continues  Threads  DeviceRefused  Extended  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  StopAsked  Extended  Stopping
 observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  Tune
-                       Extended  RoundsAsked
+                       Extended
 producer -> observer   Welcome  Refused  Reading  Extended  Stopping
 """
 
@@ -39,7 +39,6 @@ __all__ = [
     "LayoutTold",
     "Leave",
     "LengthTold",
-    "Losses",
     "Message",
     "Metrics",
     "NotJoined",
@@ -54,7 +53,6 @@ __all__ = [
     "Refused",
     "Release",
     "Rest",
-    "RoundsAsked",
     "StopAsked",
     "StopConsumer",
     "StopProducer",
@@ -188,15 +186,6 @@ class Metrics(NamedTuple):
     numbers: dict[str, float]
 
 
-class Losses(NamedTuple):
-    """The losses of samples that a trial has trained on, for rounds that choose by them."""
-
-    samples: bytes
-    """The index of each sample in the loader's dataset, as little-endian uint32."""
-    losses: bytes
-    """The loss of each, as little-endian float32."""
-
-
 class Planned(NamedTuple):
     """A loop's epochs in all, and the run of the trial that it is: said when it attaches and when that changes."""
 
@@ -271,15 +260,6 @@ class Tune(NamedTuple):
     """None: as many as help."""
     memory_bytes: int | None = None
     """What all of them together may use; only without a number."""
-
-
-class RoundsAsked(NamedTuple):
-    """An observer asks that the stream's epochs be rounds of selected samples from now on."""
-
-    trigger: str
-    """When a round begins: `samples.selection.Trigger` as JSON; one that never fires ends the rounds."""
-    select: str
-    """Which samples it has, as `samples.selection.check_select`: "new" or "hard:0.3", say."""
 
 
 class Welcome(NamedTuple):
@@ -518,7 +498,6 @@ Message = (
     | Got
     | Rest
     | Metrics
-    | Losses
     | Planned
     | Continues
     | Threads
@@ -529,7 +508,6 @@ Message = (
     | Balance
     | Rebalance
     | Tune
-    | RoundsAsked
     | Welcome
     | Refused
     | LayoutTold

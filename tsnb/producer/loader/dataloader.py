@@ -26,12 +26,11 @@ from tsnb.producer.loader.collate import SlotCollate
 from tsnb.producer.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
 from tsnb.producer.loader.dataloader_facts import GROWS, epoch_samples, indices_of, why_deaf
 from tsnb.producer.loader.generators import draw_apart, stream_generator
-from tsnb.producer.loader.growth import GrowingBatches, Growth
 from tsnb.producer.loader.repeating import length, loader_order, replayed, sampler_chain
+from tsnb.producer.loader.seams import OrderedBatches, OwnOrder, SampleStore
 from tsnb.producer.loader.ticket_line import TicketLine, has_lines
 from tsnb.producer.loader.tickets import TICKET_S, TicketCollate, TicketDataset, Tickets, mix
 from tsnb.producer.loader.workers import WorkerStart, starting_workers, travelling
-from tsnb.samples.keeper import Keeper
 
 __all__ = ["DataLoaderSource"]
 
@@ -58,12 +57,12 @@ class DataLoaderSource:
         pipe: SlotPipe,
         seed: int | None,
         workers: int | None,
-        keeper: Keeper | None = None,
-        growth: Growth | None = None,
+        keeper: SampleStore | None = None,
+        growth: OwnOrder | None = None,
         generator: torch.Generator | None = None,
     ) -> None:
         self._keeper = keeper
-        seed = seed if growth is None else growth.log.seed
+        seed = seed if growth is None else growth.seed
         self._seed = seed
         self._generators = (torch.Generator(), torch.Generator())
         mine = self._loader = copy.copy(loader)
@@ -85,7 +84,7 @@ class DataLoaderSource:
         else:
             draw_apart(mine, generator or stream_generator())
         name = "sampler" if loader.batch_sampler is None else "batch_sampler"
-        self._growing = None if growth is None else GrowingBatches(growth)
+        self._growing = None if growth is None else growth.batches()
         self._sampler = fields[name] if seed is None else _own(fields[name], self._generators[0])
         if self._growing is not None:
             self._sampler = self._growing
@@ -174,7 +173,7 @@ class DataLoaderSource:
             unpacked = self._measured_anew(unpacked, self._growing)
         return unpacked if self._keeper is None else self._to_its_end(unpacked, self._keeper, start)
 
-    def _measured_anew(self, batches: Iterator[Any], growing: GrowingBatches) -> Iterator[Any]:
+    def _measured_anew(self, batches: Iterator[Any], growing: OrderedBatches) -> Iterator[Any]:
         """Give an epoch's batches, and know how long it is as samples enter."""
         while True:
             batch = next(batches, growing)
@@ -184,7 +183,7 @@ class DataLoaderSource:
                 return
             yield batch
 
-    def _to_its_end(self, batches: Iterator[Any], keeper: Keeper, start: int) -> Iterator[Any]:
+    def _to_its_end(self, batches: Iterator[Any], keeper: SampleStore, start: int) -> Iterator[Any]:
         """Give an epoch's batches, and note that it is over."""
         yield from batches
         keeper.epoch_over(whole=not start)

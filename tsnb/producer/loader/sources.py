@@ -15,10 +15,9 @@ from tsnb.arena.slots import SlotPipe
 from tsnb.producer.loader.dataloader import DataLoaderSource
 from tsnb.producer.loader.dataloader_facts import Indices, as_iterated, epoch_samples, is_plain
 from tsnb.producer.loader.generators import draw_apart, stream_generator
-from tsnb.producer.loader.growth import Growth
 from tsnb.producer.loader.identity import identity
 from tsnb.producer.loader.repeating import length, loader_order, replayed
-from tsnb.samples.keeper import Keeper
+from tsnb.producer.loader.seams import OwnOrder, SampleStore
 
 __all__ = ["Source", "as_source", "why_one_epoch"]
 
@@ -101,8 +100,8 @@ def as_source(
     *,
     seed: int | None,
     workers: int | None,
-    keeper: Keeper | None = None,
-    growth: Growth | None = None,
+    keeper: SampleStore | None = None,
+    growth: OwnOrder | None = None,
 ) -> Source:
     """Return the source for whatever the user wants to serve.
 

@@ -146,6 +146,15 @@ class Growth:
         return f"grown {self._dataset.identity} {self.log.identity} seed={self.log.seed}"
 
     @property
+    def seed(self) -> int:
+        """Of its order and of the workers' random numbers: the one of its log."""
+        return self.log.seed
+
+    def batches(self) -> GrowingBatches:
+        """Return what orders its batches."""
+        return GrowingBatches(self)
+
+    @property
     def first_epoch(self) -> int:
         """The number of the first epoch that no producer of this log has begun."""
         return self.log.next_epoch
