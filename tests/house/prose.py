@@ -250,7 +250,14 @@ def names() -> list[str]:
     """Return the paths of all pages and notebooks in the repository."""
     top = [
         ROOT / f"{name}.md"
-        for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG", "notebooks/README")
+        for name in (
+            "README",
+            "CONTRIBUTING",
+            "CODE_OF_CONDUCT",
+            "SECURITY",
+            "CHANGELOG",
+            "notebooks/README",
+        )
     ]
     paths = [*top, *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "notebooks").glob("*.ipynb"))]
     return [path.relative_to(ROOT).as_posix() for path in paths]

@@ -15,7 +15,7 @@ from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [
-    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "SECURITY", "CHANGELOG")),
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CODE_OF_CONDUCT", "SECURITY", "CHANGELOG")),
     *(ROOT / name for name in ("notebooks/README.md", "tests/FAULTS.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
@@ -125,7 +125,7 @@ def test_the_list_of_notebooks_is_complete() -> None:
 
 def test_every_page_that_is_named_elsewhere_exists() -> None:
     """Messages, docstrings, tests, benchmarks and the changelog name pages of docs/ by their path."""
-    folders = ("tsnb", "tests", "benchmarks", "notebooks")
+    folders = ("tsnb", "tests", "benchmarks", "notebooks", "release")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*.[pim]*") if path.is_file()]
     wrong = {}
     for path in [*ROOT.glob("*.md"), *paths]:

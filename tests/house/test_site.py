@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import tsnb
+from tests.browser.chromium import chromium
 
 ROOT = Path(__file__).parents[2]
 LINKS_TO_A_PAGE_OF_THE_TABLE = 2
@@ -44,3 +45,26 @@ def test_the_home_page_leads_to_the_others(site: Path) -> None:
     assert "side by side on one" in text
     assert 'src="_images/panel.png"' in text
     assert text.count('href="tutorial.html"') >= LINKS_TO_A_PAGE_OF_THE_TABLE
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+def test_the_search_finds_a_page_and_a_function(site: Path) -> None:
+    """A reader who opens the site from disk types words into the box: the page on them and the reference come up."""
+    with chromium() as browser:
+        page = browser.new_page()
+        for words, wanted in (
+            ("pause a trial", "pause-and-stop.html"),
+            ("tsnb.stalls", "reference.html#tsnb.stalls"),
+        ):
+            page.goto((site / "index.html").as_uri())
+            page.locator("input[name=q]").first.fill(words)
+            page.keyboard.press("Enter")
+            found = page.locator("#search-results ul.search > li > a")
+            found.first.wait_for(timeout=30_000)
+            page.get_by_text("Search finished").wait_for(timeout=30_000)
+            links = [link.get_attribute("href") or "" for link in found.all()]
+            assert any(link.split("?")[0] == wanted or link.startswith(wanted) for link in links), (
+                words,
+                links,
+            )
