@@ -63,7 +63,7 @@ EXPECTED = [
     ("%%trial cnn --stream ", ["mnist"]),
     ("%%trial next --after ", ["cnn"]),
     ("%%trial next --re", ["--restart"]),
-    ("%%trial next --log-to ", ["tensorboard", "mlflow", "wandb"]),
+    ("%%trial next --log-to ", ["tensorboard", "mlflow", "trackio", "wandb"]),
     ("%trials ", ["list", "stop", "wait", "logs", "follow", "rerun"]),
     ("%trials rerun ", ["cnn"]),
     ("%trials logs ", ["cnn"]),

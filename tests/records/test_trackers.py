@@ -184,6 +184,66 @@ def test_mlflow_logs_where_its_own_variables_say(
     assert not (project / "mlflow").exists()
 
 
+def trackio_rows(project: str, run: str) -> list[dict[str, Any]]:
+    """Return a run's rows as trackio's dashboard reads them."""
+    from trackio.sqlite_storage import SQLiteStorage
+
+    return list(SQLiteStorage.get_logs(project, run))
+
+
+def test_trackio_reads_rows_parameters_and_odd_names(
+    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps and values as logged, by its own reader; names that it keeps for itself end nothing and hide nothing."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+    def logged() -> None:
+        log_to("trackio", begun("cnn", lr=0.1, _depth=3, kind=int))
+        (bridge,) = open_bridges(["trackio"], begun("odd"))
+        odd = {"step": 7.0, "time": 8.0, "__x": 9.0, "inf": math.inf}
+        bridge.rows([row(5)._replace(numbers=odd)])
+        bridge.end("failed")
+
+    assert succeeded([forked(logged)])
+
+    def read() -> None:
+        import trackio
+
+        runs = {run.name: run for run in trackio.Api().runs(tmp_path.name)}
+        assert runs.keys() == {"cnn-1", "odd-1"}
+        rows = trackio_rows(tmp_path.name, "cnn-1")
+        assert [(one["step"], one["loss"]) for one in rows] == [(0, 1.0), (1, 0.5), (2, 0.25)]
+        assert [math.isnan(one["top"]) for one in rows if "top" in one] == [True]
+        config = runs["cnn-1"].config or {}
+        assert (config["lr"], config["param _depth"], config["kind"]) == (0.1, 3, "<class 'int'>")
+        (only,) = trackio_rows(tmp_path.name, "odd-1")
+        assert only["step"] == 5
+        assert (only["step (logged)"], only["time (logged)"], only["logged __x"]) == (7.0, 8.0, 9.0)
+        assert only["inf"] == math.inf
+
+    assert succeeded([forked(read)]), "trackio takes its folder when it is imported: in a process of its own"
+    assert not (project / "trackio").exists()
+
+
+def test_trackio_takes_trials_that_log_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them write to one file of trackio's at the same time."""
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "store"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    runs = [begun(f"trial{k}") for k in range(4)]
+    assert succeeded([forked(lambda run=run: log_to("trackio", run)) for run in runs])  # type: ignore[misc]
+
+    def read() -> None:
+        import trackio
+
+        found = {run.name: trackio_rows(tmp_path.name, run.name) for run in trackio.Api().runs(tmp_path.name)}
+        assert found.keys() == {f"trial{k}-1" for k in range(4)}
+        assert all([one["loss"] for one in rows] == [1.0, 0.5, 0.25] for rows in found.values())
+
+    assert succeeded([forked(read)])
+
+
 def test_a_tracker_that_is_not_installed_names_what_to_install(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,7 +253,7 @@ def test_a_tracker_that_is_not_installed_names_what_to_install(
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(ExtraMissing, match=r"pip install 'tsnb\[tensorboard\]'"):
         open_bridges(["tensorboard"], begun("cnn"))
-    with pytest.raises(ValueError, match=r"Did you mean 'mlflow'\?.*tensorboard, mlflow, wandb"):
+    with pytest.raises(ValueError, match=r"Did you mean 'mlflow'\?.*tensorboard, mlflow, trackio, wandb"):
         check_bridges(["mlfow"])
     check_bridges(["mlflow"])
 

@@ -63,6 +63,8 @@ EXTRAS = {
     "the panel next to the notebook": "sidecar",
     "TensorBoard": "tensorboard",
     "MLflow": "mlflow-skinny",
+    "trackio": "trackio",
+    "tools for coding agents": "mcp",
     "streams across several machines": "ray",
 }
 """What tsnb works with where it is installed, and the package that it needs."""

@@ -93,7 +93,7 @@ def run(
         restart: "on-crash" to continue from its last checkpoint when its process dies, or from the top without one.
             At most three times without progress. Defaults to None, no restart.
         detach: Whether the trial continues when this notebook or script ends. Defaults to False.
-        log_to: Trackers that get its numbers too: "tensorboard", "mlflow", "wandb". Defaults to none.
+        log_to: Trackers that get its numbers too: "tensorboard", "mlflow", "trackio", "wandb". Defaults to none.
         engine: "local", "ray" or "ray://HOST:PORT" (docs/ray-cluster.md). With Ray, `device` is "gpu" or "cpu".
             Defaults to "local".
         with_: Names of variables to take along that the function does not name, for example in an `eval`. Defaults

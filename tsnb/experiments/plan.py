@@ -132,7 +132,7 @@ class TrialOptions:
         'keep the trial running when this notebook ends; another notebook finds it as tsnb.trials["NAME"]',
     )
     log_to: tuple[str, ...] = option(
-        (), _TRACKERS, "also send logged numbers to tensorboard, mlflow or wandb (comma-separated)"
+        (), _TRACKERS, "also send logged numbers to tensorboard, mlflow, trackio or wandb (comma-separated)"
     )
     engine: str = option(
         "local",

@@ -18,7 +18,7 @@ They are a small SQLite file and logs in `.tsnb/`.
 | `dataframe` | what `results`, `history` and `compare` return where pandas is installed |
 | `detached_entries` | where other notebooks find the trials that outlive theirs |
 | `notices` | a call at each end: `notify` |
-| `trackers` | the same numbers in TensorBoard, MLflow, W&B |
+| `trackers` | the same numbers in TensorBoard, MLflow, trackio, W&B |
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Trials' numbers in the trackers that people have already: TensorBoard, MLflow, Weights & Biases.
+"""Trials' numbers in the trackers that people have already: TensorBoard, MLflow, trackio, Weights & Biases.
 
 A tracker is asked for by name (`log_to`), checked before anything is started, and opened in the trial's process. It
 works on a thread of its own there: a server that does not answer holds up neither the training nor what the
 notebook is shown. A tracker that fails is given up with one warning; the project's own records go on.
 
-Each tracker's own class (`TensorBoard`, `MLflow`, `WeightsAndBiases`) lists its calls, and imports its package.
+Each tracker's own class (`TensorBoard`, `MLflow`, `Trackio`, `WeightsAndBiases`) lists its calls, and imports its
+package.
 """
 
 from __future__ import annotations
@@ -28,11 +29,21 @@ from tsnb.records.run import Run
 from tsnb.records.writes import LoggedRow
 from tsnb.words import did_you_mean
 
-__all__ = ["BRIDGES", "Bridge", "MLflow", "TensorBoard", "WeightsAndBiases", "check_bridges", "open_bridges"]
+__all__ = [
+    "BRIDGES",
+    "Bridge",
+    "MLflow",
+    "TensorBoard",
+    "Trackio",
+    "WeightsAndBiases",
+    "check_bridges",
+    "open_bridges",
+]
 
 BRIDGES = {
     "tensorboard": ("tensorboard", "tsnb[tensorboard]"),
     "mlflow": ("mlflow", "tsnb[mlflow]"),
+    "trackio": ("trackio", "tsnb[trackio]"),
     "wandb": ("wandb", "wandb"),
 }
 """By name: the package that is imported, and what to install for it."""
@@ -69,7 +80,7 @@ def check_bridges(names: Sequence[str]) -> None:
     """Check that trackers can be used here. Called before anything is started.
 
     Args:
-        names: "tensorboard", "mlflow", "wandb".
+        names: "tensorboard", "mlflow", "trackio", "wandb".
 
     Raises:
         ValueError: tsnb knows no tracker of that name.
@@ -105,6 +116,7 @@ def open_bridges(names: Sequence[str], run: Run) -> list[Bridge]:
     kinds: dict[str, Callable[[], Bridge]] = {
         "tensorboard": TensorBoard,
         "mlflow": MLflow,
+        "trackio": Trackio,
         "wandb": WeightsAndBiases,
     }
     opened: list[Bridge] = []
@@ -333,6 +345,48 @@ def _mlflow_name(name: str) -> str:
     """Return a name that MLflow takes: letters, digits, some signs, and a path that names itself."""
     parts = re.sub(r"[^\w\-. :/]", "_", name).split("/")
     return "/".join("_" if part in ("", ".", "..") else part for part in parts)[:240].rstrip("/")
+
+
+class Trackio:
+    """Logs with `trackio`, to where its own variables say, else into its own folder, where `trackio show` looks.
+
+    It stores when it has stored a row, and not when the row was logged. Names that it keeps for itself are marked.
+    """
+
+    def __init__(self) -> None:
+        import trackio
+
+        self._trackio = trackio
+        self._kept = {*getattr(trackio.utils, "RESERVED_KEYS", ())}
+        self._run: Any = None
+
+    def begin(self, name: str, params: Mapping[str, Any], directory: Path) -> None:
+        """Open a run in a project that is called as the project's directory. The machine is tsnb's to measure."""
+        self._run = self._trackio.init(
+            project=project_name(directory),
+            name=name,
+            config={f"param {key}" if key.startswith("_") else key: value for key, value in params.items()},
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def rows(self, rows: Sequence[LoggedRow]) -> None:
+        """Log them."""
+        for row in rows:
+            own = {
+                f"{name} (logged)"
+                if name in self._kept
+                else f"logged {name}"
+                if name.startswith("__")
+                else name: value
+                for name, value in row.numbers.items()
+            }
+            self._run.log(own, step=row.step)
+
+    def end(self, state: str) -> None:
+        """Close the run."""
+        self._run.finish()
 
 
 class WeightsAndBiases:
