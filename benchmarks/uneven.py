@@ -50,7 +50,7 @@ SLOW_IN, TIMES = 20, 20.0
 SEED, PREFETCH = 7, 2
 GOAL = 1 / 3
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "tsnb.serving"])  # once, not for each stream
+_context.set_forkserver_preload(["torch", "tsnb.serving.starting"])  # once, not for each stream
 
 
 class Uneven(Dataset[Any]):

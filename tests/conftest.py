@@ -159,7 +159,7 @@ def put_back() -> Iterator[None]:
 
 def _end_streams(new: set[str]) -> None:
     """Stop what a failed test still serves: else `tsnb.attach` has two to choose from hereafter."""
-    producers = sys.modules.get("tsnb.producer.stream")
+    producers = sys.modules.get("tsnb.serving.stream")
     for producer in list(producers._serving) if producers is not None else ():
         if f"producers {producer.name}.json" in new:
             producer.stop()

@@ -39,7 +39,7 @@ PRELOADED = (
     "torch.utils.data",
     "torch.nn.functional",
     "tsnb.consumer",
-    "tsnb.serving",
+    "tsnb.serving.starting",
     "tsnb.telemetry.observer",
 )
 PACKET_BYTES = 1 << 18

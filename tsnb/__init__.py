@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "attach": "tsnb.attaching",
     "Consumer": "tsnb.attaching",
-    "serve": "tsnb.serving",
+    "serve": "tsnb.serving.starting",
     "log": "tsnb.telemetry.metrics",
     "log_artifact": "tsnb.records.current",
     "live": "tsnb.experiments.live_values",

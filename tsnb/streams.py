@@ -18,8 +18,8 @@ from tsnb.lazy import lazily
 if TYPE_CHECKING:
     from tsnb.hosting.stopping import stop
     from tsnb.notebook.panels import replay
-    from tsnb.producer.stream import Producer
     from tsnb.registry import entries as list  # noqa: A004 (its name there)
+    from tsnb.serving.stream import Producer
     from tsnb.telemetry.observer import balance, status
     from tsnb.telemetry.recording import record
     from tsnb.telemetry.tuning import tune
@@ -29,7 +29,7 @@ __all__ = ["Producer", "balance", "list", "record", "replay", "status", "stop", 
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Producer": "tsnb.producer.stream",
+        "Producer": "tsnb.serving.stream",
         "balance": "tsnb.telemetry.observer",
         "list": "tsnb.registry:entries",
         "record": "tsnb.telemetry.recording",

@@ -16,12 +16,12 @@ import tsnb
 from tests.producer.sources import Noisy, Numbers, Stream
 from tsnb.cli import main
 from tsnb.errors import ProducerNotFound, TsnbError
+from tsnb.extensions import tuning as autoworkers
+from tsnb.extensions.tuning import Probes, first_workers
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.options import StreamOptions
-from tsnb.producer import autoworkers
-from tsnb.producer.autoworkers import Probes, first_workers
 from tsnb.samples.choice import floor_of
 from tsnb.telemetry.marks import marks
 from tsnb.telemetry.readings import StreamReading, TuningReading

@@ -43,6 +43,7 @@ from tsnb.telemetry.trial_readings import (
     TrialsPending,
     TrialsPlanned,
 )
+from tsnb.telemetry.tuning import Tune
 from tsnb.transport.channel import ChannelClosed
 from tsnb.transport.local import listen
 from tsnb.transport.sockets import Listener
@@ -308,6 +309,7 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("ends", StreamsBeside((BesideReading("a", 1.5, 3.0),))),
     ("rounds", RoundsAsked("[2000, 0.0, []]", "recent:5000")),
     ("rounds", Losses(b"\1\0\0\0", b"\0\0\x80?")),
+    ("tuning", Tune(1, 1 << 30)),
     ("live", SetLive("steady", '{"lr": 0.1}')),
     ("live", LiveNow('{"lr": "0.1"}')),
     ("live", LiveTold(7, "{}", "ValueError", "lr=3 is invalid.")),
@@ -340,7 +342,7 @@ SAYS: dict[str, list[type[Any]]] = {
     "": [ms.Hello],
     "consumer": [ms.Metrics, ms.DeviceRefused],
     "observer": [
-        *(ms.Balance, ms.Tune),
+        ms.Balance,
         *(ms.PauseConsumer, ms.StopConsumer),
     ],
 }

@@ -67,8 +67,6 @@ EXAMPLES: list[ms.Message] = [
     ms.Continues(2, 40),
     ms.Allotted(3, "0-2", "0-7"),
     ms.Rebalance(on=True),
-    ms.Tune(None, 1 << 30),
-    ms.Tune(3),
 ]
 
 

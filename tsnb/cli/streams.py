@@ -28,7 +28,7 @@ from tsnb.telemetry.tuning import tune_as_typed
 from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
 
 if TYPE_CHECKING:
-    from tsnb.producer.stream import Producer
+    from tsnb.serving.stream import Producer
 
 __all__ = [
     "give_rounds",

@@ -23,7 +23,7 @@ from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
 from tsnb.extensions.cache import keeper_of
-from tsnb.producer.stream import Producer
+from tsnb.serving.stream import Producer
 from tsnb.wire import messages as ms
 from tsnb.wire.layout import Layout
 

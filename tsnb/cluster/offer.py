@@ -15,8 +15,8 @@ from tsnb.engines import joined
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.extensions.cache import keeper_of
 from tsnb.options import StreamOptions
-from tsnb.producer.stream import Producer
 from tsnb.serving import serve_here
+from tsnb.serving.stream import Producer
 
 __all__ = ["serve"]
 

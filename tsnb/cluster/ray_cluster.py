@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from tsnb.experiments.plan import TrialPlan
     from tsnb.experiments.trial_life import TrialLife
     from tsnb.kernels.hub import Hub
-    from tsnb.producer.stream import Producer
     from tsnb.records.run import Run
+    from tsnb.serving.stream import Producer
 
 __all__ = ["RayCluster"]
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
     from tsnb.cluster.remote_epochs import RemoteEpochs
     from tsnb.producer.core import Core
     from tsnb.producer.loader.sources import Source
-    from tsnb.producer.stream import Producer
     from tsnb.samples.shard import Shard
+    from tsnb.serving.stream import Producer
 
 __all__ = ["StreamRelay"]
 

@@ -25,8 +25,8 @@ from tsnb.planners.scheduling import fit
 from tsnb.planners.timeline import Span
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
-from tsnb.producer.stream import Producer
 from tsnb.serving import serve
+from tsnb.serving.stream import Producer
 from tsnb.telemetry.readings import PlannedReading, PlanReading
 from tsnb.telemetry.watching import planners, watch
 

@@ -6,12 +6,10 @@
 |---|---|
 | `decisions/` | which consumer may have which batch, and when: pure |
 | `loader/` | the user's loader, and its batches in slots |
-| `stream` | a loader that is being served, as its process sees it |
 | `core` | what the threads share under one lock; carries out what is decided |
 | `feeder`, `failures` | the loading thread; what the loader raised |
 | `server`, `session` | the serving thread; one connection |
 | `guard` | what a connection may say, and what its messages mean |
-| `autoworkers` | how many workers the loader has: a number, or one that is found |
 | `reporting` | what a producer says about itself |
 | `steering` | dividing compute: competition for the machine, and the balancer |
 | `limits`, `on_devices` | the memory that a stream needs; batches on GPUs |

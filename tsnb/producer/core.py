@@ -13,7 +13,6 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
@@ -41,9 +40,6 @@ from tsnb.producer.on_devices import OnDevices
 from tsnb.producer.session import Session
 from tsnb.wire import messages as ms
 from tsnb.wire.extension import Extension
-
-if TYPE_CHECKING:
-    from tsnb.producer.autoworkers import Tuning
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 
@@ -93,7 +89,6 @@ class Core:
         growth: The order of a data set that grows; None: it does not.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         controller: Moves cores between trials and loader; None until the loading thread runs.
-        tuning: How many workers the loader has; None until the loading thread runs.
         extensions: What is built on the stream, by name (`wire.extension`).
         news: Counts what observers are told at once, before the next reading would be due.
         refused: How many connections were dropped (`count_refused`).
@@ -140,7 +135,6 @@ class Core:
         self.copied = 0
         self.balance(settings.pacing, settings.weights)
         self.controller: Controller | None = None
-        self.tuning: Tuning | None = None
 
     def step(self, event: ev.Event) -> None:
         """Let one event happen. Called from any thread.
@@ -423,15 +417,6 @@ class Core:
         if self.controller is not None:
             self.controller.switch(on)
 
-    def tune(self, workers: int | str, memory: int | str | None = None) -> None:
-        """Change the number of the loader's workers. Called from any thread that does not hold the lock.
-
-        Raises:
-            ValueError: The loader cannot change it, or a number is out of range.
-        """
-        if self.tuning is not None:
-            self.tuning.tune(workers, memory)
-
     def ask_to_end(self, consumer: str) -> None:
         """Ask a consumer's loop to end, and all of a group if it is one of its ranks. Called from any thread."""
         with self.lock:
@@ -511,8 +496,6 @@ class Core:
         """Put back what they changed, and end their threads. Called without the lock."""
         if self.controller is not None:
             self.controller.close()
-        if self.tuning is not None:
-            self.tuning.close()
         for extension in self.extensions.values():
             extension.close()
 

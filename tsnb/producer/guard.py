@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from tsnb.config import MAX_CONSUMERS, check_balance, check_name
 from tsnb.errors import RemoteProtocolError
-from tsnb.options import AUTO
 from tsnb.printable import one_line
 from tsnb.producer.core import HOLD, Core
 from tsnb.producer.decisions import events as ev
@@ -251,7 +250,7 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     """
     if isinstance(message, ms.StopProducer):
         core.ask_to_stop(message.reconnect_s)
-    elif isinstance(message, (ms.Balance, ms.Rebalance, ms.Tune)):
+    elif isinstance(message, (ms.Balance, ms.Rebalance)):
         _divide(core, guard, session, message)
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
@@ -281,7 +280,7 @@ def _extension(core: Core, name: str) -> Extension:
     return found
 
 
-def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms.Rebalance | ms.Tune) -> None:
+def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms.Rebalance) -> None:
     """Divide compute as an observer asks, or tell it why that cannot be.
 
     Raises:
@@ -290,14 +289,11 @@ def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms
     try:
         if isinstance(message, ms.Balance):
             core.balance(*guard.divided(message))
-        elif isinstance(message, ms.Rebalance):
-            core.rebalance(message.on)
         else:
-            core.tune(AUTO if message.workers is None else message.workers, message.memory_bytes)
+            core.rebalance(message.on)
     except ValueError as error:
         with core.lock:
-            code = "workers" if isinstance(message, ms.Tune) else "in-step"
-            session.send(ms.Refused(code, str(error).removesuffix(".")))
+            session.send(ms.Refused("in-step", str(error).removesuffix(".")))
 
 
 def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:

@@ -88,7 +88,6 @@ def reading(core: Core, since: int = 0) -> StreamReading:
         copied=core.copied,
         consumers=here,
         profiled=sum(is_profiled(each.name) for each in here),
-        tuning=core.tuning.reading if core.tuning is not None else None,
         failure=core.failure[0][:500] if core.failure else "",
         refused=core.refused,
         pacing=dispatch.balance.pacing,

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb.attaching import attach
-from tsnb.producer.stream import Producer
 from tsnb.serving import serve
+from tsnb.serving.stream import Producer
 from tsnb.stalling.measuring import LONGEST, Continued, length_of, rows
 from tsnb.stalling.silence import awaited, came, waits
 

@@ -211,10 +211,6 @@ class Observer:
         """Ask that cores be moved between trials and loader from now on, or put back."""
         self._send(ms.Rebalance(on))
 
-    def request_tune(self, workers: int | None, memory_bytes: int | None = None) -> None:
-        """Ask for another number of the loader's workers, or None for as many as help; the readings say when."""
-        self._send(ms.Tune(workers, memory_bytes))
-
     def _tell(self, told: TrialsTold) -> bool:
         return self.tell("ends", pack(told))
 

@@ -5,11 +5,23 @@ from __future__ import annotations
 import argparse
 import time
 
+import msgspec
+
+from tsnb.foreign import Whole, pack
 from tsnb.options import AUTO, TuneOptions, typed
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["tune", "tune_as_typed", "tuning_of"]
+__all__ = ["Tune", "tune", "tune_as_typed", "tuning_of"]
+
+
+class Tune(msgspec.Struct, frozen=True):
+    """An observer asks for another number of the loader's workers."""
+
+    workers: Whole | None
+    """None: as many as help."""
+    memory_bytes: Whole | None = None
+    """What all of them together may use; only without a number."""
 
 
 def tune(
@@ -50,7 +62,7 @@ def tune(
     deadline = time.monotonic() + timeout_s
     until = time.monotonic() + (chosen.settle_s if auto else 0.0)
     try:
-        observer.request_tune(None if auto else int(chosen.workers), budget)
+        observer.tell("tuning", pack(Tune(None if auto else int(chosen.workers), budget)))
         while (left := max(deadline if told is None else until, until) - time.monotonic()) > 0:
             reading = observer.read(left)
             tuning = reading.tuning if reading is not None else None

@@ -55,7 +55,6 @@ from tsnb.wire.messages import (
     StopProducer,
     Take,
     Threads,
-    Tune,
     Waiting,
     Wants,
     Weighted,
@@ -128,7 +127,6 @@ _JSON: dict[int, type[Any]] = {
     75: DeviceRefused,
     76: HeldUp,
     78: PauseConsumer,
-    82: Tune,
 }
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}

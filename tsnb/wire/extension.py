@@ -12,7 +12,7 @@ Who calls what:
 | `met` | never | at each new connection: the first one, a successor's, a clone's |
 | `hear` | the serving thread, without the producer's lock | the thread that iterates, ahead of batches sent before |
 | `left` | the serving thread, when a consumer detaches in good order | never |
-| `tick` | the serving thread, about once a second, without the lock | the thread that iterates, between two batches |
+| `tick` | the serving thread, once a second, without the lock | between two batches; as a cell ends, in any thread |
 | `reading` | any thread, under the lock | never |
 | `reading_of` | any thread, under the lock: once for each consumer | never |
 | `close` | once, in the thread that stops the stream, without the lock | once, before the consumer detaches |

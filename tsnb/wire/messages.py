@@ -5,8 +5,7 @@ consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Re
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  StopAsked  Extended  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  Tune
-                       Extended
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  Extended
 producer -> observer   Welcome  Refused  Reading  Extended  Stopping
 """
 
@@ -59,7 +58,6 @@ __all__ = [
     "Stopping",
     "Take",
     "Threads",
-    "Tune",
     "Waiting",
     "Wants",
     "Weighted",
@@ -251,15 +249,6 @@ class Rebalance(NamedTuple):
     """An observer asks that cores be moved between trials and loader from now on, or put back."""
 
     on: bool
-
-
-class Tune(NamedTuple):
-    """An observer asks for another number of the loader's workers."""
-
-    workers: int | None
-    """None: as many as help."""
-    memory_bytes: int | None = None
-    """What all of them together may use; only without a number."""
 
 
 class Welcome(NamedTuple):
@@ -507,7 +496,6 @@ Message = (
     | PauseConsumer
     | Balance
     | Rebalance
-    | Tune
     | Welcome
     | Refused
     | LayoutTold

@@ -19,6 +19,8 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tsnb.errors import RemoteProtocolError
+from tsnb.foreign import unpack
 from tsnb.machine.clocks import OthersClock
 from tsnb.machine.cores import Machine, cores_of
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
@@ -27,7 +29,9 @@ from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
 from tsnb.samples.choice import floor_of, stalls_for_memory
 from tsnb.telemetry.readings import ProbeReading, TuningReading
+from tsnb.telemetry.tuning import Tune
 from tsnb.telemetry.words import probe_rows, short_of_memory
+from tsnb.wire.extension import Extension, Remote, Undoable
 from tsnb.words import html_table, text_table
 
 if TYPE_CHECKING:
@@ -86,23 +90,47 @@ class Probes(tuple[ProbeReading, ...]):  # noqa: SLOT001  # a tuple with a note 
         return table + (f"<p>{escape(self.note)}</p>" if self.note else "")
 
 
-class Tuning:
+class Tuning(Extension):
     """What is asked of one stream's loader: so many workers, or as many as help.
 
     Args:
         core: The producer's.
-        loading_thread: The number of the thread that is the parent of the workers.
+        loading: The thread that is the parent of the workers.
     """
 
-    def __init__(self, core: Core, loading_thread: int) -> None:
+    name = "tuning"
+
+    def __init__(self, core: Core, loading: threading.Thread) -> None:
         self._core = core
-        self._thread = loading_thread
+        self._loading = loading
         self._lock = threading.Lock()
         self._auto: AutoWorkers | None = None
         self._asked: tuple[int | str, int | None] | None = None  # workers, and memory in bytes
         self._budget: int | None = None  # memory that was given last, in bytes: a number in between keeps it
         self._own_prefetch: int | None = None
         self._closed = False
+
+    def hear(self, peer: Remote, payload: bytes) -> None:
+        """Change the number as an observer asks.
+
+        Raises:
+            RemoteProtocolError: It is no observer, or asks for no such thing.
+            Undoable: The loader cannot change it, or a number is out of range.
+        """
+        if peer.role != "observer":
+            raise RemoteProtocolError(f"a number of workers from a {peer.role}")
+        try:
+            asked = unpack(Tune, payload)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+        try:
+            self.tune(AUTO if asked.workers is None else asked.workers, asked.memory_bytes)
+        except ValueError as error:
+            raise Undoable(str(error).removesuffix("."), "workers") from None
+
+    def reading(self, since: int) -> dict[str, Any]:
+        """Return what was asked for, and what became of it."""
+        return {"tuning": self.state}
 
     def tune(self, workers: int | str, memory: int | str | None = None) -> None:
         """Change the number, as `Producer.tune` says; what is asked for already goes on. From any thread.
@@ -133,7 +161,7 @@ class Tuning:
                 self._auto = None
             self._asked = asked
             if auto:
-                self._auto = AutoWorkers(self._core, self._thread, asked[1])
+                self._auto = AutoWorkers(self._core, self._loading.native_id or 0, asked[1])
                 self._auto.start()
             else:
                 source.change_workers(int(chosen.workers), self._own_prefetch)
@@ -142,10 +170,10 @@ class Tuning:
     def probes(self) -> Probes:
         """What "auto" has measured so far, in order."""
         auto = self._auto
-        return Probes() if auto is None else Probes(auto.probes, short_of_memory(self.reading))
+        return Probes() if auto is None else Probes(auto.probes, short_of_memory(self.state))
 
     @property
-    def reading(self) -> TuningReading | None:
+    def state(self) -> TuningReading | None:
         """What was asked for, and what became of it; None: nothing was asked for."""
         asked, auto, source = self._asked, self._auto, self._core.source
         if asked is None or source is None:

@@ -17,8 +17,8 @@ from tsnb.extensions.ends import TrialEnds
 from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
 from tsnb.extensions.rounds import Rounds
+from tsnb.extensions.tuning import Tuning, first_workers
 from tsnb.options import AUTO, StreamOptions
-from tsnb.producer.autoworkers import Tuning, first_workers
 from tsnb.producer.core import Core, Settings
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.feeder import Feeder, slots_for
@@ -35,10 +35,10 @@ from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
 from tsnb.producer.steering import controller_of
-from tsnb.producer.stream import Producer
 from tsnb.samples.draws import Draws
 from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
+from tsnb.serving.stream import Producer
 from tsnb.wire.extension import Extension, by_name
 
 __all__ = ["begin", "serve", "serve_here"]
@@ -269,7 +269,9 @@ def begin(
         entry = registry.register(settings.name, address, origin or registry.describe_origin(), token)
         undo.callback(registry.unregister, entry)
         server.look_for_entry = functools.partial(registry.put_back, entry)
-        producer = Producer(core, feeder, server, entry)
+        tuning = Tuning(core, feeder)
+        core.extensions |= by_name([tuning])
+        producer = Producer(core, feeder, server, entry, tuning)
         undo.pop_all()
         # an interrupt meanwhile: its name would be taken, and nobody would answer
         undo.callback(producer.stop)
@@ -277,7 +279,6 @@ def begin(
             growth.start(rounds.look)
         feeder.start()
         core.controller = controller_of(core, feeder.native_id or 0)
-        core.tuning = Tuning(core, feeder.native_id or 0)
         server.start()
         undo.pop_all()
     return producer

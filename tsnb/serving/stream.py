@@ -14,8 +14,8 @@ from types import TracebackType
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
+from tsnb.extensions.tuning import Probes, Tuning
 from tsnb.native.endings import Bound
-from tsnb.producer.autoworkers import Probes
 from tsnb.producer.core import Core
 from tsnb.producer.feeder import Feeder
 from tsnb.producer.reporting import reading
@@ -49,9 +49,12 @@ class Producer(Bound):
         "Send the name of the stream instead: other processes pass it to tsnb.attach and tsnb.streams.status."
     )
 
-    def __init__(self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry) -> None:
+    def __init__(
+        self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry, tuning: Tuning
+    ) -> None:
         self.name = core.settings.name
         self._core = core
+        self._tuning = tuning
         self._feeder = feeder
         self._server = server
         self._entry = entry
@@ -174,7 +177,7 @@ class Producer(Bound):
         self._require_running()
         with self._ending:
             self._require_running()  # stopped since just now, perhaps
-            self._core.tune(workers, memory)
+            self._tuning.tune(workers, memory)
 
     @property
     def probes(self) -> Probes:
@@ -182,8 +185,7 @@ class Producer(Bound):
 
         Shows as a table. Empty without "auto".
         """
-        tuning = self._core.tuning
-        return Probes() if tuning is None else tuning.probes
+        return self._tuning.probes
 
     def _require_running(self) -> None:
         if self._ended.is_set():
