@@ -163,7 +163,7 @@ def batches_of(setting: Setting, number: int, ports: Sequence[int]) -> Iterator[
         with peer.take(ports, setting.batch, tuned=False) as batches:
             yield from batches
     else:
-        from tsnb.consumer import attach
+        from tsnb.attaching import attach
 
         ahead = {"share_on_device": True} if setting.system == "tsnb-shared" else {"prefetch_to_device": 2}
         yield from attach(f"trial-{number}", stream="gpu", device=setting.device, **ahead)

@@ -9,7 +9,8 @@ from tsnb.config import attach_defaults
 from tsnb.consumer.attaching import attach
 from tsnb.consumer.consumer import Consumer
 from tsnb.extensions.live import LiveAnswers
+from tsnb.extensions.metrics import MetricsTold
 
 __all__ = ["Consumer", "attach"]
 
-attach_defaults.extensions[:] = [LiveAnswers]
+attach_defaults.extensions[:] = [LiveAnswers, MetricsTold]

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import torch
 
+import tsnb.attaching  # noqa: F401  # a consumer has its extensions
 from tsnb import registry
 from tsnb.arena.memory import Arena
 from tsnb.producer.loader.packing import SlotWriter

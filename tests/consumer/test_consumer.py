@@ -25,6 +25,8 @@ from tsnb.errors import (
     StopRequested,
     TsnbError,
 )
+from tsnb.extensions.metrics import Metrics
+from tsnb.foreign import unpack
 from tsnb.wire import messages as ms
 
 
@@ -483,6 +485,11 @@ def test_a_saved_place_is_asked_for_exactly(producer: Played) -> None:
     consumer.close()
 
 
+def numbers_in(messages: list[ms.Message]) -> list[dict[str, float]]:
+    told = [m for m in messages if isinstance(m, ms.Extended) and m.name == "metrics"]
+    return [unpack(Metrics, m.payload).numbers for m in told]
+
+
 def test_what_was_logged_is_told_once_and_at_the_end_at_once(
     producer: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -492,13 +499,13 @@ def test_what_was_logged_is_told_once_and_at_the_end_at_once(
     consumer, end = attached(producer)
     metrics.log(loss=0.5)
     consumer.tell_metrics()
-    first = [m for m in end.heard() if isinstance(m, ms.Metrics)]
+    first = numbers_in(end.heard())
     consumer.tell_metrics()
-    assert [m.numbers for m in first] == [{"loss": 0.5}] and end.heard() == []
+    assert first == [{"loss": 0.5}] and end.heard() == []
     metrics.log(loss=0.25)
     consumer.close()
     said = end.heard()
-    assert [m.numbers for m in said if isinstance(m, ms.Metrics)] == [{"loss": 0.25}]
+    assert numbers_in(said) == [{"loss": 0.25}]
     assert kinds(said)[-1] == "Bye"
 
 

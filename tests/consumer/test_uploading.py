@@ -12,7 +12,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from tsnb.arena.memory import Arena
-from tsnb.consumer import attach, line
+from tsnb.attaching import attach
+from tsnb.consumer import line
 from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.unpacking import Delivered
 from tsnb.device_sharing.driver import Driver, PinnedSlots

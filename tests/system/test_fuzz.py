@@ -28,6 +28,7 @@ from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
 from tsnb.consumer.losses import Losses
 from tsnb.extensions.live import LiveNow, LiveTold, SetLive
+from tsnb.extensions.metrics import Metrics
 from tsnb.foreign import pack
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
@@ -70,8 +71,8 @@ SAID_BY_CONSUMERS: list[ms.Message] = [
     ms.Release(3),
     ms.Leave(),
     ms.Rest(),
-    ms.Metrics({"loss": 0.5}),
-    ms.Metrics({}),
+    ms.Extended("metrics", pack(Metrics({"loss": 0.5}))),
+    ms.Extended("metrics", pack(Metrics({}))),
     ms.Bye(),
 ]
 SAID_BY_OTHERS: list[ms.Message] = [
@@ -310,6 +311,7 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("rounds", RoundsAsked("[2000, 0.0, []]", "recent:5000")),
     ("rounds", Losses(b"\1\0\0\0", b"\0\0\x80?")),
     ("tuning", Tune(1, 1 << 30)),
+    ("metrics", Metrics({"loss": 0.5})),
     ("live", SetLive("steady", '{"lr": 0.1}')),
     ("live", LiveNow('{"lr": "0.1"}')),
     ("live", LiveTold(7, "{}", "ValueError", "lr=3 is invalid.")),
@@ -340,7 +342,7 @@ def odd_payloads() -> Iterator[bytes]:
 
 SAYS: dict[str, list[type[Any]]] = {
     "": [ms.Hello],
-    "consumer": [ms.Metrics, ms.DeviceRefused],
+    "consumer": [ms.DeviceRefused],
     "observer": [
         ms.Balance,
         *(ms.PauseConsumer, ms.StopConsumer),

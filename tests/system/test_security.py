@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import os
 import socket
 import time
@@ -18,6 +19,8 @@ from tests.system.scripts import ROOT, Script
 from tests.transport.lines import Line, connect, framed
 from tsnb import registry
 from tsnb.errors import JoinRefused, TsnbError
+from tsnb.extensions.metrics import Metrics
+from tsnb.foreign import pack
 from tsnb.native.memfd import portable
 from tsnb.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.registry import find
@@ -231,8 +234,8 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
     channel = connect(find("s").address)
     with closing([channel]):
         channel.send(encode(hello("consumer", "x", "\x1b[31m" + "o" * 1000)))
-        digits = b'{"numbers":{"big":' + b"9" * 1000 + b',"nan":NaN,"inf":1e999,"' + b"n" * 500 + b'":1}}'
-        channel.send(bytes((70,)) + digits)
+        numbers = {"big": (1 << 64) - 1, "nan": math.nan, "inf": math.inf, "n" * 500: 1}
+        channel.send(encode(ms.Extended("metrics", pack(Metrics(numbers)))))
         observer, until_s = Observer("s"), time.monotonic() + 120
         try:
             while (
@@ -244,7 +247,7 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
         finally:
             observer.close()
         shown = {name: str(number) for name, number in reading.consumers[0].metrics.items()}
-        assert shown == {"nan": "nan", "inf": "inf", "n" * LONGEST_NAME: "1.0"}
+        assert shown == {"big": str(float(1 << 64)), "nan": "nan", "inf": "inf", "n" * LONGEST_NAME: "1.0"}
         other = connect(find("s").address)
         with closing([other]):
             other.send(encode(hello("consumer", "x", "second")))
@@ -256,7 +259,7 @@ def test_numbers_and_texts_of_any_size_are_shown_cut(serving: Script) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [ms.Take(), ms.Release(7), ms.Ask(1), ms.Metrics({"x" * 1000: 1.0})],
+    [ms.Take(), ms.Release(7), ms.Ask(1), ms.Extended("metrics", pack(Metrics({"x" * 1000: 1.0})))],
     ids=lambda m: type(m).__name__,
 )
 def test_a_flooding_peer_is_cut_off_and_the_others_go_on(

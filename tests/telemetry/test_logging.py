@@ -19,7 +19,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.producer.session import taken_in
+from tsnb.extensions.metrics import taken_in
 from tsnb.telemetry import metrics
 
 

@@ -33,7 +33,6 @@ EXAMPLES: list[ms.Message] = [
     ms.Leave(),
     ms.Rest(),
     ms.Rest(stands=True),
-    ms.Metrics({"loss": 0.25}),
     ms.Bye(),
     ms.StopProducer(60.0),
     ms.StopConsumer("resnet"),

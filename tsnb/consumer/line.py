@@ -27,7 +27,6 @@ from tsnb.consumer.session import Begins, ConsumerSession
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.consumer.waits import Wished, answered_by, look_for_wish, pass_boundary
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
-from tsnb.telemetry import metrics
 from tsnb.wire import messages as ms
 from tsnb.wire.extension import by_name
 
@@ -42,8 +41,6 @@ WANTS_BYTES = 100_000
 """Of a mask are told in one message."""
 ANSWER_S = 5.0
 """How long a clone waits for its place, while its parent stands still: milliseconds, unless the producer does."""
-METRICS_S = 0.25
-"""Numbers of `tsnb.log` are told to the producer at most this often."""
 
 _log = logging.getLogger("tsnb")
 
@@ -100,7 +97,6 @@ class Line:
         self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
         self._reminded = False  # of the ranks that it may wait for
-        self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
         self._tell_anew()
 
     @property
@@ -196,7 +192,7 @@ class Line:
                 self._tell(turn.news)
 
     def tell_metrics(self, *, last: bool = False) -> None:
-        """Tell the producer what was logged, epochs planned and the trial's run, where that is new; tick extensions.
+        """Tell the producer epochs planned and the trial's run, where that is new, and let extensions tell theirs.
 
         Args:
             last: Send nothing after this.
@@ -205,20 +201,16 @@ class Line:
         if (planned := ms.Planned(left, attach_defaults.run)) != self._planned_told:
             self._planned_told = planned
             self.connection.post(planned)
+        now_s = time.monotonic()
         for extension in self._extensions.values():
-            extension.tick(time.monotonic())
-        numbers = self._news.take(now=last)
-        if numbers is not None:
-            self.connection.post(ms.Metrics(numbers))
-        if last:
-            self._news.end()
-            for extension in self._extensions.values():
+            if last:
                 extension.close()
+            else:
+                extension.tick(now_s)
 
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
         self._planned_told = ms.Planned(0)
-        self._news.again()
         for extension in self._extensions.values():
             extension.met(self.connection)
 
@@ -251,7 +243,6 @@ class Line:
         self.connection = Connection(old.entry, name, options, self.scratch, paused=paused, extensions=own)
         self._hello_name = self.name = name
         self.notices.rename(name)
-        self._news = metrics.News(METRICS_S, before=attach_defaults.name is not None)
         self.look_s = 0.0
         self._epochs_behind = epochs
         self._tell_anew()

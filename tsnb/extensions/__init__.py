@@ -4,6 +4,7 @@ The data plane imports none of them. `wire.extension` says what they may do, and
 
 | module | what it owns |
 |---|---|
+| `metrics` | the last numbers of `tsnb.log` |
 | `live` | live values that are changed and shown from outside |
 | `growth`, `rounds` | a data set that grows; rounds of it, and the losses that they are chosen by |
 | `tuning` | how many workers the loader has: a number, or one that is found |

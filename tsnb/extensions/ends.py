@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.config import check_name
 from tsnb.errors import RemoteProtocolError
+from tsnb.extensions.metrics import taken_in
 from tsnb.foreign import unpack
 from tsnb.printable import one_line
-from tsnb.producer.session import taken_in
 from tsnb.telemetry.trial_readings import (
     END_STATES,
     BesideReading,

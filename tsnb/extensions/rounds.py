@@ -105,7 +105,9 @@ class Rounds(Extension):
             if growth is None or core.stopping or begins or core.dispatch.admission.rounds != 0:
                 return
             there = [session for session in core.sessions.values() if session.role == "consumer"]
-            logged = {(s.name, name): value for s in there for name, value in s.metrics.items()}
+            logged = {
+                (s.name, name): value for s in there for name, value in s.notes.get("metrics", {}).items()
+            }
             if growth.round_due(logged, {s.name.partition("[")[0] for s in there}):
                 core.step(ev.RoundDue(1))
 

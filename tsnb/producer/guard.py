@@ -315,7 +315,7 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.forget_layouts()
         core.step(ev.Heard(session.key, message))
-    elif isinstance(message, (ms.Metrics, ms.Threads, ms.Planned, ms.Continues)):
+    elif isinstance(message, (ms.Threads, ms.Planned, ms.Continues)):
         with core.lock:
             session.note(message)
     elif isinstance(message, ms.Extended):

@@ -173,7 +173,6 @@ def _consumer(
         computing_s=computing_s,
         waiting_s=waiting_s,
         held_s=held_s,
-        metrics=dict(session.metrics),
         weight=core.dispatch.balance.weight(member.name),
         awaits="its turn" if member.queued_since_s is not None else awaited(member),
         part=session.part,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,13 +11,12 @@ import numpy as np
 
 from tsnb.errors import LocalProtocolError
 from tsnb.producer.decisions import events as ev
-from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD
 from tsnb.transport.channel import Channel, ChannelClosed, Outbox
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import encode
 from tsnb.wire.table import LayoutWriter
 
-__all__ = ["Session", "indices_of", "taken_in"]
+__all__ = ["Session", "indices_of"]
 
 MAX_DRAWN = 30_000
 """Rows of a batch that can tell which samples they are: as many indices as go into a packet."""
@@ -66,12 +64,6 @@ class Session:
     def pid(self) -> int:
         """Its process."""
         return self.channel.peer.pid
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """The last numbers that a consumer gave to `tsnb.log`."""
-        found: dict[str, float] = self.notes.setdefault("metrics", {})
-        return found
 
     def tell(self, extension: str, payload: bytes) -> None:
         """Send an extension's payload, or keep it until there is room."""
@@ -127,11 +119,9 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, told: ms.Metrics | ms.Threads | ms.Planned | ms.Continues) -> None:
-        """Keep what a consumer says of itself; of the numbers of `tsnb.log` the last, those that are finite."""
-        if isinstance(told, ms.Metrics):
-            taken_in(self.metrics, told.numbers)
-        elif isinstance(told, ms.Threads):
+    def note(self, told: ms.Threads | ms.Planned | ms.Continues) -> None:
+        """Keep what a consumer says of itself."""
+        if isinstance(told, ms.Threads):
             self.threads = told
         elif isinstance(told, ms.Continues):
             self.before = told.epochs, told.batches
@@ -148,19 +138,3 @@ def indices_of(drawn: Sequence[Any] | None) -> bytes:
         return numbers.astype("<u4").tobytes()
     except (TypeError, ValueError, RuntimeError):  # a sampler of the user's may give anything
         return b""
-
-
-def taken_in(metrics: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
-    """Add the numbers that a trial sent to those that are kept, as far as there is room; return the added ones.
-
-    Args:
-        metrics: Those that are kept; changed.
-        numbers: Those that were sent; nan and inf count as well: a loss that is none is what its reader must see.
-    """
-    for name, value in numbers.items():
-        word = name[:LONGEST_NAME]
-        fits = word in metrics or len(metrics) < MOST_TOLD
-        # compared, not converted first: JSON has integers of a thousand digits, which overflow as a float
-        if fits and (type(value) is float or (type(value) is int and abs(value) < sys.float_info.max)):
-            metrics[word] = float(value)
-    return metrics

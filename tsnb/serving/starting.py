@@ -16,6 +16,7 @@ from tsnb.extensions.cache import CacheCounts
 from tsnb.extensions.ends import TrialEnds
 from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
+from tsnb.extensions.metrics import MetricsKept
 from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
 from tsnb.options import AUTO, StreamOptions
@@ -239,7 +240,7 @@ def begin(
         undo.callback(core.arena.close)
         undo.callback(core.slots.close)
         core.growth, rounds = growth, Rounds(core, growth)
-        built_on: list[Extension] = [TrialEnds(core), LiveExchange(core), rounds]
+        built_on: list[Extension] = [TrialEnds(core), MetricsKept(core), LiveExchange(core), rounds]
         if settings.cache is not None:
             core.keeper = keeper = Keeper(int(settings.cache))
             undo.callback(keeper.close)

@@ -36,7 +36,6 @@ from tsnb.wire.messages import (
     Leave,
     LengthTold,
     Message,
-    Metrics,
     NotJoined,
     OnDevice,
     Parked,
@@ -119,7 +118,6 @@ _JSON: dict[int, type[Any]] = {
     67: Failed,
     68: Stopping,
     69: Reading,
-    70: Metrics,
     71: StopConsumer,
     72: Balance,
     73: Allotted,
@@ -279,7 +277,7 @@ def _checked(cls: type[Any], field: str, value: Any) -> Any:
     if isinstance(value, dict):
         holds = _HELD[cls, field]
         for each in value.values():
-            if not _fits(each, holds) and not (type(each) is int and (cls, field) in _OF_ANY_SIZE):
+            if not _fits(each, holds):
                 raise RemoteProtocolError(f"malformed {cls.__name__}: {field} has a {type(each).__name__}")
         return {one_line(key): one_line(each) if holds is str else each for key, each in value.items()}
     most = MAX_SECONDS if float in wanted else MAX_NUMBER
@@ -304,8 +302,6 @@ _CLEANED: dict[tuple[type[Any], str], Callable[[str], str]] = {
 }
 """What makes a text printable; `one_line` where nothing is said."""
 
-_OF_ANY_SIZE = {(Metrics, "numbers")}
-"""Whoever keeps these leaves out an integer that is too large, and keeps the others: it ends no trial's connection."""
 _OBJECTS = {"dict[str, float]": float, "dict[str, bool]": bool, "dict[str, str]": str}
 """Types of what the values of an object may be."""
 _TYPES: dict[str, tuple[type[Any], ...]] = {

@@ -1,6 +1,6 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Metrics  Planned
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Planned
                        Continues  Threads  DeviceRefused  Extended  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
                        Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
@@ -39,7 +39,6 @@ __all__ = [
     "Leave",
     "LengthTold",
     "Message",
-    "Metrics",
     "NotJoined",
     "OnDevice",
     "Parked",
@@ -176,12 +175,6 @@ class Rest(NamedTuple):
 
     stands: bool = False
     """It stands in the middle of an epoch: the thread that takes it waits for another consumer's batch."""
-
-
-class Metrics(NamedTuple):
-    """The last numbers given to `tsnb.log`."""
-
-    numbers: dict[str, float]
 
 
 class Planned(NamedTuple):
@@ -486,7 +479,6 @@ Message = (
     | Leave
     | Got
     | Rest
-    | Metrics
     | Planned
     | Continues
     | Threads
