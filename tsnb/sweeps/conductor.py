@@ -102,6 +102,7 @@ class Conductor:
         self._gates: dict[str, Gate] = {}
         self._attached: set[str] = set()
         self._ended: set[str] = set()
+        self._mute: dict[str, Trial] = {}  # have logged nothing: no news tells how far they are
         self._stopping = threading.Event()
         self._news: queue.SimpleQueue[_TrialNews | _Changed | None] = queue.SimpleQueue()
 
@@ -251,7 +252,7 @@ class Conductor:
 
     def _take_in(self, trial: Trial) -> None:
         """Follow a trial from now on."""
-        self.trials[trial.name] = trial
+        self.trials[trial.name] = self._mute[trial.name] = trial
         trial.listen(self._hear)
         self._hear(trial, trial.metrics.rows)  # what came before anybody listened
 
@@ -270,6 +271,8 @@ class Conductor:
                 gate.arrived(name)
             if over:
                 gate.gone(name)
+            if not gate.shut:
+                del self._gates[name]
         cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
         for cut in cuts:
             at = f"{self._metric} {cut.value:.4g}, {cut.why}"
@@ -288,7 +291,9 @@ class Conductor:
         pruner, name, cuts = self._pruner, news.trial.name, []
         if pruner is None:
             return []
-        for trial in self.trials.values():  # those that log nothing bring no news
+        if news.rows or news.state in ENDED:
+            self._mute.pop(name, None)
+        for trial in (news.trial, *self._mute.values()):
             pruner.learn(trial.name, trial.report)
         for row in news.rows:
             cuts += pruner.take(name, row)

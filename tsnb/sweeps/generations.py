@@ -146,3 +146,4 @@ class Generations(Rungs):
         """Take in a clone: it has come as far as its parent."""
         runner = self._runners[parent]
         self._runners[name] = replace(runner, live=True, values=dict(runner.values))
+        self._cohorts[runner.cohort].append(name)

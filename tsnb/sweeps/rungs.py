@@ -145,7 +145,7 @@ class Rungs(Pruner):
     def __init__(self, metric: str) -> None:
         super().__init__(metric)
         self._runners: dict[str, _Climber] = {}
-        self._cohorts = 0
+        self._cohorts: list[list[str]] = []  # the names of each
         self._remarks: list[str] = []
 
     @abstractmethod
@@ -180,9 +180,9 @@ class Rungs(Pruner):
 
     def start(self, names: Iterable[str]) -> None:
         """Take in trials that start together."""
-        for name in names:
-            self._runners[name] = _Climber(self._cohorts)
-        self._cohorts += 1
+        self._cohorts.append(list(names))
+        for name in self._cohorts[-1]:
+            self._runners[name] = _Climber(len(self._cohorts) - 1)
 
     def take(self, name: str, row: LoggedRow) -> list[Cut]:
         """Take what a trial logged; return the trials to stop."""
@@ -208,7 +208,7 @@ class Rungs(Pruner):
             runner.values[runner.reached - 1] = value
             if runner.silent:
                 runner.silent = False
-                runner.passed = max(r.passed for r in self._runners.values() if r.cohort == runner.cohort)
+                runner.passed = max(r.passed for r in self._members(runner.cohort).values())
         return self._decide(runner.cohort)
 
     def end(self, name: str, *, withdrawn: bool) -> list[Cut]:
@@ -226,11 +226,16 @@ class Rungs(Pruner):
             runner.values = {}
         return self._decide(runner.cohort)
 
+    def _members(self, cohort: int) -> dict[str, _Climber]:
+        """Return the trials of one cohort: a sweep of thousands has many, and looks at one at a time."""
+        runners = {name: self._runners[name] for name in self._cohorts[cohort]}
+        return {name: runner for name, runner in runners.items() if runner.cohort == cohort}
+
     def _decide(self, cohort: int) -> list[Cut]:
         """Decide every rung that a cohort has reached as a whole."""
         cuts: list[Cut] = []
         while True:
-            live = {n: r for n, r in self._runners.items() if r.cohort == cohort and r.live}
+            live = {n: r for n, r in self._members(cohort).items() if r.live}
             self._pass_over(live)
             live = {n: r for n, r in live.items() if not r.silent}
             rung = _due(list(live.values()))
@@ -279,8 +284,8 @@ class Rungs(Pruner):
         Raises:
             AssertionError: It does not.
         """
-        for cohort in range(self._cohorts):
-            live = [r for r in self._runners.values() if r.cohort == cohort and r.live and not r.silent]
+        for cohort in range(len(self._cohorts)):
+            live = [r for r in self._members(cohort).values() if r.live and not r.silent]
             assert len({r.passed for r in live}) <= 1, "a cohort goes up together"
             assert _due(live) is None, "a rung waits though all are there"
         assert all(max(r.values, default=-1) < max(r.reached, r.passed) for r in self._runners.values())
