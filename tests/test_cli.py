@@ -16,6 +16,7 @@ import pytest
 
 from tests.system.scripts import ROOT
 from tsnb.attaching import attach
+from tsnb.cli import main
 from tsnb.telemetry.recording import read_recording
 
 pytestmark = pytest.mark.system
@@ -461,3 +462,15 @@ def test_mistakes_get_one_line_that_says_what_to_do(
     assert done.returncode == 1
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_option_is_answered_with_the_usage_of_its_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """That of all commands says nothing of what may stand there."""
+    with pytest.raises(SystemExit) as ended:
+        main(["sweep", "train:train", "--lr", "0.1"])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.startswith("usage: tsnb sweep") and "--grid" in said
+    assert said.endswith("tsnb sweep: error: unrecognized arguments: --lr 0.1\n")

@@ -5,9 +5,32 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-__all__ = ["lazily"]
+__all__ = ["Hinting", "lazily"]
+
+
+class Hinting:
+    """Base of a class with names that people guess: the error for such a name says what is meant.
+
+    Attributes:
+        _meant: What is meant, by the name that is guessed.
+    """
+
+    __slots__ = ()
+    _meant: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # a checker knows of each attribute whether it is there
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return object.__getattribute__(
+                    self, name
+                )  # a property may have raised: its own error comes again
+            except AttributeError as error:
+                if name not in self._meant:
+                    raise
+                raise AttributeError(f"{error}. Did you mean {self._meant[name]}?") from None
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

@@ -53,8 +53,6 @@ FOUND_S = 5.0
 """How long a notebook may take to say which trials it has: milliseconds, unless it stands still."""
 DONE_S = 120.0
 """How long one may take to clone a trial, which may be in a long step: it gives up sooner by itself."""
-
-
 FORKS_S = 120.0
 """How long `sweep` waits for its fork server, which imports torch: seconds, unless the machine is busy."""
 
@@ -63,8 +61,11 @@ class CommandParser(argparse.ArgumentParser):
     """Reads the words of one command; settings may stand behind options: `clone mnist/cnn --name hot lr=0.03`."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Read them, as the base does."""
-        return super().parse_known_args(None if args is None else settings_together(self, args), namespace)
+        """Read them; a word that the command does not know is answered with its own usage, not that of all commands."""
+        found, unknown = super().parse_known_args(args and settings_together(self, args), namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
 
 
 def answer(options: argparse.Namespace, facts: Mapping[str, Any], text: str) -> None:
@@ -241,8 +242,7 @@ def _ended(trial: Trial) -> dict[str, Any]:
 
 
 def _line(out: Any, facts: Mapping[str, Any]) -> None:
-    out.write(json.dumps(strict(facts), default=str) + "\n")
-    out.flush()
+    print(json.dumps(strict(facts), default=str), file=out, flush=True)  # noqa: T201 (the answer to a command)
 
 
 def _reached(target: str) -> tuple[str, ConsumerReading]:

@@ -225,6 +225,17 @@ def test_the_gpus_of_torch_are_named_and_cuda_is_not_started_here() -> None:
     assert done.stdout == "works False\n"
 
 
+def test_a_torch_that_does_not_answer_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that hangs is what a checkup is for: it says so, and the process that asked has ended."""
+    monkeypatch.setattr(torch.version, "cuda", "12.4")
+    monkeypatch.setattr(machine, "_ASK_TORCH", "import time; time.sleep(600)")
+    monkeypatch.setattr(machine, "ANSWER_S", 1.0)
+    found = machine.gpus()
+    assert found.state == "limited"
+    assert found.says == "torch did not say within 1 s which GPUs it can use, so its process was ended."
+    assert "nvidia-smi" in found.advice
+
+
 def test_an_error_inside_a_check_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     """The others are made, and the sentence at the top names it."""
 

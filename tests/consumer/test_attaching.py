@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -184,3 +185,19 @@ def test_a_forked_child_begins_without_its_parents_consumers(producer: Played) -
         os._exit(len(consumers()))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert consumers() == [one._inner]
+
+
+def test_a_word_that_is_a_streams_name_is_told_to_be_taken_as_the_trials(producer: Played) -> None:
+    """Once for each consumer; the names of both may be given, and then nothing is said."""
+    with pytest.warns(UserWarning, match=r"names the trial 's' and reads stream 's'\. .* pass stream='s'\.$"):
+        tsnb.attach("s")
+    with played("other"):
+        with pytest.warns(
+            UserWarning, match=r"names the trial 'other' and reads stream 's'\. .* stream='other'"
+        ):
+            attaching._look_for_stream_named("other", None, "s")
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tsnb.attach("s")  # the same consumer
+            tsnb.attach("other", "s")
+            tsnb.attach(stream="s")

@@ -301,6 +301,26 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
         getattr(tsnb, "submit")  # noqa: B009
 
 
+GUESSED = {"kill", "cancel", "terminate", "best", "status", "join", "output"}
+
+
+@pytest.mark.parametrize("kind", ["Trial", "Trials", "Sweep"])
+def test_a_guessed_name_of_a_trial_or_sweep_is_answered_with_what_is_meant(kind: str) -> None:
+    """Each guess is the class's own, or the error names what is there; another one fails as anywhere."""
+    owner: type[Any] = {"Trial": tsnb.Trial, "Trials": type(tsnb.trials), "Sweep": tsnb.Sweep}[kind]
+    one: Any = object.__new__(owner)
+    for name in GUESSED:
+        if hasattr(owner, name):
+            continue
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}'\. Did you mean .+\?$") as told:
+            getattr(one, name)
+        for called in re.findall(r"^(\w+)\(\)", str(told.value).partition("Did you mean ")[2]):
+            assert callable(getattr(owner, called))
+        assert not hasattr(one, name)
+    with pytest.raises(AttributeError, match=r"has no attribute 'weather'$"):
+        getattr(one, "weather")  # noqa: B009
+
+
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 ELSEWHERE = {
     "BesideReading, CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/readings.md",

@@ -314,3 +314,11 @@ def test_what_a_report_a_recording_and_a_side_panel_take() -> None:
         given("dashboard --sid")
     with pytest.raises(UsageError, match="required: NAME"):
         given("record")
+
+
+def test_the_usage_of_a_trials_cell_asks_for_its_name() -> None:
+    """Only --setup does without one."""
+    with pytest.raises(
+        UsageError, match=r"unknown option --nothing(?s:.*)Usage: %%trial \[--setup\] .* NAME$"
+    ):
+        TRIAL.read(["a", "--nothing"])

@@ -75,7 +75,7 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         """
     )
     assert late.expect("note:") == (
-        "'late' starts with pass 2 of 's'. It attached after the late-join window of an earlier pass."
+        "'late' starts with pass 2 of 's'. Pass 1 had begun before it attached."
     )
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines

@@ -47,6 +47,8 @@ _ASK_TORCH = (
     "import torch; on = torch.cuda; "
     "print(', '.join(map(on.get_device_name, range(on.device_count()))) if on.is_available() else '')"
 )
+ANSWER_S = 60.0
+"""How long torch may take to start CUDA: seconds, unless the machine is very busy or the driver hangs."""
 LITTLE_BYTES = 2 * 2**30
 """Less free memory than this is soon used up by torch in a few trials (35 MiB each, forked) and a loader's workers."""
 SMALL_SHM_BYTES = 256 * 2**20
@@ -165,7 +167,18 @@ def gpus() -> Finding:
     import torch
 
     found = Gpus().look()
-    if names := _gpus_of_torch():
+    try:
+        names = _gpus_of_torch()
+    except subprocess.TimeoutExpired as error:
+        says = (
+            f"torch did not say within {error.timeout:.0f} s which GPUs it can use, so its process was ended."
+        )
+        advice = (
+            "The machine may be very busy, or the driver hangs. Run `nvidia-smi`. If it answers, run "
+            "`tsnb doctor` again."
+        )
+        return Finding("GPU", "limited", says, advice)
+    if names:
         return Finding(
             "GPU", "works", f"torch can use {names}. `tsnb devices` lists the processes that use them."
         )
@@ -199,7 +212,7 @@ def _gpus_of_torch() -> str:
     if not (torch.version.cuda or torch.version.hip):
         return ""
     asked = subprocess.run(
-        [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", _ASK_TORCH], capture_output=True, text=True, check=False, timeout=ANSWER_S
     )
     return asked.stdout.strip()
 

@@ -159,6 +159,7 @@ def attach(
         other.close_if_gone()
         if other.closed:
             _forget(other)
+    _look_for_stream_named(name, stream, entry.name)
     _totals.attaching()
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, shown] = consumer
@@ -356,6 +357,19 @@ def _require_same_thread(mine: Attachment) -> None:
         raise NameInUse(
             f"The name {mine.name!r} is in use on stream {mine.stream!r}, in another thread of this "
             "process. Attach with another name."
+        )
+
+
+def _look_for_stream_named(name: str | None, stream: str | None, taken: str) -> None:
+    """Warn where the only word that was given names a stream: it names the trial, and may be meant as the stream."""
+    if not name or stream is not None:
+        return
+    if name == taken or any(entry.name == name for entry in registry.entries()):
+        warnings.warn(
+            f"tsnb.attach({name!r}) names the trial {name!r} and reads stream {taken!r}. A stream is also called "
+            f"{name!r}. To read that stream, pass stream={name!r}.",
+            UserWarning,
+            stacklevel=3,
         )
 
 

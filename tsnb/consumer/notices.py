@@ -226,9 +226,10 @@ class Notices:
         first = stream not in _begun
         _begun.add(stream)
         if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_turn:
+            before = "Pass 1" if epoch == 1 else f"Passes 1 to {epoch}"
             print(  # noqa: T201 (a trial's own output is where its user looks)
-                f"note: {self._name!r} starts with pass {epoch + 1} of {stream!r}. It attached after "
-                "the late-join window of an earlier pass.",
+                f"note: {self._name!r} starts with pass {epoch + 1} of {stream!r}. {before} had begun before "
+                "it attached.",
                 flush=True,
             )
 

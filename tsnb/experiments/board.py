@@ -33,6 +33,7 @@ from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.experiments.trials_table import rows_of
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
+from tsnb.lazy import Hinting
 from tsnb.records.detached_entries import entries_of, entry_of
 from tsnb.records.project import project_directory
 from tsnb.records.writes import LoggedRow, Parent
@@ -48,7 +49,7 @@ KEPT_PROCESSES = 8
 """Trials that have ended keep their processes, until so many have ended after them: the variables stay all the same."""
 
 
-class Board(Mapping[str, Trial]):
+class Board(Hinting, Mapping[str, Trial]):
     """Hold the trials of this notebook by name, in the order of their start.
 
     Detached trials of other notebooks follow. The value shows as a table.
@@ -61,6 +62,15 @@ class Board(Mapping[str, Trial]):
             another trial in the place of one that ends.
         watchers: Functions called with each trial that has begun or ended, from any thread.
     """
+
+    _meant = dict.fromkeys(
+        ("kill", "cancel", "terminate"), 'stop(), or tsnb.trials["NAME"].stop() for one trial'
+    ) | {
+        "best": "sweep.best(METRIC) of what tsnb.sweep returned, or tsnb.results()",
+        "status": 'print(tsnb.trials), or tsnb.trials["NAME"].state for one trial',
+        "join": "wait()",
+        "output": 'tsnb.trials["NAME"].logs()',
+    }
 
     def __init__(self) -> None:
         self.starters: list[Callable[[Sequence[Trial] | None], None]] = []

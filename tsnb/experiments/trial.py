@@ -50,6 +50,7 @@ from tsnb.kernels.output.marimo_cells import MarimoOutlet
 from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outlet_here
 from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.kernels.output.waiting_line import wait_and_tell
+from tsnb.lazy import Hinting
 from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
 from tsnb.printable import block, one_line
@@ -81,7 +82,7 @@ class NoSuchVariable(TsnbError, KeyError):
     __str__ = Exception.__str__  # KeyError would show the message quoted
 
 
-class Trial(Bound):
+class Trial(Bound, Hinting):
     """Hold one run of your code in a background kernel.
 
     Made by `tsnb.run`, `tsnb.sweep` and `%%trial`.
@@ -103,6 +104,12 @@ class Trial(Bound):
     """
 
     _instead = 'Pass its result instead: trial["net"], trial.result() or trial.metrics.'
+    _meant = dict.fromkeys(("kill", "cancel", "terminate"), "stop()") | {
+        "best": "metrics, or sweep.best(METRIC) for the best trial of a sweep",
+        "status": "state",
+        "join": "wait()",
+        "output": "logs()",
+    }
 
     def __init__(self, life: TrialLife) -> None:
         self.life = life

@@ -229,6 +229,8 @@ def _trial() -> Parser:
         help="run this cell first in every later trial; an empty cell ends that",
     )
     _add_cell(parser)
+    # only --setup does without a name
+    parser.usage = " ".join(parser.format_usage().split()[1:]).replace("[NAME]", "NAME").replace("%", "%%")
     return parser
 
 

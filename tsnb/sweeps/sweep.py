@@ -19,6 +19,7 @@ from tsnb.experiments.ends import follow_stream_for, stream_for
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import Trial
 from tsnb.experiments.trials_table import shown_scores
+from tsnb.lazy import Hinting
 from tsnb.masks import Masked, masked_text
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
@@ -46,7 +47,7 @@ STOPPING_S = 60.0
 """How long stopping all trials of a sweep may take."""
 
 
-class Sweep(Bound, Mapping[str, Trial]):
+class Sweep(Bound, Hinting, Mapping[str, Trial]):
     """Hold the trials of one sweep by name, and show them as a table.
 
     Holds the trials that were started. Made by `tsnb.sweep`.
@@ -71,6 +72,11 @@ class Sweep(Bound, Mapping[str, Trial]):
     """
 
     _instead = "Pass its results() instead, or what a trial returned: trial.result()."
+    _meant = dict.fromkeys(("kill", "cancel", "terminate"), "stop()") | {
+        "status": 'print(sweep), or sweep["NAME"].state for one trial',
+        "join": "wait()",
+        "output": 'sweep["NAME"].logs()',
+    }
 
     def __init__(
         self,
