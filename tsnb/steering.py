@@ -242,7 +242,7 @@ def _ended(trial: Trial) -> dict[str, Any]:
 
 
 def _line(out: Any, facts: Mapping[str, Any]) -> None:
-    print(json.dumps(strict(facts), default=str), file=out, flush=True)  # noqa: T201 (the answer to a command)
+    print(json.dumps(strict(facts), default=str), file=out, flush=True)
 
 
 def _reached(target: str) -> tuple[str, ConsumerReading]:

@@ -74,9 +74,7 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         say("done")
         """
     )
-    assert late.expect("note:") == (
-        "'late' starts with pass 2 of 's'. Pass 1 had begun before it attached."
-    )
+    assert late.expect("note:") == ("'late' starts with pass 2 of 's'. Pass 1 had begun before it attached.")
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines
 
