@@ -147,6 +147,10 @@ def test_report_results_and_panel_say_the_same_of_a_name_that_ran_twice(
         assert trial.metrics["loss"] == row["loss"]
         assert (trial.state, row["state"]) == ("done", "done")
         assert trial.cpu_s == pytest.approx(told.report["cpu_s"])
+        spent_s = told.report["computing_s"] + told.report["waiting_s"]
+        assert spent_s <= told.report["attached_s"] + 0.01, "validation and pauses count, too"
+        pace = trial.samples / told.report["attached_s"]
+        assert row["samples_per_s"] == pytest.approx(pace, rel=0.02)
     (last,) = tsnb.results("cnn").to_dict("records")
     shown = there.view.rows["cnn"]
     assert shown.reading.samples == rows["cnn"].samples == last["samples"]

@@ -139,3 +139,12 @@ def test_what_a_trial_did_alone_and_its_cpu_seconds_are_in_its_totals() -> None:
     used = HostReading(2, 1.0, 1, 2, consumers={"a": ProcessReading(0.5, 1, 2)})
     seen = [replace(one, host=used) for one in readings]
     assert spent(seen)[0].cpu_s == pytest.approx(1.0)
+
+
+def test_shares_and_samples_a_second_are_of_the_time_attached_on_every_surface() -> None:
+    """Validation between two epochs counts: report, panel and results divide by the same seconds."""
+    readings = [reading(k / 4, consumer("a", min(k, 30) / 4, batches=10 * min(k, 30))) for k in range(41)]
+    (trial,) = spent(readings)
+    assert (trial.inside_s, trial.between_s, trial.attached_s) == (7.5, 2.5, 10.0)
+    assert trial.share("computing") == 0.75 and trial.share("between") == 0.25
+    assert trial.samples_per_s == trial.samples / 10.0

@@ -220,9 +220,9 @@ def _key(consumer: Attachment) -> tuple[str, str]:
 
 
 def _total(consumer: Attachment) -> Total:
-    return Total.of(
-        consumer.stream, consumer.epoch, consumer.epoch_batches_taken, consumer.stats(), consumer.begun
-    )
+    place = consumer.epoch, consumer.epoch_batches_taken
+    attached_s = time.monotonic() - consumer.since_s
+    return Total.of(consumer.stream, *place, consumer.stats(), consumer.begun, attached_s)
 
 
 def _forget(consumer: Attachment) -> None:

@@ -109,6 +109,7 @@ class Attachment(Bound):
         stream: The stream's name.
         given: What is known of the rows of the batch that its loop was given last; None: it is not in a loop.
         begun: Epochs that it has begun.
+        since_s: When it attached; monotonic.
     """
 
     def __init__(self, entry: registry.Entry, name: str, options: Options) -> None:
@@ -135,6 +136,7 @@ class Attachment(Bound):
         self._looped = False
         self._epochs = 0
         self.begun = 0  # epochs
+        self.since_s = time.monotonic()
         self._before = (0, 0)
         self._inside_s = 0.0
         self._entered_s: float | None = None  # while inside an epoch

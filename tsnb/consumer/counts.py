@@ -102,12 +102,16 @@ class Total(NamedTuple):
     """Seconds of them waiting for batches."""
     begun: int = 0
     """Epochs begun."""
+    attached_s: float = 0.0
+    """Seconds attached."""
 
     @classmethod
-    def of(cls, stream: str, epoch: int, batch: int | None, stats: Stats, begun: int) -> Total:
+    def of(
+        cls, stream: str, epoch: int, batch: int | None, stats: Stats, begun: int, attached_s: float
+    ) -> Total:
         """Return that of one consumer."""
         done = stats.batches, stats.samples, stats.epochs
-        return cls(stream, epoch, batch, *done, stats.inside_s, stats.waited_s, begun)
+        return cls(stream, epoch, batch, *done, stats.inside_s, stats.waited_s, begun, attached_s)
 
     def and_then(self, later: Total) -> Total:
         """Return that of both."""

@@ -107,16 +107,21 @@ class Spent:
 
     @property
     def inside_s(self) -> float:
-        """Seconds inside epochs: what shares are of."""
+        """Seconds inside epochs."""
         return self.computing_s + self.waiting_s + self.held_s
+
+    @property
+    def attached_s(self) -> float:
+        """Seconds attached, less those in which it was timed out: what shares and samples a second are of."""
+        return self.inside_s + self.between_s
 
     def seconds(self, part: str) -> float:
         """Return the seconds that went to one of `PARTS`."""
         return float(getattr(self, f"{part}_s"))
 
     def share(self, part: str) -> float:
-        """Return what share of the time inside epochs went to computing, waiting or held; 0 without any such time."""
-        return self.seconds(part) / self.inside_s if self.inside_s > 0 else 0.0
+        """Return what share of the attached time went to one of `PARTS`; 0 without any such time."""
+        return self.seconds(part) / self.attached_s if self.attached_s > 0 else 0.0
 
     @property
     def step_s(self) -> float:
@@ -130,8 +135,8 @@ class Spent:
 
     @property
     def samples_per_s(self) -> float:
-        """Samples a second, of the time inside epochs."""
-        return self.samples / self.inside_s if self.inside_s > 0 else 0.0
+        """Samples a second of the attached time."""
+        return self.samples / self.attached_s if self.attached_s > 0 else 0.0
 
 
 def lives(readings: Iterable[StreamReading]) -> list[Life]:

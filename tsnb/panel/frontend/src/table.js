@@ -289,7 +289,7 @@ function counted(store, lanes) {
 }
 
 function key() {
-  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "waiting for slower trials"]];
+  const parts = [["computing", "computing"], ["waiting", "waiting for data"], ["held", "waiting for slower trials"], ["between", "between epochs"]];
   const item = ([name, label]) => make("span", "", make("i", `tsnb-${name}`), label);
   return make("div", "tsnb-key tsnb-soft", ...parts.map(item));
 }
