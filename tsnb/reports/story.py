@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
@@ -13,7 +12,7 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.spent import Spent, spent
-from tsnb.telemetry.diagnosis import Diagnosis, diagnose
+from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.marks import Mark, all_marks, pacing_text
@@ -119,7 +118,10 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
     first, last = readings[0], readings[-1]
     trials = spent(readings)
     batches, blocked_s = _grown(readings)
-    host = _mean_host(readings)
+    mean = MeanHost()
+    for reading in readings:
+        mean.feed(reading)
+    host = mean.host
     pace = max(trials, key=lambda trial: trial.pace_s, default=None)
     setter = pace.name if pace is not None and pace.pace_s > 0 else ""
     etas = Etas()
@@ -222,16 +224,3 @@ def _as_reading(trial: Spent, sets_the_pace: bool) -> ConsumerReading:
         waiting_s=trial.waiting_s,
         held_s=trial.held_s,
     )
-
-
-def _mean_host(readings: Sequence[StreamReading]) -> HostReading | None:
-    """Return the machine's last reading with the CPU of all of them; None where it was not watched."""
-    found = [reading.host for reading in readings if reading.host is not None]
-    if not found:
-        return None
-    last = found[-1]
-    loads = [host.producer.cpu for host in found if host.producer is not None]
-    producer = (
-        replace(last.producer, cpu=statistics.fmean(loads)) if last.producer and loads else last.producer
-    )
-    return replace(last, cpu=statistics.fmean(host.cpu for host in found), producer=producer)

@@ -11,7 +11,7 @@ Advice that costs cores is given only where the machine was looked at (`HostRead
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.rates import Pace, loader_faster
@@ -19,7 +19,7 @@ from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.words import pace as rate
 from tsnb.telemetry.words import percent
 
-__all__ = ["NOBODY", "Diagnosis", "Shares", "diagnose", "shares"]
+__all__ = ["NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "shares"]
 
 NOBODY = "No trial is attached."
 """The lead while no trial is attached: out of date for a moment after one has come."""
@@ -32,6 +32,8 @@ _SPEED_UP = (1.2, 10.0)
 
 _IDLER = 0.5
 """A worker that keeps less of a core busy than this spends most of its time waiting."""
+
+_READING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
 
 _NAMED = 3
 """More trials than this are counted, not named: the sentence has one line."""
@@ -205,7 +207,7 @@ def _by_turns(
         if (busy := s.computing + s.waiting) >= SMALL
     }
     if training and min(s.waiting for s in training.values()) >= SMALL:
-        return _loader_bound(earlier, later, training, host)
+        return _loader_bound(earlier, later, training, host, by_turns=True)
     wait = "wait for their turns" if in_line > 1 else "waits for its turn"
     return _say("by turns", "The trials take turns.", f"{in_line} of {len(later.consumers)} {wait}.")
 
@@ -232,7 +234,11 @@ def _window_bound(
 
 
 def _loader_bound(
-    earlier: StreamReading, later: StreamReading, parts: dict[str, Shares], host: HostReading | None
+    earlier: StreamReading,
+    later: StreamReading,
+    parts: dict[str, Shares],
+    host: HostReading | None,
+    by_turns: bool = False,
 ) -> Diagnosis:
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     seconds = later.time_s - earlier.time_s
@@ -242,8 +248,71 @@ def _loader_bound(
     )  # between two epochs there are none
     who = _spend(waiting, "waits for data", "wait for data")
     # when the one that waits least waits no more, the loader keeps up with the slowest, and cannot be of more use
-    least = min(s.waiting for s in parts.values())
+    least = _least_wait(later, parts, by_turns)
     return _say("loader-bound", f"The loader is the limit{pace}.", f"{who}; {_advice(later, least, host)}.")
+
+
+class MeanHost:
+    """The machine as it was on average while trials read: advice goes by it, live and in a report, and does not flip.
+
+    It begins anew where the loader has another number of workers.
+    """
+
+    def __init__(self) -> None:
+        self._last: HostReading | None = None
+        self._of: tuple[int, int] | None = None
+        self._seen_s = 0.0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._weight = self._cpu = self._producer_weight = self._producer_cpu = 0.0
+
+    def feed(self, reading: StreamReading) -> None:
+        """Take in the next reading."""
+        host = reading.host
+        if host is None:
+            return
+        of = reading.pid, reading.workers
+        if of != self._of:
+            self._of = of
+            self._begin()
+        passed_s = reading.time_s - self._seen_s if self._seen_s else 0.0
+        weight, self._seen_s = min(60.0, max(1e-3, passed_s)), reading.time_s
+        self._last = host
+        if reading.state not in ("serving", "blocked") or not any(
+            c.state in _READING for c in reading.consumers
+        ):
+            return
+        self._weight += weight
+        self._cpu += weight * host.cpu
+        if host.producer is not None:
+            self._producer_weight += weight
+            self._producer_cpu += weight * host.producer.cpu
+
+    @property
+    def host(self) -> HostReading | None:
+        """The last look, with the mean load of the loader and of all; None: nobody looked."""
+        last = self._last
+        if last is None or not self._weight:
+            return last
+        producer = last.producer
+        if producer is not None and self._producer_weight:
+            producer = replace(producer, cpu=self._producer_cpu / self._producer_weight)
+        return replace(last, cpu=self._cpu / self._weight, producer=producer)
+
+
+def _least_wait(later: StreamReading, those: Collection[str], by_turns: bool) -> float:
+    """Return the share of its whole time that the one that waits least has waited for data, of these consumers.
+
+    Of its whole time, as a report tells it: what a trial needs does not change from one second to the next. Of
+    trials that take turns, of the time in which they had theirs.
+    """
+    found = []
+    for c in later.consumers:
+        whole_s = c.computing_s + c.waiting_s + (0.0 if by_turns else c.held_s)
+        if c.name in those and whole_s > 0:
+            found.append(c.waiting_s / whole_s)
+    return min(found, default=0.0)
 
 
 def _advice(later: StreamReading, waiting: float, host: HostReading | None) -> str:

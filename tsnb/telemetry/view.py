@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.records.scores import known_direction, leaders
 from tsnb.telemetry import words
-from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, diagnose
+from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.frames import Curves, frame
@@ -156,6 +156,7 @@ class StreamView:
         self.lock = threading.RLock()
         self.latest: StreamReading | None = None
         self.host: HostReading | None = None
+        self._mean_host = MeanHost()
         self.state = ABSENT
         self.say = Diagnosis("starting", "", None, "")
         self.rates = RateWindow()
@@ -206,6 +207,7 @@ class StreamView:
             self.origin_s = reading.time_s
         self.latest, self.state = reading, reading.state
         self.rates.add(reading)
+        self._mean_host.feed(reading)
         if reading.host is not None:
             self.host = reading.host
             self._looks.append(reading)
@@ -313,7 +315,7 @@ class StreamView:
     def _found(self) -> Diagnosis:
         """Say what limits the stream now, in the numbers of the rows."""
         paces = {name: row.pace for name, row in self.rows.items() if row.here}
-        return diagnose(*self.rates.span, self.rates.host, paces=paces)
+        return diagnose(*self.rates.span, self._mean_host.host, paces=paces)
 
     def _frame(self, reading: StreamReading, drawn: list[Row], logged: list[tuple[int, int, float]]) -> bytes:
         loader = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
