@@ -59,7 +59,11 @@ def add_results(commands: Any) -> None:
     """Add `tsnb results`."""
     told = commands.add_parser("results", help="print the last logged numbers of the project's trials")
     told.add_argument("name", nargs="?", metavar="NAME", help="trial or sweep (default: all)")
-    told.add_argument("--sort", metavar="METRIC", help="sort by METRIC, best first")
+    told.add_argument(
+        "--sort",
+        metavar="METRIC",
+        help="sort by METRIC, best first; trials that are done come before the others",
+    )
     told.add_argument(
         "--by",
         metavar="PARAMETER",

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-const { across, against, calmExtent, curvesOf, extent, nearest, ranked, setsOf, shortened, smooth, spread, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
+const { across, against, calmExtent, curvesOf, extent, nearest, ranked, setsOf, shortened, smooth, spread, stepOf, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
@@ -87,6 +87,14 @@ test("axes have round ticks, a log axis those of its decades", () => {
   assert.deepEqual(ticks(5, 5, 5), [5]);
   assert.ok(ticks(1e-9, 1e9, 5, true).length <= 6);
   for (const [low, high] of [[1e-300, 1e300], [-1e30, 1e30], [0.999, 1.001]]) assert.ok(ticks(low, high, 5, low > 0).length < 12);
+});
+
+test("ticks of a log axis over less than a decade are told apart, as those of a linear one", () => {
+  const near = ticks(1.05, 1.2, 5, true);
+  assert.ok(near.length > 2 && Math.abs(stepOf(near, true) - (near[1] - near[0])) < 1e-12);
+  assert.equal(stepOf(ticks(0.02, 3, 6, true), true), 0);
+  assert.equal(stepOf([1, 2, 5], true), 0);
+  assert.equal(stepOf([0, 0.5, 1], false), 0.5);
 });
 
 test("nan and inf are drawn nowhere, a log axis leaves out what is not above 0", () => {

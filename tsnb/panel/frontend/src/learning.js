@@ -126,6 +126,12 @@ export function ticks(low, high, most, log = false) {
   return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, k) => (first + k) * step);
 }
 
+/** How far apart ticks are, so that no two have one text; 0: each is another multiple, as on a log axis over decades. */
+export function stepOf(heights, log) {
+  const [a, b, c] = heights, even = heights.length < 3 || Math.abs(c - 2 * b + a) < 1e-9 * Math.abs(b || 1);
+  return heights.length > 1 && (!log || (even && b / a < 1.9)) ? b - a : 0;
+}
+
 function logTicks(low, high, most) {
   for (const digits of [[1, 2, 5], [1, 3], [1]]) {
     const found = [];

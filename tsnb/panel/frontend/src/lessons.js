@@ -103,7 +103,7 @@ export class Lessons {
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
     const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [] };
-    this.best.draw({ ...what, curves: best, log: log.includes(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
+    this.best.draw({ ...what, curves: best, log: log.includes(name) && !isAccuracy(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     const values = [...shown].map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
     const axes = axesOf(store.lanes, store.params), coloured = new Set(order.slice(0, IN_COLOUR).map(({ lane }) => lane));
@@ -127,7 +127,8 @@ export class Lessons {
       way,
       lit: this.lit,
       colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
-      log: log.includes(name) && !paired,
+      log: log.includes(name) && !paired && !isAccuracy(name),
+      paired,
       show,
       tick: (value, range, step) => tick(paired ? "" : name, value, range, step),
       place: (x, exact, whole) => place(axis, x, exact, whole),

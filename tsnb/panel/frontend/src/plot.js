@@ -2,7 +2,7 @@
 // the pointer or, with the arrow keys, under the cursor.
 
 import { attribute, make, put, style } from "./dom.js";
-import { FEW, across, calmExtent, extent, nearest, shortened, spread, ticks } from "./learning.js";
+import { FEW, across, calmExtent, extent, nearest, shortened, spread, stepOf, ticks } from "./learning.js";
 import { labels } from "./marks.js";
 import { paintShape, shape } from "./shapes.js";
 import { mix } from "./theme.js";
@@ -101,7 +101,7 @@ export class Plot {
     ctx.lineWidth = 1;
     ctx.textBaseline = "middle";
     ctx.textAlign = "right";
-    const heights = ticks(...this.ys, 5, this.log), step = this.log ? 0 : heights[1] - heights[0];
+    const heights = ticks(...this.ys, 5, this.log), step = stepOf(heights, this.log);
     for (const value of heights) {
       const y = Math.round(this.toY(value)) + 0.5;
       ctx.beginPath();
@@ -294,7 +294,7 @@ export class Plot {
     const line = ({ curve, k }, n) => {
       const swatch = make("span", "tsnb-mark", shape(curve.lane));
       style(swatch, "--tsnb-lane", this.colours.get(curve.lane) || this.theme.soft);
-      const best = this.way && n === 0 ? " ★" : "";
+      const best = this.way && n === 0 && (!this.paired || this.way * curve.y[k] > 0) ? " ★" : "";
       return make("div", "", swatch, make("span", "tsnb-trial", curve.name), make("b", "", this.show(curve.y[k]) + best));
     };
     const more = found.length > SAID ? [make("div", "tsnb-soft", `and ${found.length - SAID} more`)] : [];
