@@ -11,7 +11,7 @@ import pytest
 
 from tests.panel.a_day import PER_S, READINGS, loss, pages_of, readings_of_a_day
 from tsnb.panel.tape import Tape
-from tsnb.telemetry.frames import POINTS
+from tsnb.telemetry.frames import POINTS, smoothed
 
 PIXELS = 236
 """The height of a chart."""
@@ -54,3 +54,13 @@ def test_the_curves_of_a_day_are_true_at_every_hour(day: tuple[Tape, Any]) -> No
     assert accuracy[0]["y"] == accuracy[1]["y"], (
         "one value an epoch is a mean already, however many there are"
     )
+
+
+def test_the_kernel_smooths_as_pages_do(day: tuple[Tape, Any]) -> None:
+    """What a saved picture draws is what a page draws where nobody has chosen another smoothing."""
+    tape, (page, *_) = day
+    for one in page["drawn"]:
+        if (one["axis"], one["smooth"]) == ("batch", 0.6):
+            row = tape.view.rows[one["name"]]
+            points = tape.view.curves.points(row.number, row.places[one["metric"]])
+            assert smoothed(points) == pytest.approx(one["y"], rel=1e-12)

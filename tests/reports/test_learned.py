@@ -10,9 +10,10 @@ import pytest
 from tests.panel.streams import three_models
 from tests.reports.made import ended_badly
 from tsnb.reports import Report
-from tsnb.reports.learned.curves import FEW, MEANS, curves_of, means
+from tsnb.reports.learned.curves import curves_of, line_of
 from tsnb.reports.learned.outcome import best_of, outcome
 from tsnb.reports.spent import Spent, spent
+from tsnb.telemetry.view import StreamView
 
 
 @pytest.fixture(scope="module")
@@ -50,16 +51,17 @@ def test_no_trial_is_best_where_nobody_knows_which_way_is_good(trials: list[Spen
     assert outcome([replace(trial, state="streaming") for trial in trials]) == ("", "")
 
 
-def test_a_curve_has_a_point_where_a_number_changed_and_means_where_there_are_many() -> None:
-    """Four readings a second have one logged number many times."""
-    curves = curves_of(list(three_models().run(60)), ["loss", "accuracy"])
-    for its in curves["loss"].values():
-        assert len({value for _, value in its}) == len(its)
-        assert [x for x, _ in its] == sorted(x for x, _ in its)
-        drawn = means(its)
-        assert len(drawn) <= max(FEW, MEANS)
-        low, high = min(value for _, value in its), max(value for _, value in its)
-        assert all(low <= value <= high for _, value in drawn)
+def test_a_curve_of_the_picture_is_the_panels() -> None:
+    """Four readings a second have one logged number many times; what is kept and drawn of them, a page has as well."""
+    readings, view = list(three_models().run(60)), StreamView()
+    for reading in readings:
+        view.feed(reading)
+    curves = curves_of(readings, ["loss", "accuracy"])
+    for name, row in view.rows.items():
+        own = view.curves.points(row.number, row.places["loss"])
+        assert list(curves["loss"][name]) == own and len(own) > 100
+        low, high = min(point[4] for point in own), max(point[5] for point in own)
+        assert all(low <= value <= high for _, value in line_of(own))
 
 
 def test_the_picture_has_a_chart_of_each_number_and_marks_where_a_trial_failed() -> None:

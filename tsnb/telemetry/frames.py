@@ -57,8 +57,10 @@ __all__ = [
     "POINT",
     "PROCESS",
     "ROW",
+    "SMOOTH",
     "Curves",
     "frame",
+    "smoothed",
 ]
 
 HEADER = (
@@ -374,3 +376,42 @@ def _join(points: array[float]) -> None:
     elif count:
         points[-4:] = points[-_A_POINT - 4 : -_A_POINT]
     del points[-2 * _A_POINT : -_A_POINT]
+
+
+SMOOTH = 22
+"""Batches over which panels smooth curves where nobody has chosen otherwise."""
+
+_RARE_EPOCHS, _RARE_S = 0.45, 0.9
+
+
+def smoothed(points: Sequence[tuple[float, ...]], constant: float = SMOOTH) -> list[float]:
+    """Return a curve's smoothed values, as pages draw them (`learning.js` has the same function).
+
+    Each is the mean of the points before it, weighing less by the batches that lie between: after `constant` of them
+    by e. A curve of about one value an epoch stays as it is: each of those is a mean already.
+
+    Args:
+        points: As `POINT` says, oldest first.
+        constant: Batches.
+    """
+    if _is_rare(points):
+        return [point[6] for point in points]
+    total = part = 0.0
+    found, before = [], points[0][1] if points else 0.0
+    for _, batches, *_, mean, values in points:
+        if not math.isfinite(mean):
+            found.append(mean)
+            continue
+        kept = math.exp((before - batches) / constant)
+        before, count = batches, values or 1.0
+        total, part = kept * total + count * mean, kept * part + count
+        found.append(total / part)
+    return found
+
+
+def _is_rare(points: Sequence[tuple[float, ...]]) -> bool:
+    gaps = sum(max(1.0, point[7]) for point in points) - 1
+    if gaps <= 0:
+        return False
+    first, last = points[0], points[-1]
+    return last[2] - first[2] >= _RARE_EPOCHS * gaps and last[0] - first[0] >= _RARE_S * gaps

@@ -1,7 +1,7 @@
 """Charts of logged numbers over a trial's own batches: two side by side, a line a trial, how it ended at its end.
 
-What a trial logged is known from the stream's readings: its last numbers, four times a second. Many of them are drawn
-pale, with their means before them.
+What a trial logged is known from the stream's readings: its last numbers, four times a second. They are kept, smoothed
+and left as they are by the panel's own functions (`telemetry.frames`), so that a picture shows what a page shows.
 """
 
 from __future__ import annotations
@@ -13,22 +13,21 @@ from dataclasses import dataclass
 from tsnb.reports.logged import thinned
 from tsnb.reports.spent import Spent
 from tsnb.reports.svg import Picture, text_width
+from tsnb.telemetry import frames
+from tsnb.telemetry.marks import Taken
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import count, is_accuracy, metric
 
-__all__ = ["Chart", "Curves", "curves_of", "draw_curves"]
+__all__ = ["Chart", "Curves", "curves_of", "draw_curves", "line_of"]
 
 Point = tuple[float, float]
-Curves = Mapping[str, Mapping[str, Sequence[Point]]]
-"""By logged name, then by trial: batches and value, in the order of batches."""
+Curves = Mapping[str, Mapping[str, Sequence[tuple[float, ...]]]]
+"""By logged name, then by trial: points as `telemetry.frames.POINT` says."""
 
 CHARTS = 2
 HEIGHT = 170
-FEW = 40
-"""Points of a line that is drawn as it is: more are noise, and means are drawn before them."""
-
-POINTS, MEANS = 100, 60
-"""Points of a pale line, and means, at most."""
+POINTS = 100
+"""Points of a line at most, and of the pale one behind it."""
 
 COLOURED = 8
 """More lines than this, and all but the best are grey."""
@@ -44,18 +43,46 @@ def curves_of(readings: Sequence[StreamReading], names: Sequence[str]) -> Curves
         readings: Oldest first, of runs that have names of their own (`runs_apart`).
         names: Logged names.
     """
-    found: dict[str, dict[str, list[Point]]] = {name: {} for name in names}
+    kept, taken = frames.Curves(), Taken()
+    lanes: dict[str, int] = {}
+    known: dict[tuple[str, str], float] = {}
     for reading in readings:
+        taken.feed(reading)
         for c in reading.consumers:
-            for name in names:
+            lane = lanes.setdefault(c.name, len(lanes))
+            epochs = taken.epochs(c.name)
+            at = (
+                reading.time_s - readings[0].time_s,
+                taken.batches(c.name),
+                -1.0 if math.isnan(epochs) else epochs,
+            )
+            for number, name in enumerate(names):
                 value = c.metrics.get(name)
-                if value is None or not math.isfinite(value):
-                    continue
-                its = found[name].setdefault(c.name, [])
                 # a number that was logged once stands in all later readings: only a change is known to be a new one
-                if not its or its[-1][1] != value:
-                    its.append((float(c.batches), float(value)))
-    return found
+                if value is not None and known.get((c.name, name)) != value:
+                    known[c.name, name] = value
+                    kept.add(lane, number, at, value)
+    return {
+        name: {
+            trial: points for trial, lane in lanes.items() if (points := _finite(kept.points(lane, number)))
+        }
+        for number, name in enumerate(names)
+    }
+
+
+def _finite(points: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    return [point for point in points if math.isfinite(point[6])]
+
+
+def line_of(points: Sequence[tuple[float, ...]]) -> list[Point]:
+    """Return what is drawn of a curve: batches and smoothed value."""
+    return list(zip((point[1] for point in points), frames.smoothed(points), strict=True))
+
+
+def _fewer(points: Sequence[Point]) -> list[Point]:
+    """Return no more points of a smooth line than a picture needs, its last one among them."""
+    step = math.ceil(len(points) / POINTS)
+    return list(points[::-1][::step][::-1])
 
 
 @dataclass(frozen=True)
@@ -123,10 +150,10 @@ def _chart(
     box: tuple[float, float, float, float],
 ) -> None:
     left, right, top, bottom = box
-    lines = {trial: means(points) for trial, points in its.items()}
+    lines = {trial: line_of(points) for trial, points in its.items()}
     named = list(its)[:COLOURED]
     room = min(130.0, 20 + max(text_width(one, 11) for one in named))
-    xs = _range([x for points in its.values() for x, _ in points], from_zero=True)
+    xs = _range([point[1] for points in its.values() for point in points], from_zero=True)
     ys = _range([value for points in lines.values() for _, value in points], from_zero=False)
     chart = Chart(left + 44, right - room, top, bottom, xs, ys)
     for value in _ticks(*ys, 5):
@@ -137,9 +164,10 @@ def _chart(
         picture.text(chart.x(batches), bottom + 16, count(batches), "soft", size=10.5, at=at)
     for trial in [*reversed([one for one in its if one not in named]), *reversed(named)]:
         colour = colours[trial] if trial in named else "held-line"
-        if trial in named and len(its[trial]) > FEW:
-            picture.stroke(_path(chart, thinned(list(its[trial]), POINTS), 0), colour, 0.8, opacity=0.28)
-        picture.stroke(_path(chart, lines[trial]), colour, 1.8 if trial in named else 1.0)
+        logged = [(point[1], point[6]) for point in its[trial]]
+        if trial in named and logged != lines[trial]:
+            picture.stroke(_path(chart, thinned(logged, POINTS), 0), colour, 0.8, opacity=0.28)
+        picture.stroke(_path(chart, _fewer(lines[trial])), colour, 1.8 if trial in named else 1.0)
     _names(picture, chart, {one: lines[one][-1] for one in named}, colours, marks)
 
 
@@ -184,21 +212,6 @@ def _square(x: float, y: float, half: float) -> str:
 def _round(x: float, y: float, radius: float) -> str:
     half = f"a{radius:g} {radius:g} 0 1 0"
     return f"M{x - radius:.1f} {y:.1f}{half} {2 * radius:g} 0{half} {-2 * radius:g} 0Z"
-
-
-def means(points: Sequence[Point]) -> list[Point]:
-    """Return a line's means over even stretches of batches; of few points the points."""
-    if len(points) <= FEW:
-        return list(points)
-    first, last = points[0][0], points[-1][0]
-    stretches: dict[int, list[Point]] = {}
-    for point in points:
-        number = int((point[0] - first) / max(1.0, last - first) * MEANS)
-        stretches.setdefault(min(number, MEANS - 1), []).append(point)
-    return [
-        (sum(x for x, _ in its) / len(its), sum(value for _, value in its) / len(its))
-        for its in stretches.values()
-    ]
 
 
 def _path(chart: Chart, points: Sequence[Point], digits: int = 1) -> str:
