@@ -18,7 +18,7 @@ from tsnb.telemetry.marks import Taken
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import count, is_accuracy, metric
 
-__all__ = ["Chart", "Curves", "curves_of", "draw_curves", "line_of"]
+__all__ = ["Axes", "Curves", "curves_of", "draw_curves", "line_of"]
 
 Point = tuple[float, float]
 Curves = Mapping[str, Mapping[str, Sequence[tuple[float, ...]]]]
@@ -86,7 +86,7 @@ def _fewer(points: Sequence[Point]) -> list[Point]:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Axes:
     """Where a chart's numbers lie in the picture."""
 
     left: float
@@ -144,7 +144,7 @@ def draw_curves(
 def _chart(
     picture: Picture,
     name: str,
-    its: Mapping[str, Sequence[Point]],
+    its: Mapping[str, Sequence[tuple[float, ...]]],
     colours: Mapping[str, str],
     marks: Mapping[str, str],
     box: tuple[float, float, float, float],
@@ -155,7 +155,7 @@ def _chart(
     room = min(130.0, 20 + max(text_width(one, 11) for one in named))
     xs = _range([point[1] for points in its.values() for point in points], from_zero=True)
     ys = _range([value for points in lines.values() for _, value in points], from_zero=False)
-    chart = Chart(left + 44, right - room, top, bottom, xs, ys)
+    chart = Axes(left + 44, right - room, top, bottom, xs, ys)
     for value in _ticks(*ys, 5):
         picture.line(chart.left, chart.y(value), chart.right, chart.y(value))
         picture.text(chart.left - 6, chart.y(value) + 4, _tick(name, value, ys), "soft", size=10.5, at="end")
@@ -173,7 +173,7 @@ def _chart(
 
 def _names(
     picture: Picture,
-    chart: Chart,
+    chart: Axes,
     ends: Mapping[str, Point],
     colours: Mapping[str, str],
     marks: Mapping[str, str],
@@ -214,7 +214,7 @@ def _round(x: float, y: float, radius: float) -> str:
     return f"M{x - radius:.1f} {y:.1f}{half} {2 * radius:g} 0{half} {-2 * radius:g} 0Z"
 
 
-def _path(chart: Chart, points: Sequence[Point], digits: int = 1) -> str:
+def _path(chart: Axes, points: Sequence[Point], digits: int = 1) -> str:
     return "M" + "L".join(f"{chart.x(x):.{digits}f} {chart.y(value):.{digits}f}" for x, value in points)
 
 
