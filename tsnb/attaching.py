@@ -8,9 +8,10 @@ from __future__ import annotations
 from tsnb.config import attach_defaults
 from tsnb.consumer.attaching import attach
 from tsnb.consumer.consumer import Consumer
+from tsnb.extensions.allotment import Allotment
 from tsnb.extensions.live import LiveAnswers
 from tsnb.extensions.metrics import MetricsTold
 
 __all__ = ["Consumer", "attach"]
 
-attach_defaults.extensions[:] = [LiveAnswers, MetricsTold]
+attach_defaults.extensions[:] = [LiveAnswers, MetricsTold, Allotment]

@@ -39,7 +39,7 @@ def producer() -> Iterator[Played]:
 def attached(producer: Played, **options: Any) -> tuple[Attachment, End]:
     consumer = Attachment(producer.entry, "c", Options(**options))
     end = producer.end()
-    assert isinstance(end.await_(ms.Threads), ms.Threads)
+    assert end.await_(ms.Extended).name == "cores"
     return consumer, end
 
 

@@ -88,8 +88,6 @@ GROUNDS = {
 }
 """What it may stand on."""
 STILL_IMPORTED = {
-    "balancing.affinity": "consumer.allotment",
-    "balancing.controller": "producer.core producer.steering",
     "device_sharing.copies": "consumer.device producer.on_devices",
     "device_sharing.driver": "consumer.unpacking",
     "device_sharing.gpu_slots": "producer.on_devices",

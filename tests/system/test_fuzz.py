@@ -26,6 +26,7 @@ from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
 from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
+from tsnb.balancing.told import Threads
 from tsnb.consumer.losses import Losses
 from tsnb.extensions.live import LiveNow, LiveTold, SetLive
 from tsnb.extensions.metrics import Metrics
@@ -33,7 +34,7 @@ from tsnb.foreign import pack
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
 from tsnb.samples.selection import RoundsAsked
-from tsnb.telemetry.observer import status
+from tsnb.telemetry.observer import Rebalance, status
 from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
@@ -312,6 +313,8 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("rounds", Losses(b"\1\0\0\0", b"\0\0\x80?")),
     ("tuning", Tune(1, 1 << 30)),
     ("metrics", Metrics({"loss": 0.5})),
+    ("cores", Rebalance(False)),
+    ("cores", Threads(4, 1, False)),
     ("live", SetLive("steady", '{"lr": 0.1}')),
     ("live", LiveNow('{"lr": "0.1"}')),
     ("live", LiveTold(7, "{}", "ValueError", "lr=3 is invalid.")),

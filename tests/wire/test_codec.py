@@ -61,11 +61,8 @@ EXAMPLES: list[ms.Message] = [
     ms.StopAsked(),
     ms.Stopping("it was stopped", 30.0),
     ms.Reading("{}"),
-    ms.Threads(4, 1, fixed=False),
     ms.Planned(40, 3),
     ms.Continues(2, 40),
-    ms.Allotted(3, "0-2", "0-7"),
-    ms.Rebalance(on=True),
 ]
 
 

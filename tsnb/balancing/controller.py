@@ -6,7 +6,7 @@ two steps. What it may move: processes of this user, in this container, that are
 part; and the loader's workers. Cores that a user chose for one of them are its limits.
 
 Whatever was moved is put back when its trial ends, detaches or is parked, when it is switched off, and when the
-producer stops. If the producer is killed, each trial puts itself back (`consumer.allotment`).
+producer stops. If the producer is killed, each trial puts itself back (`extensions.allotment`).
 
 There is one balancer a user (`Alone`): two that move the same cores would undo each other's work, and measure it. It
 holds a lock on a file in the runtime directory, of the kind that ends with its process and is not inherited by forks.
@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tsnb.balancing.affinity import Held, cpu_s, hold
+from tsnb.balancing.told import Allotted
 from tsnb.config import explained, runtime_directory
 from tsnb.errors import TsnbError
 from tsnb.machine.cores import Machine, text_of, usable_cores
@@ -35,7 +36,6 @@ from tsnb.native.forks import free_in_child
 from tsnb.planners.balancing import Balancer, Timing
 from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed, Party
 from tsnb.telemetry.readings import ConsumerReading, MoveReading
-from tsnb.wire import messages as ms
 
 __all__ = ["MOVES", "Alone", "Attached", "Controller", "Stream"]
 
@@ -152,9 +152,7 @@ class Controller:
         moves: The last moves, oldest first.
     """
 
-    def __init__(
-        self, name: str, look: Callable[[], Stream], tell: Callable[[str, ms.Allotted], None]
-    ) -> None:
+    def __init__(self, name: str, look: Callable[[], Stream], tell: Callable[[str, Allotted], None]) -> None:
         self.name = name
         self.state = "off"
         self.moves: tuple[MoveReading, ...] = ()
@@ -166,7 +164,7 @@ class Controller:
         self._workers: dict[int, Held] = {}
         self._worker_cores: tuple[int, ...] | None = None
         self._has_workers = False  # that can be moved; between two epochs there may be none
-        self._told: dict[str, ms.Allotted] = {}
+        self._told: dict[str, Allotted] = {}
         self._busy: dict[str, tuple[float, float]] = {}  # name: seconds inside epochs, when that last grew
         self._records: deque[tuple[int, MoveReading]] = deque(maxlen=MOVES)
         self._last: Observed | None = None
@@ -353,7 +351,7 @@ class Controller:
             return
         back = made.cores == held.home
         cores = "" if back else text_of(made.cores)
-        told = ms.Allotted(made.threads, cores, text_of(held.home))
+        told = Allotted(made.threads, cores, text_of(held.home))
         if self._told.get(made.name) != told:
             # before it is moved: should we be killed in between, it can put itself back
             self._told[made.name] = told
@@ -379,7 +377,7 @@ class Controller:
     def _put_back(self, name: str) -> None:
         held, told = self._held[name], self._told.pop(name, None)
         if told is not None:
-            self._tell(name, ms.Allotted(0, "", told.home))
+            self._tell(name, Allotted(0, "", told.home))
         held.give_back(self._apart() - {held.pid})
 
     def _give_back(self, reason: str) -> None:

@@ -15,7 +15,7 @@
 | `rebatching`, `parts` | batches of another size; which rows are its own |
 | `device` | batches on a GPU: shared there, or copied ahead |
 | `losses` | what a trial reports of the samples of a batch |
-| `notices`, `allotment` | what a user is told once; cores and threads that the balancer gave |
+| `notices` | what a user is told once |
 | `dataloader` | a consumer as a torch `DataLoader` |
 | `dataset` | what stands for the loader's dataset and sampler: lengths, small attributes |
 """

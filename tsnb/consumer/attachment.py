@@ -371,7 +371,7 @@ class Attachment(Bound):
         self._line.connection.post(ms.Bye())
         with contextlib.suppress(ProducerGone, ConsumerReplaced):
             self._line.discard_waiting()
-        self._line.put_back()
+        self._line.parted()
         self._line.connection.retire()
 
     @property

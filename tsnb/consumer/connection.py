@@ -101,8 +101,6 @@ class Connection:
         self.on_device = DeviceShare(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
-        self.allotted: ms.Allotted | None = None
-        """What this process was given last, to be followed at the next step."""
         self.drawn: ms.Drawn | None = None
         self.weighted: ms.Weighted | None = None
         """Which samples the batch holds that comes next."""
@@ -231,8 +229,6 @@ class Connection:
         """Keep what only this connection needs to know; return whether it was that."""
         if isinstance(message, ms.LayoutTold):
             self.layouts.learn(message.number, Layout.decode(message.layout))
-        elif isinstance(message, ms.Allotted):
-            self.allotted = message
         elif isinstance(message, ms.OnDevice):
             self.on_device.lies(message.lease, message.place)
         elif isinstance(message, ms.Drawn):

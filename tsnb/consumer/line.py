@@ -16,7 +16,6 @@ import torch
 from tsnb import registry
 from tsnb.arena.scratch import ScratchPool
 from tsnb.config import attach_defaults
-from tsnb.consumer.allotment import Allotment
 from tsnb.consumer.connection import Connection, connect_to_successor
 from tsnb.consumer.counts import Count
 from tsnb.consumer.device import Prefetch, uploads_for
@@ -57,7 +56,6 @@ class Line:
     Attributes:
         session: Where the consumer stands, and what a message means to it.
         connection: To the producer of now.
-        allotment: The cores and threads that its producer has given this process.
         scratch: Where batches are copied to that must be.
         count: The rows that it was given.
         closed: Set to end a wait for a successor.
@@ -77,10 +75,8 @@ class Line:
         self.notices = Notices(self.name)
         self.scratch = ScratchPool()
         self.count = Count()
-        self.allotment = Allotment()
         self._extensions = by_name(make() for make in attach_defaults.extensions)
         self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
-        self.connection.post(self.allotment.report())
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
         self._planned_told = ms.Planned(0)
         self._epochs_behind = 0  # of the loop's: those that the trial it is a clone of took in this very loop
@@ -170,7 +166,8 @@ class Line:
             if taken is not None or turn.ended:
                 if turn.ended:
                     self._ended()
-                self._heed_allotment()
+                for extension in self._extensions.values():
+                    extension.step()
                 return taken
 
     def await_epoch(self, most_s: float) -> None:
@@ -214,14 +211,6 @@ class Line:
         for extension in self._extensions.values():
             extension.met(self.connection)
 
-    def _heed_allotment(self) -> None:
-        """Between two steps: follow what this process was given, and say so; or that its user has chosen anew."""
-        told, self.connection.allotted = self.connection.allotted, None
-        if told is not None:
-            self.allotment.take(told)
-        if self.allotment.look() or told is not None:
-            self.connection.post(self.allotment.report())
-
     def branch(self, name: str, epochs: int) -> None:
         """Go on as a clone's line, by a connection of its own: this process was forked while its parent stands still.
 
@@ -246,7 +235,6 @@ class Line:
         self.look_s = 0.0
         self._epochs_behind = epochs
         self._tell_anew()
-        self.say(self.allotment.report())
         self._on_device_before += old.on_device.taken
         old.retire()
         self.count.connected()
@@ -256,10 +244,10 @@ class Line:
             return
         self.await_epoch(ANSWER_S)
 
-    def put_back(self) -> None:
-        """Give this process its own cores and threads back: no balancer gives it any."""
-        self._heed_allotment()
-        self.allotment.put_back()
+    def parted(self) -> None:
+        """Let extensions be as if the producer had told nothing."""
+        for extension in self._extensions.values():
+            extension.parted()
 
     def _look_ahead(self) -> None:
         alone = self.session.options.world_size < 2
@@ -345,7 +333,7 @@ class Line:
         Raises:
             ProducerGone: No successor will come, none came in time, or it serves something else.
         """
-        self.put_back()  # before a successor sees it
+        self.parted()  # before a successor sees it
         old, began = self.connection, time.monotonic()
         successor = None
         if not self.closed:
@@ -365,7 +353,6 @@ class Line:
         self.connection = successor
         self.count.connected()
         self._tell_anew()
-        successor.post(self.allotment.report())
         self._on_device_before += old.on_device.taken
         old.retire()
         if self.closed:  # by another thread, which retired the old one

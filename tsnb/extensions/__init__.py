@@ -8,6 +8,7 @@ The data plane imports none of them. `wire.extension` says what they may do, and
 | `live` | live values that are changed and shown from outside |
 | `growth`, `rounds` | a data set that grows; rounds of it, and the losses that they are chosen by |
 | `tuning` | how many workers the loader has: a number, or one that is found |
+| `cores`, `allotment` | cores and threads that are moved: the balancer; what a trial's process was given |
 | `cache` | prepared samples that are kept |
 | `ends` | how trials ended, and what notebooks tell of those that are to come |
 """

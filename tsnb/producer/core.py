@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from tsnb.arena.memory import Arena
 from tsnb.arena.slots import FreeSlots
-from tsnb.balancing.controller import Controller
 from tsnb.config import MAX_CONSUMERS
 from tsnb.machine.memory import free_memory
 from tsnb.masks import masked_text
@@ -88,7 +87,6 @@ class Core:
         keeper: Keeps prepared samples; None: nothing is kept.
         growth: The order of a data set that grows; None: it does not.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
-        controller: Moves cores between trials and loader; None until the loading thread runs.
         extensions: What is built on the stream, by name (`wire.extension`).
         news: Counts what observers are told at once, before the next reading would be due.
         refused: How many connections were dropped (`count_refused`).
@@ -134,7 +132,6 @@ class Core:
         self.in_place = 0
         self.copied = 0
         self.balance(settings.pacing, settings.weights)
-        self.controller: Controller | None = None
 
     def step(self, event: ev.Event) -> None:
         """Let one event happen. Called from any thread.
@@ -406,17 +403,6 @@ class Core:
             least = least_room(batch_bytes)
             self.arena.fit(slots, max(least, addresses() // slots), least)
 
-    def rebalance(self, on: bool) -> None:
-        """Move cores from now on, or put them back. Called from any thread that does not hold the lock.
-
-        Raises:
-            ValueError: It is a stream of a cluster.
-        """
-        if self.settings.in_step:
-            check_in_step(rebalance=on)
-        if self.controller is not None:
-            self.controller.switch(on)
-
     def ask_to_end(self, consumer: str) -> None:
         """Ask a consumer's loop to end, and all of a group if it is one of its ranks. Called from any thread."""
         with self.lock:
@@ -494,8 +480,6 @@ class Core:
 
     def end_extensions(self) -> None:
         """Put back what they changed, and end their threads. Called without the lock."""
-        if self.controller is not None:
-            self.controller.close()
         for extension in self.extensions.values():
             extension.close()
 

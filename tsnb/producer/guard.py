@@ -250,7 +250,7 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     """
     if isinstance(message, ms.StopProducer):
         core.ask_to_stop(message.reconnect_s)
-    elif isinstance(message, (ms.Balance, ms.Rebalance)):
+    elif isinstance(message, ms.Balance):
         _divide(core, guard, session, message)
     elif isinstance(message, ms.StopConsumer):
         core.ask_to_end(message.name)
@@ -280,17 +280,14 @@ def _extension(core: Core, name: str) -> Extension:
     return found
 
 
-def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance | ms.Rebalance) -> None:
+def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance) -> None:
     """Divide compute as an observer asks, or tell it why that cannot be.
 
     Raises:
         RemoteProtocolError: It asks for something that ours never would.
     """
     try:
-        if isinstance(message, ms.Balance):
-            core.balance(*guard.divided(message))
-        else:
-            core.rebalance(message.on)
+        core.balance(*guard.divided(message))
     except ValueError as error:
         with core.lock:
             session.send(ms.Refused("in-step", str(error).removesuffix(".")))
@@ -315,7 +312,7 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.forget_layouts()
         core.step(ev.Heard(session.key, message))
-    elif isinstance(message, (ms.Threads, ms.Planned, ms.Continues)):
+    elif isinstance(message, (ms.Planned, ms.Continues)):
         with core.lock:
             session.note(message)
     elif isinstance(message, ms.Extended):

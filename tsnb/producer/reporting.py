@@ -92,8 +92,6 @@ def reading(core: Core, since: int = 0) -> StreamReading:
         refused=core.refused,
         pacing=dispatch.balance.pacing,
         weights=dict(dispatch.balance.weights),
-        rebalancing=core.controller.state if core.controller else "off",
-        moves=core.controller.moves if core.controller else (),
         **built_on,
     )
 

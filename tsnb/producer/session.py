@@ -41,8 +41,6 @@ class Session:
     """How many news of the stream an observer has been told of."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What extensions keep of it, each by its own name."""
-    threads: ms.Threads | None = None
-    """On how many threads a consumer computes; None: it has not said."""
     planned: int = 0
     """Epochs that a consumer takes in all; 0: it has not said."""
     run: int = 0
@@ -119,11 +117,9 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, told: ms.Threads | ms.Planned | ms.Continues) -> None:
+    def note(self, told: ms.Planned | ms.Continues) -> None:
         """Keep what a consumer says of itself."""
-        if isinstance(told, ms.Threads):
-            self.threads = told
-        elif isinstance(told, ms.Continues):
+        if isinstance(told, ms.Continues):
             self.before = told.epochs, told.batches
         else:
             self.planned, self.run = told.epochs, told.run

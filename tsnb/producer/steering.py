@@ -1,12 +1,11 @@
-"""Dividing compute among a stream's consumers: whether they compete for the machine, and the stream for its balancer.
+"""Dividing compute among a stream's consumers: whether they compete for the machine.
 
 With weights, no consumer is held back for cores that lie idle (`Contention`):
 
     they compete  unless a whole core was idle over the last second, and always where two of their
                   processes have a GPU open: whether that is busy, cores do not tell
 
-Used by the serving thread, once a second, only while a stream divides by weight. `controller_of` makes the balancer:
-the stream as it sees it, and what it tells consumers.
+Used by the serving thread, once a second, only while a stream divides by weight.
 """
 
 from __future__ import annotations
@@ -14,15 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from tsnb.balancing.controller import Attached, Controller, Stream
 from tsnb.machine.cores import Machine
 from tsnb.machine.processes import has_open
 from tsnb.producer.core import Core
 from tsnb.producer.decisions import events as ev
-from tsnb.producer.reporting import consumers
-from tsnb.wire import messages as ms
 
-__all__ = ["Contention", "controller_of"]
+__all__ = ["Contention"]
 
 IDLE_CORES = 1.0
 """Less than a whole one idle is what steps, the loader and the measurement itself leave."""
@@ -68,46 +64,3 @@ class Contention:
             return True
         busy = (used_s - before[1]) / (now - before[0])
         return self._machine.cores() - busy < IDLE_CORES
-
-
-def controller_of(core: Core, loading_thread: int) -> Controller:
-    """Return what moves cores and threads for a producer; it is switched off.
-
-    Args:
-        core: The producer's.
-        loading_thread: The number of the thread that is the parent of the loader's workers.
-    """
-
-    def look() -> Stream:
-        with core.lock:
-            return _stream(core, loading_thread)
-
-    def tell(name: str, told: ms.Allotted) -> None:
-        with core.lock:
-            for session in core.sessions.values():
-                if session.role == "consumer" and session.name == name:
-                    session.send(told)
-
-    return Controller(core.settings.name, look, tell)
-
-
-def _stream(core: Core, loading_thread: int) -> Stream:
-    now = time.monotonic()
-    return Stream(
-        batches=core.dispatch.epochs.end,
-        workers=core.source.workers if core.source else 0,
-        loading_thread=loading_thread,
-        consumers=tuple(
-            Attached(
-                reading,
-                session.threads.number,
-                session.threads.own,
-                session.threads.fixed,
-                reading.weight,
-                session.number,
-            )
-            for reading, session in consumers(core, now, core.dispatch.drift.blocked_s(now))
-            if session.threads is not None
-        ),
-        pacing=core.dispatch.balance.pacing,
-    )

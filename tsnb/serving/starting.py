@@ -13,6 +13,7 @@ from tsnb import registry
 from tsnb.config import check_name, require_platform
 from tsnb.engines import cluster_at
 from tsnb.extensions.cache import CacheCounts
+from tsnb.extensions.cores import CoreBalance
 from tsnb.extensions.ends import TrialEnds
 from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
@@ -35,7 +36,6 @@ from tsnb.producer.loader.generators import seeds_drawn
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
-from tsnb.producer.steering import controller_of
 from tsnb.samples.draws import Draws
 from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
@@ -270,16 +270,15 @@ def begin(
         entry = registry.register(settings.name, address, origin or registry.describe_origin(), token)
         undo.callback(registry.unregister, entry)
         server.look_for_entry = functools.partial(registry.put_back, entry)
-        tuning = Tuning(core, feeder)
-        core.extensions |= by_name([tuning])
-        producer = Producer(core, feeder, server, entry, tuning)
+        cores, tuning = CoreBalance(core, feeder), Tuning(core, feeder)
+        core.extensions |= by_name([cores, tuning])
+        producer = Producer(core, feeder, server, entry, cores, tuning)
         undo.pop_all()
         # an interrupt meanwhile: its name would be taken, and nobody would answer
         undo.callback(producer.stop)
         if growth is not None:
             growth.start(rounds.look)
         feeder.start()
-        core.controller = controller_of(core, feeder.native_id or 0)
         server.start()
         undo.pop_all()
     return producer

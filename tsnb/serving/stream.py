@@ -14,6 +14,7 @@ from types import TracebackType
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
+from tsnb.extensions.cores import CoreBalance
 from tsnb.extensions.tuning import Probes, Tuning
 from tsnb.native.endings import Bound
 from tsnb.producer.core import Core
@@ -50,11 +51,17 @@ class Producer(Bound):
     )
 
     def __init__(
-        self, core: Core, feeder: Feeder, server: Server, entry: registry.Entry, tuning: Tuning
+        self,
+        core: Core,
+        feeder: Feeder,
+        server: Server,
+        entry: registry.Entry,
+        cores: CoreBalance,
+        tuning: Tuning,
     ) -> None:
         self.name = core.settings.name
         self._core = core
-        self._tuning = tuning
+        self._cores, self._tuning = cores, tuning
         self._feeder = feeder
         self._server = server
         self._entry = entry
@@ -153,7 +160,7 @@ class Producer(Bound):
             ProducerGone: If the stream was stopped.
         """
         self._require_running()
-        self._core.rebalance(on)
+        self._cores.switch(on)
 
     def tune(self, *, workers: int | str, memory: int | str | None = None) -> None:
         """Change the number of loader workers while trials run.

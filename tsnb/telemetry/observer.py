@@ -9,6 +9,8 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
@@ -30,13 +32,19 @@ from tsnb.transport.local import connect
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
 
-__all__ = ["Observer", "balance", "rebalance", "status"]
+__all__ = ["Observer", "Rebalance", "balance", "rebalance", "status"]
 
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
 
 _UNDOABLE = ("in-step", "unknown", "workers")
 """Codes of a refusal that is of what was asked for, not of the observer."""
+
+
+class Rebalance(msgspec.Struct, frozen=True):
+    """An observer asks that cores be moved between trials and loader from now on, or put back."""
+
+    on: bool
 
 
 class Observer:
@@ -207,10 +215,6 @@ class Observer:
         """Ask that compute be divided in another way; the readings say when it is."""
         self._send(ms.Balance(pacing, dict(weights)))
 
-    def request_rebalance(self, *, on: bool) -> None:
-        """Ask that cores be moved between trials and loader from now on, or put back."""
-        self._send(ms.Rebalance(on))
-
     def _tell(self, told: TrialsTold) -> bool:
         return self.tell("ends", pack(told))
 
@@ -313,7 +317,7 @@ def rebalance(stream: str | None = None, *, on: bool) -> None:
         TsnbError: It does not answer, or is a stream of a cluster.
     """
     with contextlib.closing(Observer(stream)) as observer:
-        observer.request_rebalance(on=on)
+        observer.tell("cores", pack(Rebalance(on)))
         _read_until(lambda reading: (reading.rebalancing != "off") == on, observer, 5.0)
 
 

@@ -16,7 +16,6 @@ from typing import Any
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.printable import block, one_line
 from tsnb.wire.messages import (
-    Allotted,
     Ask,
     Balance,
     Batch,
@@ -44,7 +43,6 @@ from tsnb.wire.messages import (
     Planned,
     RankGone,
     Reading,
-    Rebalance,
     Refused,
     Release,
     Rest,
@@ -53,7 +51,6 @@ from tsnb.wire.messages import (
     Stopping,
     StopProducer,
     Take,
-    Threads,
     Waiting,
     Wants,
     Weighted,
@@ -85,8 +82,6 @@ _STRUCTS: dict[int, tuple[type[Any], struct.Struct]] = {
     13: (EpochStarted, struct.Struct("<BIII")),
     14: (NotJoined, struct.Struct("<BIIII")),
     12: (Parked, struct.Struct("<BIId")),
-    15: (Threads, struct.Struct("<BII?")),
-    16: (Rebalance, struct.Struct("<B?")),
     17: (OnDevice, struct.Struct("<BII")),
     18: (RankGone, struct.Struct("<BIII")),
     19: (PauseAsked, struct.Struct("<B?")),
@@ -120,7 +115,6 @@ _JSON: dict[int, type[Any]] = {
     69: Reading,
     71: StopConsumer,
     72: Balance,
-    73: Allotted,
     74: DeviceTold,
     75: DeviceRefused,
     76: HeldUp,

@@ -13,6 +13,8 @@ Who calls what:
 | `hear` | the serving thread, without the producer's lock | the thread that iterates, ahead of batches sent before |
 | `left` | the serving thread, when a consumer detaches in good order | never |
 | `tick` | the serving thread, once a second, without the lock | between two batches; as a cell ends, in any thread |
+| `step` | never | the thread that iterates, after each batch that it took |
+| `parted` | never | when its producer has gone, and before the consumer goes |
 | `reading` | any thread, under the lock | never |
 | `reading_of` | any thread, under the lock: once for each consumer | never |
 | `close` | once, in the thread that stops the stream, without the lock | once, before the consumer detaches |
@@ -99,6 +101,12 @@ class Extension:
         Args:
             now_s: Monotonic seconds.
         """
+
+    def step(self) -> None:
+        """Do what only the thread that iterates may do."""
+
+    def parted(self) -> None:
+        """Be as if the producer had told nothing: it cannot take back what it told."""
 
     def reading(self, since: int) -> dict[str, Any]:
         """Return fields of `StreamReading`.

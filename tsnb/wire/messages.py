@@ -1,11 +1,11 @@
 """The messages between producer, consumers and observers. `wire.codec` turns them into bytes.
 
 consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Planned
-                       Continues  Threads  DeviceRefused  Extended  Bye
+                       Continues  DeviceRefused  Extended  Bye
 producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
-                       Failed  Parked  HeldUp  RankGone  Allotted  DeviceTold  DeviceRefused  OnDevice  Drawn
+                       Failed  Parked  HeldUp  RankGone  DeviceTold  DeviceRefused  OnDevice  Drawn
                        Weighted  PauseAsked  StopAsked  Extended  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Rebalance  Extended
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Extended
 producer -> observer   Welcome  Refused  Reading  Extended  Stopping
 """
 
@@ -19,7 +19,6 @@ __all__ = [
     "ALL_ROWS",
     "PROTOCOL",
     "WHOLE_EPOCH",
-    "Allotted",
     "Ask",
     "Balance",
     "Batch",
@@ -47,7 +46,6 @@ __all__ = [
     "Planned",
     "RankGone",
     "Reading",
-    "Rebalance",
     "Refused",
     "Release",
     "Rest",
@@ -56,7 +54,6 @@ __all__ = [
     "StopProducer",
     "Stopping",
     "Take",
-    "Threads",
     "Waiting",
     "Wants",
     "Weighted",
@@ -195,16 +192,6 @@ class Continues(NamedTuple):
     """Of the loader."""
 
 
-class Threads(NamedTuple):
-    """On how many threads torch computes in the consumer's process: said when it attaches and when that changes."""
-
-    number: int
-    own: int
-    """Its number before the producer asked for another."""
-    fixed: bool
-    """Whether its user has chosen it, so that it stays."""
-
-
 class Bye(NamedTuple):
     """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
@@ -236,12 +223,6 @@ class Balance(NamedTuple):
     """`together`, `weights` or `free`."""
     weights: dict[str, float]
     """By consumer name."""
-
-
-class Rebalance(NamedTuple):
-    """An observer asks that cores be moved between trials and loader from now on, or put back."""
-
-    on: bool
 
 
 class Welcome(NamedTuple):
@@ -418,21 +399,6 @@ class RankGone(NamedTuple):
     """
 
 
-class Allotted(NamedTuple):
-    """The producer has given the consumer's process other cores, or is about to; another number of threads is wanted.
-
-    Threads are changed between two steps. The cores are the producer's to change, but if it dies, the consumer puts
-    itself back.
-    """
-
-    threads: int
-    """For torch to compute on; 0: as many as before anything was changed."""
-    cores: str
-    """As the kernel writes them ("0-3,8"); empty: it has all that it had."""
-    home: str
-    """Those that it had before."""
-
-
 class PauseAsked(NamedTuple):
     """Somebody asked this consumer to pause at its next batch, or to go on. Nobody waits for it while it is paused.
 
@@ -481,13 +447,11 @@ Message = (
     | Rest
     | Planned
     | Continues
-    | Threads
     | Bye
     | StopProducer
     | StopConsumer
     | PauseConsumer
     | Balance
-    | Rebalance
     | Welcome
     | Refused
     | LayoutTold
@@ -506,7 +470,6 @@ Message = (
     | HeldUp
     | Parked
     | RankGone
-    | Allotted
     | PauseAsked
     | StopAsked
     | Stopping

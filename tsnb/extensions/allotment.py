@@ -13,18 +13,26 @@ import psutil
 import torch
 
 from tsnb.balancing.affinity import move
+from tsnb.balancing.told import Allotted, Threads
 from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
+from tsnb.foreign import pack, unpack
 from tsnb.machine.cores import CoreSet, cores_in, usable_cores
-from tsnb.wire import messages as ms
+from tsnb.wire.extension import Extension, Remote
 
 __all__ = ["Allotment"]
 
 
-class Allotment:
+class Allotment(Extension):
     """One consumer's, over one producer after the other. Used in the thread that iterates."""
 
+    name = "cores"
+
     def __init__(self) -> None:
+        self._peer: Remote | None = None
+        self._told: Allotted | None = (
+            None  # what this process was given last, to be followed at the next step
+        )
         self._own = self._now = torch.get_num_threads()
         self._fixed = attach_defaults.threads_fixed or self._chosen()
         self._home: CoreSet = ()
@@ -45,9 +53,38 @@ class Allotment:
             return True
         return self._now not in usual
 
-    def report(self) -> ms.Threads:
+    def met(self, peer: Remote) -> None:
+        """Tell a new producer on how many threads this process computes."""
+        self._peer = peer
+        peer.tell(self.name, pack(self.report()))
+
+    def hear(self, peer: Remote, payload: bytes) -> None:
+        """Keep what the balancer says until the next step.
+
+        Raises:
+            RemoteProtocolError: It is something else.
+        """
+        try:
+            self._told = unpack(Allotted, payload)
+        except ValueError as error:
+            raise RemoteProtocolError(str(error)) from None
+
+    def step(self) -> None:
+        """Follow what this process was given, and say so; or that its user has chosen anew."""
+        told, self._told = self._told, None
+        if told is not None:
+            self.take(told)
+        if (self.look() or told is not None) and self._peer is not None:
+            self._peer.tell(self.name, pack(self.report()))
+
+    def parted(self) -> None:
+        """Give this process its own cores and threads back: no balancer gives it any."""
+        self.step()
+        self.put_back()
+
+    def report(self) -> Threads:
         """Return what the producer needs to know."""
-        return ms.Threads(self._now, self._own, self._fixed)
+        return Threads(self._now, self._own, self._fixed)
 
     def look(self) -> bool:
         """Note whether the user has set the number of threads since it was last looked at: then it is the user's."""
@@ -58,7 +95,7 @@ class Allotment:
         self._fixed = True
         return True
 
-    def take(self, told: ms.Allotted) -> None:
+    def take(self, told: Allotted) -> None:
         """Follow what the balancer says. Called between two steps.
 
         Args:
@@ -78,7 +115,7 @@ class Allotment:
         else:
             self._given.clear()
         if not self._fixed:
-            torch.set_num_threads(min(told.threads, _MOST) or self._own)
+            torch.set_num_threads(max(0, min(told.threads, _MOST)) or self._own)
             self._now = torch.get_num_threads()
 
     def put_back(self) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from tsnb.balancing.told import Allotted, Threads
 from tsnb.config import attach_defaults
-from tsnb.consumer.allotment import Allotment
 from tsnb.errors import RemoteProtocolError
+from tsnb.extensions.allotment import Allotment
 from tsnb.machine.cores import text_of
-from tsnb.wire import messages as ms
 
 HOME = text_of(os.sched_getaffinity(0))
 
@@ -30,13 +30,13 @@ def in_a_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_threads_are_set_and_put_back() -> None:
     """As told; 0 means as many as before."""
     allotment = Allotment()
-    assert allotment.report() == ms.Threads(1, 1, fixed=False)
-    allotment.take(ms.Allotted(3, "", HOME))
+    assert allotment.report() == Threads(1, 1, fixed=False)
+    allotment.take(Allotted(3, "", HOME))
     assert torch.get_num_threads() == 3
-    assert allotment.report() == ms.Threads(3, 1, fixed=False)
-    allotment.take(ms.Allotted(0, "", HOME))
+    assert allotment.report() == Threads(3, 1, fixed=False)
+    allotment.take(Allotted(0, "", HOME))
     assert torch.get_num_threads() == 1
-    allotment.take(ms.Allotted(2, "", HOME))
+    allotment.take(Allotted(2, "", HOME))
     allotment.put_back()
     assert torch.get_num_threads() == 1
 
@@ -46,19 +46,19 @@ def test_threads_that_were_asked_for_stay(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(attach_defaults, "threads_fixed", True)
     allotment = Allotment()
     assert allotment.report().fixed
-    allotment.take(ms.Allotted(3, "", HOME))
+    allotment.take(Allotted(3, "", HOME))
     assert torch.get_num_threads() == 1
 
 
 def test_threads_that_the_code_sets_itself_stay_from_then_on() -> None:
     """Also over what was given before, and after it is put back."""
     allotment = Allotment()
-    allotment.take(ms.Allotted(3, "", HOME))
+    allotment.take(Allotted(3, "", HOME))
     torch.set_num_threads(2)
     assert allotment.look()
     assert not allotment.look(), "said once"
-    assert allotment.report() == ms.Threads(2, 2, fixed=True)
-    allotment.take(ms.Allotted(4, "", HOME))
+    assert allotment.report() == Threads(2, 2, fixed=True)
+    allotment.take(Allotted(4, "", HOME))
     allotment.put_back()
     assert torch.get_num_threads() == 2
 
@@ -82,5 +82,5 @@ def test_a_producer_that_names_absurd_cores_is_not_followed() -> None:
     """Its message is malformed; nothing is changed."""
     allotment = Allotment()
     with pytest.raises(RemoteProtocolError, match="cores that no machine has"):
-        allotment.take(ms.Allotted(3, "0-99999999", HOME))
+        allotment.take(Allotted(3, "0-99999999", HOME))
     assert torch.get_num_threads() == 1
