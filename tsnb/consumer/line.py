@@ -27,7 +27,7 @@ from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.consumer.waits import Wished, answered_by, look_for_wish, pass_boundary
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.wire import messages as ms
-from tsnb.wire.extension import by_name
+from tsnb.wire.extension import by_name, overriding
 
 __all__ = ["Line"]
 
@@ -76,6 +76,8 @@ class Line:
         self.scratch = ScratchPool()
         self.count = Count()
         self._extensions = by_name(make() for make in attach_defaults.extensions)
+        self._ticks = overriding(self._extensions.values(), "tick")
+        self._steps = overriding(self._extensions.values(), "step")
         self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
         self._planned_told = ms.Planned(0)
@@ -166,8 +168,8 @@ class Line:
             if taken is not None or turn.ended:
                 if turn.ended:
                     self._ended()
-                for extension in self._extensions.values():
-                    extension.step()
+                for step in self._steps:
+                    step()
                 return taken
 
     def await_epoch(self, most_s: float) -> None:
@@ -198,12 +200,13 @@ class Line:
         if (planned := ms.Planned(left, attach_defaults.run)) != self._planned_told:
             self._planned_told = planned
             self.connection.post(planned)
-        now_s = time.monotonic()
-        for extension in self._extensions.values():
-            if last:
+        if last:
+            for extension in self._extensions.values():
                 extension.close()
-            else:
-                extension.tick(now_s)
+            return
+        now_s = time.monotonic()
+        for tick in self._ticks:
+            tick(now_s)
 
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""

@@ -87,17 +87,14 @@ class MetricsTold(Extension):
 
     def tick(self, now_s: float) -> None:
         """Tell what is new."""
-        self._tell(now=False)
+        if (numbers := self._news.take()) is not None and self._peer is not None:
+            self._peer.tell(self.name, pack(Metrics(numbers)))
 
     def close(self) -> None:
         """Tell the last, and listen no more."""
-        self._tell(now=True)
-        self._news.end()
-
-    def _tell(self, *, now: bool) -> None:
-        numbers = self._news.take(now=now)
-        if numbers is not None and self._peer is not None:
+        if (numbers := self._news.take(now=True)) is not None and self._peer is not None:
             self._peer.tell(self.name, pack(Metrics(numbers)))
+        self._news.end()
 
 
 def taken_in(metrics: dict[str, float], numbers: Mapping[str, float]) -> dict[str, float]:

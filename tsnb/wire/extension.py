@@ -27,12 +27,12 @@ ends that connection alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Protocol
 
 from tsnb.errors import RemoteProtocolError
 
-__all__ = ["Extension", "Remote", "Undoable", "by_name"]
+__all__ = ["Extension", "Remote", "Undoable", "by_name", "overriding"]
 
 
 class Undoable(Exception):  # an answer to whoever asked, not an error of the stream
@@ -127,3 +127,8 @@ class Extension:
 def by_name(extensions: Iterable[Extension]) -> dict[str, Extension]:
     """Return extensions by what `Extended` calls them."""
     return {each.name: each for each in extensions}
+
+
+def overriding(extensions: Iterable[Extension], hook: str) -> list[Callable[..., None]]:
+    """Return a hook of those extensions that have one of their own: it is called for every batch."""
+    return [getattr(e, hook) for e in extensions if getattr(type(e), hook) is not getattr(Extension, hook)]
