@@ -18,10 +18,7 @@ from typing import Any, Protocol
 from tsnb.config import attach_defaults
 from tsnb.options import runs_here
 
-__all__ = ["RELAY", "Cluster", "cluster_at", "joined", "stream_of_cluster"]
-
-RELAY = "the cluster's relay"
-"""The origin of a stream of the cluster on a machine that is not its producer's, as registries have it."""
+__all__ = ["Cluster", "cluster_at", "joined", "stream_of_cluster"]
 
 
 class Cluster(Protocol):

@@ -48,6 +48,7 @@ from tsnb.transport.addresses import address_prefix, new_address, socket_directo
 from tsnb.words import did_you_mean
 
 __all__ = [
+    "RELAY",
     "Entry",
     "address_prefix",
     "age",
@@ -69,6 +70,9 @@ __all__ = [
     "unregister",
     "why_silent",
 ]
+
+RELAY = "the cluster's relay"
+"""The origin of a stream of the cluster on a machine that is not its producer's, as registries have it."""
 
 _Channel = TypeVar("_Channel")
 

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tsnb.draws import Draws
 from tsnb.hosting.serving import serve_loader
-from tsnb.samples.draws import Draws
 from tsnb.sweeps.spaces import uniform
 
 pytestmark = pytest.mark.system

@@ -43,7 +43,7 @@ LAYERS = [
     {"files", "foreign", "masks"},
     {"directories"},
     {"errors", "words"},
-    {"lazy", "printable"},
+    {"draws", "lazy", "printable"},
 ]
 DEPTH = {part: depth for depth, layer in enumerate(LAYERS) for part in layer}
 
@@ -72,6 +72,7 @@ DATA_PLANE = {"producer", "consumer", "wire", "arena", "transport"}
 """What feeds batches to training loops, and nothing else."""
 GROUNDS = {
     *(
+        "draws",
         "errors",
         "words",
         "lazy",
@@ -92,9 +93,8 @@ STILL_IMPORTED = {
     "device_sharing.driver": "consumer.unpacking",
     "device_sharing.gpu_slots": "producer.on_devices",
     "device_sharing.kinds": "consumer.device producer.on_devices",
-    "engines": "consumer.connection consumer.finding",
+    "engines": "consumer.finding",
     "planners.slow_samples": "producer.loader.crew producer.loader.dataloader",
-    "samples.draws": "consumer.attachment producer.loader.generators",
     "samples.learning": "producer.loader.workers",
     "telemetry.readings": "producer.reporting",
 }

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
 import tsnb
-from tsnb.samples.draws import Draws
+from tsnb.draws import Draws
 
 pytestmark = pytest.mark.system
 

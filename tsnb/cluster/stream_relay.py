@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
-from tsnb.engines import RELAY
+from tsnb.registry import RELAY
 from tsnb.samples.owners import Lender
 from tsnb.wire.messages import PROTOCOL
 

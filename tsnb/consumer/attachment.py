@@ -37,6 +37,7 @@ from tsnb.consumer.place import Loop, Place, require_same
 from tsnb.consumer.rebatching import Rebatcher
 from tsnb.consumer.tasks import task_of, when_task_ends
 from tsnb.consumer.unpacking import Delivered
+from tsnb.draws import draw_seed
 from tsnb.errors import (
     ArenaFull,
     ConsumerReplaced,
@@ -51,7 +52,6 @@ from tsnb.errors import (
 )
 from tsnb.foreign import pack
 from tsnb.native.endings import Bound
-from tsnb.samples.draws import draw_seed
 from tsnb.wire import messages as ms
 
 __all__ = ["Attachment", "rest_siblings"]

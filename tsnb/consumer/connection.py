@@ -26,7 +26,6 @@ from tsnb.consumer.device import DeviceShare
 from tsnb.consumer.options import Options
 from tsnb.consumer.standstill import Standstill
 from tsnb.consumer.unpacking import Unpacker
-from tsnb.engines import RELAY
 from tsnb.errors import (
     ConsumerReplaced,
     JoinRefused,
@@ -351,7 +350,7 @@ class Connection:
         name = self.entry.name
         served = f'%tensorsocket start LOADER --name {name}, or tsnb.serve(..., name="{name}")'
         again = f"start it again ({served}) and attach again"
-        if self.entry.origin == RELAY:
+        if self.entry.origin == registry.RELAY:
             again = (
                 "attach again, which starts another relay. If the stream itself has ended, serve it again "
                 "first"

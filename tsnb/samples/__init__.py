@@ -6,7 +6,7 @@
 | `memory` | the memory that keeps them: one for all workers, without a name |
 | `records` | a sample as bytes, and back |
 | `packed` | the same in fewer bytes, where that pays |
-| `draws`, `cut` | draws from the global generators; where a sample's fixed part ends and its random part begins |
+| `cut` | where a sample's fixed part ends and its random part begins |
 | `learning` | the dataset that workers see: it measures, proves and keeps samples, and takes kept ones |
 | `keeper` | the producer's side: which phase it is, memory given back under pressure |
 | `pressure` | what of this machine's memory samples may have now |

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset, Subset
 
+from tsnb.draws import Draws
 from tsnb.machine.clocks import cost_clock
-from tsnb.samples.draws import Draws
 from tsnb.samples.records import part
 
 __all__ = [

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 from torch.utils.data import get_worker_info
 
+from tsnb.draws import Draws, another_seed
 from tsnb.machine.clocks import cost_clock
 from tsnb.printable import one_line
 from tsnb.samples.choice import LEAST_COST_S
 from tsnb.samples.cut import Call, Unsplittable, cut_of, filled, template_of
-from tsnb.samples.draws import Draws, another_seed
 from tsnb.samples.lent import LentMemory
 from tsnb.samples.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.samples.packed import worth

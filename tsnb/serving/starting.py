@@ -11,6 +11,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_name, require_platform
+from tsnb.draws import Draws
 from tsnb.engines import cluster_at
 from tsnb.extensions.cache import CacheCounts
 from tsnb.extensions.cores import CoreBalance
@@ -36,7 +37,6 @@ from tsnb.producer.loader.generators import seeds_drawn
 from tsnb.producer.loader.repeating import why_unordered
 from tsnb.producer.loader.sources import as_source, why_one_epoch
 from tsnb.producer.server import Server
-from tsnb.samples.draws import Draws
 from tsnb.samples.grown import Grown
 from tsnb.samples.keeper import Keeper
 from tsnb.serving.stream import Producer

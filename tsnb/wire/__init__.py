@@ -1,4 +1,4 @@
-"""What crosses a process border, without the crossing: messages, layouts, trees, layout tables.
+"""What crosses a process border, without the crossing: messages, layouts, trees, layout tables; the seam of extensions.
 
 Pure: no socket, clock, thread or torch in here.
 """

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DataLoader, RandomSampler
 
+from tsnb.draws import draw_seed
 from tsnb.producer.loader.repeating import length, sampler_chain
-from tsnb.samples.draws import draw_seed
 
 __all__ = ["Seeds", "draw_apart", "seeds_drawn", "stream_generator"]
 
