@@ -558,6 +558,14 @@ class Attachment(Bound):
         """
         self._alone(loop, lambda: self._with_line(lambda: self._line.await_epoch(most_s)))
 
+    def rejoin(self, loop: Loop) -> None:
+        """Before the first batch: where others have gone on without it meanwhile, begin with the next whole epoch.
+
+        Raises:
+            As `take`.
+        """
+        self._alone(loop, lambda: self._with_line(lambda: self._line.rejoin(loop)))
+
     def hold(self, loop: Loop) -> None:
         """Before a batch is given: look whether somebody wants this consumer to pause, and wait while it is.
 

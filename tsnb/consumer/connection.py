@@ -270,9 +270,8 @@ class Connection:
                 self._unread.append(packet)
         except ChannelClosed:
             for message in map(decode, self._unread):
-                self.successor_s = (
-                    message.reconnect_s if isinstance(message, ms.Stopping) else self.successor_s
-                )
+                if isinstance(message, ms.Stopping):
+                    self.successor_s = message.reconnect_s
             return True
         return False
 
@@ -282,6 +281,11 @@ class Connection:
             while (packet := self.channel.receive()) is not None:
                 self._unread.append(packet)
         return encode(message) in self._unread
+
+    def has_been_parked(self) -> bool:
+        """Return whether the stream has said that it waits no more for this consumer, and that has yet to be read."""
+        self.has_been_told(ms.Waiting())  # takes in all that has come
+        return any(isinstance(decode(packet), ms.Parked) for packet in self._unread)
 
     @property
     def arrived(self) -> bool:

@@ -22,6 +22,7 @@ from tsnb.consumer.device import Prefetch, uploads_for
 from tsnb.consumer.notices import Notices
 from tsnb.consumer.options import Options, incomplete
 from tsnb.consumer.parts import Part
+from tsnb.consumer.place import Loop
 from tsnb.consumer.session import Begins, ConsumerSession
 from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.consumer.waits import Wished, answered_by, look_for_wish, pass_boundary
@@ -189,6 +190,13 @@ class Line:
             self.say(*turn.say)
             if turn.news is not None:
                 self._tell(turn.news)
+
+    def rejoin(self, loop: Loop) -> None:
+        """Ask anew for an epoch of which nothing was taken, where the stream has timed this consumer out meanwhile."""
+        if self.session.options.world_size < 2 and self.connection.has_been_parked():
+            self.discard_waiting()
+            loop.place = loop.first
+            self.say(self.session.enter(loop))
 
     def tell_metrics(self, *, last: bool = False) -> None:
         """Tell the producer epochs planned and the trial's run, where that is new, and let extensions tell theirs.

@@ -208,10 +208,13 @@ class EpochIterator(Iterator[Any], Bound):
 
         It must be in its epoch by then: one that has only asked may find the others past the late-join window.
         """
-        if attach_defaults.gate is not None:
+        gated = attach_defaults.gate is not None
+        if gated:
             with contextlib.suppress(TimeoutError):
                 self._consumer.await_epoch(self._loop, LET_IN_S)
         pass_gate(self._consumer.stream_stall_timeout_s)
+        if gated:
+            self._consumer.rejoin(self._loop)
 
     def _next_delivered(self) -> Delivered:
         while True:

@@ -63,13 +63,14 @@ class Loop:
 
     Attributes:
         place: The first sample that the user has not been given.
+        first: Where it was to begin.
         given: Batches that the user has been given, in the consumer's own size.
         whole: Whether it began with the epoch's first sample.
         over: Whether it was ended behind its last batch, though nobody has asked for one more.
     """
 
     def __init__(self, place: Place) -> None:
-        self.place = place
+        self.place = self.first = place
         self.given = 0
         self.whole = not (place.batch or place.offset)
         self.over = False
