@@ -182,6 +182,12 @@ def test_all_of_it_is_reached_and_worked_by_keyboard(browser: Browser) -> None:
         .map(([one, at]) => [at, one.getAttribute('aria-label') || one.innerText || one.title]);
     }""")
     reached = {step["at"] for step in steps}
+    table = page.evaluate("""() => {
+      const all = [...document.querySelectorAll('.tsnb-panel *')];
+      return [...document.querySelectorAll('.tsnb-trials button')].map((one) => all.indexOf(one));
+    }""")
+    assert len(reached & set(table)) == 1, "one stop: arrows move in the table"
+    reached |= set(table)
     assert [name for at, name in controls if at not in reached] == []
     assert [step["at"] for step in walked(host, back=True)] == [step["at"] for step in reversed(steps)]
     opener = page.locator(".tsnb-trials .tsnb-open").first

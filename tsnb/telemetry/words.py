@@ -69,7 +69,7 @@ _TONES = {
 _END_TONES = {"done": "ok", "failed": "bad", "crashed": "bad", "interrupted": "warn"}
 _CONSUMER_TONES = {
     "sets the pace": "ok",
-    "waiting": "bad",
+    "waiting": "warn",
     "skipping": "warn",
     "timed out": "warn",
     "queued": "warn",
@@ -293,9 +293,11 @@ def metric(name: str, value: float | None) -> str:
     if is_accuracy(name) and 0 <= value <= 1:
         return f"{value * 100:.1f} %"
     size = abs(value)
-    if value != 0 and (size >= 1e5 or size < 1e-3):
+    if value != 0 and (size >= 1e5 or size < 1e-5):
         digits, _, power = f"{value:.1e}".partition("e")
         return f"{digits}e{int(power):+d}"
+    if value != 0 and size < 1e-3:  # 0.00078 below 0.039: a column is compared
+        return f"{value:.6f}" if size < 1e-4 else f"{value:.5f}"
     return f"{value:.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.3f}"
 
 

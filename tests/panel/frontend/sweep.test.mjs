@@ -19,14 +19,14 @@ test("parameters that differ have an axis: numbers, numbers of many sizes, words
   assert.deepEqual(axes.map(({ name, kind }) => [name, kind]), [["lr", "log"], ["width", "number"], ["opt", "word"], ["note", "word"]]);
   assert.deepEqual([...axes[0].at].map(([k, at]) => [k, Number(at.toFixed(3))]), [[0, 0], [1, 0.5], [2, 1]]);
   assert.deepEqual([...axes[2].at], [[0, 1], [1, 0], [2, 0]]);
-  assert.deepEqual(labelsOf(axes[0]), [[0, "0.0001"], [0.5, "0.01"], [1, "1"]]);
+  assert.deepEqual(labelsOf(axes[0]), [[0, "0.0001"], [0.25, "0.001"], [0.5, "0.01"], [0.75, "0.1"], [1, "1"]]);
   assert.deepEqual(axesOf(lanes, new Map()), []);
 });
 
 test("of a loss the lowest is on top", () => {
   const axis = numberAxis("loss", [[0, 0.5], [1, 0.25]], -1);
   assert.deepEqual([...axis.at], [[0, 0], [1, 1]]);
-  assert.deepEqual(labelsOf(axis), [[1, "0.25"], [0.5, "0.375"], [0, "0.5"]]);
+  assert.deepEqual(labelsOf(axis), [[1, "0.25"], [0.8, "0.3"], [0.4, "0.4"], [0, "0.5"]]);
   assert.deepEqual([...numberAxis("loss", [[0, 0.5]]).at], [[0, 0]]);
 });
 

@@ -49,7 +49,7 @@ test("logged numbers: accuracies as per cent, others with few figures", () => {
   for (const name of ["valAcc", "top1acc", "acc@1", "ACC", "TEST_ACCURACY"]) assert.equal(words.metric(name, 0.5), "50.0 %", name);
   for (const name of ["grad_accum", "accumulated_loss", "acceleration", "ACCEPTED"]) assert.equal(words.metric(name, 0.5), "0.500", name);
   assert.equal(words.metric("loss", 0.1421), "0.142");
-  assert.equal(words.metric("lr", 0.00012), "1.2e-4");
+  assert.equal(words.metric("lr", 0.00012), "0.00012");
   assert.deepEqual([NaN, Infinity, -Infinity, undefined].map((v) => words.metric("loss", v)), ["nan", "inf", "-inf", "–"]);
 });
 

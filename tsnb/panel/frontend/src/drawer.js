@@ -15,6 +15,8 @@ import { OVER, clock, consumerState, cores, count, leftWords, mebibytes, metric,
 const BARS = 96;
 const SLOW_MS = 1000; // its lists and bars are drawn once a second
 const LINES = 200; // of a log's end
+const WANTED_MS = 8000; // a field that the notebook has not told of by then is not there
+const LEAST_HIGH = 320; // px that it has at least, where it begins lower
 const CHANGES = 30; // of the newest
 
 let drawers = 0;
@@ -74,7 +76,7 @@ export class Drawer {
       files: part("Artifacts", "", this.figures, this.files),
       cost: part("Cost", "over the last seconds", this.cost),
     };
-    const inner = make("div", "tsnb-drawer-inner", this.head, this.refusal.element, this.error, this.waits, ...Object.values(this.parts));
+    const inner = this.inner = make("div", "tsnb-drawer-inner", this.head, this.refusal.element, this.error, this.waits, ...Object.values(this.parts));
     this.element = make("aside", "tsnb-drawer", inner);
     this.element.id = this.id;
     this.element.hidden = true;
@@ -93,12 +95,38 @@ export class Drawer {
       this.query.value = "";
       this.lines.replaceChildren();
       this.live.replaceChildren();
+      delete this.live.dataset.names; // else the fields of a trial that is opened again would be missing
       this.shownLog = undefined;
     }
     this.name = name;
     if (!name) [this.stop, this.interrupt, this.pause].forEach((act) => act.draw("no trial is open"));
     this.element.hidden = !name;
     this.drawnMs = 0;
+  }
+
+  /** Let a field have the focus as soon as it is there. */
+  wants(field) {
+    this.wanted = { field, untilMs: performance.now() + WANTED_MS };
+  }
+
+  reach() {
+    const { field, untilMs } = this.wanted, found = { value: this.live.querySelector("input"), clone: this.further.called, epochs: this.further.epochs }[field];
+    if (performance.now() > untilMs) this.wanted = null;
+    if (!found || !this.facts) return;
+    this.wanted = null;
+    found.focus();
+    found.select();
+    found.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Begin where the panel can be seen, which may be longer than the page, and take the focus. */
+  inSight(panel) {
+    const whole = panel.getBoundingClientRect();
+    let top = 0;
+    for (let box = panel.parentElement; box; box = box.parentElement) if (/auto|scroll/.test(getComputedStyle(box).overflowY)) top = Math.max(top, box.getBoundingClientRect().top);
+    style(this.inner, "top", `${Math.round(Math.max(0, Math.min(top - whole.top, whole.height - LEAST_HIGH)))}px`);
+    this.title.focus({ preventScroll: true });
+    this.title.scrollIntoView({ block: "nearest" });
   }
 
   refused(name, what, why) {
@@ -143,6 +171,7 @@ export class Drawer {
     this.further.draw(facts, why);
     this.drawFamily(store, (facts && facts.lineage) || []);
     if (lane >= 0) this.drawTime(store, lane, facts, state);
+    if (this.wanted) this.reach();
   }
 
   drawFacts({ live = [], params = [], changes = [], artifacts = [], figures = [], missing, where }, why) {
@@ -300,7 +329,7 @@ export class Drawer {
     const { lines, matches } = matching(log.text, query, LINES);
     put(this.found, query ? `${count(matches)} ${matches === 1 ? "line" : "lines"}` : "");
     const follows = this.lines.scrollHeight - this.lines.scrollTop - this.lines.clientHeight < 24;
-    const text = log.missing ? "This notebook has no log of this trial, because another notebook started it." : lines.join("\n") || (query ? "" : "Nothing printed yet.");
+    const text = log.missing ? log.nothing : lines.join("\n") || (query ? "" : log.nothing);
     this.lines.replaceChildren(...coloured(text).map((one) => one.text));
     attribute(this.lines, "aria-label", `Log of ${this.name}`);
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;

@@ -24,6 +24,7 @@ const ICONS = {
   stopped: [FULL, "M2 2H10V10H2Z"],
   interrupted: [LINE, "M2.5 9.5L9.5 9.5M6 8L6 1.5M3.5 4L6 1.5L8.5 4"],
   pruned: [LINE, "M6 1.2A4.8 4.8 0 1 0 6 10.8A4.8 4.8 0 1 0 6 1.2ZM2.8 9.2L9.2 2.8"], // out of the race
+  clone: [LINE, "M3 3.5V8.5M3 6.5C3 5 9 6.5 9 4M3 1A1.2 1.2 0 1 0 3 3.4A1.2 1.2 0 1 0 3 1ZM3 8.6A1.2 1.2 0 1 0 3 11A1.2 1.2 0 1 0 3 8.6ZM9 1.6A1.2 1.2 0 1 0 9 4A1.2 1.2 0 1 0 9 1.6Z"],
   left: [LINE, "M4.5 2H2V10H4.5M5 6H10.5M8.2 3.7L10.5 6L8.2 8.3"],
 };
 
@@ -37,11 +38,12 @@ export function icon() {
   return svg;
 }
 
-/** Let it show a state; one without a picture leaves its place empty. */
+/** Let it show a state; one without a picture leaves its place empty. Returns it. */
 export function showIcon(svg, state) {
-  if (svg.dataset.state === state) return;
+  if (svg.dataset.state === state) return svg;
   svg.dataset.state = state;
   const [style, path] = ICONS[state] || ["", ""];
   svg.firstChild.setAttribute("style", style);
   svg.firstChild.setAttribute("d", path);
+  return svg;
 }

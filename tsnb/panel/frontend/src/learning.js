@@ -14,7 +14,7 @@ export function curvesOf(store, name, { axis, smooth: weight }) {
   const place = AXES[axis], found = [];
   store.lanes.forEach((lane, number) => {
     const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[place]) && point[place] >= 0) : [];
-    if (!points.length) return;
+    if (!points.length || (points.length === 1 && !lane.here && !points[0][BATCHES])) return; // it had ended before anybody looked
     const of = (what) => points.map((point) => point[what]), rare = isRare(points);
     const curve = { lane: number, name: lane.name, x: of(place), at: of(BATCHES), counts: of(VALUES), low: of(LOW), high: of(HIGH), raw: of(MEAN), rare };
     found.push({ ...curve, y: smoothed(curve, weight) });

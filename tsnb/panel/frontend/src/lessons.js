@@ -33,7 +33,7 @@ export class Lessons {
     attribute(this.slider, "aria-label", "smooth");
     this.slider.oninput = () => this.choose({ smooth: Number(this.slider.value) });
     this.weight = make("span", "tsnb-weight");
-    const smooth = make("label", "tsnb-tool", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
+    const smooth = make("label", "tsnb-tool tsnb-plain", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
     const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
     this.empty.append("Curves appear with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
@@ -133,6 +133,7 @@ export class Lessons {
       tick: (value, range, step) => tick(paired ? "" : name, value, range, step),
       place: (x, exact, whole) => place(axis, x, exact, whole),
       end: () => "",
+      endOf: (lane) => (store.lanes[lane].here ? "" : store.lanes[lane].end),
       sets: setsOf(store, name, axis),
     };
   }
@@ -192,7 +193,7 @@ function several(label, words, chosen, named) {
   const box = make("span", "tsnb-several", ...buttons);
   attribute(box, "role", "group");
   attribute(box, "aria-label", label || named || "scale");
-  const element = make("span", "tsnb-tool", label ? make("span", "tsnb-soft", label) : null, box);
+  const element = make("span", label === "across" ? "tsnb-tool tsnb-plain" : "tsnb-tool", label ? make("span", "tsnb-soft", label) : null, box);
   return { element, draw: (word) => buttons.forEach((one, k) => attribute(one, "aria-pressed", words[k] === word)) };
 }
 

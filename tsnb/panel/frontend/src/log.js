@@ -16,6 +16,7 @@ export class Log {
     this.at = 0; // characters of the log until the end of `pieces`
     this.cut = false; // whether its beginning is not here
     this.missing = false;
+    this.heard = false; // whether the kernel has said anything of it
     this.open = "";
     this.pieces = []; // oldest first
     this.first = 0; // the number of pieces[0], counted from the last `forget` on
@@ -68,11 +69,13 @@ export class Log {
     }
     if (name === undefined || name !== this.name) return true;
     this.missing = Boolean(missing);
+    this.heard = true;
     if (missing) return true;
     const at = run === this.run ? this.at : 0;
     if (start > at && !cut) return true; // for another page, which has more; ours is on its way
     if (start > at || run !== this.run) {
       this.forget(run);
+      this.heard = true;
       this.at = start;
       this.cut = Boolean(cut);
     }
@@ -97,6 +100,12 @@ export class Log {
   get state() {
     const found = this.trials.find(([name]) => name === this.name);
     return found ? found[1] : "";
+  }
+
+  /** What stands in place of lines that are not there; empty: they are. */
+  get nothing() {
+    if (this.missing) return "This notebook has no log of this trial, because another notebook started it.";
+    return this.at || this.open ? "" : this.heard ? "Nothing printed yet." : this.can ? "Loading the log." : "This page has no log of this trial.";
   }
 
   /** What a saved notebook keeps of it. */

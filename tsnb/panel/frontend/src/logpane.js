@@ -86,7 +86,7 @@ export class LogPane {
     for (; this.next < log.first + log.pieces.length; this.next++) {
       this.lines.insertBefore(make("span", "", ...parts(log.pieces[this.next - log.first])), this.tail);
     }
-    const open = log.missing ? "This notebook has no log of this trial, because another notebook started it." : log.open || (log.at ? "" : "Nothing printed yet.");
+    const open = log.missing ? log.nothing : log.open || log.nothing;
     if (open !== this.shownOpen) this.tail.replaceChildren(...parts((this.shownOpen = open)));
     this.tail.classList.toggle("tsnb-soft", log.missing || (!log.open && !log.at));
   }

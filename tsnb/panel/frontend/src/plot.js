@@ -4,7 +4,7 @@
 import { attribute, make, put, style } from "./dom.js";
 import { FEW, across, calmExtent, extent, nearest, shortened, spread, stepOf, ticks } from "./learning.js";
 import { labels } from "./marks.js";
-import { paintShape, shape } from "./shapes.js";
+import { paintEnd, paintShape, shape } from "./shapes.js";
 import { mix } from "./theme.js";
 
 const HEIGHT = 236;
@@ -217,7 +217,8 @@ export class Plot {
       ctx.fillStyle = this.colours.get(lane) || soft;
       ctx.strokeStyle = ground;
       ctx.globalAlpha = this.lit !== null && this.lit !== lane ? 0.5 : 1;
-      paintShape(ctx, lane, x, y, 9);
+      ctx.strokeStyle = ctx.fillStyle;
+      if (!paintEnd(ctx, this.endOf ? this.endOf(lane) : "", x, y, 10)) paintShape(ctx, lane, x, y, 9);
       ctx.strokeStyle = soft;
       ctx.lineWidth = 0.7;
       ctx.beginPath();

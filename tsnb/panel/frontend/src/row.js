@@ -20,7 +20,7 @@ export const COLUMNS = [
 export const PARAM_COLUMNS = 3; // at most, on a wide page
 
 export class Row {
-  constructor(lane, name, send, choose, open) {
+  constructor(lane, name, send, choose, open, change = () => {}) {
     Object.assign(this, { lane, name, params: [] });
     this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
     const [title, state, where, , time, , , , action] = this.cells;
@@ -53,7 +53,11 @@ export class Row {
     this.log = button(make("span", "tsnb-rules"), "tsnb-act tsnb-open-log", () => choose(this.log.getAttribute("aria-pressed") === "true" ? null : name));
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
-    action.append(this.pause.element, this.stop.element, this.log);
+    this.more = button("+", "tsnb-act tsnb-more-epochs", () => change(name, "epochs"));
+    this.twin = button("", "tsnb-act tsnb-twin", () => change(name, "clone"));
+    this.twin.append(showIcon(icon(), "clone"));
+    for (const [one, words] of [[this.more, `More epochs for ${name}…`], [this.twin, `Clone ${name}…`]]) (attribute(one, "title", words), attribute(one, "aria-label", words));
+    action.append(this.pause.element, this.stop.element, this.more, this.twin, this.log);
     this.detail = make("span");
     this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
@@ -102,6 +106,10 @@ export class Row {
     const why = idle(store, state, this.lane);
     this.stop.draw(idle(store, state, this.lane, true));
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
+    // of one that has ended, what can be done next
+    const ended = Boolean(lane.end) && !lane.here && !lane.pending, next = ended && log.can;
+    this.more.hidden = this.twin.hidden = !next;
+    this.pause.element.hidden = this.stop.element.hidden = next;
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
   }

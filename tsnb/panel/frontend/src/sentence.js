@@ -1,6 +1,7 @@
 // The one plain sentence on who waits for whom.
 
 import { attribute, make, put, style } from "./dom.js";
+import { decisive, isOver, outcome, span } from "./outcome.js";
 import { paint } from "./theme.js";
 import { clock, sentence } from "./words.js";
 
@@ -19,15 +20,17 @@ export class Sentence {
   }
 
   draw(store, state) {
-    const { say, lanes } = store, stale = state === "stale";
-    const [first, most] = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
+    const { say, lanes } = store, stale = state === "stale", came = !stale && isOver(store) ? outcome(store) : ["", ""];
+    const said = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
+    const [first, most] = came[0] ? [came[0], [" " + came[1], span(store, Date.now())].join(" ").trimEnd()] : said;
     const rest = state === "recording" && Number.isFinite(say.at) ? `${most} (in its last seconds)` : most; // its rows tell of all its time
     put(this.strong, first);
     put(this.rest, rest);
-    const turn = [stale, say.kind, say.pace].join();
+    const turn = [stale, say.kind, say.pace, came].join();
     if (turn !== this.turn) put(this.spoken, first + rest);
     this.turn = turn;
-    const slowest = lanes.findIndex((lane) => lane && lane.name === say.pace);
+    const best = came[0] ? store.bestOf(decisive(store)) : -1;
+    const slowest = best >= 0 ? best : lanes.findIndex((lane) => lane && lane.name === say.pace);
     this.element.dataset.tone = toneOf(store, state);
     style(this.element, "--tsnb-edge", slowest >= 0 && !stale ? paint(slowest) : "");
   }

@@ -30,6 +30,22 @@ export function paintShape(ctx, lane, x, y, size) {
   ctx.restore();
 }
 
+const ENDS = { failed: "M-4 -4L4 4M4 -4L-4 4", crashed: "M-4 -4L4 4M4 -4L-4 4", stopped: "M-4 -4H4V4H-4Z", interrupted: "M-4 -4H4V4H-4Z", pruned: "M-4.6 0A4.6 4.6 0 1 0 4.6 0A4.6 4.6 0 1 0 -4.6 0ZM-3.2 3.2L3.2 -3.2" };
+let endPaths;
+
+/** Paint at a place of a canvas how a trial ended, in the colour of the strokes; false: as one that is done, or that goes on. */
+export function paintEnd(ctx, end, x, y, size) {
+  endPaths ??= Object.fromEntries(Object.entries(ENDS).map(([word, path]) => [word, new Path2D(path)]));
+  if (!endPaths[end]) return false;
+  ctx.save();
+  ctx.translate(x, y);
+  ctx.scale(size / 10, size / 10);
+  ctx.lineWidth = 2.4;
+  ctx.stroke(endPaths[end]);
+  ctx.restore();
+  return true;
+}
+
 /** The shape as an element, in the trial's colour (--tsnb-lane of what it stands in). */
 export function shape(lane) {
   const [svg, path] = ["svg", "path"].map((tag) => document.createElementNS(SVG, tag));

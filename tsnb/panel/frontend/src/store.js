@@ -11,6 +11,7 @@ import { NO_ETA } from "./words.js";
 const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
+const KEPT_S = 3; // a word or a star that changes with every batch stays so long, to be read
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
@@ -209,10 +210,19 @@ export class Store extends Numbers {
     if (!this.lanes[lane].here) return { state: pendingState(this.lanes[lane]) || this.lanes[lane].end || "gone", forS: 0 };
     const now = this.lastRow(lane);
     if (!now) return { state: "joining", forS: 0 };
-    if (PASSING.has(this.states[now.state])) return { state: this.mostly(lane), forS: 0 };
+    if (PASSING.has(this.states[now.state])) return { state: this.kept(`state ${lane}`, this.mostly(lane), (word) => PASSING.has(word)), forS: 0 };
     let k = this.frames.length - 1;
     while (k > 0 && this.frames[k - 1].rows[lane] && this.frames[k - 1].rows[lane].state === now.state) k--;
     return { state: this.states[now.state] || "", forS: this.last.t - this.frames[k].t };
+  }
+
+  /** A word that has changed lately, as it was before; `fits`: whether that may still be said. */
+  kept(key, word, fits) {
+    this.words ||= new Map();
+    const t = this.last ? this.last.t : 0, before = this.words.get(key);
+    if (before && before.word !== word && fits(before.word) && t >= before.t && t - before.t < KEPT_S) return before.word;
+    if (!before || before.word !== word) this.words.set(key, { word, t });
+    return word;
   }
 
   /** The state that a lane was in for most of the last ticks, so that the word agrees with the bar beside it. */

@@ -1,5 +1,8 @@
 // A sweep as numbers: the best so far, and what its parameters had to do with it. Pure.
 
+import { ticks } from "./learning.js";
+
+const APART = 0.12; // of an axis between two numbers beside it
 const MOST_AXES = 6;
 const MOST_WORDS = 12; // values of one parameter that is no number; more say nothing
 const SPREAD = 50; // a parameter whose largest value is so many times its smallest has a log axis
@@ -61,9 +64,12 @@ export function numberAxis(name, values, way = 1) {
   return { name, kind: log ? "log" : "number", low, high, way, at: new Map(values.map(([lane, value]) => [lane, way < 0 ? 1 - place(value) : place(value)])) };
 }
 
-/** What stands beside an axis: [[place from 0 to 1, text], ...]. */
-export function labelsOf({ kind, words, low, high, way }, show = (v) => String(Number(v.toPrecision(3)))) {
+/** What stands beside an axis: [[place from 0 to 1, text], ...]; its ends, and round numbers between them. */
+export function labelsOf({ kind, words, low, high, way }, show = (v) => String(Number(v.toPrecision(2)))) {
   if (kind === "word") return words.map((word, k) => [k / (words.length - 1), word]);
-  const middle = kind === "log" ? Math.sqrt(low * high) : (low + high) / 2, turn = (at) => (way < 0 ? 1 - at : at);
-  return [[turn(0), show(low)], [0.5, show(middle)], [turn(1), show(high)]];
+  const of = kind === "log" ? Math.log : (v) => v, turn = (at) => (way < 0 ? 1 - at : at);
+  const place = (value) => (high > low ? (of(value) - of(low)) / (of(high) - of(low)) : 0.5);
+  const round = ticks(low, high, 4, kind === "log").map((value) => [place(value), show(value)]).filter(([at]) => at >= 0 && at <= 1);
+  const ends = [[0, show(low)], [1, show(high)]].filter(([at]) => !round.some(([other]) => Math.abs(other - at) < APART));
+  return [...ends, ...round].sort(([a], [b]) => a - b).map(([at, text]) => [Number(turn(at).toFixed(4)), text]);
 }

@@ -7,9 +7,11 @@ import { shortened } from "./learning.js";
 import { arranged, groups, paramOf, telling } from "./order.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
 import { menu } from "./lessons.js";
+import { RowKeys } from "./rowkeys.js";
 import { LIVE, OVER, allLeft, metric } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
+const WHOLE = 12; // rows that need no box of their own
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
 const NAME_LETTERS = 17; // of a name, that its column has room for on a wide page
@@ -20,8 +22,8 @@ const METRICS_MS = 1000;
 const SORTED = ["name", "state", "lag", "rate", "computing", "epochs", "metric 0", "metric 1"];
 
 export class Table {
-  constructor(send, choose, light, keep, open) {
-    Object.assign(this, { send, choose, light, keep, open, kept: { sort: null, open: [] }, filter: "", order: [], orderedMs: -Infinity });
+  constructor(send, choose, light, keep, open, change) {
+    Object.assign(this, { send, choose, light, keep, open, changed: change, kept: { sort: null, open: [] }, filter: "", order: [], orderedMs: -Infinity });
     Object.assign(this, { params: [], paramHeads: [], groups: [], groupHeads: new Map() });
     this.rows = new Map();
     this.folds = new Map();
@@ -30,6 +32,7 @@ export class Table {
     this.head[this.head.length - 1].append(make("span", "tsnb-unseen", "actions"));
     this.table = make("table", "tsnb-table tsnb-trials", make("thead", "", make("tr", "", ...this.head)));
     this.table.setAttribute("aria-label", "Trials on this stream");
+    this.keys = new RowKeys(this.table, (letter, element) => this.letter(letter, element));
     this.sieve = make("input", "tsnb-filter tsnb-sieve");
     Object.assign(this.sieve, { type: "search", placeholder: "filter: a name, or lr > 0.001" });
     attribute(this.sieve, "aria-label", "filter trials by name or parameters");
@@ -96,6 +99,7 @@ export class Table {
     this.callThem(store);
     const fresh = this.due(store, state, metrics);
     for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh);
+    this.keys.settle();
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
     this.counts.hidden = this.sieve.hidden || this.groups.length > 0; // each sweep's line counts its own
@@ -105,6 +109,7 @@ export class Table {
     this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
     const tools = store.lanes.length >= SIFTED_FROM ? this.tools : this.key; // of few trials they get no line of their own
     if (this.bySweep.parentElement !== tools) tools.append(this.bySweep, this.columns.element);
+    this.element.classList.toggle("tsnb-whole", this.order.length <= WHOLE);
     this.empty.hidden = !none;
     this.key.hidden = none;
     put(this.allLeft, live && !store.recorded ? allLeft(store.all, Date.now()) : "");
@@ -254,6 +259,19 @@ export class Table {
     return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: store.told(lane).computing }[by] : NaN;
   }
 
+  /** Do in a row what a letter stands for: pause, stop, clone, values, log, report, epochs. */
+  letter(letter, element) {
+    const row = [...this.rows.values()].find((one) => one.element === element);
+    if (!row) return false;
+    const press = (one) => (one.hidden || one.click(), true);
+    const field = { c: "clone", v: "value", e: "epochs" }[letter];
+    if (letter === "p") return press(row.pause.element);
+    if (letter === "s") return row.stop.element.focus(), press(row.stop.element);
+    if (letter === "l") return press(row.log);
+    this.changed(letter === "r" ? "" : row.name, field);
+    return true;
+  }
+
   /** Put the focus back on that trial's name. */
   focus(name) {
     for (const row of this.rows.values()) if (row.name === name) row.open.focus({ preventScroll: true });
@@ -264,7 +282,7 @@ export class Table {
   }
 
   add(lane, name) {
-    const row = new Row(lane, name, this.send, this.choose, this.open);
+    const row = new Row(lane, name, this.send, this.choose, this.open, this.changed);
     row.element.onpointerenter = () => this.light(lane);
     row.element.onfocusin = () => this.light(lane);
     row.element.onfocusout = () => this.light(null);

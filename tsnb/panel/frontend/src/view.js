@@ -15,6 +15,7 @@ import { Sentence } from "./sentence.js";
 import { series } from "./series.js";
 import { Strip } from "./strip.js";
 import { Table } from "./table.js";
+import { Told } from "./told.js";
 import { onThemeChange, readTheme } from "./theme.js";
 import { OVER, spanFor } from "./words.js";
 
@@ -66,7 +67,8 @@ export class View {
     const choose = (name) => this.choose(name, send);
     const pointed = (lane) => (this.flows.forEach(({ charts }) => charts.light(lane)), this.lessons.light(lane));
     this.flows = [];
-    this.table = new Table(send, choose, pointed, (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name));
+    this.table = new Table(send, choose, pointed, (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name), (name, field) => this.change(name, field));
+    this.told = new Told();
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name), (name) => this.show(name));
     this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
     this.kept = kept && typeof kept === "object" ? kept : {};
@@ -83,7 +85,7 @@ export class View {
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append((this.spansBox = this.spans()));
-    const parts = [this.heads, this.lessons.element, this.table.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element];
+    const parts = [this.heads, this.lessons.element, this.table.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
     this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", make("div", "tsnb-inner", ...parts)), this.drawer.element));
     this.fit();
   }
@@ -136,8 +138,15 @@ export class View {
     this.ask();
     this.send(log.wish);
     this.news();
-    if (name) this.drawer.title.focus({ preventScroll: true });
+    if (name) this.drawer.inSight(this.root);
     else if (before) this.table.focus(before);
+  }
+
+  /** Open that trial's drawer at a field ("value", "clone", "epochs"); without a name: make the stream's report. */
+  change(name, field) {
+    if (!name) return this.flows[this.shownAt()].header.report.click();
+    this.drawer.wants(field);
+    this.show(name);
   }
 
   /** Ask for what the notebook knows of the trial whose drawer is open: it forgets pages that do not. */
@@ -262,6 +271,7 @@ export class View {
     const at = this.shownAt(), all = stores.length <= ALL, common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store };
     this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === (all ? 0 : at), hidden: !all && k !== at }));
     this.chooser.draw(stores, at);
+    this.told.draw(store);
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
     this.plan.draw(store.plan, store.lanes, shown);

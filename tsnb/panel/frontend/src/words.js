@@ -19,7 +19,7 @@ export function consumerState(state, forS, live) {
   if (END_TONES[state]) return { label: state, tone: END_TONES[state] };
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
   if (state === "paused") return { label: `${state} ${clock(forS)}`, tone: "soft" };
-  const tones = { "sets the pace": "ok", waiting: "bad", skipping: "warn", "timed out": "warn", queued: "warn", starting: "warn" };
+  const tones = { "sets the pace": "ok", waiting: "warn", skipping: "warn", "timed out": "warn", queued: "warn", starting: "warn" };
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
 
@@ -110,7 +110,8 @@ export function metric(name, value) {
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (isAccuracy(name) && value >= 0 && value <= 1) return `${(value * 100).toFixed(1)} %`;
   const size = Math.abs(value);
-  if (value !== 0 && (size >= 1e5 || size < 1e-3)) return value.toExponential(1);
+  if (value !== 0 && (size >= 1e5 || size < 1e-5)) return value.toExponential(1);
+  if (value !== 0 && size < 1e-3) return value.toFixed(size < 1e-4 ? 6 : 5); // 0.00078 below 0.039: a column is compared
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(3);
 }
 

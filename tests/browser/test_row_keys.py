@@ -1,0 +1,150 @@
+"""The table of trials by the keyboard, what a screen reader hears of it, and what stands there when all is over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.browser.chromium import ARTIFACTS
+from tests.browser.host import Host
+from tests.panel.streams import Stream, Trial, three_models
+from tests.reports.made import ended_badly
+from tsnb.panel.tape import Message
+from tsnb.reports import Report
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+STOPS = (
+    "() => [...document.querySelectorAll('.tsnb-trials button')].filter((one) => one.tabIndex === 0).length"
+)
+AT = "() => document.activeElement.getAttribute('aria-label') || document.activeElement.innerText"
+SENT = "() => window.sent.map(({op, name}) => [op, name].join(' ').trim())"
+LOG = {"name": "", "shown": False, "trials": [["cnn-small", "running"]], "can": True}
+FACTS = {
+    "op": "trial",
+    "name": "resnet10",
+    "params": [],
+    "live": [["lr", "0.1"]],
+    "changes": [],
+    "artifacts": [],
+    "figures": [],
+    "cannot": {"clone": "", "extend": "it is not done", "release": ""},
+    "lineage": [],
+}
+
+
+def opened(browser: Browser, width: int = 1200) -> Host:
+    """Return a page with three trials at work, whose notebook knows them."""
+    host = Host(browser, width)
+    host.tape.allow(report=True)
+    host.open(three_models().run(40), log=LOG)
+    return host
+
+
+def test_the_table_is_one_stop_and_arrows_reach_all_of_it(browser: Browser) -> None:
+    """Down and up go by rows, left and right by controls; Tab comes back to where one was."""
+    host = opened(browser)
+    page = host.page
+    assert page.evaluate(STOPS) == 1
+    page.locator(".tsnb-trials .tsnb-open").first.focus()
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(AT) == "resnet10"
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(AT) == "Pause resnet10"
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate(AT) == "Pause resnet18-wide"
+    page.keyboard.press("Tab")
+    page.keyboard.press("Shift+Tab")
+    assert page.evaluate(AT) == "Pause resnet18-wide"
+    for _ in range(6):
+        page.keyboard.press("ArrowUp")
+    assert page.evaluate("() => document.activeElement.closest('thead') !== null"), "heads sort"
+    assert page.evaluate(STOPS) == 1
+    assert not host.errors
+
+
+def test_letters_do_in_a_row_what_its_buttons_do(browser: Browser) -> None:
+    """Stop asks first; a letter with Ctrl is the page's, and one in a field is text."""
+    host = opened(browser)
+    page = host.page
+    name = page.get_by_role("button", name="resnet10", exact=True)
+    name.focus()
+    page.keyboard.press("Control+p")
+    assert "pause resnet10" not in page.evaluate(SENT)
+    page.keyboard.press("p")
+    assert page.evaluate(SENT)[-1] == "pause resnet10"
+    page.keyboard.press("r")
+    assert page.evaluate(SENT)[-1] == "report"
+    page.keyboard.press("l")
+    assert page.evaluate(SENT)[-1] == "log resnet10"
+    page.keyboard.press("l")
+    page.keyboard.press("s")
+    assert "stop resnet10" not in page.evaluate(SENT), "it asks"
+    page.keyboard.press("Enter")
+    assert "stop resnet10" in page.evaluate(SENT)
+    name.focus()
+    for letter, field in {
+        "v": "live hyperparameter lr",
+        "c": "name of the clone",
+        "e": "additional epochs",
+    }.items():
+        page.keyboard.press(letter)
+        host.hear(Message(FACTS))
+        expect(page.get_by_label(field)).to_be_focused(timeout=10_000)
+        page.keyboard.press("p")
+        assert page.evaluate(SENT).count("pause resnet10") == 1, "text"
+        page.keyboard.press("Escape")
+        expect(name).to_be_focused()
+    assert not host.errors
+
+
+def test_a_screen_reader_hears_of_ends_and_pauses(browser: Browser) -> None:
+    """In a live region; not of numbers, and not of what was so when the page opened."""
+    host = Host(browser, 1200)
+    stream = Stream([Trial("fast", 0.02), Trial("slow", 0.05)])
+    host.open(stream.run(20))
+    said = host.page.locator(".tsnb-main [role=status]").last
+    assert said.inner_text() == ""
+    (last,) = list(stream.run(0.25))
+    paused = tuple(replace(c, state="paused" if c.name == "slow" else c.state) for c in last.consumers)
+    host.feed(replace(last, consumers=paused))
+    expect(said).to_have_text("slow is paused.")
+
+
+def test_the_end_says_what_came_out_in_the_words_of_the_saved_picture(browser: Browser) -> None:
+    """The best with its number, how all ended, how long it took and when it was over."""
+    host = Host(browser, 1200)
+    readings = ended_badly()
+    host.open(readings)
+    note = host.tape.note("gone", "The stream has ended.")
+    assert note
+    host.hear(note)
+    host.settle()
+    said = host.page.locator(".tsnb-say > span").first.inner_text()
+    lead, rest = "resnet18-wide is best: accuracy 97.6 %.", "1 done, 1 failed, 1 stopped."
+    assert said.replace("\xa0", " ").startswith(f"{lead} {rest} 0:4")
+    assert "ended at" in said
+    picture = Report(readings, ended=True).svg
+    assert all(word in picture for word in (*lead.split(), *rest.split()))
+    host.shot(ARTIFACTS / "panel-over.png")
+
+
+def test_who_has_ended_can_go_on_from_its_row(browser: Browser) -> None:
+    """Pause and stop make room for more epochs and a clone, which open the drawer at their field."""
+    host = Host(browser, 1200)
+    host.open(ended_badly(), log=LOG)
+    page = host.page
+    expect(page.get_by_label("Pause resnet18-wide", exact=True)).to_be_hidden()
+    page.get_by_label("More epochs for resnet18-wide…").click()
+    facts = {**FACTS, "name": "resnet18-wide", "cannot": {"clone": "", "extend": "", "release": ""}}
+    host.hear(Message(facts))
+    expect(page.get_by_label("additional epochs")).to_be_focused(timeout=10_000)
+    page.keyboard.press("Enter")
+    assert page.evaluate("() => window.sent.at(-1)") == {
+        "op": "extend",
+        "name": "resnet18-wide",
+        "epochs": 1,
+    }
+    assert not host.errors

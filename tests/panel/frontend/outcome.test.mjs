@@ -1,0 +1,33 @@
+// What came out: the best trial, how all ended, and what a screen reader hears of it.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { decisive, isOver, outcome } from "../../../tsnb/panel/frontend/src/outcome.js";
+import { Numbers } from "../../../tsnb/panel/frontend/src/store.js";
+
+function storeOf(lanes, ways, state = "idle") {
+  const store = new Numbers();
+  return Object.assign(store, { lanes, ways, state, n: 1 });
+}
+const lane = (name, end, last) => ({ name, here: !end, end, last, metrics: Object.keys(last) });
+const three = [lane("mlp", "done", { loss: 0.1, accuracy: 0.9 }), lane("cnn", "done", { loss: 0.3, accuracy: 0.97 }), lane("vit", "failed", { loss: 0.2, accuracy: 0.99 })];
+const ways = { loss: -1, accuracy: 1 };
+
+test("the best of those that are done is told by its accuracy, and how all ended", () => {
+  const store = storeOf(three, ways);
+  assert.equal(decisive(store), "accuracy");
+  assert.deepEqual(outcome(store), ["cnn is best: accuracy 97.0 %.", "2 done, 1 failed."]);
+});
+
+test("where nobody knows which way is good, only how they ended is told", () => {
+  assert.deepEqual(outcome(storeOf(three, {})), ["2 done, 1 failed.", ""]);
+  assert.deepEqual(outcome(storeOf([lane("mlp", "", { loss: 1 })], ways)), ["", ""]);
+});
+
+test("it is over when every trial has ended, or the stream has", () => {
+  const still = [...three.slice(0, 2), lane("vit", "", { loss: 0.2 })];
+  assert.equal(isOver(storeOf(three, ways)), true);
+  assert.equal(isOver(storeOf(still, ways)), false);
+  assert.equal(isOver(storeOf(still, ways, "gone")), true);
+  assert.equal(isOver(storeOf([...three, { ...lane("next", "", {}), here: false, pending: "queued: memory" }], ways)), false);
+});

@@ -1,0 +1,36 @@
+// What came out of a stream whose trials have all ended, in the words of its saved picture (tsnb/reports/learned/outcome.py). Pure.
+
+import { clock, hourIn, isAccuracy, metric } from "./words.js";
+import { metricsOf } from "./lanes.js";
+
+const ENDS = ["done", "failed", "crashed", "interrupted", "stopped", "pruned"]; // in the order in which they are told
+
+/** Whether all trials have ended, or the stream has, and it is known how one of them did. */
+export const isOver = (store) => {
+  const lanes = store.lanes.filter(Boolean);
+  return lanes.some(({ here, end }) => !here && end) && (store.state === "gone" || lanes.every(({ here, pending }) => !here && !pending));
+};
+
+/** The number by which the best is told: an accuracy where one was logged, else the first of which is known which way is good. */
+export function decisive(store) {
+  const known = metricsOf(store.lanes).filter((name) => store.ways[name]);
+  return known.find(isAccuracy) ?? known[0];
+}
+
+/** [lead, rest]; both empty where no trial has ended. */
+export function outcome(store) {
+  const counts = new Map();
+  for (const lane of store.lanes) if (lane && !lane.here) counts.set(lane.end, (counts.get(lane.end) || 0) + 1);
+  const ends = ENDS.filter((end) => counts.has(end)).map((end) => `${counts.get(end)} ${end}`).join(", ");
+  if (!ends) return ["", ""];
+  const name = decisive(store), best = name === undefined ? -1 : store.bestOf(name);
+  if (best < 0) return [`${ends}.`, ""];
+  return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}.`, `${ends}.`];
+}
+
+/** How long it took, and when that was: "2:14 long, ended at 15:02." `nowMs` since 1970. */
+export function span(store, nowMs) {
+  const reel = store.reel && store.reel.withoutIdleEnd ? store.reel.withoutIdleEnd() : store.reel;
+  if (!reel || !reel.last || !reel.ageS || !store.originS) return "";
+  return `${clock(reel.ageS)} long, ended at ${hourIn((store.originS + reel.last.t) - nowMs / 1000, nowMs)}.`;
+}

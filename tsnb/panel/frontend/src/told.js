@@ -1,0 +1,32 @@
+// What a screen reader hears of trials: that one has joined, was paused, or how it ended. Its numbers stand in its row.
+
+import { attribute, make, put } from "./dom.js";
+import { consumerState } from "./words.js";
+
+const EVERY_MS = 2000; // what comes together is said together
+const PAUSES = new Set(["paused", "timed out"]);
+
+export class Told {
+  constructor() {
+    this.element = make("p", "tsnb-unseen");
+    attribute(this.element, "role", "status");
+    this.words = null; // by name, as they were said
+    this.news = [];
+  }
+
+  draw(store, now = performance.now()) {
+    const before = this.words, words = new Map(store.lanes.flatMap((lane, k) => (lane ? [[lane.name, wordOf(store, lane, k)]] : [])));
+    this.words = words;
+    if (before) for (const [name, word] of words) if (before.get(name) !== word) this.news.push(`${name} ${word}`);
+    if (!this.news.length || now - (this.saidMs ?? -Infinity) < EVERY_MS) return;
+    put(this.element, `${this.news.join(", ")}.`);
+    Object.assign(this, { saidMs: now, news: [] });
+  }
+}
+
+function wordOf(store, lane, k) {
+  const { state } = store.stateOf(k);
+  if (lane.pending) return `is ${state}`;
+  if (!lane.here) return lane.end ? `has ended: ${consumerState(lane.end, 0, true).label}${lane.error ? `, ${lane.error}` : ""}` : "has left";
+  return PAUSES.has(state) ? `is ${state}` : "is running";
+}
