@@ -1,6 +1,7 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
 import { idleStream, refusal } from "./acts.js";
+import { icon, showIcon } from "./icons.js";
 import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
 import { LIVE, OVER, allLeft, clock, count, hourIn, leftOf, pace, percent, streamWord, tone } from "./words.js";
@@ -36,11 +37,17 @@ export class Header {
     this.pacing.box.title = "How trials share compute: in step (together), by weight (weights), or each as fast as it can (free)";
     this.weights = new Weights((weights) => this.balanced("weights", weights));
     this.refusal = refusal();
+    this.pauseIcon = showIcon(icon(), "paused");
+    this.pauses = button(this.pauseIcon, "tsnb-act tsnb-pause-all", () => this.pauseAll());
+    this.whole = make("i");
+    this.overall = make("span", "tsnb-progress tsnb-overall", this.whole);
+    attribute(this.overall, "role", "progressbar");
+    this.all.box.insertBefore(this.overall, this.all.box.firstChild);
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Show where the time of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
-    const actions = make("div", "tsnb-actions", this.pacing.box, this.weights.element, this.report, this.stop);
+    const actions = make("div", "tsnb-actions", this.pacing.box, this.weights.element, this.pauses, this.report, this.stop);
     this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.all.box, actions, this.refusal.element);
   }
 
@@ -50,6 +57,21 @@ export class Header {
     this.askedMs = Date.now();
     this.why = "";
     this.send({ op: "balance", pacing, ...(weights ? { weights } : {}) });
+  }
+
+  /** Pause all trials that run; where all are paused, let them go on. */
+  pauseAll() {
+    const { names, paused } = this.running;
+    for (const name of names) this.send({ op: paused ? "resume" : "pause", name });
+  }
+
+  drawPauses(store, why) {
+    const here = store.lanes.flatMap((lane, k) => (lane && lane.here ? [[lane.name, store.stateOf(k).state === "paused"]] : []));
+    const paused = here.length > 0 && here.every(([, is]) => is), words = paused ? "Resume all" : "Pause all";
+    this.running = { paused, names: here.filter(([, is]) => is === paused).map(([name]) => name) };
+    showIcon(this.pauseIcon, paused ? "streaming" : "paused");
+    reasoned(this.pauses, words, why || (here.length ? "" : "no trial is running"), `${words} trials of this stream`);
+    attribute(this.pauses, "aria-label", this.pauses.title);
   }
 
   clickedReport() {
@@ -120,6 +142,7 @@ export class Header {
     attribute(this.pacing.select, "title", why ? `Not now: ${why}` : this.why || PACINGS[shown] || "");
     this.drawEpoch(stream, last, live);
     this.drawAll(whole);
+    this.drawPauses(store, why);
     this.report.hidden = !can.report;
     if (!live && this.stopping) this.calm();
     const noReport = !last ? "the stream has sent no data yet" : state === "stale" ? why : Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being created" : "";
@@ -144,11 +167,29 @@ export class Header {
     const here = whole.lanes.some((lane) => lane && lane.here); // once told it keeps its room for as long as somebody trains
     this.all.box.classList.toggle("tsnb-told", Boolean(left) || (here && this.all.box.classList.contains("tsnb-told")));
     put(this.all.value, left);
+    const share = left ? shareDone(whole) : NaN;
+    this.overall.hidden = !(share >= 0);
+    style(this.whole, "width", `${(100 * (share || 0)).toFixed(1)}%`);
+    attribute(this.overall, "aria-label", `${percent(share)} of all epochs`);
+    attribute(this.overall, "aria-valuenow", Math.round(100 * (share || 0)));
     const nowMs = Date.now();
     put(this.at, left && `, at ${hourIn(whole.all.leftS, nowMs)}`);
     put(this.between, range);
     attribute(this.all.box, "title", left ? `${several ? "The trials of all streams" : "The trials"}: ${allLeft(whole.all, nowMs)}, 80% interval` : "");
   }
+}
+
+/** How much of all epochs of all trials is taken, 0 to 1; those that have ended count with what they took. */
+export function shareDone(store) {
+  let taken = 0, all = 0;
+  store.lanes.forEach((lane, k) => {
+    const { row } = lane ? store.epochsOf(k) : {};
+    if (!row || !(row.epochs >= 0)) return;
+    const { eta } = store.paceOf(k), whole = lane.here && eta && eta.epochs > 0 ? Math.max(eta.epochs, row.epochs) : row.epochs;
+    taken += row.epochs;
+    all += whole;
+  });
+  return all > 0 ? taken / all : NaN;
 }
 
 /** A button that says why it is grey, where it is. */

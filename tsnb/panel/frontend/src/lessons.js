@@ -20,13 +20,15 @@ const USUAL = { kind: "curves", show: null, axis: "batch", smooth: 0.6, log: [],
 export class Lessons {
   /** `keep(view)` is called with what was chosen. */
   constructor(theme, keep, { pointed = () => {}, wantParams = () => {} } = {}) {
-    Object.assign(this, { theme, keep, pointed, wantParams, lit: null, drawnMs: 0, plots: new Map(), view: { ...USUAL } });
+    Object.assign(this, { theme, keep, pointed, wantParams, hidden: new Set(), lit: null, drawnMs: 0, plots: new Map(), view: { ...USUAL } });
     this.kind = several("", ["curves", "sweep"], (kind) => this.choose({ kind }), "curves or the sweep");
     this.best = new Plot((at) => this.best.point(at, true)); // null: the pointer has left
     this.parallel = new Parallel((lane) => this.pointed(lane));
     this.show = menu("show", () => this.news());
     this.against = select("compare with", (name) => this.choose({ against: name }));
     this.axis = several("across", ["batch", "epoch", "time"], (axis) => this.choose({ axis }));
+    this.reset = button("all of it", "tsnb-choice tsnb-reset", () => this.look(null));
+    attribute(this.reset, "title", "Show the whole charts again (double-click or Escape in a chart)");
     this.scale = several("", ["linear", "log"], (scale) => this.choose({ log: scale === "log" ? this.names : [] }));
     this.slider = make("input", "tsnb-slider");
     Object.assign(this.slider, { type: "range", min: 0, max: 0.98, step: 0.02 });
@@ -34,7 +36,7 @@ export class Lessons {
     this.slider.oninput = () => this.choose({ smooth: Number(this.slider.value) });
     this.weight = make("span", "tsnb-weight");
     const smooth = make("label", "tsnb-tool tsnb-plain", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
-    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element);
+    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element, this.reset);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
     this.empty.append("Curves appear with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
     this.body = make("div", "tsnb-lessons");
@@ -79,7 +81,7 @@ export class Lessons {
     else if (this.empty.isConnected) this.empty.remove();
     attribute(this.body, "data-charts", Math.min(3, Math.max(1, chosen.length)));
     chosen.forEach((name, k) => {
-      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from)));
+      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from), (range) => this.look(range)));
       const plot = this.plots.get(name);
       if (this.body.children[k] !== plot.element) this.body.insertBefore(plot.element, this.body.children[k] || null);
     });
@@ -115,7 +117,7 @@ export class Lessons {
   chart(store, name) {
     const { axis, smooth, against: other, log } = this.view, way = store.ways[name] || 0;
     const base = store.lanes.findIndex((lane) => lane && lane.name === other);
-    let curves = curvesOf(store, name, { axis, smooth });
+    let curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => lane === base || !this.hidden.has(lane));
     const paired = base >= 0 && curves.some(({ lane }) => lane === base);
     if (paired) curves = against(curves, base, smooth);
     const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
@@ -135,6 +137,7 @@ export class Lessons {
       end: () => "",
       endOf: (lane) => (store.lanes[lane].here ? "" : store.lanes[lane].end),
       sets: setsOf(store, name, axis),
+      zoom: this.zoom && this.zoom.axis === axis ? this.zoom.range : null,
     };
   }
 
@@ -151,12 +154,28 @@ export class Lessons {
     const over = constantOf(view.smooth) ? `${count(constantOf(view.smooth))} batches` : "off";
     attribute(this.slider, "aria-valuetext", over);
     put(this.weight, over);
+    this.reset.hidden = !this.zoom && ![...this.plots.values()].some(({ yChosen }) => yChosen);
     this.element.classList.toggle("tsnb-nothing", !all.length);
+  }
+
+  /** Show that stretch of the x axis in all charts; null: all of it. */
+  look(range) {
+    this.zoom = range && range[1] > range[0] ? { axis: this.view.axis, range } : null;
+    if (!range) for (const plot of this.plots.values()) plot.yChosen = null;
+    this.news(true);
   }
 
   /** One cursor through all charts; `from` has the pointer. */
   move(at, from) {
     for (const plot of this.plots.values()) plot.point(at, plot === from);
+  }
+
+  /** Leave out the curves of these lanes. */
+  without(lanes) {
+    const key = [...lanes].join();
+    if (key === [...this.hidden].join()) return;
+    this.hidden = lanes;
+    this.news(true);
   }
 
   light(lane) {

@@ -5,6 +5,9 @@ const KEPT = 4; // of those that have ended, the latest stay
 
 const FOLDED = { done: "done", left: "left", gone: "left", stopped: "stopped", pruned: "pruned", interrupted: "interrupted" };
 
+/** Kinds that fold. */
+export const FOLDS = [...new Set(Object.values(FOLDED))];
+
 /**
  * The lanes that have a row, and the folded ones: {rows: [lane], folds: [{kind, word, lanes}]}.
  *

@@ -6,6 +6,7 @@ import { FEW, across, calmExtent, extent, nearest, shortened, spread, stepOf, ti
 import { labels } from "./marks.js";
 import { paintEnd, paintShape, shape } from "./shapes.js";
 import { mix } from "./theme.js";
+import { around, dragged, within } from "./zoom.js";
 
 const HEIGHT = 236;
 const TOP = 8, BOTTOM = 22, LEFT = 46;
@@ -18,8 +19,9 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /** draw() takes {title, unit, curves, lit, colours, way, log, show(value), tick(value, range), place(x), end(lane)}. */
 export class Plot {
-  constructor(moved) {
-    this.moved = moved;
+  /** `zoomed(range)` is told which stretch of the x axis is to be seen, in all charts; null: all of it. */
+  constructor(moved, zoomed = () => {}) {
+    Object.assign(this, { moved, zoomed, zoom: null, yChosen: null, from: null, to: null });
     this.heading = make("b");
     this.note = make("span", "tsnb-soft");
     this.canvas = make("canvas");
@@ -30,7 +32,11 @@ export class Plot {
     attribute(this.box, "role", "img");
     this.box.onkeydown = (event) => this.key(event);
     this.box.onblur = () => this.moved(null);
-    this.box.onpointermove = (event) => this.pointed(event.offsetX);
+    this.box.onpointermove = (event) => this.drags(event) || this.pointed(event.offsetX);
+    this.box.onpointerdown = (event) => event.button === 0 && this.area && (this.from = [event.offsetX, event.offsetY]);
+    this.box.onpointerup = () => this.dropped();
+    this.box.onpointercancel = () => (this.from = this.to = null);
+    this.box.ondblclick = () => this.whole();
     this.box.onpointerleave = () => this.moved(null);
     this.element = make("figure", "tsnb-learned", make("figcaption", "", this.heading, " ", this.note), this.box);
     this.at = null; // where the cursor is, on the x axis
@@ -51,11 +57,58 @@ export class Plot {
     const names = this.named.map(({ name }) => ctx.measureText(this.short[name]).width);
     const right = Math.min(width * 0.3, 26 + Math.max(0, ...names));
     const x = extent(this.curves.map((curve) => curve.x), false) || [0, 1];
-    const y = calmExtent(this.curves, this.log) || [this.log ? 0.1 : 0, 1];
-    this.xs = across(x);
-    this.ys = this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y);
+    this.xs = this.zoom || across(x);
+    const y = (this.zoom ? within(this.curves, this.zoom, this.log) : calmExtent(this.curves, this.log)) || [this.log ? 0.1 : 0, 1];
+    this.ys = this.yChosen || (this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y));
     this.area = { left: LEFT, top: TOP, width: Math.max(10, width - LEFT - right), height: HEIGHT - TOP - BOTTOM };
     return width;
+  }
+
+  /** Mark what a drag goes over; whether it is one. */
+  drags({ offsetX, offsetY, buttons }) {
+    if (!this.from) return false;
+    this.to = [offsetX, offsetY];
+    if (!buttons) return this.dropped(), false;
+    this.paint();
+    return true;
+  }
+
+  dropped() {
+    const marked = this.from && this.to && dragged(this.from, this.to);
+    this.from = this.to = null;
+    if (!marked) return;
+    const [axis, from, to] = marked;
+    if (axis === "y") this.yChosen = [this.ofY(to), this.ofY(from)];
+    else this.zoomed([this.ofX(from), this.ofX(to)].map((v) => Math.min(this.xs[1], Math.max(this.xs[0], v))));
+    this.paint();
+  }
+
+  /** Show all of it again. */
+  whole() {
+    this.yChosen = null;
+    this.zoomed(null);
+    this.paint();
+  }
+
+  ofX(px) {
+    return this.xs[0] + ((px - this.area.left) / this.area.width) * (this.xs[1] - this.xs[0]);
+  }
+
+  ofY(px) {
+    const share = 1 - (px - this.area.top) / this.area.height, [low, high] = this.ys;
+    return this.log ? low * (high / low) ** share : low + share * (high - low);
+  }
+
+  /** What a drag has marked so far. */
+  marking(ctx) {
+    const marked = this.from && this.to && dragged(this.from, this.to);
+    if (!marked) return;
+    const { left, top, width, height } = this.area, [axis, from, to] = marked;
+    ctx.globalAlpha = 0.14;
+    ctx.fillStyle = this.theme.text;
+    if (axis === "x") ctx.fillRect(from, top, to - from, height);
+    else ctx.fillRect(left, from, width, to - from);
+    ctx.globalAlpha = 1;
   }
 
   toX(value) {
@@ -92,6 +145,7 @@ export class Plot {
     ctx.restore();
     this.names(ctx);
     if (this.at !== null) this.cross(ctx);
+    this.marking(ctx);
   }
 
   axes(ctx) {
@@ -272,12 +326,15 @@ export class Plot {
     this.moved(share < -0.02 || share > 1.02 ? null : this.xs[0] + share * (this.xs[1] - this.xs[0]), this);
   }
 
-  /** Left and right move the cursor by a hundredth, with Shift by a tenth; Home and End to the ends; Escape takes it away. */
+  /** Plus and minus zoom at the cursor, Escape shows all again. Left and right move the cursor by a hundredth, with Shift by a tenth; Home and End to the ends; Escape takes it away. */
   key(event) {
     if (!this.area || !this.curves.length) return;
     const [low, high] = this.xs, step = ((high - low) / 100) * (event.shiftKey ? 10 : 1), from = this.at ?? high;
     const to = { ArrowLeft: from - step, ArrowRight: from + step, Home: low, End: high }[event.key];
-    if (event.key === "Escape") this.moved(null);
+    if (event.key === "Escape" && (this.zoom || this.yChosen)) (event.stopPropagation(), this.whole());
+    else if (event.key === "Escape") this.moved(null);
+    const by = { "+": 0.5, "-": 2 }[event.key];
+    if (by) this.zoomed(around(this.xs, this.at ?? (low + high) / 2, by));
     if (to === undefined) return;
     event.preventDefault();
     this.moved(Math.min(high, Math.max(low, to)), this);

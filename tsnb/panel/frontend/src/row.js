@@ -25,7 +25,7 @@ export class Row {
     this.cells = COLUMNS.map(([, className], k) => make(k ? "td" : "th", className));
     const [title, state, where, , time, , , , action] = this.cells;
     title.scope = "row";
-    title.append(make("span", "tsnb-mark", shape(lane)), (this.open = button(name, "tsnb-trial tsnb-open", () => open(name))));
+    title.append((this.eye = button(make("span", "tsnb-mark", shape(lane)), "tsnb-eye", () => change(name, "hide"))), (this.open = button(name, "tsnb-trial tsnb-open", () => open(name))));
     title.append((this.part = make("div", "tsnb-below")));
     title.title = name;
     attribute(this.open, "aria-expanded", false);
@@ -95,7 +95,7 @@ export class Row {
   }
 
   /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
-  draw(store, state, metrics, fresh) {
+  draw(store, state, metrics, fresh, hidden = []) {
     const { lanes, log } = store, lane = lanes[this.lane], over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
@@ -103,6 +103,10 @@ export class Row {
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics);
     this.drawn = true;
     this.drawDetail();
+    const away = hidden.includes(this.name), words = `${away ? "Show" : "Hide"} ${this.name} in the charts`;
+    this.element.classList.toggle("tsnb-unseen-curve", away);
+    attribute(this.eye, "title", words);
+    attribute(this.eye, "aria-label", words);
     const why = idle(store, state, this.lane);
     this.stop.draw(idle(store, state, this.lane, true));
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);

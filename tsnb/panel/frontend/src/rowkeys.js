@@ -19,7 +19,7 @@ export class RowKeys {
   /** Let one control be the stop of Tab: that which has the focus, or had it, or the first trial's name. */
   settle(wanted = this.current) {
     const all = this.lines().flat();
-    this.current = all.includes(wanted) ? wanted : all.find((one) => one.closest("tbody")) || all[0] || null;
+    this.current = all.includes(wanted) ? wanted : all.find((one) => one.classList.contains("tsnb-open")) || all[0] || null;
     for (const one of this.table.querySelectorAll("button")) if (one.tabIndex !== (one === this.current ? 0 : -1)) one.tabIndex = one === this.current ? 0 : -1;
   }
 

@@ -4,7 +4,7 @@
 import { attribute, button, make, put } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { shortened } from "./learning.js";
-import { arranged, groups, paramOf, telling } from "./order.js";
+import { FOLDS, arranged, groups, paramOf, telling } from "./order.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
 import { menu } from "./lessons.js";
 import { RowKeys } from "./rowkeys.js";
@@ -98,7 +98,8 @@ export class Table {
     this.arrange(store, metrics);
     this.callThem(store);
     const fresh = this.due(store, state, metrics);
-    for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh);
+    const { hidden = [] } = this.kept;
+    for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh, hidden);
     this.keys.settle();
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
@@ -257,6 +258,20 @@ export class Table {
     if (by.startsWith("metric")) return store.value(lane, metrics[Number(by.slice(-1))] || "");
     if (by === "epochs") return row ? row.epochs : NaN;
     return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: store.told(lane).computing }[by] : NaN;
+  }
+
+  /** The lanes whose curves are not to be seen: those that were hidden by a click on their mark, and those that the filter leaves out. */
+  hiddenLanes() {
+    const { hidden = [] } = this.kept, words = this.filter.trim(), out = new Set();
+    const seen = words ? new Set(arranged(this.store.lanes, { ...this.kept, open: FOLDS, filter: this.filter, params: this.store.params }, () => NaN).rows) : null;
+    this.store.lanes.forEach((lane, k) => lane && (hidden.includes(lane.name) || (seen && !seen.has(k))) && out.add(k));
+    return out;
+  }
+
+  /** Leave out a trial's curve, or show it again. */
+  hide(name) {
+    const { hidden = [] } = this.kept;
+    this.change({ hidden: hidden.includes(name) ? hidden.filter((one) => one !== name) : [...hidden, name] });
   }
 
   /** Do in a row what a letter stands for: pause, stop, clone, values, log, report, epochs. */

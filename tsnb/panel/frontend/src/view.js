@@ -68,6 +68,7 @@ export class View {
     const pointed = (lane) => (this.flows.forEach(({ charts }) => charts.light(lane)), this.lessons.light(lane));
     this.flows = [];
     this.table = new Table(send, choose, pointed, (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name), (name, field) => this.change(name, field));
+
     this.told = new Told();
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name), (name) => this.show(name));
     this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
@@ -144,6 +145,7 @@ export class View {
 
   /** Open that trial's drawer at a field ("value", "clone", "epochs"); without a name: make the stream's report. */
   change(name, field) {
+    if (field === "hide") return this.table.hide(name);
     if (!name) return this.flows[this.shownAt()].header.report.click();
     this.drawer.wants(field);
     this.show(name);
@@ -278,6 +280,7 @@ export class View {
     this.planned.hidden = !this.plan.known;
     attribute(this.planned, "aria-expanded", shown);
     this.drawer.draw(store, state);
+    this.lessons.without(this.table.hiddenLanes());
     this.lessons.draw(store);
     for (const row of this.table.rows.values()) attribute(row.open, "aria-expanded", row.name === this.drawer.name);
     attribute(this.more, "aria-expanded", Boolean(this.detailed));
