@@ -148,3 +148,82 @@ def test_who_has_ended_can_go_on_from_its_row(browser: Browser) -> None:
         "epochs": 1,
     }
     assert not host.errors
+
+
+ZOOMED = "() => [...document.querySelectorAll('.tsnb-reset')].filter((one) => one.offsetParent).length"
+LABEL = "() => document.querySelector('.tsnb-plot').getAttribute('aria-label')"
+
+
+def test_a_drag_over_a_chart_zooms_all_of_them_and_a_double_click_shows_all_again(browser: Browser) -> None:
+    """The stretch that was dragged over lies between both ends of each chart; a click alone does nothing."""
+    host = opened(browser)
+    page = host.page
+    plots = page.locator(".tsnb-plot")
+    before = [plot.screenshot() for plot in plots.all()]
+    box = plots.first.bounding_box()
+    assert box and page.evaluate(ZOOMED) == 0
+    page.mouse.move(box["x"] + 150, box["y"] + 100)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 260, box["y"] + 104, steps=4)
+    page.mouse.up()
+    page.mouse.move(2, 2)
+    host.settle()
+    assert page.evaluate(ZOOMED) == 1
+    assert all(plot.screenshot() != old for plot, old in zip(plots.all(), before, strict=True)), "all charts"
+    plots.first.dblclick(position={"x": 200, "y": 100})
+    page.mouse.move(2, 2)
+    host.settle()
+    assert page.evaluate(ZOOMED) == 0
+    page.mouse.move(box["x"] + 200, box["y"] + 60)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 204, box["y"] + 150, steps=4)
+    page.mouse.up()
+    host.settle()
+    assert page.evaluate(ZOOMED) == 1, "a range of values"
+    plots.first.focus()
+    page.keyboard.press("Escape")
+    host.settle()
+    assert page.evaluate(ZOOMED) == 0
+    assert not host.errors
+
+
+def test_a_click_on_a_mark_and_the_filter_leave_a_curve_out(browser: Browser) -> None:
+    """What is hidden is kept with the panel, and its row stays."""
+    host = opened(browser)
+    page = host.page
+    page.get_by_label("Hide resnet10 in the charts").click()
+    page.wait_for_function(
+        "() => !document.querySelector('.tsnb-plot').getAttribute('aria-label').includes('resnet10 ')",
+        timeout=10_000,
+    )
+    assert "cnn-small" in page.evaluate(LABEL)
+    assert host.chosen()["rows"]["hidden"] == ["resnet10"]
+    expect(page.get_by_role("button", name="resnet10", exact=True)).to_be_visible()
+    page.get_by_label("Show resnet10 in the charts").click()
+    page.wait_for_function(
+        "() => document.querySelector('.tsnb-plot').getAttribute('aria-label').includes('resnet10 ')",
+        timeout=10_000,
+    )
+    assert not host.errors
+
+
+def test_pause_all_pauses_who_runs_and_lets_all_go_on(browser: Browser) -> None:
+    """One click; a trial that is paused already is not asked again."""
+    host = Host(browser, 1200)
+    stream = Stream([Trial("fast", 0.02), Trial("slow", 0.05)])
+    host.open(stream.run(20))
+    (last,) = list(stream.run(0.25))
+    states = {"slow": "paused"}
+    host.feed(
+        replace(last, consumers=tuple(replace(c, state=states.get(c.name, c.state)) for c in last.consumers))
+    )
+    host.settle()
+    page = host.page
+    page.get_by_label("Pause all trials of this stream").click()
+    assert page.evaluate(SENT)[-1:] == ["pause fast"]
+    (last,) = list(stream.run(0.25))
+    host.feed(replace(last, consumers=tuple(replace(c, state="paused") for c in last.consumers)))
+    host.settle()
+    page.get_by_label("Resume all trials of this stream").click()
+    assert page.evaluate(SENT)[-2:] == ["resume fast", "resume slow"]
+    assert not host.errors

@@ -81,7 +81,7 @@ export class Lessons {
     else if (this.empty.isConnected) this.empty.remove();
     attribute(this.body, "data-charts", Math.min(3, Math.max(1, chosen.length)));
     chosen.forEach((name, k) => {
-      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from), (range) => this.look(range)));
+      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from), (range, kept) => this.look(range, kept)));
       const plot = this.plots.get(name);
       if (this.body.children[k] !== plot.element) this.body.insertBefore(plot.element, this.body.children[k] || null);
     });
@@ -159,9 +159,9 @@ export class Lessons {
   }
 
   /** Show that stretch of the x axis in all charts; null: all of it. */
-  look(range) {
+  look(range, kept = false) {
     this.zoom = range && range[1] > range[0] ? { axis: this.view.axis, range } : null;
-    if (!range) for (const plot of this.plots.values()) plot.yChosen = null;
+    if (!range && !kept) for (const plot of this.plots.values()) plot.yChosen = null;
     this.news(true);
   }
 

@@ -19,7 +19,8 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /** draw() takes {title, unit, curves, lit, colours, way, log, show(value), tick(value, range), place(x), end(lane)}. */
 export class Plot {
-  /** `zoomed(range)` is told which stretch of the x axis is to be seen, in all charts; null: all of it. */
+  /** `zoomed(range, kept)` is told which stretch of the x axis is to be seen, in all charts; null: all of it, and of all values
+   * unless `kept`. */
   constructor(moved, zoomed = () => {}) {
     Object.assign(this, { moved, zoomed, zoom: null, yChosen: null, from: null, to: null });
     this.heading = make("b");
@@ -78,8 +79,10 @@ export class Plot {
     this.from = this.to = null;
     if (!marked) return;
     const [axis, from, to] = marked;
-    if (axis === "y") this.yChosen = [this.ofY(to), this.ofY(from)];
-    else this.zoomed([this.ofX(from), this.ofX(to)].map((v) => Math.min(this.xs[1], Math.max(this.xs[0], v))));
+    if (axis === "y") {
+      this.yChosen = [this.ofY(to), this.ofY(from)];
+      this.zoomed(this.zoom, true);
+    } else this.zoomed([this.ofX(from), this.ofX(to)].map((v) => Math.min(this.xs[1], Math.max(this.xs[0], v))));
     this.paint();
   }
 
