@@ -88,6 +88,8 @@ def test_a_row_opens_its_log_and_asks_for_it_from_the_start(browser: Browser) ->
     """The button says which, shows that it is on, and a second click closes the pane and says so."""
     host = opened(browser)
     assert sent(host) == [{"op": "log", "name": "resnet10", "run": "", "at": 0}]
+    assert lines(host) == "Loading the log.", "of what was not heard nothing is said"
+    host.hear(part("resnet10", 0, ""))
     assert "Nothing printed yet" in lines(host)
     host.hear(part("resnet10", 0, "one\n", "two"))
     assert lines(host) == "one\ntwo"

@@ -361,7 +361,9 @@ def test_a_recording_is_all_shown_and_promises_nothing(browser: Browser) -> None
     said = host.page.inner_text(".tsnb-say")
     assert said.count("(in its last seconds)") == 2, "to read and to hear: its rows tell of all its time"
     assert re.search(r"recording of 21 Sep\w* 2026", host.page.inner_text(".tsnb-title"))
-    assert host.page.locator("button:not([aria-disabled=true], .tsnb-cell):visible").all_inner_texts() == [
+    assert host.page.locator(
+        "button:not([aria-disabled=true], .tsnb-cell, .tsnb-eye):visible"
+    ).all_inner_texts() == [
         "loss, accuracy",
         *("batch", "epoch", "time"),
         *("linear", "log"),

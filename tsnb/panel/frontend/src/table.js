@@ -11,6 +11,7 @@ import { RowKeys } from "./rowkeys.js";
 import { LIVE, OVER, allLeft, metric } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
+const LONG_EPOCH = 12; // letters of "12.34 of 100"
 const WHOLE = 12; // rows that need no box of their own
 const ORDER_MS = 5000; // as often as the order may change by itself
 const METRICS_AT = 6;
@@ -101,6 +102,7 @@ export class Table {
     const { hidden = [] } = this.kept;
     for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh, hidden);
     this.keys.settle();
+    this.element.classList.toggle("tsnb-long-epochs", this.order.some((lane) => this.rows.get(lane).epoch.textContent.length > LONG_EPOCH));
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
     this.counts.hidden = this.sieve.hidden || this.groups.length > 0; // each sweep's line counts its own
