@@ -233,7 +233,7 @@ def test_a_recording_is_all_there_and_promises_nothing() -> None:
     assert state["scene"]["can"] == {"interrupt": False, "report": False}
     bundle = panel._repr_mimebundle_()
     formats = bundle[0] if isinstance(bundle, tuple) else bundle
-    assert formats["text/plain"].startswith("tsnb panel of the stream mnist: a recording, epoch ")
+    assert formats["text/plain"].startswith("tsnb panel of the stream mnist: a recording, pass ")
     panel.close()
 
 
