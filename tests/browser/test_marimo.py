@@ -47,6 +47,8 @@ def _():
     from IPython.display import HTML, Image, display
     from torch.utils.data import DataLoader, TensorDataset
     import tsnb
+    from tsnb.checks.machine import panel as checked
+    print(checked().state, checked().says)
     return DataLoader, HTML, Image, TensorDataset, display, mo, sys, time, torch, tsnb
 
 
@@ -165,6 +167,7 @@ def test_a_marimo_notebook_shows_what_trials_print_and_its_panel_pauses_them(
         expect(cell).to_have_count(5, timeout=60_000)
         panel = page.locator(".tsnb-panel")
         expect(panel).to_be_visible(timeout=180_000)
+        says(cell.nth(0), f"works marimo {VERSION} can show it")
         says(panel, "doubled")
         says(cell.nth(2), "trial 'doubled' running")
         says(cell.nth(2), "batch 20\n")  # long after its cell has ended
