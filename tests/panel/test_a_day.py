@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import base64
+import io
 import itertools
 import statistics
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from tests.panel.a_day import PER_S, READINGS, loss, pages_of, readings_of_a_day
 from tsnb.panel.tape import Tape
+from tsnb.reports.spent import spent
 from tsnb.telemetry.frames import POINTS, smoothed
+from tsnb.telemetry.view_text import as_text
+from tsnb.top.view import screen
 
 PIXELS = 236
 """The height of a chart."""
@@ -64,3 +69,31 @@ def test_the_kernel_smooths_as_pages_do(day: tuple[Tape, Any]) -> None:
             row = tape.view.rows[one["name"]]
             points = tape.view.curves.points(row.number, row.places[one["metric"]])
             assert smoothed(points) == pytest.approx(one["y"], rel=1e-12)
+
+
+def test_every_screen_says_the_same_at_the_end_of_a_day(day: tuple[Tape, Any]) -> None:
+    """Pages opened at any moment, report, `tsnb status` and `tsnb top`: numbers, shares, ends, sentence, time left."""
+    tape, (first, *later) = day
+    view, readings = tape.view, tape._history.readings()
+    for page in later:
+        for key in ("say", "all", "perS", "marks"):
+            assert page[key] == first[key], key
+        for one, other in zip(first["lanes"], page["lanes"], strict=True):
+            assert {**one, "life": None} == {**other, "life": None}
+            assert other["life"] == pytest.approx(one["life"], rel=0.01, abs=0.01)
+    assert first["say"]["text"] == view.say.text
+    assert view.say.text in as_text(view, "day")
+    trials = {trial.name: trial for trial in spent(readings)}
+    drawn = io.StringIO()
+    Console(file=drawn, width=160, color_system=None).print(screen(view, 160))
+    for lane in first["lanes"]:
+        row, trial = view.rows[lane["name"]], trials[lane["name"]]
+        assert lane["row"]["epochs"] == pytest.approx(row.epochs, rel=1e-6)
+        assert trial.epochs == pytest.approx(row.epochs, rel=1e-6)
+        assert lane["state"] == (row.end or row.state) == trial.state
+        assert lane["values"] == pytest.approx([row.metrics[name] for name in row.places], rel=1e-6)
+        assert trial.metrics == row.metrics
+        for part in ("computing", "waiting", "held"):
+            assert lane["life"][part] == pytest.approx(trial.share(part), abs=0.01)
+        assert lane["life"]["samplesPerS"] == pytest.approx(trial.samples_per_s, rel=0.01)
+        assert f"{row.epochs:.2f}" in drawn.getvalue()

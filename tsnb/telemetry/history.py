@@ -117,10 +117,11 @@ class History:
         with self._lock:
             end = self._added if until is None else until
             moments = [moment for moment in self._moments if moment.number < end and moment.frame]
+            turns = set(self._turns)
         size = sum(len(moment.frame) for moment in moments)
         if size > most_bytes:
             room = max(100, len(moments) * most_bytes // size)
-            moments = thinned(moments, room, PAGE_FULL_S, set())
+            moments = thinned(moments, room, PAGE_FULL_S, turns)
         return b"".join(moment.frame for moment in moments)
 
     def __len__(self) -> int:

@@ -90,7 +90,9 @@ export class Store extends Numbers {
     this.gpus = scene.gpus || []; // names
     this.ways = scene.ways || {}; // which way a metric is good: 1 high, -1 low; not in it: nobody knows
     this.can = scene.can || {};
+    this.lastFrames = []; // by lane, the last with it: the reel lets go of most frames, and what a trial came to must stay
     this.reel = new Reel(decode(history, this.places));
+    for (const frame of this.reel.frames) this.remember(frame);
     this.curves = new Curves(decodeCurves(curves).map((curve) => ({ ...curve, lane: this.placeAt(curve.lane) })));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
     this.paces = this.reel.frames.reduce((found, frame) => pacesAfter(found, frame.paces), []); // by lane: {stepMs, alonePerS, eta}
@@ -128,6 +130,7 @@ export class Store extends Numbers {
     if (content.marks) this.marks = [...this.marks, ...content.marks.map(mark)].sort((a, b) => a.t - b.t).slice(-MARKS); // some are heard of late
     for (const frame of decode(view, this.places)) {
       this.reel.add(frame);
+      this.remember(frame);
       this.machine = frame.machine || this.machine;
       this.paces = pacesAfter(this.paces, frame.paces);
       this.all = frame.all || this.all;
@@ -163,7 +166,7 @@ export class Store extends Numbers {
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
     const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: this.own.slice(), marks, gpus, ways, can: {} };
     const curves = this.curves.all().map((curve) => ({ ...curve, lane: this.places ? this.places.indexOf(curve.lane) : curve.lane }));
-    return { scene: { ...words, log: this.log.snapshot() }, history: encode(this.frames), curves: encodeCurves(curves) };
+    return { scene: { ...words, log: this.log.snapshot() }, history: encode([...new Set([...this.frames, ...this.lastFrames.filter(Boolean)])].sort((a, b) => a.t - b.t)), curves: encodeCurves(curves) };
   }
 
   /** What a lane has logged under a name: [[t, batches, epochs, last, low, high, mean, values], ...], oldest first. */
@@ -261,8 +264,11 @@ export class Store extends Numbers {
 
   /** The last numbers a lane is known to have had, for rows of trials that have left. */
   lastRow(lane) {
-    for (let k = this.frames.length - 1; k >= 0; k--) if (this.frames[k].rows[lane]) return this.frames[k].rows[lane];
-    return undefined;
+    return this.lastFrames[lane] ? this.lastFrames[lane].rows[lane] : undefined;
+  }
+
+  remember(frame) {
+    frame.rows.forEach((_, lane) => (this.lastFrames[lane] = frame));
   }
 }
 
