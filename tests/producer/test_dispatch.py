@@ -721,6 +721,20 @@ def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> No
     dispatch.step(ev.Heard(2, ms.Rest()), 31.0)
 
 
+def test_one_that_says_that_its_thread_waits_for_another_is_parked_at_once() -> None:
+    """No tick has to come first: a validation in the middle of an epoch would wait for that each time."""
+    dispatch = stream(window=1, stall_timeout_s=30.0, batches=1)
+    for member in (1, 2):
+        dispatch.step(joined(member, str(member)), 0.0)
+        dispatch.step(asked(member), 0.0)
+    dispatch.step(took(1), 1.0)
+    dispatch.step(waits(1), 5.0)
+    assert dispatch.wanted is None, "the other has not taken its batch"
+    out = dispatch.step(ev.Heard(2, ms.Rest(stands=True)), 5.5)
+    assert len(tells(out, ms.Parked)) == 1
+    assert wanted(dispatch) == 0
+
+
 def test_one_that_asks_again_in_mid_epoch_gets_the_next_epoch_though_the_first_could_still_be_joined() -> (
     None
 ):

@@ -35,6 +35,7 @@ The rules:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -306,6 +307,8 @@ class Dispatch:
         member.stands = rest.stands and member.group is None
         if not rest.stands:
             self._rest(member)
+        elif member.stands:  # whoever waits for it waits in vain from now on, and not from the next tick
+            self._park(math.inf)
 
     def _rest(self, member: Member) -> None:
         if member.phase is Phase.BETWEEN:
@@ -365,8 +368,12 @@ class Dispatch:
                 member.keeps_place = False  # its step takes long: the others do not wait for it
         if self.turns.on:
             self.turns.pass_on(self._now)
+        self._park(self.stall_timeout_s)
+
+    def _park(self, stall_timeout_s: float) -> None:
+        """Let nobody wait for consumers that have stood still for so long, or for which one waits in vain."""
         for member, stood_still_s, in_vain in self.drift.standing_still(self._now):
-            if in_vain or stood_still_s >= self.stall_timeout_s:
+            if in_vain or stood_still_s >= stall_timeout_s:
                 self.granting.park(member, stood_still_s)
 
     def _tell_held(self) -> None:
