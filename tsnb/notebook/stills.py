@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.kernels.output.outlets import outlet_here
+from tsnb.kernels.output.outlets import CollectedOutlet, outlet_here
 from tsnb.panel import Panel
 from tsnb.reports import report
 from tsnb.reports.svg import marked
@@ -115,7 +115,8 @@ class Still:
         mark = f"{self.mark}-{this.number}" if this.number else self.mark
         data = found._repr_mimebundle_()
         data["image/svg+xml"] = marked(data["image/svg+xml"], mark)
-        if not this.shown and not this.number:
+        # a client without a page has one output of a cell, which is to be the picture; its file has the widget, too
+        if not this.shown and not this.number and not isinstance(self._outlet, CollectedOutlet):
             self._leave(f"{self.mark}-style", {"text/html": _no_error(self.mark)}, shown=False)
         self._leave(mark, data, shown=this.shown)
         this.shown = True
