@@ -55,7 +55,7 @@ def readings_of_a_day(count: int = READINGS) -> Iterator[StreamReading]:
     for number in range(count):
         after_s = number * EVERY_S
         here = [k for k in range(3) if (k != 1 or after_s > 30_000) and (k != 2 or after_s < 50_000)]
-        ends = ()
+        ends: tuple[EndReading, ...] = ()
         if after_s >= 50_000:
             ends = (EndReading("short", "done", START_S + 50_000, 12, "", {"loss": 0.0625}),)
         batches = int(after_s * PER_S)

@@ -49,7 +49,7 @@ def test_the_curves_of_a_day_are_true_at_every_hour(day: tuple[Tape, Any]) -> No
     logged = [(int(number * 4.0 * PER_S), loss(int(number * 4.0 * PER_S), 0)) for number in range(READINGS)]
     values = iter(logged)
     for x, y, low, high in zip(curve["x"], curve["y"], curve["low"], curve["high"], strict=True):
-        those = [value for _, value in itertools.takewhile(lambda one, x=x: one[0] < x, values)]
+        those = [value for _, value in itertools.takewhile(lambda one: one[0] < x, values)]  # noqa: B023 (used here)
         those.append(loss(int(x), 0))
         assert y == pytest.approx(statistics.mean(those), abs=2.3 / PIXELS)
         assert (low, high) == pytest.approx((min(those), max(those)), abs=1e-6)
