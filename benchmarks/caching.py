@@ -259,9 +259,9 @@ def ours(photos: Photos, limit: int, epochs: int) -> tuple[np.ndarray[Any, Any],
                     before = photos.calls.clone()
                 seen = [label for batch in consumer for label in batch.tolist()]
                 assert sorted(seen) == list(range(len(photos)))
-        cache, keeper = producer.status().cache, producer.core.keeper
+        cache = producer.status().cache
+        keeper: Any = producer.core.keeper
         assert cache is not None
-        assert keeper is not None
         memory = keeper._memory
         packed = np.flatnonzero((memory.states == WRITTEN) & memory.packed)
     assert len(packed) == cache.packed

@@ -8,7 +8,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml  # type: ignore[import-untyped]
+import yaml
 
 from tests.house.pages import SKILL
 from tsnb.cli.commands import _parser, main

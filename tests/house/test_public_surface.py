@@ -307,7 +307,8 @@ GUESSED = {"kill", "cancel", "terminate", "best", "status", "join", "output"}
 @pytest.mark.parametrize("kind", ["Trial", "Trials", "Sweep"])
 def test_a_guessed_name_of_a_trial_or_sweep_is_answered_with_what_is_meant(kind: str) -> None:
     """Each guess is the class's own, or the error names what is there; another one fails as anywhere."""
-    owner: type[Any] = {"Trial": tsnb.Trial, "Trials": type(tsnb.trials), "Sweep": tsnb.Sweep}[kind]
+    kinds: dict[str, type[Any]] = {"Trial": tsnb.Trial, "Trials": type(tsnb.trials), "Sweep": tsnb.Sweep}
+    owner = kinds[kind]
     one: Any = object.__new__(owner)
     for name in GUESSED:
         if hasattr(owner, name):

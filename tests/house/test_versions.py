@@ -23,9 +23,11 @@ ENVIRONMENTS = {
 }
 """Python, torch and numpy. The newest are those that pip gave when this was written."""
 SUITES = (
-    "tests/wire",
+    "tests/wire/test_codec.py",
     "tests/arena",
-    "tests/consumer",
+    "tests/consumer/test_consumer.py",
+    "tests/consumer/test_rebatching.py",
+    "tests/consumer/test_unpacking.py",
     "tests/system/test_stream.py",
     "tests/house/test_versions.py",
 )

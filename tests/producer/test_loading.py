@@ -30,6 +30,7 @@ from torch.utils.data._utils import collate
 
 import tsnb
 from tests.producer.sources import Fails, Noisy, NoisyTogether, Numbers, Stand, Stream, same
+from tsnb.consumer import detach_all
 from tsnb.errors import LoaderFailed
 from tsnb.producer.loader import dataloader
 from tsnb.producer.loader.crew import WorkerCrew
@@ -398,7 +399,7 @@ def test_stop_iteration_ends_the_epoch_as_in_torch(options: str) -> None:
         deadline = time.monotonic() + 60
         missing = -1
         while missing and time.monotonic() < deadline:
-            tsnb.consumer.detach_all()
+            detach_all()
             with core.lock:
                 free = len(core.slots._stack) + len(core.slots._issued) + core.dispatch.epochs.kept
                 missing = core.arena.slots - free
