@@ -64,7 +64,7 @@ class CommandParser(argparse.ArgumentParser):
         """Read them; a word that the command does not know is answered with its own usage, not that of all commands."""
         found, unknown = super().parse_known_args(args and settings_together(self, args), namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+            self.error(f"unrecognized arguments: {one_line(' '.join(unknown), 300)}")
         return found, unknown
 
 

@@ -22,6 +22,9 @@ BAD = "".join(HOSTILE_TEXTS).replace("\ud800", "").replace("\0", "")
 WORDS: dict[str, list[list[str]]] = {
     "results": [["results"], ["results", "a"], ["results", "--json"], ["results", BAD]],
     "list": [["list"]],
+    "logs": [["logs", "a"], ["logs", BAD]],
+    "skill": [["skill"]],
+    "mcp": [["mcp", BAD]],
     "doctor": [["doctor"]],
     "devices": [["devices"]],
     "mps": [["mps", "status"]],

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from IPython.core.error import UsageError
 
 from tsnb.kernels.output.outlets import outlet_here
-from tsnb.reports.svg import marked
 from tsnb.telemetry.watching import watch, watched
 
 if TYPE_CHECKING:
@@ -88,6 +87,8 @@ def report_here(panel: Panel) -> Callable[..., None]:
             f"tsnb-report-{uuid.uuid4().hex[:12]}",
             report(stream or panel.stream or None)._repr_mimebundle_(),
         )
+        from tsnb.reports.svg import marked  # numpy comes with it
+
         data["image/svg+xml"] = marked(data["image/svg+xml"], mark)
         outlet.publish("display_data", {"data": data, "metadata": {}, "transient": {}})
         panel.leave_output(mark, data)  # a page that was loaded again has dropped what was published

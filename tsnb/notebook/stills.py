@@ -32,7 +32,6 @@ from tsnb.errors import TsnbError
 from tsnb.kernels.output.outlets import CollectedOutlet, outlet_here
 from tsnb.panel import Panel
 from tsnb.reports import report
-from tsnb.reports.svg import marked
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["EVERY_S", "Still", "leave_still", "renew_stills"]
@@ -114,6 +113,8 @@ class Still:
             return
         mark = f"{self.mark}-{this.number}" if this.number else self.mark
         data = found._repr_mimebundle_()
+        from tsnb.reports.svg import marked  # numpy comes with it
+
         data["image/svg+xml"] = marked(data["image/svg+xml"], mark)
         # a client without a page has one output of a cell, which is to be the picture; its file has the widget, too
         if not this.shown and not this.number and not isinstance(self._outlet, CollectedOutlet):

@@ -141,11 +141,16 @@ test("the best is the best of what is shown: among the done where there are some
   const store = filled([frame(0, {})], lanes);
   store.tick({ op: "tick", n: 2, ways: { loss: -1 } }, bytes(frame(1, { 0: { metrics: [0.5, 1] }, 1: { metrics: [0.4, 2] }, 2: { metrics: [NaN, 3] } })));
   assert.deepEqual([store.best("loss"), store.best("lr")], [1, -1]);
+  let nowMs = 0;
+  store.clock = () => nowMs;
   store.tick({ op: "tick", n: 3 }, bytes(frame(2, { 0: { metrics: [0.3] } })));
+  assert.equal(store.best("loss"), 1, "it stays three seconds, to be seen");
+  nowMs = 4000;
+  store.tick({ op: "tick", n: 4 }, bytes(frame(3, {})));
   assert.equal(store.best("loss"), 0);
   store.lanes[1] = { ...lanes[1], here: false, end: "done", last: { loss: 0.4 } };
-  store.tick({ op: "tick", n: 4 }, bytes(frame(3, {})));
-  assert.equal(store.best("loss"), 1);
+  store.tick({ op: "tick", n: 5 }, bytes(frame(4, {})));
+  assert.equal(store.best("loss"), 1, "what a trial came to waits for nothing");
 });
 
 test("a trial that stands still takes as many epochs as before, until it runs again", () => {

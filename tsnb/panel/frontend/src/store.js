@@ -36,11 +36,19 @@ export class Numbers {
     return metrics.includes(name) ? this.lastOf(lane, name) : undefined;
   }
 
-  /** As `bestOf`, looked up once a tick. */
+  /** As `bestOf`, looked up once a tick; among trials that train it stays for a while where it is, to be seen. */
   best(name) {
     if (this.bestAt !== this.n) Object.assign(this, { bestAt: this.n, bests: new Map() });
-    if (!this.bests.has(name)) this.bests.set(name, this.bestOf(name));
+    if (!this.bests.has(name)) this.bests.set(name, this.steady(name, this.bestOf(name)));
     return this.bests.get(name);
+  }
+
+  steady(name, lane) {
+    this.stars ||= new Map();
+    const trains = (k) => k >= 0 && this.lanes[k] && this.lanes[k].here, before = this.stars.get(name), nowMs = this.clock();
+    if (before && before.lane !== lane && trains(lane) && trains(before.lane) && nowMs - before.sinceMs < 1000 * KEPT_S) return before.lane;
+    if (!before || before.lane !== lane) this.stars.set(name, { lane, sinceMs: nowMs });
+    return lane;
   }
 
   /** The lane with the best number under a name, of those that are shown: among the done, while none is among all. */
