@@ -69,7 +69,7 @@ class Gated(Squares):
         if index == 0:
             self.at("first batch")
             if self.where == "goodbye":
-                from tsnb.producer.stream import _serving
+                from tsnb.serving.stream import _serving
                 for producer in _serving:
                     producer.endings.append(self.wait)
         if index == 8:
