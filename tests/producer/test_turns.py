@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import torch
 
+import tsnb
 from tests.producer.simulation import Simulation, asked, joined, tells, took, waits
 from tsnb.config import MAX_CONSUMERS
 from tsnb.machine.memory import Free
 from tsnb.producer.decisions import events as ev
 from tsnb.producer.decisions.dispatch import Dispatch
+from tsnb.producer.decisions.drift import Drift
 from tsnb.producer.limits import no_room_for_turns
-from tsnb.producer.reporting import reading_in_letters
+from tsnb.producer.reporting import reading, reading_in_letters
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 from tsnb.wire import messages as ms
 from tsnb.wire.codec import decode, encode
@@ -230,3 +235,27 @@ def test_a_reading_of_as_many_consumers_as_a_stream_takes_fits_into_a_packet(
     told = StreamReading.from_json(message.text)
     assert [c.name for c in told.consumers] == [c.name for c in those]
     assert (told == made) is (numbers == 2)
+
+
+def test_a_reading_looks_once_for_those_that_set_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look goes over all consumers: one for each of them cost 30 ms with 128, under the producer's lock."""
+    looks: list[int] = []
+    look = Drift.pace_setters
+
+    def counted(drift: Drift) -> Any:
+        looks.append(1)
+        return look(drift)
+
+    monkeypatch.setattr(Drift, "pace_setters", counted)
+    found = []
+    with (
+        tsnb.serve([torch.zeros(1)] * 4, name="looked-at", late_join=1.0) as producer,
+        contextlib.ExitStack() as there,
+    ):
+        for n in range(5):
+            next(iter(there.enter_context(tsnb.attach(f"c{n}", "looked-at"))))
+            with producer.core.lock:
+                looks.clear()
+                assert len(reading(producer.core).consumers) == n + 1
+                found.append(len(looks))
+    assert len({*found}) == 1

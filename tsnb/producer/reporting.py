@@ -124,8 +124,9 @@ def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerRe
     members = core.dispatch.members.values()
     front = max((m.taken for m in members if m.phase is Phase.STREAMING), default=0)
     attached = [(m, core.sessions[m.key]) for m in members]
+    setters = frozenset(_pace_setters(core))  # once: each look goes over all consumers
     return [
-        (_consumer(core, session, m, now, blocked_s, front), session)
+        (_consumer(core, session, m, now, blocked_s, front, setters), session)
         for m, session in attached
         if session.role == "consumer"
     ]
@@ -146,7 +147,13 @@ def _producer_state(core: Core) -> str:
 
 
 def _consumer(
-    core: Core, session: Session, member: Member, now: float, blocked_s: float, front: int
+    core: Core,
+    session: Session,
+    member: Member,
+    now: float,
+    blocked_s: float,
+    front: int,
+    setters: frozenset[Member],
 ) -> ConsumerReading:
     computing_s, waiting_s, held_s = member.times(now, blocked_s)
     built_on: dict[str, Any] = {}
@@ -159,7 +166,7 @@ def _consumer(
     return ConsumerReading(
         name=member.name,
         pid=session.channel.peer.pid,
-        state=_consumer_state(core, member),
+        state=_consumer_state(member, setters),
         epoch=member.epoch,
         epochs=member.begun,
         position=member.position,
@@ -183,7 +190,7 @@ def _consumer(
     )
 
 
-def _consumer_state(core: Core, member: Member) -> str:
+def _consumer_state(member: Member, setters: frozenset[Member]) -> str:
     if member.paused:
         return "paused"
     if member.phase is Phase.JOINING:
@@ -191,11 +198,11 @@ def _consumer_state(core: Core, member: Member) -> str:
     if member.phase is Phase.ASKED:
         return "awaits ranks" if awaited(member) else "waiting"
     if member.phase is Phase.STREAMING:
-        return _streaming_state(member, _pace_setters(core))
+        return _streaming_state(member, setters)
     return "timed out" if member.parked else "between epochs"
 
 
-def _streaming_state(member: Member, setters: list[Member]) -> str:
+def _streaming_state(member: Member, setters: frozenset[Member]) -> str:
     if member.queued_since_s is not None:
         return "awaits turn"
     if member.withheld_since_s is not None and member.waiting_since_s is not None:
