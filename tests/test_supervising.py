@@ -226,7 +226,7 @@ def test_a_producer_that_crashes_in_a_row_is_given_up(serve: Callable[..., Servi
     (tmp_path / "deadly").touch()
     os.kill(pid, signal.SIGKILL)
     assert serving.process.wait(3 * BACK_S) == 1
-    assert serving.text.count("It is started again in pass 1") == 2
+    assert serving.text.count("tsnb restarts the stream in pass 1") == 2
     assert serving.text.rstrip().endswith("It is not started again: it crashed 3 times within 60 s.")
 
 

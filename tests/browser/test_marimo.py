@@ -167,7 +167,7 @@ def test_a_marimo_notebook_shows_what_trials_print_and_its_panel_pauses_them(
         expect(cell).to_have_count(5, timeout=60_000)
         panel = page.locator(".tsnb-panel")
         expect(panel).to_be_visible(timeout=180_000)
-        says(cell.nth(0), f"works marimo {VERSION} can show it")
+        says(cell.nth(0), f"works marimo {VERSION} shows the panel")
         says(panel, "doubled")
         says(cell.nth(2), "trial 'doubled' running")
         says(cell.nth(2), "batch 20\n")  # long after its cell has ended

@@ -54,14 +54,18 @@ def test_a_call_is_a_line_that_the_command_reads(name: str, arguments: dict[str,
     ("name", "arguments", "said"),
     [
         ("sett", {}, "No tool is named 'sett'. Did you mean 'set'?"),
+        ("wat", {}, "No tool is named 'wat'. Did you mean 'wait'?"),
+        ("stop", {}, "stop needs the argument 'name' (NAME: STREAM or STREAM/TRIAL)."),
+        ("pause", {}, "pause needs the argument 'target'"),
+        ("resume", {}, "resume needs the argument 'target'"),
         ("set", {"targt": "x"}, "set has no argument 'targt'. Did you mean 'target'? Arguments: target, changes"),
         ("list", {"json": True}, "list has no argument 'json'. Arguments: none"),
-        ("set", {}, "set needs the argument 'target' (trial of a stream)."),
+        ("set", {}, "set needs the argument 'target' (STREAM/TRIAL: trial of a stream)."),
         ("extend", {"target": "a/b"}, "extend needs the argument 'epochs'"),
         ("extend", {"target": "a/b", "epochs": 0}, "a whole number of epochs, 1 or more"),
-        ("sweep", {"function": "m:f", "plan": "yes"}, "plan is true or false, got 'yes'."),
+        ("sweep", {"function": "m:f", "plan": "yes"}, "plan must be true or false, got 'yes'."),
         ("sweep", {"function": "m:f", "mode": "best"}, "invalid choice: 'best'"),
-        ("set", {"target": {"a": 1}}, "target takes text or a number, got {'a': 1}."),
+        ("set", {"target": {"a": 1}}, "target must be a string or a number, got {'a': 1}."),
         ("status", {"name": ["a", "b"]}, "unrecognized arguments: b"),
     ],
 )  # fmt: skip
@@ -78,7 +82,11 @@ def test_tools_have_the_texts_and_all_options_of_their_commands() -> None:
     for tool in tools.values():
         jsonschema.Draft202012Validator.check_schema(tool.schema)
         assert all(told["description"] for told in tool.schema["properties"].values())
-    assert tools["pause"].description == "Pause a trial at its next batch; the others continue."
+    assert tools["logs"].description == "Print the end of a trial's output."
+    assert tools["stop"].schema["required"] == ["name"], "left out, it would stop the only stream"
+    for name in ("stop", "pause", "resume"):
+        assert "STREAM/TRIAL" in tools[name].description
+        assert " STREAM " in tools[name].description
     sweep = tools["sweep"].schema["properties"]
     assert {"function", "grid", "space", "halving", "at_once", "stream", "seed"} <= sweep.keys()
     assert sweep["mode"]["enum"] == ["min", "max"]

@@ -159,6 +159,12 @@ def test_a_loader_that_need_not_keep_the_order_is_told_that_it_is_kept() -> None
     """And of an iterable dataset, whose workers decide, it is not."""
     with pytest.warns(RuntimeWarning, match="in_order=False has no effect"):
         tsnb.serve(DataLoader(Images(), batch_size=4, num_workers=2, in_order=False), name="s").stop()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        shuffled = DataLoader(Images(), batch_size=4, shuffle=True, num_workers=2, in_order=False)
+        tsnb.serve(shuffled, name="s", seed=1).stop()
+    (said,) = [str(one.message) for one in told if "order" in str(one.message)]
+    assert said.startswith("in_order=False has no effect"), "one truth, told once"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tsnb.serve(DataLoader(Streamed(), batch_size=4, num_workers=2, in_order=False), name="s").stop()

@@ -427,7 +427,7 @@ def test_a_restart_that_takes_too_long_for_a_stop_is_told(
 
     with asked_at(restart, monkeypatch), threads(held) as call:
         with pytest.raises(
-            TsnbError, match=r"Stream 's' is being restarted and is not back after 1 s\. Once"
+            TsnbError, match=r"Stream 's' is restarting and did not come back within 1 s\. When"
         ):
             stopping.stop("s", timeout_s=1)
         held.open()

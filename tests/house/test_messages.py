@@ -20,7 +20,8 @@ PAGES = [
     if page == SYMPTOMS or f"## {HEADING}" in page.read_text(encoding="utf-8")
 ]
 OF_OTHERS = {
-    "The magic was not found": "install.md: IPython",
+    "UsageError: Cell magic": "install.md: IPython",
+    "UsageError: Line magic function": "install.md: IPython",
     "tsnb: command not found": "install.md: the shell",
     "output array is read-only": "from-a-dataloader.md: NumPy",
     "out of memory": "by-symptom.md: the system, CUDA",

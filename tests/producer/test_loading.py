@@ -244,6 +244,13 @@ def test_an_iterable_dataset_is_gone_through_again() -> None:
             stand.epoch(1, 20)
 
 
+class OwnWay(DataLoader[Any]):
+    """Is iterated in a way of its own, so its workers' answers come as torch gives them."""
+
+    def __iter__(self) -> Any:
+        return super().__iter__()
+
+
 def order(loader: DataLoader[Any], seed: int | None = None, workers: int | None = None) -> str:
     with Stand(loader, seed, workers, fit=False) as stand:
         return str(stand.source.order)
@@ -266,7 +273,8 @@ def test_only_what_can_be_repeated_has_an_order() -> None:
     assert order(DataLoader(Numbers(), 8, sampler=Whimsical()), seed=0) == ""
     assert order(DataLoader(Stream(), 8), seed=0) == ""  # draws from the process's own generators
     if hasattr(DataLoader(Numbers()), "in_order"):
-        assert order(DataLoader(Numbers(), 8, num_workers=2, in_order=False), seed=0) == ""
+        assert order(DataLoader(Stream(), 8, num_workers=2, in_order=False), seed=0) == ""
+        assert order(OwnWay(Numbers(), 8, num_workers=2, in_order=False)) == ""
 
 
 def test_what_decides_about_the_order_is_in_its_identity() -> None:

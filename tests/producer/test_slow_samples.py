@@ -63,6 +63,22 @@ def test_a_slow_batch_is_begun_earlier_once_it_is_known_and_given_at_its_place(t
 
 
 @in_order
+def test_a_loader_that_need_not_keep_the_order_is_given_in_it_and_can_be_given_again(tmp_path: Path) -> None:
+    """in_order=False has no effect: neither on the batches, nor on the promise to repeat them, nor on slow ones."""
+    data = Uneven(40, 25, 0.3, tmp_path / "log")
+    with Stand(DataLoader(data, 1, shuffle=True, num_workers=2), seed=3) as stand:
+        order, expected = stand.source.order, [stand.epoch(number) for number in range(2)]
+    with Stand(DataLoader(data, 1, shuffle=True, num_workers=2, in_order=False), seed=3) as stand:
+        assert stand.source.order == order != ""
+        assert stand.source._by_line()
+        assert same(stand.epoch(0), expected[0])
+        assert same(stand.epoch(1, 20), expected[1][20:])
+    with Stand(DataLoader(Numbers(40), 2, num_workers=2, in_order=False)) as stand:
+        assert stand.source.order
+        assert torch.cat(stand.epoch(1, 5)).tolist() == list(range(10, 40))
+
+
+@in_order
 @pytest.mark.parametrize("ticket", [1, 3])
 def test_the_stream_is_the_same_while_workers_come_and_go(ticket: int, tmp_path: Path) -> None:
     """Two, one, three: with slow samples known, begun by one crew and left to the next."""

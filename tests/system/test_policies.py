@@ -74,7 +74,7 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         say("done")
         """
     )
-    assert late.expect("note:") == ("'late' starts with pass 2 of 's'. Pass 1 had begun before it attached.")
+    assert late.expect("note:") == ("'late' attached late, so its first epoch is pass 2 of 's'.")
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines
 
@@ -144,7 +144,7 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
     took(float(late.expect("began after")), 12)
     told = late.expect("told")
     assert told.startswith("RuntimeWarning 'late' waits for the next pass of 's'. It is too late"), told
-    assert "of 40000 and is used by first. No trial has taken a batch of that pass for" in told
+    assert "of 40000. Trials in that pass: first. These trials have requested no batch for" in told
     assert "late_join=" in told
     first.answer("validate")
     assert "stalled for" in first.expect("parked")

@@ -337,5 +337,5 @@ def test_a_state_of_an_epochs_start_says_so_when_the_stream_gives_another_epoch(
             consumer.load_state_dict(state)
             assert len(list(consumer)) == 4 and consumer.epoch == 1
         consumer.load_state_dict(state)
-        with pytest.warns(RuntimeWarning, match="start of pass 2, and 's' now gives pass 3"):
+        with pytest.warns(RuntimeWarning, match="start of pass 2, but 's' is now at pass 3"):
             assert len(list(consumer)) == 4

@@ -1,7 +1,8 @@
 """Which program shows this notebook, where that is not JupyterLab, and what the panel needs there.
 
 A kernel's environment tells: these programs start the kernels themselves. What they set was read in their own sources
-and in reports of their users. A terminal of theirs does not count, since it shows no panel.
+and in reports of their users. Some set the same in their terminals. A process without a kernel does not count, since it
+shows no panel. A kernel that a Jupyter server started does not count either, wherever that server was started.
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ EDITORS = {
 }
 """Editors, and variables that each sets in the kernels that it starts. Those that build on VS Code set its too."""
 
+JUPYTER = "JPY_SESSION_NAME"
+"""What a Jupyter server sets in each kernel that it starts for a notebook."""
+
 
 def editor() -> tuple[str, str] | None:
-    """Return the editor that started this kernel, and the variable that tells; None: no such editor, or no kernel."""
+    """Return the editor that started this kernel, and the variable that tells; None: another program, or no kernel."""
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is None:
+    if getattr(shell, "kernel", None) is None or JUPYTER in os.environ:
         return None
     signs = ((name, sign) for name, several in EDITORS.items() for sign in several)
     return next(((name, sign) for name, sign in signs if os.environ.get(sign)), None)
@@ -40,7 +44,7 @@ def panel_elsewhere() -> Finding | None:
     """Return the finding on the panel where marimo or an editor shows the notebook; None elsewhere."""
     marimo = sys.modules.get("marimo")
     if marimo is not None and marimo.running_in_notebook():
-        says = f"marimo {_version('marimo')} can show it: mo.ui.anywidget(tsnb.dashboard())."
+        says = f"marimo {_version('marimo')} shows the panel with mo.ui.anywidget(tsnb.dashboard())."
         return Finding("panel", "works", says)
     found = editor()
     if found is None:
@@ -50,9 +54,11 @@ def panel_elsewhere() -> Finding | None:
     if not any(
         (Path(folder) / "anywidget" / "index.js").is_file() for folder in jupyter_path("nbextensions")
     ):
-        says += " The front-end part of anywidget is not installed here."
+        says += " The JavaScript files of anywidget are missing in this environment."
         return Finding("panel", "limited", says, "pip install --force-reinstall anywidget")
-    advice = f"If {name} asks for permission to download widget scripts, allow it. See docs/vscode.md."
+    advice = (
+        f"If {name} asks for permission to download widget scripts, allow it. tsnb's pages describe {name}."
+    )
     return Finding("panel", "limited", says, advice)
 
 

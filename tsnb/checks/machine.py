@@ -170,9 +170,7 @@ def gpus() -> Finding:
     try:
         names = _gpus_of_torch()
     except subprocess.TimeoutExpired as error:
-        says = (
-            f"torch did not say within {error.timeout:.0f} s which GPUs it can use, so its process was ended."
-        )
+        says = f"torch did not list its GPUs within {error.timeout:.0f} s. tsnb stopped this check."
         advice = (
             "The machine may be very busy, or the driver hangs. Run `nvidia-smi`. If it answers, run "
             "`tsnb doctor` again."
@@ -297,7 +295,7 @@ def panel() -> Finding:
     ]
     lab = installed("jupyterlab")
     if missing:
-        says = f"The front-end part of {' and '.join(missing)} is not installed here."
+        says = f"The JavaScript files of {' and '.join(missing)} are missing in this environment."
         return Finding("panel", "limited", says, f"pip install --force-reinstall {' '.join(missing)}")
     if lab is None:
         says = "The notebook part is installed, but JupyterLab is not in this environment."

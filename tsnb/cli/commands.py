@@ -207,7 +207,7 @@ def _parser() -> argparse.ArgumentParser:
     recording.add_argument("file", metavar="FILE", help="new file, for example run.jsonl")
     recording.set_defaults(run=streams.record_readings)
     tools = commands.add_parser(
-        "mcp", help="offer these commands as tools to a program, over the Model Context Protocol"
+        "mcp", help="serve these commands as tools to a coding agent (Model Context Protocol)"
     )
     tools.set_defaults(run=partial(_mcp, parser))
     skill = commands.add_parser("skill", help="print the path of the skill file for coding agents")
@@ -229,8 +229,7 @@ def _add_mps(commands: Any) -> None:
 def _mcp(parser: argparse.ArgumentParser, _options: argparse.Namespace) -> None:
     if find_spec("mcp") is None or find_spec("mcp_types") is None:  # version 1 has no mcp_types
         raise ExtraMissing(
-            "tsnb mcp needs version 2 of the package mcp, which is not installed here. Install it: pip install "
-            "'tsnb[mcp]'"
+            "tsnb mcp needs the package mcp, version 2 or newer. Install it: pip install 'tsnb[mcp]'"
         )
     from tsnb.cli.mcp_server import serve_tools
 

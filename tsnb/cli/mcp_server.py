@@ -24,7 +24,7 @@ from mcp import types
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 
-from tsnb.cli.tools import tools_of, words_of
+from tsnb.cli.tools import WAIT, tools_of, words_of
 from tsnb.errors import TsnbError
 
 __all__ = ["serve_tools"]
@@ -42,13 +42,12 @@ STOP_S = 10.0
 """How long sweeps may take to stop their trials when the program has gone."""
 WAIT_S, LONGEST_S = 30.0, 3600.0
 """How long `wait` waits unless it is told, and at most."""
-WAIT = "wait"
 ABOUT = (
-    "tsnb runs PyTorch training trials in parallel on one shared data loader, a stream. Each tool is the command of "
-    "that name: its arguments are the command's options (at_once is --at-once), and it answers the command's JSON. A "
-    "trial is named STREAM/TRIAL. Settings are text, for example lr=0.3. sweep answers as soon as its trials start. "
-    "Then use wait for the trials that end, status for those that run, and results for all. When this server ends, "
-    "the sweeps that it started end."
+    "tsnb runs PyTorch training trials in parallel on one shared data loader, a stream. Each tool runs "
+    "the tsnb command of this name. It takes the command's options, with underscores (at_once for --at-once), and "
+    "returns the command's JSON. A trial is named STREAM/TRIAL. Settings are strings, for example lr=0.3. sweep "
+    "returns as soon as its trials start. Then use wait for the trials that end, status for those that run, and "
+    "results for all. When this server ends, it stops the sweeps that it started."
 )
 
 
@@ -60,7 +59,7 @@ def serve_tools(parser: argparse.ArgumentParser) -> None:
     """
     if sys.stdin.isatty():
         print(
-            "tsnb mcp talks to a program on stdin and stdout, not to you. To end it, press Ctrl-C.",
+            "tsnb mcp is a server for programs and takes no commands from a terminal. To end it, press Ctrl-C.",
             file=sys.stderr,
         )
     _restore_session()
@@ -113,11 +112,15 @@ class _Server:
             )
             for tool in tools_of(self._parser)
         ]
-        seconds = {"type": "number", "description": f"seconds to wait at most (default: {WAIT_S:.0f})"}
+        seconds = {
+            "type": "number",
+            "description": f"seconds to wait, from 0 to {LONGEST_S:.0f} (default: {WAIT_S:.0f})",
+        }
         wait = types.Tool(
             name=WAIT,
-            description="Wait until trials of the sweeps that this server started have ended. Answers the lines of "
-            "`tsnb sweep --json` that are new, and the sweeps that still run.",
+            description="Wait until a trial of a sweep that this server started ends. Returns the new lines of "
+            "`tsnb sweep --json` in `ended`, each with its `sweep`, a line with `exit_status` at the end of each "
+            "sweep, and the names of running sweeps in `running`.",
             input_schema={
                 "type": "object",
                 "properties": {"seconds": seconds},

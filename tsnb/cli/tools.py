@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tsnb.words import did_you_mean, sentence
 
-__all__ = ["TOOLS", "Tool", "tools_of", "words_of"]
+__all__ = ["TOOLS", "WAIT", "Tool", "tools_of", "words_of"]
 
 
 class Effect(NamedTuple):
@@ -24,6 +24,8 @@ class Effect(NamedTuple):
     """It changes nothing."""
     ends: bool = False
     """It ends what runs."""
+    acts_on: str = ""
+    """What its name may be, if it is always to be given: a program stops no stream by leaving it out."""
 
 
 TOOLS = {
@@ -33,14 +35,21 @@ TOOLS = {
     "logs": Effect(reads=True),
     "sweep": Effect(),
     "set": Effect(),
-    "pause": Effect(),
-    "resume": Effect(),
+    "pause": Effect(acts_on="STREAM pauses all trials of the stream. STREAM/TRIAL pauses only this trial."),
+    "resume": Effect(
+        acts_on="STREAM resumes all trials of the stream. STREAM/TRIAL resumes only this trial."
+    ),
     "clone": Effect(),
     "extend": Effect(),
-    "stop": Effect(ends=True),
+    "stop": Effect(
+        ends=True,
+        acts_on="STREAM/TRIAL stops only this trial. STREAM stops the stream and ends the data of all its trials.",
+    ),
     "stalls": Effect(),
 }
 """The commands that are tools, in the order in which a program is told of them."""
+WAIT = "wait"
+"""The tool that is no command: the server answers it itself."""
 
 
 class Tool(NamedTuple):
@@ -62,7 +71,12 @@ def tools_of(parser: argparse.ArgumentParser) -> list[Tool]:
     found = _commands(parser)
     help_of = {choice.dest: choice.help or "" for choice in found._choices_actions}
     return [
-        Tool(name, f"{sentence(help_of[name])}.", _schema(found.choices[name]), effect)
+        Tool(
+            name,
+            f"{sentence(help_of[name])}. {effect.acts_on}".rstrip(),
+            _schema(found.choices[name], effect),
+            effect,
+        )
         for name, effect in TOOLS.items()
     ]
 
@@ -79,7 +93,8 @@ def words_of(parser: argparse.ArgumentParser, name: str, arguments: Mapping[str,
         ValueError: There is no such tool or argument, or the command refuses them.
     """
     if name not in TOOLS:
-        raise ValueError(f"No tool is named {name!r}.{did_you_mean(name, TOOLS)} Tools: {', '.join(TOOLS)}")
+        names = [*TOOLS, WAIT]
+        raise ValueError(f"No tool is named {name!r}.{did_you_mean(name, names)} Tools: {', '.join(names)}")
     known = _arguments(_commands(parser).choices[name])
     for key in arguments:
         if key not in known:
@@ -90,8 +105,9 @@ def words_of(parser: argparse.ArgumentParser, name: str, arguments: Mapping[str,
     for key, action in known.items():
         given = arguments.get(key)
         if given is None:
-            if _needed(action):
-                raise ValueError(f"{name} needs the argument {key!r} ({action.help}).")
+            if _needed(action, TOOLS[name]):
+                told = _property(action, TOOLS[name])["description"]
+                raise ValueError(f"{name} needs the argument {key!r} ({told}).")
         elif action.option_strings:
             options += _option(key, action, given)
         else:
@@ -119,23 +135,26 @@ def _arguments(command: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     }
 
 
-def _needed(action: argparse.Action) -> bool:
-    return action.required and action.nargs not in ("*", "?")
+def _needed(action: argparse.Action, effect: Effect) -> bool:
+    named = bool(effect.acts_on) and action.dest in ("name", "target")
+    return named or (action.required and action.nargs not in ("*", "?"))
 
 
-def _schema(command: argparse.ArgumentParser) -> dict[str, Any]:
+def _schema(command: argparse.ArgumentParser, effect: Effect) -> dict[str, Any]:
     known = _arguments(command)
     return {
         "type": "object",
-        "properties": {key: _property(action) for key, action in known.items()},
-        "required": [key for key, action in known.items() if _needed(action)],
+        "properties": {key: _property(action, effect) for key, action in known.items()},
+        "required": [key for key, action in known.items() if _needed(action, effect)],
         "additionalProperties": False,
     }
 
 
-def _property(action: argparse.Action) -> dict[str, Any]:
+def _property(action: argparse.Action, effect: Effect) -> dict[str, Any]:
     """Return one argument: a flag, a word, a number, or several words."""
     text = (action.help or "") % {"default": action.default, "prog": ""}
+    if _needed(action, effect) and action.nargs == "?":
+        text = "STREAM or STREAM/TRIAL"
     if action.nargs == 0:
         return {"type": "boolean", "description": text}
     metavar = action.metavar if isinstance(action.metavar, str) else ""
@@ -156,7 +175,7 @@ def _option(key: str, action: argparse.Action, given: Any) -> list[str]:
     flag = action.option_strings[-1]
     if action.nargs == 0:
         if not isinstance(given, bool):
-            raise ValueError(f"{key} is true or false, got {given!r}.")
+            raise ValueError(f"{key} must be true or false, got {given!r}.")
         return [flag] if given else []
     several = given if isinstance(given, list) and _several(action) else [given]
     return [f"{flag}={_text(key, value)}" for value in several]
@@ -166,10 +185,10 @@ def _text(key: str, value: Any) -> str:
     """Return a value as it is typed.
 
     Raises:
-        ValueError: It is neither a text nor a number.
+        ValueError: It is neither a string nor a number.
     """
     if not isinstance(value, (str, int, float)) or isinstance(value, bool):
-        raise ValueError(f"{key} takes text or a number, got {value!r}.")
+        raise ValueError(f"{key} must be a string or a number, got {value!r}.")
     return str(value)
 
 

@@ -62,7 +62,7 @@ def add_results(commands: Any) -> None:
     told.add_argument(
         "--sort",
         metavar="METRIC",
-        help="sort by METRIC, best first; trials that are done come before the others",
+        help="sort by METRIC: finished trials first, then the others, each best first",
     )
     told.add_argument(
         "--by",
@@ -89,7 +89,7 @@ def add_results(commands: Any) -> None:
 
 def add_logs(commands: Any) -> None:
     """Add `tsnb logs`."""
-    told = commands.add_parser("logs", help="print the end of what a trial of the project printed")
+    told = commands.add_parser("logs", help="print the end of a trial's output")
     told.add_argument("name", metavar="NAME", help="trial")
     number = whole("a whole number, 1 or more", 1)
     told.add_argument(
@@ -160,7 +160,9 @@ def _compared(options: argparse.Namespace) -> Table:
     from tsnb.records.tables import compared
 
     if options.by is None or options.sort is None:
-        raise ValueError("--by and --mode need a metric to compare: --sort loss --by lr")
+        raise ValueError(
+            "--mode needs --by, and --by needs --sort. Type for example: --sort loss --by lr --mode min"
+        )
     if options.target:
         raise ValueError("--by does not work with --target. Leave one of them out.")
     return compared(options.sort, options.by, options.mode, options.name, False, None)

@@ -192,23 +192,21 @@ class Notices:
         still = ""
         if told.still_s >= told.stall_timeout_s / 2:
             still = (
-                f" No trial has taken a batch of that pass for {told.still_s:.0f} s. After "
-                f"{told.stall_timeout_s:.0f} s (stall_timeout_s) those trials time out, and the next "
-                "pass starts."
+                f" These trials have requested no batch for {told.still_s:.0f} s. After "
+                f"{told.stall_timeout_s:.0f} s (stall_timeout_s), they time out and the next pass starts."
             )
         advice = (
             "To shorten the wait, end the loops you do not need, or serve with a larger late_join=."
             if batches is not None
             else (
-                "The loader has no length. If it never ends, no other epoch starts. Attach with "
+                "The loader has no length. If the loader never ends, no other pass starts. Attach with "
                 "join='here' to start with the batch that the other trials take now. Or serve finite "
                 "epochs, for example tsnb.serve(lambda epoch: itertools.islice(loader, 1000))."
             )
         )
         self._warn(
-            f"{self._name!r} waits for the next pass of {stream!r}. It is too late for all of "
-            f"pass {told.epoch + 1}, which is at batch {told.published}{of} and is used by "
-            f"{told.holders}.{still} {advice}",
+            f"{self._name!r} waits for the next pass of {stream!r}, because pass {told.epoch + 1} is "
+            f"already at batch {told.published}{of}. Trials in that pass: {told.holders}.{still} {advice}",
             RuntimeWarning,
         )
 
@@ -226,10 +224,8 @@ class Notices:
         first = stream not in _begun
         _begun.add(stream)
         if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_turn:
-            before = "Pass 1" if epoch == 1 else f"Passes 1 to {epoch}"
             print(  # noqa: T201 (a trial's own output is where its user looks)
-                f"note: {self._name!r} starts with pass {epoch + 1} of {stream!r}. {before} had begun before "
-                "it attached.",
+                f"note: {self._name!r} attached late, so its first epoch is pass {epoch + 1} of {stream!r}.",
                 flush=True,
             )
 
@@ -260,9 +256,9 @@ class Notices:
         """Warn if the epoch that begins is not the one at whose start a saved state stands."""
         if given != saved:
             self._warn(
-                f"{self._name!r} loaded a state from the start of pass {saved + 1}, and {stream!r} now "
-                f"gives pass {given + 1}. The pass is complete, but its batches differ. To get the same "
-                "batches again, serve the loader once more for this trial, with the same seed=.",
+                f"{self._name!r} loaded a state from the start of pass {saved + 1}, but {stream!r} is now "
+                f"at pass {given + 1}. The trial gets a whole pass with other batches. For the same batches, "
+                "serve the loader again with the same seed=, as a new stream for this trial.",
                 RuntimeWarning,
             )
 

@@ -66,7 +66,7 @@ class Board(Hinting, Mapping[str, Trial]):
     _meant = dict.fromkeys(
         ("kill", "cancel", "terminate"), 'stop(), or tsnb.trials["NAME"].stop() for one trial'
     ) | {
-        "best": "sweep.best(METRIC) of what tsnb.sweep returned, or tsnb.results()",
+        "best": "tsnb.results(), or best(METRIC) of a sweep",
         "status": 'print(tsnb.trials), or tsnb.trials["NAME"].state for one trial',
         "join": "wait()",
         "output": 'tsnb.trials["NAME"].logs()',

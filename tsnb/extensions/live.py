@@ -128,8 +128,8 @@ class LiveExchange(Extension):
                 )
             if found.group is not None:
                 raise Undoable(
-                    f"{name!r} is a rank of a job of several processes, which would not change the "
-                    "value after the same batch. Set it in their code"
+                    f"{name!r} is one rank of a group. The ranks would change the value after different "
+                    "batches. Change the value in the training code of all ranks"
                 )
             core.sessions[found.key].tell(self.name, pack(LiveAsked(asker.key, asked.values)))
 

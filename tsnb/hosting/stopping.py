@@ -102,7 +102,7 @@ def _is_back(former: Entry, timeout_s: float, deadline: float) -> bool:
             return False
         if time.monotonic() > deadline:
             raise TsnbError(
-                f"Stream {former.name!r} is being restarted and is not back after {timeout_s:.0f} s. Once it is "
-                f"back, stop it again: `tsnb stop {former.name}`."
+                f"Stream {former.name!r} is restarting and did not come back within {timeout_s:.0f} s. When "
+                f"`tsnb list` shows it, run `tsnb stop {former.name}` again."
             )
         time.sleep(LOOK_S)

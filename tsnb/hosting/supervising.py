@@ -62,7 +62,7 @@ def supervise(name: str, serve: Callable[[int], int]) -> int:
                 return 1
             if crashes.total == 1:
                 promised.callback(Promise(name).close)  # the name is kept for it from now on
-            _say(f"{cause}. It is started again in pass {crashes.position.epoch + 1}.")
+            _say(f"{cause}. tsnb restarts the stream in pass {crashes.position.epoch + 1}.")
 
 
 class _Asked(list[int]):

@@ -270,7 +270,7 @@ def logs(name: str, number: int | None = None) -> str:
     """
     here = name in trials and number in {None, trials[name].number}
     if here or (former := _former_log(name, number)) is None:
-        return coloured(trials[name].logs()[-LOG_END:], LOG_END) or f"trial {name!r} has printed nothing"
+        return coloured(trials[name].logs()[-LOG_END:], LOG_END) or f"Trial {name!r} has printed nothing yet."
     return former
 
 
@@ -287,7 +287,7 @@ def _former_log(name: str, number: int | None) -> str | None:
     if text is None:
         where = found.directory / "logs" / f"{name}-{record.number}.log"
         return f"The log of trial {name!r} (run {record.number}) no longer exists: {where}"
-    return text or f"trial {name!r} (run {record.number}) has printed nothing"
+    return text or f"Trial {name!r} (run {record.number}) has printed nothing yet."
 
 
 def interrupt_consumer(panel: Panel) -> Callable[[str], None]:

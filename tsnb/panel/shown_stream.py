@@ -163,7 +163,7 @@ class ShownStream:
         Args:
             brief: Its name alone: what else there is to say stands beside it.
         """
-        what = f"tsnb panel of the stream {self.name}" if self.name else "tsnb panel of no stream yet"
+        what = f"tsnb panel of the stream {self.name}" if self.name else "tsnb panel, no stream chosen"
         return what if brief else as_text(self.view, what, recorded=self.tape.recorded)
 
     def close(self) -> None:

@@ -111,7 +111,8 @@ def plain(story: Story) -> str:
     if story.trials:
         names = short_names([trial.name for trial in story.trials], 20)
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
-        lines += ["Shares and samples/s are of the time attached. per batch: computing time per batch."]
+        lines += ["Shares and samples/s refer to the time that the trial was attached."]
+        lines += ['"per batch" is its computing time per batch.']
         lines += ["alone: samples/s with a batch always ready and no other trial to wait for."]
         if any(math.isnan(trial.cpu_s) for trial in story.trials):
             lines += [f"CPU s {cpu_text(math.nan)}: {NOT_MEASURABLE}."]

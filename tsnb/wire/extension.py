@@ -19,9 +19,10 @@ Who calls what:
 | `reading_of` | any thread, under the lock: once for each consumer | never |
 | `close` | once, in the thread that stops the stream, without the lock | once, before the consumer detaches |
 
-A half has one object for each producer, or for each consumer. What it keeps of a connection lies in `Peer.notes`, and
-goes with that. A payload is a `msgspec.Struct` of the extension's own: `foreign.pack` and `foreign.unpack` turn it into
-bytes and back. Whatever comes from another process may be anything: `hear` refuses it by `RemoteProtocolError`, which
+A half has one object for each producer, or for each consumer. It stores its data about a connection
+in `Remote.notes`. The data ends with the connection.
+A payload is a `msgspec.Struct` of the extension's own: `foreign.pack` and `foreign.unpack` turn it into bytes and back.
+ Whatever comes from another process may be anything: `hear` refuses it by `RemoteProtocolError`, which
 ends that connection alone.
 """
 
@@ -106,7 +107,7 @@ class Extension:
         """Do what only the thread that iterates may do."""
 
     def parted(self) -> None:
-        """Be as if the producer had told nothing: it cannot take back what it told."""
+        """Undo everything that the producer has asked for. The producer itself can no longer undo it."""
 
     def reading(self, since: int) -> dict[str, Any]:
         """Return fields of `StreamReading`.

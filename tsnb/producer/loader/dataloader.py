@@ -254,7 +254,7 @@ class DataLoaderSource:
         return (
             self._seed is not None
             and self.workers > 1
-            and bool(self._in_order)
+            and self._in_order is not None
             and self._growing is None
             and has_lines()
         )

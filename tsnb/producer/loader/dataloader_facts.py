@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
-from tsnb.producer.loader.repeating import length
+from tsnb.producer.loader.repeating import is_plain, length
 
 __all__ = [
     "GROWS",
@@ -25,14 +25,6 @@ _WRITES = ("add", "append", "extend", "push", "store")
 """How something is put into a replay buffer, which also has a `sample`."""
 MIN_DISORDER = 2
 """One worker gives its batches in order anyway."""
-
-
-def is_plain(loader: Any) -> bool:
-    """Whether it is a DataLoader that is iterated in torch's own way, so that parts of it may be replaced."""
-    kind = type(loader)
-    return isinstance(loader, DataLoader) and all(
-        getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
-    )
 
 
 class _Iterated:
@@ -120,8 +112,8 @@ def why_reordered(loader: Any, workers: int | None) -> str:
         return ""
     return (
         "in_order=False has no effect on this stream: all trials get the batches in the sampler's "
-        "order. With seed=, tsnb starts slow batches earlier, so that other batches seldom wait for "
-        "them."
+        "order. Remove it from the DataLoader. If a few samples are slow, pass seed=. tsnb then starts "
+        "slow batches earlier."
     )
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "Covering",
     "EpochIs",
     "Skipped",
+    "is_plain",
     "length",
     "loader_order",
     "replayed",
@@ -59,6 +60,14 @@ HEAD_BYTES = 4096
 """Of each array in a list of arrays: another order moves all of them."""
 
 
+def is_plain(loader: Any) -> bool:
+    """Whether it is a DataLoader that is iterated in torch's own way, so that parts of it may be replaced."""
+    kind = type(loader)
+    return isinstance(loader, DataLoader) and all(
+        getattr(kind, name, None) is getattr(DataLoader, name, None) for name in ("__iter__", "_get_iterator")
+    )
+
+
 def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str:
     """Return the identity of the order in which a DataLoader gives its samples, "" if it cannot be promised.
 
@@ -67,7 +76,7 @@ def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str
     user's word that it is repeatable, and means something only in workers, whose random numbers we seed. Each of
     its workers gives a part, so that their number belongs to the order; for other datasets it does not matter.
     """
-    if not getattr(loader, "in_order", True) and workers > 1:
+    if _as_they_come(loader, workers):
         return ""
     facts: list[object] = [f"seed={seed}", f"batch_size={loader.batch_size}", f"drop_last={loader.drop_last}"]
     if isinstance(loader.dataset, IterableDataset):
@@ -91,6 +100,12 @@ def loader_order(loader: DataLoader[Any], workers: int, seed: int | None) -> str
         dataset = dataset.dataset
     facts.append(type(dataset).__qualname__)
     return " ".join(map(str, facts))
+
+
+def _as_they_come(loader: DataLoader[Any], workers: int) -> bool:
+    """Whether batches are given as they are ready: those of a map-style dataset are put in order by their numbers."""
+    numbered = is_plain(loader) and not isinstance(loader.dataset, IterableDataset)
+    return not numbered and workers > 1 and not getattr(loader, "in_order", True)
 
 
 def _own_choice(sampler: Any, dataset: Any) -> str:
@@ -143,7 +158,7 @@ def _plain(value: Any) -> Any:
         return value.item()
     if isinstance(value, torch.Tensor):
         if value.layout is not torch.strided or value.device.type != "cpu":
-            raise TypeError("a tensor that does not lie in memory")
+            raise TypeError("a tensor that is not in CPU memory")
         head = value.detach().reshape(-1)[:HEAD_BYTES].resolve_conj().resolve_neg()
         return [str(value.dtype), list(value.shape), head.contiguous().view(torch.uint8).numpy().tobytes()]
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
@@ -199,7 +214,7 @@ def why_unordered(loader: Any, seed: int | None, workers: int | None) -> str:
     number = loader.num_workers if workers is None else workers
     if loader_order(loader, number, seed):
         return ""
-    if not getattr(loader, "in_order", True) and number > 1:
+    if _as_they_come(loader, number):
         return "in_order=False lets its workers decide which batch comes first. Leave it out"
     if seed is None:
         return "it was served without seed=. Serve it with seed="
