@@ -143,7 +143,9 @@ def test_a_loop_left_standing_in_mid_epoch_holds_a_latecomer_for_the_patience_an
     )
     took(float(late.expect("began after")), 12)
     told = late.expect("told")
-    assert told.startswith("RuntimeWarning 'late' waits for the next pass of 's'. It is too late"), told
+    assert told.startswith(
+        "RuntimeWarning 'late' waits for the next pass of 's', because pass 1 is already"
+    ), told
     assert "of 40000. Trials in that pass: first. These trials have requested no batch for" in told
     assert "late_join=" in told
     first.answer("validate")
