@@ -53,7 +53,7 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         assert "serving 'toy'" in serving.stdout.readline()
         assert "toy (served by tsnb serve mydata:make, pid" in tsnb("list", cwd=tmp_path).stdout
         assert (
-            "stream toy: idle, epoch 1, batch 1 of 5 (20 %), window 0 of"
+            "stream toy: idle, pass 1, batch 1 of 5 (20 %), window 0 of"
             in tsnb("status", cwd=tmp_path).stdout
         )
         screen = tsnb("top", cwd=tmp_path).stdout

@@ -271,6 +271,27 @@ def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: _Tru
     )
 
 
+def check_adders(path: Path) -> None:
+    """Check that only root and this user can put a file into a directory: what is imported from there runs as you.
+
+    Raises:
+        Unsafe: Others can; says how, and the command that mends it.
+        OSError: It is not there, or cannot be looked at.
+    """
+    check_parents(path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        # one for everybody, such as /tmp, lets nobody replace another's file, but everybody add one
+        plain = stat.S_IMODE(status.st_mode) & ~stat.S_ISVTX
+        if plain & 0o002 or (plain & 0o020 and not alone_in(status, descriptor)):
+            raise Unsafe(
+                str(path), f"can be written by other users (its mode is {stat.S_IMODE(status.st_mode):04o})"
+            )
+    finally:
+        os.close(descriptor)
+
+
 def check_own(path: Path, descriptor: int, status: os.stat_result, *, tighten: bool = False) -> None:
     """Check a directory that has been opened: it is this user's, and no other user can enter it.
 

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,8 @@ def with_tools(folder: Path, agent: Callable[[Call], Awaitable[None]]) -> None:
             assert [tool.name for tool in (await client.list_tools()).tools] == [*TOOLS, "wait"]
             await asyncio.wait_for(agent(call), LONGEST_S)
 
-    asyncio.run(run())
+    with ThreadPoolExecutor(1) as apart:  # a browser's test in this process leaves its loop in this thread
+        apart.submit(asyncio.run, run()).result()
 
 
 @pytest.fixture

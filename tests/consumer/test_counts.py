@@ -206,3 +206,13 @@ def test_cpu_seconds_count_from_the_first_attaching_and_anew_in_a_fork() -> None
     assert os.read(read, 3) == b"new"
     os.close(read)
     os.close(write)
+
+
+def test_an_epoch_that_is_begun_twice_counts_once() -> None:
+    """Lightning begins a loop to look at it, and the one that it takes batches of."""
+    with tsnb.serve([[1, 2]] * 3, name="begun"), tsnb.attach("c", "begun") as consumer:
+        for epoch in range(1, 4):
+            iter(consumer)
+            assert len(list(consumer)) == 3
+            (total,) = [each for each in attaching.totals() if each.stream == "begun"]
+            assert total.begun == epoch

@@ -417,7 +417,7 @@ def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
         two = tsnb.trials["hot"]
         assert told == {
             "stream": "numbers", "trial": "one", "clone": "hot", "pid": told["pid"],
-            "epoch": 0, "batch": 5, "samples": 5 * BATCH,
+            "epoch": 1, "batch": 5, "samples": 5 * BATCH,
         }  # fmt: skip
         assert two.parent is not None and two.parent[:2] == ("one", 1)
         mine = tsnb.attach("mine", "numbers")

@@ -221,7 +221,7 @@ def test_a_trial_that_cannot_be_forked_is_cloned_by_its_kept_state_at_that_very_
         assert losses(two) == whole[at:]
         assert all(map(torch.equal, one["weights"], two["weights"]))
         assert two.parent is not None
-        assert two.parent == ("one", 1, 1, at - BATCHES, 8 * at)
+        assert two.parent == ("one", 1, 2, at - BATCHES, 8 * at), "its second epoch"
         assert [(change.name, change.value) for change in hot.changes] == [("rate", 2.0)]
         assert losses(hot)[0][1] == 2 * whole[hot.metrics.rows[0].step][1]
         assert "a clone of 'one'" in page.text

@@ -133,12 +133,27 @@ def make(): return DataLoader([torch.zeros(1)] * 2, num_workers=1, multiprocessi
 @pytest.mark.slow
 @two_users
 def test_tsnb_serve_shadows_nothing_by_the_directory_it_is_called_in(shared_directory: Path) -> None:
-    """`MODULE:NAME` is found there last; workers start without it."""
-    (shared_directory / "mydata.py").write_text(LOADER)
-    serving = subprocess.Popen(
-        [Path(sys.executable).parent / "tsnb", "serve", "mydata:make", "--name", "door"],
+    """Nothing is imported from a directory in which another user can put files; workers start without it."""
+    own = shared_directory.parent / "own"
+    own.mkdir(mode=0o755)
+    (own / "mydata.py").write_text(
+        "import mimetypes\ntry: import winreg\nexcept ImportError: pass\n" + LOADER
+    )
+    (shared_directory / "winreg.py").write_text((shared_directory / "torch.py").read_text())
+    (shared_directory / "theirs.py").write_text(LOADER)
+    command = [Path(sys.executable).parent / "tsnb", "serve"]
+    refused = subprocess.run(
+        [*command, "theirs:make", "--name", "door"],
         cwd=shared_directory,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode and "A module that another user puts there would run as you" in refused.stderr
+    serving = subprocess.Popen(
+        [*command, "mydata:make", "--name", "door"],
+        cwd=shared_directory,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{own}"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tsnb.directories import Unsafe, check_adders
 from tsnb.errors import TsnbError
 from tsnb.files import working_directory
 from tsnb.printable import raised_in
@@ -77,23 +79,48 @@ def named(target: str) -> Any:
     from tsnb.native.start_line import close_workers
 
     close_workers()
-    sys.path.append(
-        str(working_directory())
-    )  # last: nothing of Python's or of a library can be shadowed from there
+    here = working_directory()
+    closed = _why_not_from(here)
+    if not closed:
+        # last: nothing of Python's or of a library can be shadowed from there
+        sys.path.append(str(here))
     try:
         module = importlib.import_module(module_name)
     except TsnbError:
         raise
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and error.name in {module_name, module_name.split(".")[0]}:
+            if closed:
+                raise ValueError(
+                    f"found no module {module_name!r} among the installed ones. tsnb does not import it from "
+                    f"the working directory: {closed}"
+                ) from None
             raise ValueError(
-                f"found no module {module_name!r}, neither here ({working_directory()}) nor installed."
+                f"found no module {module_name!r}, neither here ({here}) nor installed."
             ) from None
         raise _raised(module_name, error, f"import {module_name}") from error
     if not hasattr(module, attribute):
         where = getattr(module, "__file__", None) or "part of Python"
         raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")
     return getattr(module, attribute)
+
+
+def _why_not_from(here: Path) -> str:
+    """Return why nothing may be imported from the working directory, and what to do; empty: it may.
+
+    A name that is nowhere else, such as `winreg` on Linux, is found in the last directory too: another user who can add
+    a file there would run code as this one.
+    """
+    try:
+        check_adders(here)
+    except Unsafe as error:
+        return (
+            f"{error}. A module that another user puts there would run as you. Work in a directory that only you "
+            f"can write to, or set PYTHONPATH={shlex.quote(str(here))} if you trust everybody who can write there."
+        )
+    except OSError:  # it has been removed, say
+        return ""
+    return ""
 
 
 def _refuse_file(path: Path, attribute: str) -> None:

@@ -136,6 +136,7 @@ class Attachment(Bound):
         self._looped = False
         self._epochs = 0
         self.begun = 0  # epochs
+        self._begun_at = -1  # batches that had been taken then
         self.since_s = time.monotonic()
         self._before = (0, 0)
         self._inside_s = 0.0
@@ -224,7 +225,11 @@ class Attachment(Bound):
         self.given = self._at_last = None
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
-        self.begun += 1
+        if (
+            self._line.batches != self._begun_at
+        ):  # else a loop that took none: Lightning begins two for an epoch
+            self._begun_at = self._line.batches
+            self.begun += 1
         rest_siblings(self.stream, self.name)
         self._line.tell_part(self.options.part)
         self._line.say(session.enter(loop))
