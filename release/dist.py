@@ -29,6 +29,8 @@ from release.pythons import Failed, bare, command, pythons
 from release.recipe import recipe
 
 ROOT = Path(__file__).parents[1]
+MADE = re.compile(r"tsnb-[^/]+(\.tar\.gz|\.whl)|conda/recipe\.yaml")
+"""Files that a build leaves in its folder."""
 SHOWN = 10
 """How many of the changed files a refusal names."""
 
@@ -78,9 +80,9 @@ def build(out: Path, scratch: Path) -> tuple[Path, Path]:
     """Build the sdist from this tree, and the wheel from the sdist as a user without Node would.
 
     Raises:
-        Failed: A build failed.
+        Failed: A build failed, or the folder holds what no build made.
     """
-    shutil.rmtree(out, ignore_errors=True)
+    clear(out)
     os.environ["SOURCE_DATE_EPOCH"] = command("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     builder = (sys.executable, "-m", "build", "--outdir", out)
     command(*builder, "--sdist", ROOT)
@@ -93,6 +95,24 @@ def build(out: Path, scratch: Path) -> tuple[Path, Path]:
     (wheel,) = out.glob("*.whl")
     report(f"built {sdist.name} and, from it and without Node, {wheel.name}")
     return sdist, wheel
+
+
+def clear(out: Path) -> None:
+    """Remove what an earlier build left in a folder.
+
+    Raises:
+        Failed: Something else is there; nothing is removed then.
+    """
+    found = sorted(path for path in out.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = [path.relative_to(out).as_posix() for path in found]
+    others = [name for name in names if not MADE.fullmatch(name)]
+    if others or (out.exists() and not out.is_dir()):
+        there = ", ".join(others[:SHOWN]) or "no folder"
+        raise Failed(
+            f"{out} holds what no build made: {there}. Nothing was removed. Pass another folder: --out FOLDER"
+        )
+    for path in found:
+        path.unlink()
 
 
 def check(sdist: Path, wheel: Path) -> Message:
@@ -154,7 +174,7 @@ def wrong_metadata(metadata: Message) -> list[str]:
 def write_recipe(sdist: Path, metadata: Message) -> None:
     """Write the conda recipe next to the sdist."""
     folder = sdist.parent / "conda"
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     host = ProjectMetadata(str(ROOT), None).build.requires
     (folder / "recipe.yaml").write_text(recipe(metadata, host, sha256(sdist)), "utf-8")
     report(f"wrote the conda recipe {folder / 'recipe.yaml'}")

@@ -24,7 +24,7 @@ from trove_classifiers import classifiers
 import hatch_build
 import tsnb
 from release.contents import BUNDLE, files_of, strangers, told_secrets
-from release.dist import require_clean, wrong_metadata
+from release.dist import clear, require_clean, wrong_metadata
 from release.pythons import Failed
 from release.recipe import CONDA_NAMES, recipe
 
@@ -174,6 +174,26 @@ def test_a_build_asks_for_node_only_where_the_panel_must_be_bundled(tmp_path: Pa
     (static / "panel.css").write_text("")
     (static / "panel.js").write_text(f"{hatch_build.STAMP}{hatch_build.sources_digest()} */\n")
     assert asked() == "[]"
+
+
+def test_a_folder_that_no_build_made_is_not_cleared(tmp_path: Path) -> None:
+    """`--out ~` deletes nothing; what an earlier build left goes."""
+    out = tmp_path / "out"
+    clear(out)
+    (out / "conda").mkdir(parents=True)
+    built = [out / "tsnb-1.0.tar.gz", out / "tsnb-1.0-py3-none-any.whl", out / "conda/recipe.yaml"]
+    for path in (*built, out / "mine.txt"):
+        path.touch()
+    with pytest.raises(Failed, match=r"holds what no build made: mine\.txt\. Nothing was removed"):
+        clear(out)
+    assert all(path.is_file() for path in built)
+    (out / "mine.txt").unlink()
+    (out / "link").symlink_to(tmp_path)
+    with pytest.raises(Failed, match="link"):
+        clear(out)
+    (out / "link").unlink()
+    clear(out)
+    assert not [path for path in out.rglob("*") if path.is_file()]
 
 
 @pytest.mark.slow
