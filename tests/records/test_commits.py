@@ -10,6 +10,7 @@ import random
 import subprocess
 import sys
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -230,6 +231,28 @@ def test_files_of_a_repository_that_never_end_stop_nothing(repository: Path, tmp
     for place, (commit, after) in zip(places, read_in_another_process(*places), strict=True):
         assert commit in {"", "?", f"{head[:10]}?"}, place
         assert after in {None, "", head[:10], f"{head[:10]}-dirty"}, place
+
+
+def test_a_planted_list_of_all_branches_costs_a_start_nothing(repository: Path) -> None:
+    """As many lines as are read: memory of its size, twice or so. A larger one says nothing."""
+    git("pack-refs", "--all", at=repository)
+    listed = repository / ".git/packed-refs"
+    own = listed.read_bytes()
+    assert own.count(b" refs/heads/main\n") == 1
+    head = f"{git('rev-parse', 'HEAD', at=repository)[:10]}?"
+    false = b"0" * 40 + b" refs/heads/main2\n" + b"1" * 40 + b" x refs/heads/mai\n"
+    for size, expected in ((commits.MOST_REFS - len(own), head), (1 << 26, "?")):
+        listed.write_bytes(
+            (false + b"a b\n" * (size // 4))[: size - size % 4 - 4].rpartition(b"\n")[0] + b"\n" + own
+        )
+        tracemalloc.start()
+        assert commit_here() == expected
+        assert tracemalloc.get_traced_memory()[1] < 4 * commits.MOST_REFS
+        tracemalloc.stop()
+    listed.write_bytes(own.rstrip(b"\n"))
+    assert commit_here() == head, "the last line may have no end"
+    listed.write_bytes(own.replace(b"refs/heads/main\n", b"refs/heads/main2\n"))
+    assert commit_here() == "?"
 
 
 @two_users

@@ -30,8 +30,8 @@ __all__ = ["commit_here", "look"]
 DIGITS = 10
 """Digits of a commit's name that are kept."""
 
-MOST_REFS = 1 << 26
-"""Bytes of a list of all branches and tags."""
+MOST_REFS = 1 << 22
+"""Bytes of a list of all branches and tags: each trial's start reads it, and another user may have made it."""
 
 _waiting: dict[Path, list[Callable[[str], None]]] = {}
 _lock = threading.Lock()
@@ -145,8 +145,13 @@ def _head(place: Path) -> str:
 
 
 def _packed(common: Path, ref: str) -> str:
-    lines = _read(common / "packed-refs", MOST_REFS).splitlines()
-    return next((words[0] for words in (line.split(" ") for line in lines) if words[1:] == [ref]), "")
+    """Return the commit of a branch in the list of all; nothing where the list is larger than a start may read."""
+    try:
+        listed = b"\n" + read_foreign(common / "packed-refs", MOST_REFS) + b"\n"
+    except (OSError, ValueError):
+        return ""
+    commit, found, _ = listed.partition(f" {ref}\n".encode(errors="replace"))
+    return commit[commit.rfind(b"\n") + 1 :].decode(errors="replace") if found else ""
 
 
 def _before_the_first(place: Path) -> bool:
