@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import os
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 import tsnb
 from tests.records.recorded import begun
+from tsnb.cli import main
 from tsnb.errors import TsnbError
 from tsnb.files import copy_whole, read_below, read_foreign
 from tsnb.kernels.cargo.mentions import Mentions, _run
@@ -164,11 +166,55 @@ def test_links_below_ones_own_records_are_not_followed_on_reading(
     if place.is_dir():
         place.rmdir()
     place.symlink_to(secret / "cnn-1.log" if link.endswith(".log") else secret)
-    assert "secret" not in (_former_log("cnn", None) or "").partition(": ")[2].replace(str(secret), "")
+    if link.startswith("logs"):
+        with pytest.raises(TsnbError, match=r"cnn-1\.log is not a log that tsnb can read: .* link"):
+            _former_log("cnn", None)
     assert FollowedLog(project / "logs" / "cnn-1.log").text == ""
     with pytest.raises(OSError, match=r"symbolic|directory"):
         read_below(project, *(f"{link}/cnn-1.log" if link == "logs" else link).split("/"))
     assert not _is_own_place(run.artifacts_path)
+
+
+def test_a_name_below_the_records_is_one_part_of_a_path(project: Path, tmp_path: Path) -> None:
+    """Neither `..` nor a slash nor nothing leads a reader out of the folder."""
+    (project / "logs").mkdir(parents=True)
+    (tmp_path / "secret.log").write_text("secret")
+    for name in ("../../secret.log", "..", "", "/etc/passwd", "a/b"):
+        with pytest.raises(OSError, match="not the name of a file"):
+            read_below(project, "logs", name)
+
+
+def test_a_name_in_somebodys_records_leads_to_no_file_elsewhere(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`tsnb logs`, which the tool for agents calls as well."""
+    begun("../../secret")
+    begun("cnn").log_path.write_text("good")
+    (tmp_path / "secret-1.log").write_text("secret")
+    assert main(["logs", "../../secret"])
+    said = capsys.readouterr()
+    assert "secret\n" not in said.out and "a value that tsnb never writes" in said.err
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_log_of_a_trial_is_read_at_its_end_or_said_to_be_something_else(
+    project: Path, capsys: pytest.CaptureFixture[str], kind: str
+) -> None:
+    """A huge one costs what is shown; of anything else it is said what it is, and it is not waited for."""
+    path = begun("cnn").log_path
+    put(path, kind)
+    if kind == "huge":
+        with path.open("ab") as file:
+            file.write("\nthe end: ✓\n".encode() * 3)
+        tracemalloc.start()
+        main(["logs", "cnn"])
+        assert tracemalloc.get_traced_memory()[1] < 1 << 25
+        tracemalloc.stop()
+        assert capsys.readouterr().out.endswith("the end: ✓\n")
+        return
+    assert main(["logs", "cnn"])
+    what = "is a link" if kind == "endless" else "is not an ordinary file"
+    assert f"cnn-1.log is not a log that tsnb can read: it {what}. Remove it." in capsys.readouterr().err
 
 
 def test_a_link_among_artifacts_shows_nothing(project: Path, tmp_path: Path) -> None:

@@ -164,14 +164,13 @@ def open_foreign(path: Path | str, *, follow: bool = True) -> BinaryIO:
 
 
 def _ordinary(descriptor: int, path: Path | str) -> BinaryIO:
-    file = os.fdopen(descriptor, "rb")
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.EINVAL, "not an ordinary file", str(path))
-    except BaseException:
-        file.close()
+        return os.fdopen(descriptor, "rb")
+    except BaseException:  # of a folder, `fdopen` would leave it open
+        os.close(descriptor)
         raise
-    return file
 
 
 def read_foreign(path: Path | str, most: int = FEW_BYTES, *, follow: bool = True) -> bytes:
@@ -197,17 +196,20 @@ def _content(file: BinaryIO, path: Path | str, most: int) -> bytes:
     return content
 
 
-def read_below(directory: Path, *names: str, most: int = MANY_BYTES) -> bytes:
-    """Return what is in a file below a directory; no link below the directory is followed, and the last is none.
+def read_below(directory: Path, *names: str, last: int = FEW_BYTES) -> bytes:
+    """Return the end of a file below a directory; no link below the directory is followed, and the last is none.
 
     Args:
         directory: The directory.
-        names: The folders below it, and the file's name.
-        most: Bytes that the file may have.
+        names: The folders below it, and the file's name. Each is one part of a path.
+        last: Bytes that are read, at most.
 
     Raises:
-        OSError: It cannot be read, a link is on the way, or it is no ordinary file or a larger one.
+        OSError: It cannot be read, a link is on the way, it is no ordinary file, or a name leads elsewhere.
     """
+    for name in names:
+        if Path(name).name != name or name in {"", ".."}:
+            raise OSError(errno.EINVAL, "not the name of a file in this folder", name)
     here = os.open(directory, LOOK & ~os.O_NOFOLLOW)
     try:
         for name in names[:-1]:
@@ -215,7 +217,8 @@ def read_below(directory: Path, *names: str, most: int = MANY_BYTES) -> bytes:
             os.close(here)
             here = following
         with _ordinary(os.open(names[-1], os.O_RDONLY | _NO_LINK, dir_fd=here), names[-1]) as file:
-            return _content(file, names[-1], most)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - last))
+            return file.read(last)
     finally:
         os.close(here)
 

@@ -72,7 +72,7 @@ def hostile_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             connection.execute(f"UPDATE runs SET {column} = ?", (BAD,))
         told = json.dumps({"stream": BAD, BAD: 1}), json.dumps([BAD]), json.dumps({BAD: BAD})
         connection.execute("UPDATE runs SET report = ?, tags = ?, versions = ?", told)
-        connection.execute("UPDATE runs SET name = ?, state = ? WHERE name = 'b'", (BAD, BAD))
+        connection.execute("UPDATE runs SET state = ? WHERE name = 'b'", (BAD,))
         connection.execute("UPDATE metrics SET name = name || ?", (BAD,))
     return tmp_path
 
@@ -95,6 +95,19 @@ def test_every_command_prints_hostile_texts_harmless(hostile_project: Path) -> N
                 ascii(steers(said.getvalue())),
                 ascii(said.getvalue())[-500:],
             )
+
+
+def test_a_hostile_name_of_a_trial_is_one_error(
+    hostile_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Files of a run are called as the trial: the records file is refused by name, and that steers no terminal."""
+    with sqlite3.connect(hostile_project / ".tsnb" / "records.sqlite") as connection:
+        connection.execute("UPDATE runs SET name = ? WHERE name = 'b'", (BAD,))
+    for words in (["results"], ["logs", "b"]):
+        assert commands.main(words) == 1
+        said = capsys.readouterr()
+        assert "a value that tsnb never writes" in said.err
+        assert not steers(said.out + said.err)
 
 
 def test_every_printed_table_is_harmless(hostile_project: Path) -> None:

@@ -11,7 +11,7 @@ from tests.records.recorded import begun, trained
 from tsnb.errors import TsnbError
 from tsnb.records.database import reading
 from tsnb.records.run import Run
-from tsnb.records.selection import NoSuchRecord
+from tsnb.records.selection import NoSuchRecord, _remove_files
 
 
 def with_files(name: str, **how: str) -> Run:
@@ -112,6 +112,8 @@ def test_nothing_outside_the_records_is_deleted(project: Path, tmp_path: Path) -
     artifacts.symlink_to(mine)
     assert tsnb.records.delete(run) == ["cnn-1"]
     assert (mine / "cnn-1").is_dir()
+    _remove_files(project, "../../mine/cnn-1")
     trained("../../mine/cnn", [1.0])
-    assert tsnb.records.delete("../../mine/cnn") == ["../../mine/cnn-1"]
+    with pytest.raises(TsnbError, match=r"a value that tsnb never writes: '\.\./\.\./mine/cnn'"):
+        tsnb.records.delete("../../mine/cnn")
     assert (mine / "cnn-1").is_dir()

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tsnb.config import is_name
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, has_gone
 from tsnb.printable import block, encodable, one_line
@@ -231,6 +232,7 @@ def _run_row(row: sqlite3.Row) -> dict[str, Any]:
         _require(isinstance(found[column], int), found[column])
     for column in (*_TEXT, "git", "waits_for"):
         _require(isinstance(found[column], str), found[column])
+    _require(is_name(found["name"]), found["name"])  # files are called so
     for column in ("started_s", "heard_s", *(("running_s",) if found["running_s"] is not None else ())):
         _require(_is_time(found[column]), found[column])
     took = found["duration_s"]

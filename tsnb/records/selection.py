@@ -6,6 +6,7 @@ read what one of them printed; and delete them, with their logs, artifacts and c
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import sqlite3
@@ -120,7 +121,7 @@ def log_of(name: str, number: int | None = None) -> tuple[RunRecord, str | None]
 
     Raises:
         NoSuchRecord: No trial has that name, or it has no such run.
-        TsnbError: The records cannot be read.
+        TsnbError: The records cannot be read, or something else is in the log's place.
     """
     directory = project_directory(make=False)
     runs = read_runs(directory, name=name, all_runs=number is not None)
@@ -130,11 +131,28 @@ def log_of(name: str, number: int | None = None) -> tuple[RunRecord, str | None]
     runs = [run for run in runs if number in {None, run.number}]
     if not runs:
         _, runs = named_runs(name, number, all_runs=True)
+    file = f"{_label(runs[-1])}.log"
     try:
-        text = read_below(directory, "logs", f"{_label(runs[-1])}.log").decode(errors="replace")
-    except OSError:
+        # a character has four bytes at most; one that is cut in two is not shown
+        text = read_below(directory, "logs", file, last=4 * LOG_END + 4).decode(errors="replace")
+    except FileNotFoundError:
         return runs[-1], None
+    except OSError as error:
+        raise TsnbError(
+            f"{directory / 'logs' / file} is not a log that tsnb can read: {_what_is_there(error)}. Remove it."
+        ) from None
     return runs[-1], coloured(text[-LOG_END:], LOG_END)
+
+
+def _what_is_there(error: OSError) -> str:
+    """Return in words what is in a log's place, as `read_below` has found it."""
+    words = {
+        errno.ELOOP: "it is a link",
+        errno.ENOTDIR: "'logs' is a link, or not a folder",
+        errno.EINVAL: "it is not an ordinary file",
+        errno.ENXIO: "it is not an ordinary file",
+    }
+    return words.get(error.errno or 0, error.strerror or str(error))
 
 
 def _tagged(runs: Sequence[RunRecord], tag: str) -> list[RunRecord]:
