@@ -224,6 +224,7 @@ def test_trackio_reads_rows_parameters_and_odd_names(
 
     assert succeeded([forked(read)]), "trackio takes its folder when it is imported: in a process of its own"
     assert not (project / "trackio").exists()
+    assert (tmp_path / "store").stat().st_mode & 0o777 == 0o700, "its files are for everybody"
 
 
 def test_trackio_takes_trials_that_log_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

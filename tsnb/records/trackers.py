@@ -10,6 +10,7 @@ package.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import queue
@@ -358,6 +359,9 @@ class Trackio:
 
         self._trackio = trackio
         self._kept = {*getattr(trackio.utils, "RESERVED_KEYS", ())}
+        # its files have the modes of the umask; a folder that is there is its user's
+        with contextlib.suppress(OSError):
+            Path(trackio.utils.TRACKIO_DIR).mkdir(0o700, parents=True)
         self._run: Any = None
 
     def begin(self, name: str, params: Mapping[str, Any], directory: Path) -> None:
