@@ -28,6 +28,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, RandomSampler, 
 import tsnb
 from tests.samples.growths import growth_in
 from tests.second_user import does, reachable, two_users
+from tests.second_user import given as given_them
 from tsnb.cli import main
 from tsnb.errors import JoinRefused, LoaderFailed, ProducerNotFound, TsnbError
 from tsnb.extensions.growth import GrowingBatches, Growth, growth_of
@@ -713,6 +714,65 @@ def test_a_private_file_becomes_no_sample_by_a_link_of_another_user(tmp_path: Pa
         with contextlib.suppress(TsnbError):
             read.append(grown[number])
     assert sorted(read) == [0, 1, 7]
+
+
+@two_users
+def test_another_users_link_on_the_way_to_the_source_is_not_followed(tmp_path: Path) -> None:
+    """The folder or file itself, one above it, and behind one's own link: at first, and exchanged later."""
+    private, theirs = folder_of(reachable(tmp_path), 2), given_them(tmp_path / "theirs")
+    (private / "lines").write_text("mine\n")
+    does("os.symlink(sys.argv[2], sys.argv[1] + '/data')", theirs, private)
+    does("os.symlink(sys.argv[2], sys.argv[1] + '/lines')", theirs, private / "lines")
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    for name in ("data", "lines"):
+        (mine / name).symlink_to(theirs / name)
+    (private / "below").mkdir()
+    index = tmp_path / "index"
+    for source in (theirs / "data", theirs / "data" / "below", theirs / "lines", mine / "data", mine / "lines",
+                   mine / ".." / "theirs" / "lines"):  # fmt: skip
+        with pytest.raises(
+            TsnbError, match=r"theirs/(data|lines) is another user's link.*pass the path"
+        ) as told:
+            tsnb.data.grow(source, bytes, settle_s=0, index=index)
+        assert str(told.value).endswith(f"{source.resolve()}.")
+    assert not index.exists() and not (private / ".tsnb-index").exists()
+    makes = "os.mkdir(sys.argv[1] + '/own'); open(sys.argv[1] + '/own/7.txt', 'w').write('7')"
+    does(f"{makes}; open(sys.argv[1] + '/own.lines', 'w').write('hers\\n')", theirs)
+    does("os.symlink('own', sys.argv[1] + '/to'); os.symlink('own.lines', sys.argv[1] + '/to.lines')", theirs)
+    folder = tsnb.data.grow(theirs / "to", number_in, settle_s=0, index=index)
+    lines = tsnb.data.grow(theirs / "to.lines", bytes, index=tmp_path / "other")
+    assert (folder[0], lines[0]) == (7, b"hers")
+    swaps = "[(os.remove(at), os.symlink(to, at)) for at, to in (sys.argv[1:3], sys.argv[3:5])]"
+    does(swaps, theirs / "to", private, theirs / "to.lines", private / "lines")
+    for grown in (folder, lines):
+        for look in (grown.refresh, lambda grown=grown: grown[0]):
+            with pytest.raises(TsnbError, match="is another user's link"):
+                look()
+
+
+@two_users
+def test_another_users_link_behind_ones_own_becomes_no_sample(tmp_path: Path, caplog: Any) -> None:
+    """One's own link in the folder leads to another user's, and that to a private file: at first, or later."""
+    folder, theirs = folder_of(reachable(tmp_path), 1), given_them(tmp_path / "theirs")
+    (tmp_path / "private.txt").write_text("9")
+    does("os.symlink(sys.argv[2], sys.argv[1] + '/a')", theirs, tmp_path / "private.txt")
+    does("open(sys.argv[1] + '/b', 'w').write('8')", theirs)
+    (folder / "a.txt").symlink_to(theirs / "a")
+    (folder / "b.txt").symlink_to(theirs / "b")
+    grown = tsnb.data.grow(folder, number_in, settle_s=0, index=tmp_path / "index")
+    assert sorted(grown[number] for number in range(len(grown))) == [0, 8]
+    assert caplog.text.count("is another user's link") == 1
+    does(
+        "os.remove(sys.argv[1] + '/b'); os.symlink(sys.argv[2], sys.argv[1] + '/b')",
+        theirs,
+        tmp_path / "private.txt",
+    )
+    read = []
+    for number in range(2):
+        with contextlib.suppress(TsnbError):
+            read.append(grown[number])
+    assert read == [0]
 
 
 @pytest.mark.timeout(120)

@@ -235,7 +235,8 @@ def grow(
         A map-style dataset whose samples keep their numbers.
 
     Raises:
-        TsnbError: If the folder or file does not exist, or the index cannot be kept.
+        TsnbError: If the folder or file does not exist, another user's link leads to files that this user does not
+            own, or the index cannot be kept.
         TypeError: If `parse` or `label` cannot be called.
         ValueError: If `settle_s` is negative, or a function is given without `index=`.
     """

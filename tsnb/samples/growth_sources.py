@@ -10,7 +10,8 @@ Each takes nothing that is half written:
 
 Others may write to the folder, too. A folder or file that this user cannot read is left out, with a word about the
 first one. A link counts if it is this user's or root's, or leads to what its owner has: anybody could put one that
-leads to a private file. Folders that links lead to again and again are listed a few times.
+leads to a private file. That is so for every link on the way, that to the folder or file itself included. Folders that
+links lead to again and again are listed a few times.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ _LEFT_OUT = frozenset(
 _UNREADABLE = "you may not read it"
 _LOOPS = "it is a link to a folder that contains it"
 _STRANGE_LINK = "is another user's link to a file that this user does not own"
+MOST_LINKS = 40
+"""Links on one way, as Linux has it."""
 ALIKE = 8
 """How often a folder is listed that several links lead to."""
 
@@ -77,9 +80,11 @@ class GrowingFolder:
                 f"The folder {self._path!r} of a growing dataset does not exist. Create it, mount it "
                 "again, or pass the right one: tsnb.data.grow(FOLDER, parse=...)."
             )
+        _check_source(self._path)
 
     def take(self, index: GrowthIndex, known: set[bytes]) -> None:
         """Write down the files that are new and whole."""
+        _check_source(self._path)
         found = sorted(self._settled(known, index.directory))
         if found:
             index.append_keys([key for _, key, _ in found], [size for _, _, size in found])
@@ -189,27 +194,9 @@ class GrowingFolder:
             OSError: It has gone, or may not be looked at; or it is a link that does not count.
         """
         status = entry.stat()
-        if entry.is_symlink() and entry.stat(follow_symlinks=False).st_uid not in {
-            0,
-            os.geteuid(),
-            status.st_uid,
-        }:
+        if entry.is_symlink() and _strange_link(entry.path):
             raise PermissionError(errno.EPERM, _STRANGE_LINK, entry.path)
         return status
-
-    def _check_links(self, name: str) -> None:
-        """Check the way to a sample: what was a file may be a link by now.
-
-        Raises:
-            TsnbError: A link on it does not count.
-            OSError: It has gone.
-        """
-        path = self._path
-        for part in name.split("/"):
-            path = f"{path}/{part}"
-            status = os.lstat(path)  # a Path a sample costs more
-            if stat.S_ISLNK(status.st_mode) and status.st_uid not in {0, os.geteuid(), os.stat(path).st_uid}:  # noqa: PTH116
-                raise TsnbError(f"{path} {_STRANGE_LINK}. Remove it, or create it yourself.")
 
     def fetch(self, index: GrowthIndex, number: int) -> str:
         """Return a sample's path.
@@ -223,7 +210,9 @@ class GrowingFolder:
         name = os.fsdecode(index.keys(number, number + 1)[0])
         path = f"{self._path}/{name}"
         try:
-            self._check_links(name)
+            strange = _strange_link(path)  # what was a file may be a link by now
+            if strange:
+                raise TsnbError(f"{strange} {_STRANGE_LINK}. Remove it, or create it yourself.")
             size = Path(path).stat().st_size
         except FileNotFoundError:
             raise FileNotFoundError(
@@ -238,6 +227,54 @@ class GrowingFolder:
                 f"{self._settle_s:g}. Then delete the index {index.directory} and start again."
             )
         return path
+
+
+def _check_source(path: str) -> None:
+    """Check the way to a folder or file that a data set grows from.
+
+    Raises:
+        TsnbError: A link on it does not count.
+        OSError: It has gone.
+    """
+    strange = _strange_link(path)
+    if strange:
+        raise TsnbError(
+            f"{strange} {_STRANGE_LINK}. If you trust it, pass the path that it leads to: "
+            f"{os.path.realpath(path)}."
+        )
+
+
+def _strange_link(path: str) -> str | None:
+    """Return the first link on the way to an absolute path that does not count; None where all do.
+
+    Links that a link leads through are on the way, too: one's own link may lead to another user's.
+
+    Raises:
+        OSError: The path has gone, or its links loop.
+    """
+    here, links = "/", 0
+    rest = path.split("/")[::-1]
+    while rest:
+        part = rest.pop()
+        if part in {"", "."}:
+            continue
+        if part == "..":  # of a path without links
+            here = os.path.dirname(here)  # noqa: PTH120 (a Path a sample costs more)
+            continue
+        place = f"{here.rstrip('/')}/{part}"
+        status = os.lstat(place)
+        if not stat.S_ISLNK(status.st_mode):
+            here = place
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+        if status.st_uid not in {0, os.geteuid(), os.stat(place).st_uid}:  # noqa: PTH116
+            return place
+        target = os.readlink(place)  # noqa: PTH115
+        here = "/" if target.startswith("/") else here
+        rest += target.split("/")[::-1]
+    return None
 
 
 def _identity(path: str) -> tuple[int, int]:
@@ -257,6 +294,7 @@ class GrowingLines:
     def __init__(self, path: str) -> None:
         self._path = path
         self.words = repr(path)
+        self.check()
 
     def check(self) -> None:
         """Raise if it is not there.
@@ -269,11 +307,13 @@ class GrowingLines:
                 f"The file {self._path!r} of a growing dataset does not exist. Put it back, or pass "
                 "the right one: tsnb.data.grow(FILE, parse=...)."
             )
+        _check_source(self._path)
 
     def take(self, index: GrowthIndex, _known: set[bytes]) -> None:
         """Write down the lines whose end is there."""
         count = index.count()
         last = index.record(count - 1) if count else SampleRecord(0, -1, 0)
+        _check_source(self._path)
         begin = last.offset + last.length + 1
         with open_foreign(self._path) as file:
             size = os.fstat(file.fileno()).st_size
@@ -306,6 +346,7 @@ class GrowingLines:
             TsnbError: The file is shorter than it was.
         """
         record = index.record(number)
+        _check_source(self._path)
         with open_foreign(self._path) as file:
             file.seek(record.offset)
             line = file.read(record.length)
