@@ -141,7 +141,7 @@ def test_tsnb_serve_shadows_nothing_by_the_directory_it_is_called_in(shared_dire
     )
     (shared_directory / "winreg.py").write_text((shared_directory / "torch.py").read_text())
     (shared_directory / "theirs.py").write_text(LOADER)
-    command = [Path(sys.executable).parent / "tsnb", "serve"]
+    command = [str(Path(sys.executable).parent / "tsnb"), "serve"]
     refused = subprocess.run(
         [*command, "theirs:make", "--name", "door"],
         cwd=shared_directory,
