@@ -182,7 +182,7 @@ def test_notebook_7_shows_the_panel_as_jupyterlab_does(browser: Browser, lab: La
     panel.wait_for(timeout=60_000)
     row = panel.get_by_role("row").filter(has_text="seventh")
     row.filter(has_text="done").wait_for(timeout=60_000)
-    panel.get_by_role("button", name="seventh").first.click()
+    panel.get_by_role("button", name="seventh", exact=True).first.click()
     page.get_by_text("Timeline").wait_for(timeout=60_000)
     box = panel.bounding_box()
     assert box is not None and box["width"] > 600
