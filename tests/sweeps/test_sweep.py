@@ -167,7 +167,7 @@ def test_all_begin_with_the_same_batch_and_the_better_half_goes_on(
     assert best.name == "train-late0.0" and best.state == "done"
     # the late-join window holds 2 % of an epoch, 2 batches: without the gate, latecomers would begin with another epoch
     first_rows = {name: trial.metrics.rows[0] for name, trial in sweep.items()}
-    assert {(row.epoch, row.batch) for row in first_rows.values()} == {(0, 1)}
+    assert {(row.epoch, row.batch) for row in first_rows.values()} == {(1, 1)}
     assert [epoch for epoch, _ in best.result()] == [0, 1, 2]
     said = capsys.readouterr().out
     assert "train-late1.2 stopped at step 60" in said and "KeyboardInterrupt" not in said
