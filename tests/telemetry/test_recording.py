@@ -105,7 +105,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(TsnbError, match=r"none\.jsonl cannot be read: No such file"):
         read_recording(tmp_path / "none.jsonl")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(TsnbError, match="cannot be read: Is a directory"):
+    with pytest.raises(TsnbError, match="cannot be read: not an ordinary file"):
         read_recording(tmp_path / "folder")
 
 
