@@ -167,4 +167,9 @@ def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
     said = Notices("late")
     for _ in range(2):
         said.begins(epoch, "s", anywhere=True)
-    assert capsys.readouterr().out.count(f"note: 'late' starts with pass {epoch + 1} of 's'") == noted
+    assert (
+        capsys.readouterr().out.count(
+            f"note: 'late' attached late, so its first epoch is pass {epoch + 1} of 's'"
+        )
+        == noted
+    )
