@@ -258,9 +258,8 @@ def _look(name: str, here: int, *, make: bool) -> os.stat_result:
 def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: _Trusted) -> None:
     if not trusted.owns(at, status):
         raise Unsafe(at, f"belongs to {user_word(status.st_uid)}, who could replace its content")
-    if not status.st_mode & 0o022 or status.st_mode & stat.S_ISVTX:
-        return
-    if not status.st_mode & 0o002 and alone_in(status, descriptor):
+    # in one for everybody, such as /tmp, nobody replaces another's file
+    if status.st_mode & stat.S_ISVTX or not _others_write(status, descriptor):
         return
     everybody = "o" if status.st_mode & 0o002 else ""
     group = "g" if status.st_mode & 0o020 else ""
@@ -271,20 +270,23 @@ def _check_above(at: str, descriptor: int, status: os.stat_result, trusted: _Tru
     )
 
 
+def _others_write(status: os.stat_result, descriptor: int) -> bool:
+    """Return whether another user than root can put files into a directory of this user's."""
+    return bool(status.st_mode & 0o002) or bool(status.st_mode & 0o020 and not alone_in(status, descriptor))
+
+
 def check_adders(path: Path) -> None:
     """Check that only root and this user can put a file into a directory: what is imported from there runs as you.
 
     Raises:
-        Unsafe: Others can; says how, and the command that mends it.
+        Unsafe: Others can; says where.
         OSError: It is not there, or cannot be looked at.
     """
     check_parents(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
-        # one for everybody, such as /tmp, lets nobody replace another's file, but everybody add one
-        plain = stat.S_IMODE(status.st_mode) & ~stat.S_ISVTX
-        if plain & 0o002 or (plain & 0o020 and not alone_in(status, descriptor)):
+        if _others_write(status, descriptor):  # in /tmp everybody can add a file
             raise Unsafe(
                 str(path), f"can be written by other users (its mode is {stat.S_IMODE(status.st_mode):04o})"
             )

@@ -119,7 +119,7 @@ def _why_not_from(here: Path) -> str:
             f"can write to, or set PYTHONPATH={shlex.quote(str(here))} if you trust everybody who can write there."
         )
     except OSError:  # it has been removed, say
-        return ""
+        pass
     return ""
 
 

@@ -225,9 +225,8 @@ class Attachment(Bound):
         self.given = self._at_last = None
         epoch = EpochIterator(self, loop)
         self._entered_s = time.monotonic()
-        if (
-            self._line.batches != self._begun_at
-        ):  # else a loop that took none: Lightning begins two for an epoch
+        # not after a loop that took none: Lightning begins two for an epoch
+        if self._line.batches != self._begun_at:
             self._begun_at = self._line.batches
             self.begun += 1
         rest_siblings(self.stream, self.name)

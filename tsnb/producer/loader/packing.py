@@ -59,9 +59,8 @@ class RowCounting:
     """Counts the samples of one stream's batches, where nobody says how many they were made of."""
 
     def __init__(self) -> None:
-        self._fields = (
-            False  # a list in its batches is one of fields: their first dimension is no number of colours
-        )
+        # whether a list in its batches is one of fields: their first dimension is no number of colours
+        self._fields = False
 
     def rows(self, spec: Spec, arrays: tuple[ArrayLeaf, ...], values: list[Any], samples: int | None) -> int:
         """Return the samples in a batch: those that it was made of, else the first dimension that all its leaves share.
