@@ -56,7 +56,7 @@ def test_a_latecomer_to_an_endless_epoch_is_told_what_helps() -> None:
 
         waiting = threading.Thread(target=wait)
         waiting.start()
-        with pytest.warns(RuntimeWarning, match=r"no length. If it never ends.*join='here'"):
+        with pytest.warns(RuntimeWarning, match=r"no length. If the loader never ends.*join='here'"):
             waiting.join(6.0)
         del early
         tsnb.attach("early", stream="s").close()
