@@ -1086,6 +1086,33 @@ def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Bro
     assert not host.errors + again.errors
 
 
+@pytest.mark.parametrize("width", [1200, 600])
+def test_trials_that_wait_in_a_sweep_are_rows_with_their_values(browser: Browser, width: int) -> None:
+    """The next ones in their order, dimmed; the first says for what; the others are a line that opens."""
+    host, why = Host(browser, width), "queued: it starts when another trial of its sweep ends"
+    host.view = {}
+    stream = Stream([Trial(f"cnn-{k}", 0.03) for k in range(4)])
+    waiting = dict.fromkeys((f"cnn-{k}" for k in range(4, 24)), why)
+    host.open(replace(reading, pending=waiting) for reading in stream.run(8))
+    params = {f"cnn-{k}": [["lr", str(0.001 * (k + 1))]] for k in range(24)}
+    host.hear(Message({"op": "params", "trials": params, "sweeps": dict.fromkeys(params, "cnn")}))
+    host.settle()
+    names = host.page.locator(".tsnb-trials .tsnb-open")
+    expect(names).to_have_text([f"cnn-{k}" for k in range(8)])
+    said = [text for text in host.page.locator(".tsnb-pending").all_inner_texts() if why in text]
+    assert len(said) == 1, "those below it wait for the same"
+    assert "0.006" in host.page.locator("tbody", has_text="cnn-5").inner_text()
+    fold = host.page.get_by_role("button", name="16 queued")
+    fold.click()
+    expect(names).to_have_count(24)
+    host.page.mouse.move(0, 0)  # the row below the pointer is light
+    host.settle()
+    assert host.page.evaluate(OVERFLOW) == [0, 0]
+    assert host.page.evaluate(CONTRAST) == []
+    host.shot(ARTIFACTS / f"panel-waiting-{width}.png")
+    assert not host.errors
+
+
 @pytest.mark.parametrize("width", [1200, 700, 500])
 def test_a_trial_that_is_queued_has_a_row_that_says_for_what(browser: Browser, width: int) -> None:
     """In its state, below it, in its tooltip and its drawer; it can be stopped, not paused. Then it is as others."""

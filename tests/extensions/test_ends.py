@@ -84,7 +84,7 @@ def test_more_than_readings_have_room_for_is_cut() -> None:
     """Names that are too many, and lines that are too long."""
     mine = observer()
     ends, _ = stream(mine)
-    ends.hear(mine, pack(TrialsPending({f"t{n}": "x" * 999 for n in range(99)}, 1 << 40)))
+    ends.hear(mine, pack(TrialsPending({f"t{n}": "x" * 999 for n in range(199)}, 1 << 40)))
     reading = ends.reading(0)
     assert len(reading["pending"]) == MAX_PENDING and reading["to_come"] == 10_000
     assert {len(said) for said in reading["pending"].values()} == {300}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import signal
@@ -23,7 +24,9 @@ from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
+from tsnb.notebook.runs import stop_consumer
 from tsnb.notebook.trial_logs import TrialLogs
+from tsnb.panel import Panel
 from tsnb.planners import queueing
 from tsnb.reports.story import story
 from tsnb.sweeps import conductor
@@ -31,6 +34,7 @@ from tsnb.sweeps.space_grammar import read_grid
 from tsnb.sweeps.starting import sweep_cell
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system
@@ -233,6 +237,47 @@ def test_all_are_done_is_not_foretold_while_trials_wait_for_a_place(numbers: Any
     until(lambda: status("numbers").to_come == 0)
 
 
+def test_trials_that_wait_for_a_place_have_rows_that_say_so_on_every_screen(
+    numbers: Any, tmp_path: Any
+) -> None:
+    """By name, with their parameters and what they wait for, until they attach; a stopped sweep has none."""
+
+    def train(k: int, gate: str) -> None:
+        import os
+        import time
+
+        import tsnb
+
+        for _batch in tsnb.attach():
+            while not os.path.exists(f"{gate}{k}"):
+                time.sleep(0.01)
+
+    gate = str(tmp_path / "go")
+    sweep = tsnb.sweep(train, grid={"k": [1, 2, 3, 4]}, gate=gate, name="line", at_once=1)
+    why = "queued: it starts when another trial of its sweep ends"
+    waiting = {f"line-k{k}": why for k in (2, 3, 4)}
+    until(lambda: dict(status("numbers").pending) == waiting)
+    watching, logs = watch("numbers"), TrialLogs()
+    until(lambda: watching.view.latest is not None and dict(watching.view.latest.pending) == waiting)
+    text = as_text(watching.view, "numbers")
+    assert all(re.search(rf"^{name} +{why}$", text, re.MULTILINE) for name in waiting)
+    assert ["k", "3"] in logs.params()["line-k3"] and logs.sweeps()["line-k3"] == "line"
+    facts = logs.facts("line-k3")
+    assert facts is not None and facts["cannot"]["clone"] == f"it is {why}"
+    with pytest.raises(TsnbError, match=r"'line-k3' has not been started.*%trials stop line"):
+        stop_consumer(Panel("numbers"))("line-k3")
+    (tmp_path / "go1").touch()
+    until(lambda: "line-k2" in sweep and sweep["line-k2"].attached)
+    until(lambda: any("line-k2" in {c.name for c in one.consumers} for one in watching.readings()))
+    told = [one for one in watching.readings() if one.pending]
+    before = itertools.takewhile(lambda one: "line-k2" not in {c.name for c in one.consumers}, told)
+    assert all("line-k2" in one.pending for one in before), "it has a row until it attaches"
+    until(lambda: dict(status("numbers").pending) == dict.fromkeys(("line-k3", "line-k4"), why))
+    sweep.stop()
+    until(lambda: not status("numbers").pending)
+    assert "line-k3" not in logs.params()
+
+
 def test_trials_that_start_together_get_the_same_labels(numbers: Any) -> None:
     """The first labels of every epoch are equal in all of them, without pruning and with a function's result."""
     sweep = tsnb.sweep(make_train(), grid={"late": [0.0, 1.0]}, epochs=2, name="pair-{late}").wait(LIMIT_S)
@@ -314,7 +359,7 @@ while how == "stays":
 
     params = [{"how": how} for how in ("fails", "stays", "dies", "ends")]
     sweep = sweep_cell("hard", cell, {}, params, at_once=1, outlet=page)
-    with pytest.raises(NoSuchTrial, match="waits for a slot"):
+    with pytest.raises(NoSuchTrial, match="it starts when another trial of its sweep ends"):
         sweep["hard-how-ends"]
     with pytest.raises(NoSuchTrial, match="Its trials: hard-how-fails"):
         sweep["soft"]

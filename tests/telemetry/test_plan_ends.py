@@ -117,6 +117,10 @@ def test_all_are_done_when_the_last_is_that_the_plan_has_not_started() -> None:
     assert all_left({"cnn": Eta(400.0, 390.0, 410.0, 4)}, now, {"cnn"}).left_s == 400.0
     assert all_left({"cnn": NO_ETA}, now, {"cnn"}) == NO_ETA, "paused"
     assert all_left(here, replace(now, to_come=3), {"cnn"}).known, "the sweep's own"
+    named = dict.fromkeys(("next", "later", "last"), "queued: it starts when another trial of its sweep ends")
+    assert all_left(here, replace(now, to_come=3, pending=named), {"cnn"}).known, "the plan counts them"
+    more = {**named, "other": "queued: it starts when 'cnn' is done"}
+    assert all_left(here, replace(now, to_come=3, pending=more), {"cnn"}) == NO_ETA
     assert all_left(here, replace(now, to_come=4), {"cnn"}) == NO_ETA
     assert all_left(here, replace(now, pending={"other": "queued: it needs 2 GiB"}), {"cnn"}) == NO_ETA
     between = replace(now, consumers=(), plans=(PlanReading((), 1, NOW_S + 50.0, 5.0),))

@@ -249,3 +249,20 @@ def test_the_weight_of_a_group_belongs_to_its_ranks() -> None:
     assert words.balanced(reading)[1:] == [
         "note: no trial named 'cnn' is attached yet. Its weight takes effect when it attaches. Attached: bert"
     ]
+
+
+def test_trials_that_wait_for_the_same_are_one_line_where_they_are_many() -> None:
+    """Three have a line each; of twenty the first are named, and all are counted."""
+    why, other = (
+        "queued: it starts when another trial of its sweep ends",
+        "queued: it starts when 'a' is done",
+    )
+    assert words.waiting({"b": other, **dict.fromkeys("xyz", why)}) == [
+        f"b {other}",
+        *(f"{n} {why}" for n in "xyz"),
+    ]
+    many = dict.fromkeys((f"cnn-{k}" for k in range(20)), why)
+    assert words.waiting({**many, "b": other}) == [
+        f"20 trials, each {why} (cnn-0, cnn-1, cnn-2, …)",
+        f"b {other}",
+    ]

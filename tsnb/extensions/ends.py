@@ -39,8 +39,10 @@ MAX_ENDS = 32
 """TrialEnds that a new observer is told of: as many as one reading has room for."""
 MAX_ERROR = 300
 """Letters of the line that says what a trial failed of, or waits for."""
-MAX_PENDING = 32
+MAX_PENDING = 128
 """Trials that are not attached yet, of one notebook: readings stay within a packet."""
+MAX_PLANNED = 32
+"""The same for trials that a plan has started."""
 MAX_BESIDE = 16
 """The same for other streams of one notebook."""
 MAX_TO_COME = 10_000
@@ -141,7 +143,7 @@ def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside) -> dict[str, Any]
     if plan is None or not (plan.trials or plan.waiting):
         return {"plan": None}
     _check((one.name for one in plan.trials), "trial")
-    return {"plan": replace(plan, trials=plan.trials[:MAX_PENDING])}
+    return {"plan": replace(plan, trials=plan.trials[:MAX_PLANNED])}
 
 
 def _check(names: Iterable[str], kind: str) -> None:

@@ -322,6 +322,12 @@ def stop_consumer(panel: Panel) -> Callable[[str], None]:
         if trial is not None and trial.state not in ENDED:
             trial.stop()
             return
+        for sweep in live():
+            if name in sweep.queued():
+                raise TsnbError(
+                    f"{name!r} has not been started: sweep {sweep.name!r} starts it. To stop the whole sweep, "
+                    f"run %trials stop {sweep.name}"
+                )
         from tsnb.telemetry.observer import Observer
 
         observer = Observer(panel.stream_of(name) or None)

@@ -68,6 +68,10 @@ class TrialLogs:
     def facts(self, name: str) -> dict[str, Any] | None:
         """Return a trial's parameters, live values with their changes, artifacts and family of clones."""
         trial = trials.get(name)
+        if (sweep := _waits_in(name)) is not None:
+            waits = f"it is {sweep.queued()[name]}"
+            cannot = dict.fromkeys(("clone", "extend", "release"), waits)
+            return {"params": _texts(sweep.params[name]), "live": [], "cannot": cannot}
         if trial is None:
             return None
         where = trial.life.artifacts_path
@@ -89,8 +93,11 @@ class TrialLogs:
         }
 
     def params(self) -> dict[str, list[list[str]]]:
-        """Return the parameters of all trials, as text, by name."""
-        return {name: _params(trial) for name, trial in trials.items()}
+        """Return the parameters of all trials, as text, by name; also of those that wait in a sweep."""
+        from tsnb.sweeps.sweep import live
+
+        waiting = {name: _texts(sweep.params[name]) for sweep in live() for name in sweep.queued()}
+        return {name: _params(trial) for name, trial in trials.items()} | waiting
 
     def verdicts(self) -> dict[str, str]:
         """Return why trials of sweeps were stopped for others that were better, by name."""
@@ -165,8 +172,19 @@ def _read(trial: Trial, value: str, text: str) -> Any:
     return text
 
 
+def _waits_in(name: str) -> Sweep | None:
+    """Return the sweep in which a trial waits that has not been started yet; None: there is none."""
+    from tsnb.sweeps.sweep import live
+
+    return next((sweep for sweep in live() if name in sweep.queued()), None)
+
+
 def _params(trial: Trial) -> list[list[str]]:
-    return [[key, _short(value)] for key, value in list(trial.params.items())[:MOST]]
+    return _texts(trial.params)
+
+
+def _texts(params: Mapping[str, Any]) -> list[list[str]]:
+    return [[key, _short(value)] for key, value in list(params.items())[:MOST]]
 
 
 def _changes(trial: Trial) -> list[dict[str, Any]]:

@@ -17,7 +17,16 @@ from tsnb.reports.cpu_time import cpu_text
 from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
-from tsnb.telemetry.words import clock, consumer_state, count, metric, milliseconds, percent, remaining
+from tsnb.telemetry.words import (
+    clock,
+    consumer_state,
+    count,
+    metric,
+    milliseconds,
+    percent,
+    remaining,
+    waiting,
+)
 
 __all__ = ["PART_NAMES", "plain", "short", "short_names", "subtitle", "ticks_s", "when"]
 
@@ -119,7 +128,7 @@ def plain(story: Story) -> str:
     lefts = [f"{name} {remaining(eta)}" for name, eta in story.etas.items() if eta.known]
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
-    lines += [f"{name} {said}." for name, said in story.pending.items()]
+    lines += [f"{line}." for line in waiting(story.pending)]
     lines += [f"Energy: {story.energy}."]
     lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:

@@ -248,7 +248,10 @@ class Conductor:
     def _start(self, name: str, gate: Gate | None) -> None:
         if gate is not None:
             self._gates[name] = gate
-        self._take_in(self._course.launch(name, None if gate is None else gate.path))
+        trial = self._course.launch(name, None if gate is None else gate.path)
+        # its stream was told of it while it waited for this place, and is until it attaches
+        trial.life.was_queued |= bool(self._attached)
+        self._take_in(trial)
 
     def _take_in(self, trial: Trial) -> None:
         """Follow a trial from now on."""

@@ -29,12 +29,12 @@ from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
 from tsnb.sweeps.rungs import Cut
-from tsnb.telemetry.watching import counters
+from tsnb.telemetry.watching import counters, sources
 from tsnb.words import html_table, text_table
 
 __all__ = ["Sweep", "enter", "find", "live"]
 
-_FOR_A_PLACE = "it waits for a slot"
+_FOR_A_PLACE = "it starts when another trial of its sweep ends"
 """What a trial of a sweep waits for that has not been started."""
 
 _COMING = ("queued", "starting", "running")
@@ -188,6 +188,19 @@ class Sweep(Bound, Hinting, Mapping[str, Trial]):
         starting = [trial for trial in started.values() if trial.state in _COMING and not trial.attached]
         found = 0 if self.over else len(waiting) + len(starting)
         return found if found and stream in map(stream_for, self._producers()) else 0
+
+    def queued(self, stream: str = "") -> dict[str, str]:
+        """Return the trials that have not been started yet, in their order: state and reason by name.
+
+        Args:
+            stream: Name of a stream: only where trials of the sweep have taken batches of it. Defaults to any.
+        """
+        started = dict(self._conductor.trials)
+        taken = {name for trial in started.values() for name in trial.report.get("stream", "").split(", ")}
+        if self.over or (stream and stream not in taken):
+            return {}
+        waiting = [name for name in self.params if name not in {**started, **self._conductor.refused}]
+        return {name: f"queued: {self._waits_for(name)}" for name in waiting}
 
     def _producers(self) -> set[str | None]:
         """Return the streams that its trials were given, of those that have been started."""
@@ -492,5 +505,11 @@ def _to_come(stream: str) -> int:
     return sum(sweep.to_come(stream) for sweep in live())
 
 
+def _queued(stream: str) -> dict[str, str]:
+    """Return which trials of sweeps have not been started yet, of those that a stream is told of."""
+    return {name: said for sweep in live() for name, said in sweep.queued(stream).items()}
+
+
 trials.starters.append(_stop_those_of)
 counters.append(_to_come)
+sources.append(_queued)

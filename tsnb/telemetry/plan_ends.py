@@ -80,7 +80,9 @@ def all_left(here: Mapping[str, Eta], reading: StreamReading, met: Collection[st
     started = {each.name: each for plan in reading.plans for each in plan.trials}
     coming = {name: each for name, each in started.items() if name not in met}
     waiting = sum(plan.waiting for plan in reading.plans)
-    if reading.pending.keys() - started or reading.to_come > waiting + len(coming):
+    # those of a planned sweep that wait for a place are told by name, and the plan counts them
+    named = len(reading.pending.keys() - started)
+    if named > min(waiting, reading.to_come) or reading.to_come > waiting + len(coming):
         return NO_ETA
     etas = [*here.values(), *(planned_left(each, now_s) for each in coming.values())]
     if waiting:

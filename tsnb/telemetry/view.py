@@ -232,7 +232,7 @@ class StreamView:
                 logged += self._log(row, end.metrics, reading.time_s)
                 if row not in drawn:
                     drawn.append(row)
-        for name in reading.pending.keys() - self.rows.keys():
+        for name in [name for name in reading.pending if name not in self.rows]:  # in their order
             self._row(never_attached(EndReading(name, "", reading.time_s)), reading.time_s)
         self._leave(here, reading)
         if not (here and self._lately_said(reading)):

@@ -49,9 +49,10 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
         head = f"{'trial':<{wide}} {_TEXT_COLUMNS}"
         lines += ["", head, *(f"{row.name:<{wide}} {_text_row(row)}" for row in rows), ""]
         lines.append("; ".join(f"{title.lower()} {said}" for title, said in view.flow.items()))
-    waiting = [(row, row.pending) for row in known if row.pending]
-    if rest := waiting + [(row, _text_end(row)) for row in known if row.end and not row.here]:
-        lines += ["", *(f"{row.name:<{wide}} {said}" for row, said in rest)]
+    waiting = {f"{row.name:<{wide}}": row.pending for row in known if row.pending}
+    ended = [f"{row.name:<{wide}} {_text_end(row)}" for row in known if row.end and not row.here]
+    if rest := [*words.waiting(waiting, alone=8), *ended]:
+        lines += ["", *rest]
     could = view.rates.loader_alone_per_s() if rows else math.nan
     if not math.isnan(could):
         lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")

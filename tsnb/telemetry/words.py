@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tsnb.telemetry.eta import Eta
 from tsnb.telemetry.marks import pacing_text
@@ -44,6 +44,7 @@ __all__ = [
     "tone",
     "tuned",
     "used_of",
+    "waiting",
     "workers",
 ]
 
@@ -72,8 +73,6 @@ _CONSUMER_TONES = {
     "waiting": "warn",
     "skipping": "warn",
     "timed out": "warn",
-    "queued": "warn",
-    "starting": "warn",
 }
 _STREAM_WORDS = {"absent": "not served", "gone": "ended", "serving": "", "blocked": ""}
 
@@ -391,6 +390,25 @@ def _half_up(value: float) -> int:
 
 SHOWN_MOVES = 3
 """The last moves of cores; the readings have more."""
+
+
+def waiting(states: Mapping[str, str], alone: int = 3) -> list[str]:
+    """Return lines on the trials that are not attached yet: where many wait for the same, one line for them all.
+
+    Args:
+        states: State and reason of each by name.
+        alone: So many that wait for the same have a line each.
+    """
+    alike: dict[str, list[str]] = {}
+    for name, said in states.items():
+        alike.setdefault(said, []).append(name)
+    lines = []
+    for said, names in alike.items():
+        if len(names) <= alone:
+            lines += [f"{name} {said}" for name in names]
+        else:
+            lines.append(f"{len(names)} trials, each {said} ({', '.join(map(str.strip, names[:3]))}, …)")
+    return lines
 
 
 def footnotes(reading: StreamReading) -> list[str]:

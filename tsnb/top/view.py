@@ -71,7 +71,9 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
         )
     lines = [Text(line, "yellow") for line in (incidents(view.latest) if view.latest else [])]
     lines += [Text(f"{row.name} {row.state}: {row.error}", "red") for row in rows if row.error]
-    lines += [Text(f"{row.name} {row.waits}", "yellow") for row in rows if row.waits]
+    lines += [Text(f"{row.name} {row.waits}", "yellow") for row in rows if row.here and row.waits]
+    pending = {row.name: row.pending for row in view.rows.values() if row.pending}
+    lines += [Text(line, "yellow") for line in words.waiting(pending)]
     lines += [_packed(recent, width)] if (recent := _recent(view)) else []
     if lines:
         parts += [Text(), *lines]

@@ -25,9 +25,16 @@ test("with many, those that ended fold by kind but for the latest; failures neve
   assert.deepEqual(opened.folds.map(({ lanes, open }) => [lanes.length, open]), [[27, true]]);
 });
 
-test("those that are not attached yet are never folded", () => {
-  const waiting = { ...lane("next", "", 1), here: false, pending: "queued: it starts when 'a' is done" };
-  assert.ok(arranged([...many, waiting], { sort: null }).rows.includes(many.length));
+test("of those that are queued the next ones have rows; where there are many, the others fold", () => {
+  const waiting = (name) => ({ ...lane(name, "", 1), here: false, pending: "queued: it starts when another trial of its sweep ends" });
+  const queued = [lane("run-0"), lane("run-1"), ...Array.from({ length: 20 }, (_, k) => waiting(`next-${k}`))];
+  const { rows, folds } = arranged(queued, { sort: null });
+  assert.deepEqual(names(queued, rows), ["run-0", "run-1", "next-0", "next-1", "next-2", "next-3"]);
+  assert.deepEqual(folds.map(({ word, lanes, open }) => [word, lanes.length, open]), [["queued", 16, false]]);
+  assert.equal(arranged(queued, { sort: null, open: ["queued"] }).rows.length, 22);
+  assert.equal(arranged(queued.slice(0, 8), { sort: null }).rows.length, 8);
+  const starting = { ...waiting("now"), pending: "starting" };
+  assert.ok(arranged([...queued, starting], { sort: null }).rows.includes(queued.length), "it is about to run");
 });
 
 test("a filter finds names by any of their words", () => {

@@ -7,7 +7,7 @@ import { colour } from "./theme.js";
 
 const NEAR = 24; // px from the end within which the pane goes on following
 const GOES_ON = new Set(["queued", "starting", "running", "paused"]);
-const TONES = { running: "ok", paused: "soft", done: "soft", stopped: "soft", failed: "bad", crashed: "bad", queued: "warn", starting: "warn" };
+const TONES = { running: "ok", paused: "soft", done: "soft", stopped: "soft", failed: "bad", crashed: "bad", queued: "soft", starting: "soft" };
 
 let panes = 0;
 

@@ -1,12 +1,12 @@
 // Which trials have a row, in which order, and which are folded away. Pure.
 
 const FOLD_FROM = 9; // with fewer rows than this nothing is folded
-const KEPT = 4; // of those that have ended, the latest stay
+const KEPT = 4; // of those that have ended, the latest stay; of those that are queued, the next ones
 
 const FOLDED = { done: "done", left: "left", gone: "left", stopped: "stopped", pruned: "pruned", interrupted: "interrupted" };
 
 /** Kinds that fold. */
-export const FOLDS = [...new Set(Object.values(FOLDED))];
+export const FOLDS = [...new Set([...Object.values(FOLDED), "queued"])];
 
 /**
  * The lanes that have a row, and the folded ones: {rows: [lane], folds: [{kind, word, lanes}]}.
@@ -21,10 +21,12 @@ export function arranged(lanes, { sort, filter = "", open = [], params = new Map
   const kind = (lane) => (lanes[lane].here || lanes[lane].pending ? "" : FOLDED[lanes[lane].end || "gone"] || "");
   const ended = all.filter(kind).sort((a, b) => lanes[b].since_s - lanes[a].since_s);
   const room = Math.max(KEPT, FOLD_FROM - 1 - (all.length - ended.length));
-  const old = all.length < FOLD_FROM ? [] : ended.slice(room), away = new Set(old.filter((lane) => !open.includes(kind(lane))));
+  const queued = all.filter((lane) => (lanes[lane].pending || "").startsWith("queued"));
+  const old = all.length < FOLD_FROM ? [] : [...queued.slice(KEPT), ...ended.slice(room)];
+  const word = (lane) => kind(lane) || "queued", away = new Set(old.filter((lane) => !open.includes(word(lane))));
   const folds = new Map();
-  const place = (word) => folds.get(word) || folds.set(word, { word, lanes: [] }).get(word);
-  for (const lane of old) place(kind(lane)).lanes.push(lane);
+  const place = (name) => folds.get(name) || folds.set(name, { word: name, lanes: [] }).get(name);
+  for (const lane of old) place(word(lane)).lanes.push(lane);
   const rows = all.filter((lane) => !away.has(lane));
   return { rows: sort ? sorted(rows, sort, value) : rows, folds: [...folds.values()].map((fold) => ({ ...fold, open: open.includes(fold.word) })) };
 }

@@ -102,7 +102,7 @@ export class Row {
     this.drawEpochs(store, lane, over);
     if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics);
     this.drawn = true;
-    this.drawDetail();
+    this.drawDetail(Boolean(lane.pending));
     const away = hidden.includes(this.name), words = `${away ? "Show" : "Hide"} ${this.name} in the charts`;
     this.element.classList.toggle("tsnb-unseen-curve", away);
     attribute(this.eye, "title", words);
@@ -142,7 +142,7 @@ export class Row {
     put(this.part, part || "");
     this.part.hidden = !part;
     attribute(this.cells[0], "title", part ? `${this.name}: ${part}` : this.name);
-    put(this.detailState, failed ? error : pending || `${words.label}   `);
+    put(this.detailState, failed ? error : pending ? `${pending}   ` : `${words.label}   `);
     this.element.classList.toggle("tsnb-failed", Boolean(failed));
     this.element.classList.toggle("tsnb-pending", Boolean(pending));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
@@ -188,7 +188,8 @@ export class Row {
   }
 
   /** The line below a narrow row: what wide rows have in columns, as new as there, so that it agrees with header and strip. */
-  drawDetail() {
+  drawDetail(pending) {
+    if (pending) return put(this.detail, (this.told || []).join("   "));
     const rate = this.cells[3].textContent, left = this.left.textContent;
     put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${this.epoch.textContent}`, left.endsWith("left") ? left : "", ...this.numbers].filter(Boolean).join("   "));
   }

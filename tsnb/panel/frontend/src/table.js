@@ -100,7 +100,13 @@ export class Table {
     this.callThem(store);
     const fresh = this.due(store, state, metrics);
     const { hidden = [] } = this.kept;
-    for (const lane of this.order) this.rows.get(lane).draw(store, state, metrics, fresh, hidden);
+    let before = ""; // of several that wait for the same, the first says it
+    for (const lane of this.order) {
+      const { pending = "" } = store.lanes[lane] || {}, { element } = this.rows.get(lane);
+      this.rows.get(lane).draw(store, state, metrics, fresh, hidden);
+      element.classList.toggle("tsnb-waits-alike", Boolean(pending) && pending === before);
+      before = pending;
+    }
     this.keys.settle();
     this.element.classList.toggle("tsnb-long-epochs", this.order.some((lane) => this.rows.get(lane).epoch.textContent.length > LONG_EPOCH));
     const none = !store.lanes.some(Boolean);

@@ -4,6 +4,7 @@ import { attribute, make, put } from "./dom.js";
 import { consumerState } from "./words.js";
 
 const EVERY_MS = 2000; // what comes together is said together
+const ALONE = 3; // more of which the same is said are counted
 const PAUSES = new Set(["paused", "timed out"]);
 
 export class Told {
@@ -17,11 +18,19 @@ export class Told {
   draw(store, now = performance.now()) {
     const before = this.words, words = new Map(store.lanes.flatMap((lane, k) => (lane ? [[lane.name, wordOf(store, lane, k)]] : [])));
     this.words = words;
-    if (before) for (const [name, word] of words) if (before.get(name) !== word) this.news.push(`${name} ${word}`);
+    if (before) for (const [name, word] of words) if (before.get(name) !== word) this.news.push([name, word]);
     if (!this.news.length || now - (this.saidMs ?? -Infinity) < EVERY_MS) return;
-    put(this.element, `${this.news.join(", ")}.`);
+    put(this.element, `${together(this.news).join(", ")}.`);
     Object.assign(this, { saidMs: now, news: [] });
   }
+}
+
+/** "a is queued", or where it is so of many: "40 trials are queued". */
+function together(news) {
+  const alike = new Map();
+  for (const [name, word] of news) alike.set(word, [...(alike.get(word) || []), name]);
+  const many = (word) => word.replace(/^is /, "are ").replace(/^has /, "have ");
+  return [...alike].flatMap(([word, names]) => (names.length > ALONE ? [`${names.length} trials ${many(word)}`] : names.map((name) => `${name} ${word}`)));
 }
 
 function wordOf(store, lane, k) {

@@ -19,7 +19,7 @@ export function consumerState(state, forS, live) {
   if (END_TONES[state]) return { label: state, tone: END_TONES[state] };
   if (!live && state !== "gone") return { label: "ended", tone: "soft" };
   if (state === "paused") return { label: `${state} ${clock(forS)}`, tone: "soft" };
-  const tones = { "sets the pace": "ok", waiting: "warn", skipping: "warn", "timed out": "warn", queued: "warn", starting: "warn" };
+  const tones = { "sets the pace": "ok", waiting: "warn", skipping: "warn", "timed out": "warn" };
   return { label: STATES[state] || state, tone: tones[state] || "soft" };
 }
 
