@@ -1,11 +1,10 @@
-// Which of many streams is shown, and which of the others need a look.
+// Which of several streams is shown, and which of the others need a look.
 
 import { attribute, button, choice, make, put } from "./dom.js";
 import { shownState } from "./header.js";
 import { toneOf } from "./sentence.js";
 import { sentence, streamWord } from "./words.js";
 
-export const ALL = 3; // as many streams are shown one below the other; of more, one is
 const NAMED = 3; // of those that need a look, by buttons; the list has all
 const LOOK = new Set(["warn", "bad"]); // who limits whom is no trouble: the list says it
 
@@ -18,7 +17,7 @@ export function streamsSay(stores) {
   });
 }
 
-/** A choice of one stream among many, and a line that leads to those that need a look. */
+/** A choice of one stream among several, and a line that leads to those that need a look. */
 export class Chooser {
   /** `chosen`: called with the name of a stream. */
   constructor(chosen) {
@@ -35,7 +34,7 @@ export class Chooser {
 
   /** `at`: which of them is shown. */
   draw(stores, at) {
-    if (stores.length <= ALL) return;
+    if (stores.length < 2) return;
     const all = streamsSay(stores), led = all.filter(({ look }) => look);
     this.fill(all, at);
     const verb = led.length === 1 ? "needs" : "need";

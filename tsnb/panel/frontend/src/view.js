@@ -1,7 +1,7 @@
 // One view of a store: puts the parts together and draws them when there is news, at most once a frame.
 
 import { Charts } from "./charts.js";
-import { ALL, Chooser } from "./chooser.js";
+import { Chooser } from "./chooser.js";
 import { Details } from "./details.js";
 import { Gantt } from "./gantt.js";
 import { attribute, button, make, put } from "./dom.js";
@@ -113,11 +113,11 @@ export class View {
     });
     this.root.classList.toggle("tsnb-streams", wanted > 1);
     const { element } = this.chooser;
-    if (wanted <= ALL) element.remove();
+    if (wanted < 2) element.remove();
     else if (element.parentElement !== this.heads) this.heads.prepend(element);
   }
 
-  /** Of many streams the one whose flow is shown: that which was chosen, or the first until it is there. */
+  /** Of several streams the one whose flow is shown: that which was chosen, or the first until it is there. */
   shownAt() {
     const { stream } = this.kept;
     return Math.max(0, this.streams.stores.findIndex((store) => store.stream.name && store.stream.name === stream));
@@ -270,8 +270,8 @@ export class View {
     const began = performance.now(), { store } = this, state = shownState(store);
     this.fit();
     const { stores } = this.streams, large = this.kept.flow === true;
-    const at = this.shownAt(), all = stores.length <= ALL, common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store };
-    this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === (all ? 0 : at), hidden: !all && k !== at }));
+    const at = this.shownAt(), common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store };
+    this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === at, hidden: k !== at }));
     this.chooser.draw(stores, at);
     this.told.draw(store);
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
