@@ -1113,6 +1113,34 @@ def test_trials_that_wait_in_a_sweep_are_rows_with_their_values(browser: Browser
     assert not host.errors
 
 
+@pytest.mark.parametrize("width", [1200, 500])
+def test_trials_without_a_stream_have_rows_of_their_own(browser: Browser, width: int) -> None:
+    """State, time and numbers, without the columns of a stream; one that is on the stream has no second row."""
+    host = Host(browser, width)
+    running(three_models(), host, 20)
+    metrics = {"score": 0.5, "accuracy": 0.91, "bad": "nan"}
+    done = {"name": "svm", "state": "done", "ran_s": 75.0, "error": "", "metrics": metrics}
+    failed = {**done, "name": "tree", "state": "failed", "error": "ValueError: no leaf", "metrics": {}}
+    on_it = {**done, "name": "resnet10"}
+    host.hear(Message({"op": "params", "trials": {}, "beside": [done, failed, on_it]}))
+    host.settle()
+    rows = host.page.locator(".tsnb-beside tbody tr")
+    expect(rows).to_have_count(2)
+    assert [text.split() for text in rows.all_inner_texts()] == [
+        ["svm", "done", "1:15", "91.0", "%", "0.500", "nan"],
+        ["tree", "failed", "1:15", *"\u2013\u2013\u2013"],
+    ]
+    failure = rows.nth(1).locator("[data-tone]")
+    assert failure.get_attribute("data-tone") == "bad"
+    assert failure.get_attribute("title") == "failed: ValueError: no leaf"
+    assert host.page.evaluate(OVERFLOW) == [0, 0] and host.page.evaluate(CUT) == []
+    assert host.page.evaluate(CONTRAST) == []
+    rows.nth(0).get_by_role("button", name="svm").click()
+    assert {"op": "trial", "name": "svm"} in host.page.evaluate("() => window.asked.concat(window.sent)")
+    host.shot(ARTIFACTS / f"panel-beside-{width}.png")
+    assert not host.errors
+
+
 @pytest.mark.parametrize("width", [1200, 700, 500])
 def test_a_trial_that_is_queued_has_a_row_that_says_for_what(browser: Browser, width: int) -> None:
     """In its state, below it, in its tooltip and its drawer; it can be stopped, not paused. Then it is as others."""

@@ -52,6 +52,28 @@ def test_a_log_is_read_in_parts_and_a_new_run_from_its_start(shell: Any) -> None
     assert "line" not in again.text + again.open
 
 
+def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While it runs, once it is sure that it attaches to none, and after its end, however it ended."""
+    logs = TrialLogs()
+    assert logs.beside() == []
+    shell.run_cell_magic(
+        "trial", "svm", "import tsnb\ntsnb.log(score=0.5, bad=float('nan'))\nraise ValueError('x')"
+    )
+    until(lambda: trials["svm"].state == "failed" and logs.beside())
+    (row,) = logs.beside()
+    assert row["name"] == "svm" and row["state"] == "failed" and row["ran_s"] > 0
+    assert row["error"] == "ValueError: x"
+    assert row["metrics"] == {"score": 0.5, "bad": "nan"}
+    shell.run_cell_magic("trial", "long", "import time\nwhile True: time.sleep(0.1)")
+    until(lambda: trials["long"].state == "running")
+    assert [row["name"] for row in logs.beside()] == ["svm"], "it may still attach"
+    monkeypatch.setattr("tsnb.notebook.trial_logs.SURE_S", 0.0)
+    assert [(row["name"], row["state"]) for row in logs.beside()] == [("svm", "failed"), ("long", "running")]
+    trials["long"].stop()
+
+
 def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(
     shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,9 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         def sweeps(self) -> dict[str, str]:
             return {"mlp": "s"}
 
+        def beside(self) -> list[dict[str, Any]]:
+            return [{"name": "svm", "state": "done", "ran_s": 3.0, "error": "", "metrics": {}}]
+
         def changes(self) -> dict[str, list[list[Any]]]:
             return {"cnn": [[5.0, "lr 0.3 → 0.1"]]}
 
@@ -176,6 +179,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "verdicts": {"mlp": "rank 2 of 2"},
         "changes": {"cnn": [[5.0, "lr 0.3 → 0.1"]]},
         "sweeps": {"mlp": "s"},
+        "beside": [{"name": "svm", "state": "done", "ran_s": 3.0, "error": "", "metrics": {}}],
         "plan": None,
     }
     panel._hear(panel, content, [])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import base64
 import contextlib
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
-from tsnb.experiments.trial import Trial
+from tsnb.experiments.trial import ENDED, Trial
 from tsnb.files import read_foreign
 from tsnb.masks import masked_text
 from tsnb.panel.logs import LogPart
@@ -28,6 +29,10 @@ MOST = 200
 
 SHOWN = 200
 """Characters of each."""
+
+
+SURE_S, MOST_NUMBERS = 5.0, 40
+"""A trial that attaches later than this has a row of its own until then; and how many numbers such a row has."""
 
 
 _PICTURES = {
@@ -109,6 +114,10 @@ class TrialLogs:
 
         return {name: sweep.name for sweep in known() for name in sweep.params if _is_of(sweep, name)}
 
+    def beside(self) -> list[dict[str, Any]]:
+        """Return the trials that take batches of no stream: state, seconds and last numbers of each."""
+        return [_row(trial) for trial in trials.values() if _has_no_stream(trial)]
+
     def changes(self) -> dict[str, list[list[Any]]]:
         """Return when live values of trials were set, and to what, by name."""
         found = {}
@@ -170,6 +179,24 @@ def _read(trial: Trial, value: str, text: str) -> Any:
         with contextlib.suppress(ValueError, SyntaxError):
             return ast.literal_eval(text)
     return text
+
+
+def _has_no_stream(trial: Trial) -> bool:
+    """Return whether a trial takes batches of no stream: it has ended without, or runs for long enough to be sure."""
+    if trial.attached or trial.report.get("stream") or trial.state in ("queued", "starting"):
+        return False
+    return trial.state in ENDED or trial.duration_s > SURE_S
+
+
+def _row(trial: Trial) -> dict[str, Any]:
+    numbers = list(trial.metrics.items())[:MOST_NUMBERS]
+    return {
+        "name": trial.name,
+        "state": trial.state,
+        "ran_s": round(trial.duration_s, 1),
+        "error": trial.life.failure.partition("\n")[0][:SHOWN],
+        "metrics": {name: value if math.isfinite(value) else repr(value) for name, value in numbers},
+    }
 
 
 def _waits_in(name: str) -> Sweep | None:

@@ -32,7 +32,9 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
         {"op": "params", "trials": {"cnn": [["lr", "0.1"]]},     answers at once
          "verdicts": {"mlp": "rank 3 of 4 at step 120"},
          "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]},  when which live value was set to what
-         "sweeps": {"cnn": "s"}}                                 of those that are of a sweep its name
+         "sweeps": {"cnn": "s"},                                 of those that are of a sweep its name
+         "beside": [{"name", "state", "ran_s", "error",          trials that take batches of no stream
+                     "metrics": {"loss": 0.5}}]}
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
@@ -98,6 +100,9 @@ class LogSource(Protocol):
 
     def sweeps(self) -> dict[str, str]:
         """Return the sweep of each trial that is of one, by the trial's name."""
+
+    def beside(self) -> list[dict[str, Any]]:
+        """Return the trials that take batches of no stream, as the module says, for JSON."""
 
     def set(self, name: str, value: str, text: str) -> None:
         """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.

@@ -377,12 +377,20 @@ class Panel(anywidget.AnyWidget):
         """Return what only the notebook knows of its trials."""
         source = self.logs.source
         if source is None:
-            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}, "plan": self._plan()}
+            return {
+                "trials": {},
+                "verdicts": {},
+                "changes": {},
+                "sweeps": {},
+                "beside": [],
+                "plan": self._plan(),
+            }
         return {
             "trials": source.params(),
             "verdicts": source.verdicts(),
             "changes": source.changes(),
             "sweeps": source.sweeps(),
+            "beside": source.beside(),
             "plan": self._plan(),
         }
 

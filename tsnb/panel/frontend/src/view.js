@@ -1,5 +1,6 @@
 // One view of a store: puts the parts together and draws them when there is news, at most once a frame.
 
+import { Beside } from "./beside.js";
 import { Charts } from "./charts.js";
 import { Chooser } from "./chooser.js";
 import { Details } from "./details.js";
@@ -69,6 +70,7 @@ export class View {
     this.flows = [];
     this.table = new Table(send, choose, pointed, (rows) => this.keep({ rows }), (name) => this.show(name === this.drawer.name ? "" : name), (name, field) => this.change(name, field));
 
+    this.beside = new Beside((name) => this.show(name));
     this.told = new Told();
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name), (name) => this.show(name));
     this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
@@ -86,7 +88,7 @@ export class View {
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append((this.spansBox = this.spans()));
-    const parts = [this.heads, this.lessons.element, this.table.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
+    const parts = [this.heads, this.lessons.element, this.table.element, this.beside.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
     this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", make("div", "tsnb-inner", ...parts)), this.drawer.element));
     this.fit();
   }
@@ -275,6 +277,7 @@ export class View {
     this.chooser.draw(stores, at);
     this.told.draw(store);
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
+    this.beside.draw(store.beside, store.lanes);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
     this.plan.draw(store.plan, store.lanes, shown);
     this.planned.hidden = !this.plan.known;
