@@ -1051,6 +1051,65 @@ def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser
         assert not host.errors
 
 
+@pytest.mark.parametrize(("width", "theme"), [(1200, "light"), (560, "dark")])
+def test_a_sweep_is_seen_as_points_and_as_the_importance_of_its_parameters(
+    browser: Browser, width: int, theme: str
+) -> None:
+    """Any value across, any metric up, colours with shapes; importance only where enough trials have ended."""
+    host, trials = Host(browser, width, theme), [Trial(f"cnn-{k}", 0.02 + 0.01 * (k % 4)) for k in range(12)]
+    host.view = {}
+    stream = Stream(trials)
+    *before, last = stream.run(8)
+    host.open([*before, last])
+    page = host.page
+    params = {
+        f"cnn-{k}": [["lr", str(0.001 * 10 ** (k % 4))], ["opt", f"'{('sgd', 'adam')[k % 2]}'"]]
+        for k in range(12)
+    }
+    host.hear(Message({"op": "params", "trials": params}))
+    page.get_by_role("button", name="sweep", exact=True).click()
+    page.get_by_role("button", name="importance").click()
+    note = page.locator(".tsnb-learned", has_text="importance").locator(".tsnb-soft").first
+    expect(note).to_have_text("needs 8 ended trials that logged loss; there are 0")
+    assert page.locator(".tsnb-importance dt").count() == 0
+    ended = tuple(
+        EndReading(one.name, "pruned" if k % 3 else "done", last.time_s, one.pid, metrics=one.metrics)
+        for k, one in enumerate(last.consumers[:10])
+    )
+    host.feed(replace(last, time_s=last.time_s + 1, consumers=last.consumers[10:], ends=ended))
+    expect(note).to_have_text("for loss, of 10 ended trials")
+    expect(page.locator(".tsnb-importance dt")).to_have_text(["lr", "opt"])
+    said = page.locator(".tsnb-importance dd .tsnb-n").all_text_contents()
+    assert said[0].startswith("rank correlation ") and said[1].endswith(" % of the variance")
+    page.mouse.move(0, 0)
+    host.settle()
+    assert page.evaluate(OVERFLOW) == [0, 0] and page.evaluate(CONTRAST) == []
+    host.shot(ARTIFACTS / f"panel-importance-{width}.png")
+    page.get_by_role("button", name="scatter").click()
+    points = page.locator(".tsnb-scatter > path:not(.tsnb-axis)")
+    expect(points).to_have_count(12)
+    legend = page.locator(".tsnb-scatter-legend > span")
+    assert sorted(legend.all_text_contents()) == ["done", "pruned", "running"]
+    page.get_by_label("colour of the scatter").select_option("opt")
+    expect(legend).to_have_text(["sgd", "adam"])
+    page.get_by_label("metric up the scatter").select_option("accuracy")
+    page.get_by_label("value across the scatter").select_option("opt")
+    label = page.locator(".tsnb-scatter").get_attribute("aria-label")
+    assert label == "accuracy by opt of 12 trials, coloured by opt"
+    learning = host.chosen()["learning"]
+    assert learning["scatter"] == {"colour": "opt", "y": "accuracy", "x": "opt"}
+    page.mouse.move(0, 0)
+    host.settle()
+    assert page.evaluate(OVERFLOW) == [0, 0] and page.evaluate(CONTRAST) == []
+    host.shot(ARTIFACTS / f"panel-scatter-{width}.png")
+    again = Host(browser, width, theme)
+    again.view = host.chosen()
+    again.open([*before, last])
+    again.hear(Message({"op": "params", "trials": params}))
+    expect(again.page.get_by_label("value across the scatter")).to_have_value("opt")
+    assert not host.errors + again.errors
+
+
 def test_rows_are_sorted_sifted_and_folded_and_errors_stand_in_them(browser: Browser) -> None:
     """A click on a head sorts, and the page that loads next too; ended trials fold; a failure says why, unfolded."""
     host, stream = Host(browser, 1200), three_models()

@@ -1,8 +1,11 @@
 // The section on learning: its tools, and a chart of each chosen metric. What is chosen is kept with the panel.
 
 import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
+import { Importance } from "./importance.js";
 import { metricsOf } from "./lanes.js";
+import { telling } from "./order.js";
 import { Parallel } from "./parallel.js";
+import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, constantOf, curvesOf, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
@@ -15,7 +18,9 @@ const MOST = 6;
 const ALL_IN_COLOUR = 8; // more curves than this, and only the best have colour
 const SLOW_MS = 1000; // many curves are drawn once a second
 
-const USUAL = { kind: "curves", show: null, axis: "batch", smooth: 0.6, log: [], against: "" };
+const SIDES = ["parameters", "scatter", "importance"]; // beside the best of a sweep
+
+const USUAL = { kind: "curves", side: "parameters", scatter: {}, show: null, axis: "batch", smooth: 0.6, log: [], against: "" };
 
 export class Lessons {
   /** `keep(view)` is called with what was chosen. */
@@ -24,6 +29,9 @@ export class Lessons {
     this.kind = several("", ["curves", "sweep"], (kind) => this.choose({ kind }), "curves or the sweep");
     this.best = new Plot((at) => this.best.point(at, true)); // null: the pointer has left
     this.parallel = new Parallel((lane) => this.pointed(lane));
+    this.scatter = new Scatter((lane) => this.pointed(lane), (change) => this.choose({ scatter: { ...this.view.scatter, ...change } }));
+    this.importance = new Importance();
+    this.side = several("", SIDES, (side) => this.choose({ side }), "parameters, scatter or importance");
     this.show = menu("show", () => this.news());
     this.against = select("compare with", (name) => this.choose({ against: name }));
     this.axis = several("across", ["batch", "epoch", "time"], (axis) => this.choose({ axis }));
@@ -36,7 +44,7 @@ export class Lessons {
     this.slider.oninput = () => this.choose({ smooth: Number(this.slider.value) });
     this.weight = make("span", "tsnb-weight");
     const smooth = make("label", "tsnb-tool tsnb-plain", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
-    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element, this.reset);
+    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.side.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element, this.reset);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
     this.empty.append("Curves appear with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
     this.body = make("div", "tsnb-lessons");
@@ -97,7 +105,8 @@ export class Lessons {
   /** The best so far, and parallel coordinates of parameters and the first chosen metric. */
   drawSweep(store, name) {
     const { axis, smooth, log } = this.view, way = store.ways[name] || 0, { dark } = this.theme();
-    if (!this.best.element.isConnected) this.body.replaceChildren(this.best.element, this.parallel.element);
+    const side = { scatter: this.scatter, importance: this.importance }[this.view.side] || this.parallel;
+    if (!this.best.element.isConnected || !side.element.isConnected) this.body.replaceChildren(this.best.element, side.element);
     attribute(this.body, "data-charts", 2);
     this.wantParams();
     const shown = lanesOfSweeps(store.lanes, store.sweeps);
@@ -106,7 +115,18 @@ export class Lessons {
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
     const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [] };
     this.best.draw({ ...what, curves: best, log: log.includes(name) && !isAccuracy(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
-    const values = [...shown].map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
+    this.drawSide(store, name, shown, dark, way);
+  }
+
+  /** What parameters have to do with the metric: as lines, as points, or as numbers. */
+  drawSide(store, name, shown, dark, way) {
+    const { side, scatter } = this.view, lanes = [...shown];
+    if (side === "scatter") return this.scatter.draw({ store, lanes, params: telling(store.lanes, store.params), metrics: metricsOf(store.lanes), view: { y: name, ...scatter }, lit: this.lit, dark });
+    if (side === "importance") {
+      const ended = lanes.filter((k) => !store.lanes[k].here && store.lanes[k].end);
+      return this.importance.draw(name, ended.map((k) => [store.params.get(store.lanes[k].name) || [], store.value(k, name)]));
+    }
+    const values = lanes.map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
     const axes = axesOf(store.lanes, store.params), coloured = new Set(order.slice(0, IN_COLOUR).map(({ lane }) => lane));
     const lines = order.map(({ lane, name }) => ({ lane, name, colour: coloured.has(lane) ? colourIn(lane, dark) : null })).reverse();
@@ -145,7 +165,9 @@ export class Lessons {
     const { view } = this, many = store.lanes.length > ALL_IN_COLOUR;
     this.kind.element.hidden = !many;
     this.kind.draw(view.kind);
-    for (const tool of [this.against]) tool.element.hidden = this.isSweep(store);
+    this.against.element.hidden = this.isSweep(store);
+    this.side.element.hidden = !this.isSweep(store);
+    this.side.draw(view.side);
     this.show.draw(all, chosen, (names) => this.choose({ show: names }));
     this.against.draw(store.lanes.filter((lane) => lane && lane.metrics.length).map((lane) => lane.name), view.against);
     this.axis.draw(view.axis);

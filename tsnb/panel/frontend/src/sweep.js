@@ -46,7 +46,8 @@ export function axesOf(lanes, params) {
   return axes.sort((a, b) => b.at.size - a.at.size).slice(0, MOST_AXES);
 }
 
-function axisOf(name, texts) {
+/** The axis of one value; `texts`: Map lane -> text. null: it does not differ, or in too many words. */
+export function axisOf(name, texts) {
   const different = [...new Set(texts.values())];
   if (different.length < 2) return null;
   const numbers = different.map((text) => (text.trim() ? Number(text) : NaN));
