@@ -31,7 +31,7 @@ import torch
 
 from benchmarks.uneven import PREFETCH, SEED, Uneven
 from tsnb.planners.slow_samples import begun_next
-from tsnb.producer.loader.tickets import mix
+from tsnb.stream.loader.tickets import mix
 from tsnb.words import text_table
 
 __all__ = ["by_line", "in_turn", "plain", "searched"]

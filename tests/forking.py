@@ -38,7 +38,7 @@ ENTRY = f"{CLOSED}from tests.forking import serve; serve()"
 PRELOADED = (
     "torch.utils.data",
     "torch.nn.functional",
-    "tsnb.consumer",
+    "tsnb.stream.consumer",
     "tsnb.serving.starting",
     "tsnb.telemetry.observer",
 )

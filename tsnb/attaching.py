@@ -1,16 +1,16 @@
 """`attach` and `Consumer` with all that is built on a stream: what each consumer of this process is extended by.
 
-The consumer itself imports none of it (`wire.extension`).
+The consumer itself imports none of it (`protocol.extension`).
 """
 
 from __future__ import annotations
 
 from tsnb.config import attach_defaults
-from tsnb.consumer.attaching import attach
-from tsnb.consumer.consumer import Consumer
 from tsnb.extensions.allotment import Allotment
 from tsnb.extensions.live import LiveAnswers
 from tsnb.extensions.metrics import MetricsTold
+from tsnb.stream.consumer.attaching import attach
+from tsnb.stream.consumer.consumer import Consumer
 
 __all__ = ["Consumer", "attach"]
 

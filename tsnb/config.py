@@ -143,7 +143,7 @@ class AttachDefaults:
     boundary: Callable[[], None] | None = None
     """Called once, in the thread that takes batches, before the next one is taken: the trial is to be cloned there."""
     extensions: list[Callable[[], Any]] = field(default_factory=list)
-    """What makes each consumer's halves of extensions (`wire.extension`)."""
+    """What makes each consumer's halves of extensions (`protocol.extension`)."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
     (`engines.stream_of_cluster`); or, by None, which is its only one."""

@@ -38,13 +38,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TypeVar
 
+from tsnb.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.config import check_name, explained, private_directory, runtime_directory
 from tsnb.entries import MOST_BYTES, Entry, age, is_at, lock, may_live, parsed, this_owner
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.owners import has_gone, owner, same_boot
 from tsnb.machine.processes import is_stopped
 from tsnb.promises import Promised, promises, require_unpromised
-from tsnb.transport.addresses import address_prefix, new_address, socket_directory, sweep_sockets
 from tsnb.words import did_you_mean
 
 __all__ = [

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 import torch
 
-from tsnb.arena import slots
-from tsnb.arena.leases import lease
-from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
-from tsnb.arena.scratch import ScratchPool
-from tsnb.arena.slots import FreeSlots, SlotPipe
 from tsnb.errors import ArenaFull
 from tsnb.native.memfd import SWITCH
+from tsnb.stream.memory import slots
+from tsnb.stream.memory.arena import HEADER_BYTES, Arena, header_of
+from tsnb.stream.memory.leases import lease
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.memory.slots import FreeSlots, SlotPipe
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,7 @@ def test_an_arena_has_no_name_and_costs_only_what_is_touched(arena: Arena) -> No
 
 CRASHES = """
 import ctypes, os, resource, sys
-from tsnb.arena.memory import Arena
+from tsnb.stream.memory.arena import Arena
 resource.setrlimit(resource.RLIMIT_CORE, (resource.getrlimit(resource.RLIMIT_CORE)[1],) * 2)
 os.chdir(sys.argv[2])
 arena = Arena(int(sys.argv[1]))

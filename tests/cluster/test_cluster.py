@@ -21,13 +21,13 @@ from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.house.pages import blocks_of
 from tsnb import registry
 from tsnb.cluster import lookup, offer
-from tsnb.consumer.parts import Part
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.hosting.serving import serve_from_cell
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
-from tsnb.wire.messages import PROTOCOL
+from tsnb.stream.consumer.parts import Part
+from tsnb.stream.protocol.messages import PROTOCOL
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 

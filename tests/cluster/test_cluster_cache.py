@@ -22,8 +22,8 @@ from tests.cluster.test_cluster import ALONE, ROOT, Place, epochs, relay_pid, to
 from tsnb.extensions.cache import keeper_of
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
+from tsnb.stream.protocol.messages import PROTOCOL
 from tsnb.telemetry.readings import CacheReading
-from tsnb.wire.messages import PROTOCOL
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 

@@ -16,7 +16,7 @@ from tsnb.cluster.hub_dispatch import (
     SampleParts,
     Told,
 )
-from tsnb.wire import messages as ms
+from tsnb.stream.protocol import messages as ms
 
 BATCHES = 12
 

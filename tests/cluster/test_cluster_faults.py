@@ -21,10 +21,10 @@ from tsnb.cluster.hub_dispatch import Offered
 from tsnb.cluster.remote_epochs import RemoteEpochs
 from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.errors import LoaderFailed
-from tsnb.producer.decisions.members import Phase
-from tsnb.producer.loader.packing import SlotImage
 from tsnb.serving import serve_here
-from tsnb.wire import messages as ms
+from tsnb.stream.decisions.members import Phase
+from tsnb.stream.loader.packing import SlotImage
+from tsnb.stream.protocol import messages as ms
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]
 

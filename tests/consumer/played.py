@@ -18,14 +18,14 @@ import torch
 
 import tsnb.attaching  # noqa: F401  # a consumer has its extensions
 from tsnb import registry
-from tsnb.arena.memory import Arena
-from tsnb.producer.loader.packing import SlotWriter
+from tsnb.addresses import new_address
 from tsnb.registry import Entry
-from tsnb.transport.addresses import new_address
-from tsnb.transport.channel import ChannelClosed, LocalChannel
-from tsnb.transport.local import listen
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
+from tsnb.stream.loader.packing import SlotWriter
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.transport.channel import ChannelClosed, LocalChannel
+from tsnb.stream.transport.local import listen
 
 SLOTS = 16
 ROWS = 4

@@ -14,11 +14,11 @@ import pytest
 import tsnb
 from tests.consumer.played import LONG_S, End, Played, played
 from tsnb.config import attach_defaults
-from tsnb.consumer import attaching
-from tsnb.consumer.attaching import consumers, detach_all, rest_all
-from tsnb.consumer.consumer import Consumer
 from tsnb.errors import NameInUse, ProducerNotFound
-from tsnb.wire import messages as ms
+from tsnb.stream.consumer import attaching
+from tsnb.stream.consumer.attaching import consumers, detach_all, rest_all
+from tsnb.stream.consumer.consumer import Consumer
+from tsnb.stream.protocol import messages as ms
 
 
 @pytest.fixture

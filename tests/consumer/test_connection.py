@@ -13,10 +13,6 @@ from typing import Any
 import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer import connection as connections
-from tsnb.consumer.connection import Connection, connect_to_successor
-from tsnb.consumer.options import Options
 from tsnb.errors import (
     ConsumerReplaced,
     JoinRefused,
@@ -26,7 +22,11 @@ from tsnb.errors import (
     StopRequested,
 )
 from tsnb.registry import Entry
-from tsnb.wire import messages as ms
+from tsnb.stream.consumer import connection as connections
+from tsnb.stream.consumer.connection import Connection, connect_to_successor
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.protocol import messages as ms
 
 GONE = ms.RankGone(1, 0, 2)
 

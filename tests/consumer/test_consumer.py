@@ -12,8 +12,6 @@ import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
 from tsnb.config import attach_defaults
-from tsnb.consumer.attachment import Attachment, rest_siblings
-from tsnb.consumer.options import Options
 from tsnb.errors import (
     ConsumerReplaced,
     ConsumerTimedOut,
@@ -27,7 +25,9 @@ from tsnb.errors import (
 )
 from tsnb.extensions.metrics import Metrics
 from tsnb.foreign import unpack
-from tsnb.wire import messages as ms
+from tsnb.stream.consumer.attachment import Attachment, rest_siblings
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.protocol import messages as ms
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_clone_whose_producer_goes_before_it_answers_goes_on_with_the_successo
     producer: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As any other wait for an epoch does: at the place that it has from its parent."""
-    monkeypatch.setattr("tsnb.consumer.line.ANSWER_S", LONG_S)
+    monkeypatch.setattr("tsnb.stream.consumer.line.ANSWER_S", LONG_S)
     consumer, end = attached(producer, reconnect_s=LONG_S)
     loop = iter(consumer)
     end.begin(epoch=2)

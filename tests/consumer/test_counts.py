@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 import tsnb
 from tests.consumer.played import End, Played, played
 from tests.consumer.test_parts import loader
-from tsnb.consumer import attaching
-from tsnb.consumer.attachment import Attachment
-from tsnb.consumer.counts import Count, Total, Totals
-from tsnb.consumer.options import Options
 from tsnb.experiments.in_kernel.reporter import position, report
-from tsnb.wire import messages as ms
+from tsnb.stream.consumer import attaching
+from tsnb.stream.consumer.attachment import Attachment
+from tsnb.stream.consumer.counts import Count, Total, Totals
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.protocol import messages as ms
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_each_rank_counts_its_own_rows(stream: tsnb.streams.Producer) -> None:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=8), st.integers(0, 200))
 def test_what_the_producer_adds_up_is_what_was_given(batches: list[tuple[int, int]], given: int) -> None:
     """Of any takes, right or wrong, and a last word: never more than went by, never less than nothing."""
-    from tsnb.producer.decisions.members import Member
+    from tsnb.stream.decisions.members import Member
 
     member = Member(1, "c", skips=False)
     for rows, own in batches:

@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import DataLoader
 
 import tsnb
-from tsnb.consumer.attaching import detach_all, totals
 from tsnb.errors import ConsumerTimedOut
+from tsnb.stream.consumer.attaching import detach_all, totals
 
 pytestmark = pytest.mark.filterwarnings("ignore::tsnb.errors.SharedBatchWarning")  # the last ones are held
 SAMPLES, BATCH = 60, 4

@@ -11,10 +11,10 @@ import torch
 
 from tests.consumer.played import End, Played, played
 from tsnb.config import attach_defaults
-from tsnb.consumer.attachment import Attachment
-from tsnb.consumer.options import Options
 from tsnb.errors import BatchNotShareable
-from tsnb.wire import messages as ms
+from tsnb.stream.consumer.attachment import Attachment
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.protocol import messages as ms
 
 
 @pytest.fixture
@@ -191,7 +191,7 @@ def test_a_loop_cannot_travel_and_says_what_can(producer: Played) -> None:
 
 def test_parts_without_a_common_first_dimension_cannot_be_joined(producer: Played) -> None:
     """The error names the part, and is told again."""
-    from tsnb.producer.loader.packing import SlotWriter
+    from tsnb.stream.loader.packing import SlotWriter
 
     consumer, loop, end = looping(producer, batch_size=3)
     writer = SlotWriter(producer.arena, 0)

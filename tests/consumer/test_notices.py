@@ -10,17 +10,17 @@ import numpy as np
 import pytest
 import torch
 
-from tsnb.arena.memory import Arena
-from tsnb.arena.scratch import ScratchPool
 from tsnb.config import attach_defaults
-from tsnb.consumer import notices
-from tsnb.consumer.notices import Notices
-from tsnb.consumer.rebatching import Rebatcher, cut
-from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import SharedBatchWarning
-from tsnb.producer.loader.packing import SlotWriter
-from tsnb.wire import messages as ms
-from tsnb.wire.layout import Layout
+from tsnb.stream.consumer import notices
+from tsnb.stream.consumer.notices import Notices
+from tsnb.stream.consumer.rebatching import Rebatcher, cut
+from tsnb.stream.consumer.unpacking import Delivered, Unpacker
+from tsnb.stream.loader.packing import SlotWriter
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.layout import Layout
 
 
 @pytest.fixture

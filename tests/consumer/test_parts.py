@@ -19,11 +19,11 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, WeightedRandomS
 import tsnb
 from tests.consumer.test_rebatching import delivered
 from tests.producer.sources import Stream
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.parts import Part, fold_of
-from tsnb.consumer.rebatching import Rebatcher
-from tsnb.consumer.unpacking import Delivered
 from tsnb.errors import BatchNotShareable, JoinRefused
+from tsnb.stream.consumer.parts import Part, fold_of
+from tsnb.stream.consumer.rebatching import Rebatcher
+from tsnb.stream.consumer.unpacking import Delivered
+from tsnb.stream.memory.scratch import ScratchPool
 
 SAMPLES = 50
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsnb.consumer.place import Loop, Place
+from tsnb.stream.consumer.place import Loop, Place
 
 
 def test_the_producers_word_counts_only_at_the_beginning() -> None:

@@ -10,14 +10,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tsnb.arena.memory import Arena
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.rebatching import Rebatcher, part
-from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.errors import BatchNotShareable
-from tsnb.producer.loader.packing import SlotWriter
-from tsnb.wire import messages as ms
-from tsnb.wire.layout import Layout
+from tsnb.stream.consumer.rebatching import Rebatcher, part
+from tsnb.stream.consumer.unpacking import Delivered, Unpacker
+from tsnb.stream.loader.packing import SlotWriter
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.layout import Layout
 
 SPEC = ["dict", ["x", "n", "s"], ["a", "tensor"], ["a", "numpy"], ["v"]]
 LAYOUT = Layout(SPEC, (), True)

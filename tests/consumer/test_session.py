@@ -15,12 +15,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.consumer.options import Options
-from tsnb.consumer.place import Loop, Place
-from tsnb.consumer.session import ConsumerSession, Turn
 from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, TsnbError
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.consumer.place import Loop, Place
+from tsnb.stream.consumer.session import ConsumerSession, Turn
+from tsnb.stream.protocol import messages as ms
 from tsnb.telemetry.observer import Observer, pause, status
-from tsnb.wire import messages as ms
 
 WELCOME = ms.Welcome("s", 1, 8, 4, 4, 10, 40, order="seed=1")
 RELEASED = (ms.Release(7),)

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tests.producer.sources import Fails, Noisy, Stream, same
-from tsnb.consumer.consumer import Consumer
 from tsnb.errors import LoaderFailed
+from tsnb.stream.consumer.consumer import Consumer
 
 pytestmark = pytest.mark.system
 

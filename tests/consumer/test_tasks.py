@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import tsnb
-from tsnb.consumer.attaching import detach_all
+from tsnb.stream.consumer.attaching import detach_all
 
 SOON_S = 60.0
 """Tells a wait for the stall timeout, which is ten minutes here, from a busy machine."""

@@ -16,15 +16,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.hostile import JUNK, changed_somewhere
-from tsnb.arena.memory import Arena
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
-from tsnb.producer.loader.packing import SlotWriter
-from tsnb.wire import messages as ms
-from tsnb.wire.checks import MAX_DEPTH, TENSOR_DTYPES
-from tsnb.wire.layout import Layout
-from tsnb.wire.tree import flatten, unflatten
+from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.loader.packing import SlotWriter
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.checks import MAX_DEPTH, TENSOR_DTYPES
+from tsnb.stream.protocol.layout import Layout
+from tsnb.stream.protocol.tree import flatten, unflatten
 
 
 class Pair(NamedTuple):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from tsnb.arena.memory import Arena
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.unpacking import Unpacker
-from tsnb.wire import messages as ms
-from tsnb.wire.layout import ArrayLeaf, Layout
+from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.layout import ArrayLeaf, Layout
 
 LAYOUT = Layout("a", (ArrayLeaf("tensor", "float32", (4,), 64),), has_values=False)  # type: ignore[arg-type]
 BATCH = ms.Batch(0, 1, 0, 0, 4, 7, 80, 0)

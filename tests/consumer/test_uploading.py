@@ -11,16 +11,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from tsnb.arena.memory import Arena
 from tsnb.attaching import attach
-from tsnb.consumer import line
-from tsnb.consumer.device import Prefetch, uploads_for
-from tsnb.consumer.unpacking import Delivered
 from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
-from tsnb.wire.layout import Layout
+from tsnb.stream.consumer import line
+from tsnb.stream.consumer.device import Prefetch, uploads_for
+from tsnb.stream.consumer.unpacking import Delivered
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.protocol.layout import Layout
 
 LAYOUT = Layout("a", (), has_values=False)  # type: ignore[arg-type]
 

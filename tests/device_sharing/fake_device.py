@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from tsnb.arena.leases import lease
-from tsnb.arena.memory import Arena
 from tsnb.device_sharing.copies import SharingRefused
 from tsnb.device_sharing.kinds import kinds
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.leases import lease
 
 HEAD = 4096
 _PAIR = struct.Struct("<QQ")

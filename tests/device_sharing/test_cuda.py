@@ -16,11 +16,11 @@ import pytest
 import torch
 
 from tests.device_sharing.fake_device import FakeCopies
-from tsnb.arena.memory import Arena
 from tsnb.device_sharing.copies import DeviceCopies, SharingRefused
 from tsnb.device_sharing.cuda import AHEAD, CudaViews, _Held, _refusals, _tensor
 from tsnb.device_sharing.driver import HANDLE_BYTES, Driver
 from tsnb.device_sharing.kinds import kind_of
+from tsnb.stream.memory.arena import Arena
 
 NO_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 

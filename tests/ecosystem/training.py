@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tests.ecosystem.trying import copied, same
-from tsnb.consumer.attaching import detach_all
+from tsnb.stream.consumer.attaching import detach_all
 
 PAGES = Path(__file__).parents[2] / "docs" / "frameworks"
 SAMPLES, BATCH, EPOCHS = 50, 4, 2

@@ -368,7 +368,7 @@ def boundary(*_):
     if attach_defaults.name == "two":
         os.kill(os.getpid(), signal.SIGKILL)
 attach_defaults.gate = None
-import tsnb.consumer.line as line
+import tsnb.stream.consumer.line as line
 came = line.Line.next
 line.Line.next = lambda self: (boundary(), came(self))[1]
 """

@@ -17,7 +17,7 @@ from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.live import LiveAnswers, LiveAsked, LiveExchange, LiveNow, LiveTold, SetLive
 from tsnb.foreign import pack, unpack
-from tsnb.wire.extension import Undoable
+from tsnb.stream.protocol.extension import Undoable
 
 
 class Peer:

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hostile import JUNK, changed_somewhere
-from tsnb.consumer.losses import Losses
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.rounds import Rounds
 from tsnb.foreign import pack
-from tsnb.producer.decisions import events as ev
 from tsnb.samples.selection import RoundsAsked, Trigger, every
-from tsnb.wire.extension import Undoable
+from tsnb.stream.consumer.losses import Losses
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.protocol.extension import Undoable
 
 
 class Growth:

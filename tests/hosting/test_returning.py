@@ -19,13 +19,13 @@ from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import wait_until
 from tsnb import registry
 from tsnb.config import runtime_directory
-from tsnb.consumer.attaching import detach_all
 from tsnb.errors import ConsumerReplaced, NameInUse, ProducerGone, ProducerNotFound
 from tsnb.hosting import serve_loader
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.serving import reload_loader, restart_kernel
 from tsnb.options import StreamOptions
 from tsnb.promises import is_promised
+from tsnb.stream.consumer.attaching import detach_all
 
 pytestmark = pytest.mark.system
 

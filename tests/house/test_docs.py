@@ -226,14 +226,14 @@ def test_notebooks_are_committed_without_outputs(notebook: Path) -> None:
 
 MOST_LINES = 450
 LONG_MODULES = {
-    "consumer/attachment.py": "one class: where a consumer stands, and all that its loop and its process do with it",
+    "stream/consumer/attachment.py": "one class: where a consumer stands, and what its loop and process do with it",
     "experiments/in_kernel/kept_state.py": "one class, and the two verbs by which a training loop calls it",
     "experiments/trial_life.py": "one class: the life of a trial whatever has started it, and who is told of it",
     "experiments/trial.py": "one public class, with what its users read of each method",
-    "producer/core.py": "what the producer's threads share under one lock: a part elsewhere would hide who holds it",
-    "producer/decisions/dispatch.py": "one state machine: the table of events, and what follows from each",
+    "stream/producer/core.py": "what the producer's threads share under one lock: elsewhere, nobody sees who holds it",
+    "stream/decisions/dispatch.py": "one state machine: the table of events, and what follows from each",
     "sweeps/sweep.py": "one public class, with an example of each method",
-    "wire/messages.py": "the list of all messages: to look one up, there is one place",
+    "stream/protocol/messages.py": "the list of all messages: to look one up, there is one place",
 }
 """Modules that may be longer, each with the reason why it is one noun all the same."""
 

@@ -19,8 +19,8 @@ from tsnb.errors import TsnbError
 from tsnb.kernels import door as module
 from tsnb.kernels.door import Door, call, doors
 from tsnb.kernels.hub import the_hub
-from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.local import connect
+from tsnb.stream.transport.channel import ChannelClosed
+from tsnb.stream.transport.local import connect
 
 pytestmark = pytest.mark.system
 

@@ -9,9 +9,9 @@ import pytest
 
 from tests.machine.fake_nvml import GIB, H200, FakeNvml
 from tsnb.config import attach_defaults
-from tsnb.consumer.attaching import device_here
 from tsnb.machine.gpus import Gpus
 from tsnb.machine.placement import MPS_PERCENT, VISIBLE, free_gpu_bytes, inside_name, place
+from tsnb.stream.consumer.attaching import device_here
 
 FIRST, SECOND = {**H200, "uuid": "GPU-aa"}, {**H200, "uuid": "GPU-bb"}
 CUT = {

@@ -374,19 +374,19 @@ def test_when_a_cell_ends_nobody_waits_for_this_notebook_s_consumers(
         rested.append(failed)
 
     fake = types.SimpleNamespace(rest_all=rest_all)
-    monkeypatch.setitem(sys.modules, "tsnb.consumer", fake)
+    monkeypatch.setitem(sys.modules, "tsnb.stream.consumer", fake)
     run(shell, "x = 1")
     assert rested == [False]
     shell.run_cell("1 / 0")
     assert rested == [False, True], "a loop in a cell that raised is over"
-    monkeypatch.delitem(sys.modules, "tsnb.consumer")
+    monkeypatch.delitem(sys.modules, "tsnb.stream.consumer")
     run(shell, "x = 1")
     assert len(rested) == 2
 
 
 def test_the_end_of_a_cell_does_not_mind_a_half_imported_package(monkeypatch: pytest.MonkeyPatch) -> None:
     """A thread that the cell has started may be importing it just then."""
-    monkeypatch.setitem(sys.modules, "tsnb.consumer", types.ModuleType("tsnb.consumer"))
+    monkeypatch.setitem(sys.modules, "tsnb.stream.consumer", types.ModuleType("tsnb.stream.consumer"))
     extension.rest_consumers()
 
 

@@ -17,20 +17,20 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tests.producer.preparing import GrowingSamples, KeptSamples
-from tsnb.consumer.options import Options
-from tsnb.consumer.parts import Part, own_rows
-from tsnb.consumer.place import Loop, Place
-from tsnb.consumer.session import ConsumerSession
 from tsnb.errors import ConsumerTimedOut, GroupBroken, JoinRefused, LoaderFailed
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.dispatch import Dispatch
-from tsnb.producer.decisions.granting import LOOKAHEAD
-from tsnb.producer.decisions.members import Phase
-from tsnb.producer.session import indices_of
-from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.loopback import LoopbackChannel, pair
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.consumer.parts import Part, own_rows
+from tsnb.stream.consumer.place import Loop, Place
+from tsnb.stream.consumer.session import ConsumerSession
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.decisions.granting import LOOKAHEAD
+from tsnb.stream.decisions.members import Phase
+from tsnb.stream.producer.session import indices_of
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.transport.channel import ChannelClosed
+from tsnb.stream.transport.loopback import LoopbackChannel, pair
 
 WELCOME = ms.Welcome("s", 1, 8, 4, 4, None, None, order="the same every time")
 SAMPLES = 80

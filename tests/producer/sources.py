@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from tsnb.arena.memory import Arena
-from tsnb.arena.scratch import ScratchPool
-from tsnb.arena.slots import FreeSlots
-from tsnb.consumer.unpacking import Unpacker
-from tsnb.producer.decisions.events import Placed
-from tsnb.producer.loader.packing import Collated, SlotImage, SlotWriter
-from tsnb.producer.loader.repeating import AllGiven, Skipped
-from tsnb.producer.loader.sources import as_source
 from tsnb.samples.keeper import Keeper
-from tsnb.wire import messages as ms
-from tsnb.wire.layout import Layout
+from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.decisions.events import Placed
+from tsnb.stream.loader.packing import Collated, SlotImage, SlotWriter
+from tsnb.stream.loader.repeating import AllGiven, Skipped
+from tsnb.stream.loader.sources import as_source
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.memory.slots import FreeSlots
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.layout import Layout
 
 SLOTS = 256
 

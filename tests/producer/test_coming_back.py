@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tests.producer.simulation import Simulation, asked, joined, released, tells, took
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.dispatch import Dispatch
-from tsnb.wire import messages as ms
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.protocol import messages as ms
 
 
 class Stream:

@@ -17,9 +17,9 @@ from tests.producer.simulation import (
     took,
     waits,
 )
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.dispatch import Dispatch
-from tsnb.wire import messages as ms
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.protocol import messages as ms
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.producer.feeder import Feeder
-from tsnb.producer.server import Server
+from tsnb.stream.producer.feeder import Feeder
+from tsnb.stream.producer.server import Server
 
 
 @pytest.mark.system

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.errors import LoaderFailed
-from tsnb.producer.failures import forget, message_of, shortened, text_of
+from tsnb.stream.producer.failures import forget, message_of, shortened, text_of
 
 
 class Mute(Exception):

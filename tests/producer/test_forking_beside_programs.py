@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.producer.loader import forking
+from tsnb.stream.loader import forking
 
 
 class Slowly(subprocess.Popen[str]):

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.producer.simulation import SimConsumer, Simulation, asked, joined, left_epoch, tells, took, waits
-from tsnb.consumer.session import stricter
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.dispatch import Dispatch
-from tsnb.producer.decisions.groups import awaited
-from tsnb.wire import messages as ms
-from tsnb.wire.messages import WHOLE_EPOCH, RankGone
+from tsnb.stream.consumer.session import stricter
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.decisions.groups import awaited
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.messages import WHOLE_EPOCH, RankGone
 
 
 def in_step(ranks: list[SimConsumer]) -> None:

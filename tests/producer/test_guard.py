@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tsnb.consumer.losses import MOST, in_payloads
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.rounds import Rounds
 from tsnb.foreign import pack
-from tsnb.producer.guard import BURST, EARNED_A_SECOND, Guard
-from tsnb.producer.session import MAX_DRAWN
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import encode
+from tsnb.stream.consumer.losses import MOST, in_payloads
+from tsnb.stream.producer.guard import BURST, EARNED_A_SECOND, Guard
+from tsnb.stream.producer.session import MAX_DRAWN
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import encode
 
 SENT_A_BATCH = 3
 """Packets that a producer sends for a batch and its samples, at least."""

@@ -14,7 +14,7 @@ import torch
 import tsnb
 from tests.producer.sources import Stand
 from tsnb.errors import ProducerGone
-from tsnb.producer.loader.identity import identity
+from tsnb.stream.loader.identity import identity
 
 BEGIN = """
 import functools, threading, re, random, pathlib, collections

@@ -30,11 +30,11 @@ from torch.utils.data._utils import collate
 
 import tsnb
 from tests.producer.sources import Fails, Noisy, NoisyTogether, Numbers, Stand, Stream, same
-from tsnb.consumer import detach_all
 from tsnb.errors import LoaderFailed
-from tsnb.producer.loader import dataloader
-from tsnb.producer.loader.crew import WorkerCrew
-from tsnb.producer.loader.tickets import TICKET_S
+from tsnb.stream.consumer import detach_all
+from tsnb.stream.loader import dataloader
+from tsnb.stream.loader.crew import WorkerCrew
+from tsnb.stream.loader.tickets import TICKET_S
 
 pytestmark = pytest.mark.system
 

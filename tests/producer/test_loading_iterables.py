@@ -244,7 +244,7 @@ def test_slots_of_batches_that_nobody_came_for_come_back() -> None:
 
 def test_the_batches_before_an_error_reach_the_consumer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through the whole stream, when many share a ticket; also where a loaded machine would send them one by one."""
-    monkeypatch.setattr("tsnb.producer.loader.dataloader.TICKET_S", 10.0)
+    monkeypatch.setattr("tsnb.stream.loader.dataloader.TICKET_S", 10.0)
     loader = DataLoader(Fails(3000, 2999), 2, num_workers=1)
     with tsnb.serve(loader, name="rotten") as producer:
         got: list[int] = []

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from tsnb.arena.memory import Arena
 from tsnb.device_sharing.copies import SharingRefused
 from tsnb.device_sharing.kinds import kinds, write_wish
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.on_devices import OnDevices
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import MAX_MESSAGE_BYTES, encode
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.producer.on_devices import OnDevices
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import MAX_MESSAGE_BYTES, encode
 
 
 class Copies:

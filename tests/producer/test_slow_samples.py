@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, Subset
 
 from tests.producer.sources import Fails, Noisy, Numbers, Stand, same
-from tsnb.producer.loader.crew import file_sizes
-from tsnb.producer.loader.ticket_line import PACKET_BYTES, TicketLine
+from tsnb.stream.loader.crew import file_sizes
+from tsnb.stream.loader.ticket_line import PACKET_BYTES, TicketLine
 
 pytestmark = pytest.mark.system
 

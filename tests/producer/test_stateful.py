@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from tests.producer.simulation import SimConsumer, Simulation
-from tsnb.producer.decisions import events as ev
-from tsnb.wire import messages as ms
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.protocol import messages as ms
 
 WHO = st.integers(0, 5)
 

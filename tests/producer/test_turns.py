@@ -13,14 +13,14 @@ import tsnb
 from tests.producer.simulation import Simulation, asked, joined, tells, took, waits
 from tsnb.config import MAX_CONSUMERS
 from tsnb.machine.memory import Free
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.dispatch import Dispatch
-from tsnb.producer.decisions.drift import Drift
-from tsnb.producer.limits import no_room_for_turns
-from tsnb.producer.reporting import reading, reading_in_letters
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.decisions.drift import Drift
+from tsnb.stream.producer.limits import no_room_for_turns
+from tsnb.stream.producer.reporting import reading, reading_in_letters
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import decode, encode
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
 
 MIB = 1 << 20
 

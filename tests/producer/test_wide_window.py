@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tsnb.machine.memory import Free
-from tsnb.producer.limits import WIDE_BATCHES, WIDE_BYTES, reach_of, wide_window
+from tsnb.stream.producer.limits import WIDE_BATCHES, WIDE_BYTES, reach_of, wide_window
 
 MIB = 1 << 20
 

@@ -17,12 +17,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.samples.growths import growth_in
-from tsnb.consumer.losses import MOST, checked, in_payloads
 from tsnb.errors import BatchNotShareable, LoaderFailed, TsnbError
 from tsnb.extensions.growth import GrowingBatches, growth_of
 from tsnb.samples.inclusion import EVEN, balanced, hard, probabilities
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Trigger
+from tsnb.stream.consumer.losses import MOST, checked, in_payloads
 
 HANG_S = 60.0
 

@@ -32,9 +32,9 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 import tsnb
 from tests.soak import growth
 from tests.soak.contents import SAMPLES, Loss, contents
-from tsnb.consumer.parts import Part
 from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, ProducerNotFound
 from tsnb.extensions.cache import keeper_of
+from tsnb.stream.consumer.parts import Part
 
 __all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "order", "serve", "train"]
 

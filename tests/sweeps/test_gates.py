@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tsnb.config import attach_defaults
-from tsnb.consumer.loop import pass_gate
 from tsnb.kernels import gate as gate_module
 from tsnb.kernels.gate import Gate, pass_lock
+from tsnb.stream.consumer.loop import pass_gate
 
 
 def held(path: Path) -> bool:

@@ -15,7 +15,7 @@ import tsnb
 from tests.system.conftest import Run
 from tsnb import data
 from tsnb.errors import BatchNotShareable, LoaderFailed
-from tsnb.wire import adapters
+from tsnb.stream.protocol import adapters
 
 
 class Key(str, enum.Enum):  # as code from before StrEnum has it

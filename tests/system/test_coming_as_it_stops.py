@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 import tsnb
-from tsnb.consumer import attaching
-from tsnb.consumer.attaching import detach_all
-from tsnb.consumer.attachment import rest_siblings
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
-from tsnb.producer.guard import Guard
-from tsnb.producer.server import Server
 from tsnb.promises import Promise
+from tsnb.stream.consumer import attaching
+from tsnb.stream.consumer.attaching import detach_all
+from tsnb.stream.consumer.attachment import rest_siblings
+from tsnb.stream.producer.guard import Guard
+from tsnb.stream.producer.server import Server
 
 pytestmark = pytest.mark.system
 

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 import tsnb
-from tsnb.consumer.attaching import detach_all
+from tsnb.stream.consumer.attaching import detach_all
 
 LONG_S = 60.0
 

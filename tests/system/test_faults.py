@@ -16,9 +16,9 @@ import pytest
 from tests.promises import HANG_S, promptly, took
 from tests.system.conftest import Run
 from tsnb.registry import find
+from tsnb.stream.transport.channel import ChannelClosed
+from tsnb.stream.transport.local import connect
 from tsnb.telemetry.observer import status
-from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.local import connect
 
 pytestmark = pytest.mark.system
 
@@ -369,7 +369,7 @@ def test_a_loop_in_a_cell_that_failed_is_left_though_its_traceback_keeps_it(run:
     """An interrupted cell holds nobody: the notebook's hook says that it failed."""
     script = run(
         """
-        from tsnb.consumer import rest_all
+        from tsnb.stream.consumer import rest_all
         with tsnb.serve(DataLoader(Numbers(6400), batch_size=64), name="s", window=2) as producer:
             abandoned = iter(tsnb.attach("cell"))
             next(abandoned)

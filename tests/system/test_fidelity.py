@@ -13,14 +13,14 @@ from tests.house.test_docs import table_after
 from tests.system.conftest import Run
 from tests.system.kinds import KEPT, REFUSED, ROWS, Row, expected
 from tests.system.sameness import differences
-from tsnb.arena.memory import Arena
-from tsnb.arena.scratch import ScratchPool
-from tsnb.consumer.unpacking import Unpacker
 from tsnb.errors import BatchNotShareable
 from tsnb.native.memfd import SWITCH
-from tsnb.producer.loader.packing import SlotWriter, batch_bytes
-from tsnb.wire import messages as ms
-from tsnb.wire.layout import Layout
+from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.loader.packing import SlotWriter, batch_bytes
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.scratch import ScratchPool
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.layout import Layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "batch-contents.md"
 

@@ -25,15 +25,22 @@ import tsnb
 from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
 from tsnb import registry
-from tsnb.arena.memory import HEADER_BYTES, Arena, header_of
 from tsnb.balancing.told import Threads
-from tsnb.consumer.losses import Losses
 from tsnb.extensions.live import LiveNow, LiveTold, SetLive
 from tsnb.extensions.metrics import Metrics
 from tsnb.foreign import pack
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
 from tsnb.samples.selection import RoundsAsked
+from tsnb.stream.consumer.losses import Losses
+from tsnb.stream.memory.arena import HEADER_BYTES, Arena, header_of
+from tsnb.stream.protocol import codec
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import encode
+from tsnb.stream.protocol.layout import ArrayLeaf, Layout
+from tsnb.stream.transport.channel import ChannelClosed
+from tsnb.stream.transport.local import listen
+from tsnb.stream.transport.sockets import Listener
 from tsnb.telemetry.observer import Rebalance, status
 from tsnb.telemetry.trial_readings import (
     BesideReading,
@@ -46,13 +53,6 @@ from tsnb.telemetry.trial_readings import (
     TrialsPlanned,
 )
 from tsnb.telemetry.tuning import Tune
-from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.local import listen
-from tsnb.transport.sockets import Listener
-from tsnb.wire import codec
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import encode
-from tsnb.wire.layout import ArrayLeaf, Layout
 
 pytestmark = pytest.mark.system
 
@@ -421,7 +421,7 @@ ATTACH = """
         except Exception:
             import traceback
             say("outcome", "crash", traceback.format_exc().replace(chr(10), " | "))
-        tsnb.consumer.detach_all()
+        tsnb.stream.consumer.detach_all()
     say("descriptors", len(os.listdir("/proc/self/fd")))
 """
 GOOD = Layout(

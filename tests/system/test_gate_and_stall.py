@@ -9,7 +9,7 @@ import pytest
 
 import tsnb
 from tsnb.config import attach_defaults
-from tsnb.consumer.attaching import detach_all
+from tsnb.stream.consumer.attaching import detach_all
 
 pytestmark = pytest.mark.system
 

@@ -24,9 +24,9 @@ import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT
 from tsnb.config import MAX_CONSUMERS
-from tsnb.consumer import line
-from tsnb.consumer.attaching import detach_all
 from tsnb.errors import JoinRefused, StopRequested
+from tsnb.stream.consumer import line
+from tsnb.stream.consumer.attaching import detach_all
 from tsnb.telemetry.observer import Observer
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

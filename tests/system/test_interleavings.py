@@ -64,7 +64,7 @@ def test_threads_drop_last_references_while_another_closes(run: Run) -> None:
         if turn % 5 == 0: gc.collect()
     for _ in threads: work.put(None)
     for thread in threads: thread.join()
-    from tsnb.consumer import detach_all
+    from tsnb.stream.consumer import detach_all
     detach_all()
     say("wrong", len(wrong))
     deadline = time.monotonic() + 60
@@ -371,7 +371,7 @@ def test_loops_in_other_threads_are_left_alone(run: Run) -> None:
     script = run(
         GUARD
         + """
-    from tsnb.consumer import rest_all
+    from tsnb.stream.consumer import rest_all
     producer = tsnb.serve([[i] for i in range(300)], name="s")
     taken = []
     def train():
@@ -397,7 +397,7 @@ def test_a_late_ask_of_a_consumer_that_was_closed_holds_nobody(run: Run) -> None
     script = run(
         GUARD
         + """
-    from tsnb.wire import messages as ms
+    from tsnb.stream.protocol import messages as ms
     producer = tsnb.serve([[torch.ones(4)] for i in range(400)], name="s", window=2, stall_timeout_s=600)
     closed = tsnb.attach("closed")
     held = next(iter(closed))

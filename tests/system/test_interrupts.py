@@ -19,9 +19,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.system.conftest import Run
-from tsnb.consumer.line import Line
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.child import Child
+from tsnb.stream.consumer.line import Line
 from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system
@@ -102,8 +102,8 @@ def test_an_interrupt_inside_a_finalizer_is_raised_again_and_costs_no_release(ru
         UNDER_FIRE
         + """
     import mmap
-    from tsnb.arena.leases import lease
-    from tsnb.arena.scratch import ScratchPool
+    from tsnb.stream.memory.leases import lease
+    from tsnb.stream.memory.scratch import ScratchPool
     dropped = []
     sys.unraisablehook = lambda told: dropped.append(told.exc_type)
     pool, memory, released, made = ScratchPool(), mmap.mmap(-1, 4096), set(), 0

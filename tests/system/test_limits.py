@@ -17,8 +17,8 @@ from tests.system.scripts import PRELUDE, ROOT
 from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Free, free_memory
 from tsnb.native.memfd import portable
-from tsnb.producer.core import MAX_CONSUMERS
-from tsnb.producer.limits import certain_batches, require_memory
+from tsnb.stream.producer.core import MAX_CONSUMERS
+from tsnb.stream.producer.limits import certain_batches, require_memory
 
 pytestmark = pytest.mark.system
 MIB = 1 << 20
@@ -364,7 +364,7 @@ def test_versions_that_differ_say_which_and_what_to_install(run: Run) -> None:
     script = run(
         TRIED
         + """
-    from tsnb.wire import messages as ms
+    from tsnb.stream.protocol import messages as ms
     from tsnb.telemetry.observer import Observer, status
     with tsnb.serve([torch.zeros(1)] * 3, name="s"):
         ms.Hello.__new__.__defaults__ = (*ms.Hello.__new__.__defaults__[:-1], 99)
@@ -499,14 +499,14 @@ def test_a_consumer_without_descriptors_is_told_at_each_step_and_leaves_none(run
         + FILL
         + """
     list(tsnb.attach("c"))
-    tsnb.consumer.detach_all()
+    tsnb.stream.consumer.detach_all()
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     before = len(os.listdir("/proc/self/fd"))
     for more in range(8):
         limit(more)
         tried(f"step{more}", lambda: len(list(tsnb.attach("c"))))
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        tsnb.consumer.detach_all()
+        tsnb.stream.consumer.detach_all()
         say("left", len(os.listdir("/proc/self/fd")) - before, tsnb.streams.list()[0].name)
     """
     )
@@ -646,8 +646,8 @@ def test_memory_comes_back_when_nobody_lags_any_more(run: Run) -> None:
     """After a wide lag: with everybody attached, and once more with nobody, where no clock would tick."""
     script = run(
         """
-        from tsnb.arena import slots
-        from tsnb.producer import server
+        from tsnb.stream.memory import slots
+        from tsnb.stream.producer import server
         slots.COLD_LOOKS, server.TICK_S = 3, 0.05
         def make(epoch): return (torch.full((1 << 18,), float(i)) for i in range(60))
         with tsnb.serve(make, name="s", pacing="free") as producer:
@@ -665,7 +665,7 @@ def test_memory_comes_back_when_nobody_lags_any_more(run: Run) -> None:
                 seen += [int(batch[-1]) for batch in loops[1]]
                 say("whole", seen == [*range(60), *range(1, 60)])
                 del loops
-                if last: tsnb.consumer.detach_all()
+                if last: tsnb.stream.consumer.detach_all()
             lag(False)
             say("attached", comes_down(24), mib())
             lag(True)

@@ -16,7 +16,7 @@ import tsnb
 from tests.system.scripts import ROOT
 from tsnb.config import MAX_WEIGHTS
 from tsnb.errors import ProducerGone
-from tsnb.producer.steering import Contention
+from tsnb.stream.producer.steering import Contention
 from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 

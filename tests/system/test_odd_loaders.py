@@ -18,8 +18,8 @@ import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT
 from tsnb.errors import BatchNotShareable, TsnbError
-from tsnb.producer.loader import packing
-from tsnb.producer.loader.leaves import classify
+from tsnb.stream.loader import packing
+from tsnb.stream.loader.leaves import classify
 
 pytestmark = pytest.mark.system
 

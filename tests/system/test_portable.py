@@ -26,9 +26,9 @@ from tests.system.scripts import FAMILY, Script, runs, scripts
 from tests.system.test_security import drained
 from tests.transport.lines import connect, framed
 from tsnb import registry
-from tsnb.arena.memory import Arena
 from tsnb.native.memfd import SWITCH
 from tsnb.registry import find, socket_directory
+from tsnb.stream.memory.arena import Arena
 from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system

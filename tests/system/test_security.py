@@ -22,13 +22,13 @@ from tsnb.errors import JoinRefused, TsnbError
 from tsnb.extensions.metrics import Metrics
 from tsnb.foreign import pack
 from tsnb.native.memfd import portable
-from tsnb.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.registry import find
+from tsnb.stream.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
-from tsnb.transport.channel import ChannelClosed
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
 
 pytestmark = pytest.mark.system
 
@@ -131,13 +131,13 @@ def closing(channels: list[Line]) -> Iterator[None]:
 @pytest.mark.parametrize(
     "part",
     [
-        "wire",
-        "transport",
-        "arena",
-        "consumer",
+        "stream/protocol",
+        "stream/transport",
+        "stream/memory",
+        "stream/consumer",
         "telemetry",
         "registry.py",
-        "producer/server.py",
+        "stream/producer/server.py",
         "samples/shard.py",
         "samples/shard_wire.py",
         "samples/lent.py",
@@ -147,10 +147,10 @@ def test_what_receives_from_sockets_cannot_unpickle(part: str) -> None:
     """None of these imports anything that makes objects out of bytes, nor do the producer's other receiving parts."""
     where = ROOT / "tsnb" / part
     files = [where] if where.is_file() else sorted(where.rglob("*.py"))
-    if part == "producer/server.py":
-        producer = ROOT / "tsnb" / "producer"
+    if part == "stream/producer/server.py":
+        producer = ROOT / "tsnb" / "stream" / "producer"
         files += [producer / f"{name}.py" for name in ("guard", "session", "core", "reporting")]
-        files += sorted((producer / "decisions").glob("*.py"))
+        files += sorted((ROOT / "tsnb" / "stream" / "decisions").glob("*.py"))
     assert files
     for file in files:
         for node in ast.walk(ast.parse(file.read_text())):

@@ -379,7 +379,7 @@ def test_serving_and_attaching_leave_the_process_as_they_found_it(run: Run) -> N
                 consumer = tsnb.attach("c")
                 with torch.random.fork_rng(devices=[]):
                     for batch in consumer: break
-                tsnb.consumer.detach_all()
+                tsnb.stream.consumer.detach_all()
 
         first = state()
         use()

@@ -8,10 +8,10 @@ import struct
 from pathlib import Path
 from typing import cast
 
-from tsnb.transport import local
-from tsnb.transport.seqpacket import SeqpacketChannel
-from tsnb.transport.sockets import Listener
-from tsnb.transport.stream import StreamChannel
+from tsnb.stream.transport import local
+from tsnb.stream.transport.seqpacket import SeqpacketChannel
+from tsnb.stream.transport.sockets import Listener
+from tsnb.stream.transport.stream import StreamChannel
 
 Line = SeqpacketChannel | StreamChannel
 

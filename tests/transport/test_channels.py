@@ -13,8 +13,8 @@ import pytest
 
 from tests.transport.lines import Line, abstract_address, connect, file_address, framed, linked
 from tsnb.errors import RemoteProtocolError
-from tsnb.transport import loopback
-from tsnb.transport.channel import Channel, ChannelClosed, Outbox
+from tsnb.stream.transport import loopback
+from tsnb.stream.transport.channel import Channel, ChannelClosed, Outbox
 
 KINDS = ["seqpacket", "stream"]
 
@@ -195,8 +195,8 @@ def test_descriptors_nobody_asked_for_are_not_kept(lines: tuple[Line, Line]) -> 
 FULL = """
 import contextlib, os, resource, sys
 from tsnb.errors import TsnbError
-from tsnb.transport.local import connect, listen
-from tsnb.transport.sockets import OutOfDescriptors
+from tsnb.stream.transport.local import connect, listen
+from tsnb.stream.transport.sockets import OutOfDescriptors
 
 def refused():
     try:

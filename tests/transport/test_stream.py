@@ -17,10 +17,10 @@ import pytest
 
 from tests.transport.lines import Line, file_address, linked
 from tsnb.errors import RemoteProtocolError
-from tsnb.transport import local
-from tsnb.transport.channel import ChannelClosed, Outbox
-from tsnb.transport.sockets import connected, uid_of
-from tsnb.transport.stream import StreamChannel
+from tsnb.stream.transport import local
+from tsnb.stream.transport.channel import ChannelClosed, Outbox
+from tsnb.stream.transport.sockets import connected, uid_of
+from tsnb.stream.transport.stream import StreamChannel
 
 LARGEST = 1 << 17
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import MAX_MESSAGE_BYTES, decode, encode
-from tsnb.wire.layout import ArrayLeaf, Layout, decode_values, encode_values
-from tsnb.wire.table import CAPACITY, CAPACITY_BYTES, LayoutReader, LayoutWriter
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import MAX_MESSAGE_BYTES, decode, encode
+from tsnb.stream.protocol.layout import ArrayLeaf, Layout, decode_values, encode_values
+from tsnb.stream.protocol.table import CAPACITY, CAPACITY_BYTES, LayoutReader, LayoutWriter
 
 EXAMPLES: list[ms.Message] = [
     ms.Hello("consumer", "resnet", "script train.py"),

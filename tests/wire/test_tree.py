@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tsnb.errors import BatchNotShareable, SharedBatchWarning
-from tsnb.wire.tree import checked_words, flatten, leaf_paths, unflatten
+from tsnb.stream.protocol.tree import checked_words, flatten, leaf_paths, unflatten
 
 
 class Array:

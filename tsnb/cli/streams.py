@@ -13,7 +13,6 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from tsnb import registry
-from tsnb.arena.nameless import make_nameless
 from tsnb.cli.arguments import load
 from tsnb.config import read_weight
 from tsnb.hosting.served import RECONNECT_S, seed_of
@@ -22,6 +21,7 @@ from tsnb.options import StreamOptions, options_from
 from tsnb.promises import Promise
 from tsnb.samples.selection import rounds_as_typed
 from tsnb.steering import answer, stop_trial
+from tsnb.stream.memory.nameless import make_nameless
 from tsnb.telemetry.observer import balance, status
 from tsnb.telemetry.recording import record
 from tsnb.telemetry.tuning import tune_as_typed

@@ -16,16 +16,16 @@ from ray.exceptions import RayActorError
 
 from tsnb.cluster.hub_dispatch import SampleParts
 from tsnb.cluster.stream_hub import FeedOrder
-from tsnb.consumer.line import Line
-from tsnb.consumer.options import Options
-from tsnb.consumer.place import Place
-from tsnb.consumer.unpacking import Delivered, Unpacker
 from tsnb.engines import joined
 from tsnb.errors import LoaderFailed, ProducerGone, TsnbError
 from tsnb.extensions.cache import keeper_of
 from tsnb.serving.stream import Producer
-from tsnb.wire import messages as ms
-from tsnb.wire.layout import Layout
+from tsnb.stream.consumer.line import Line
+from tsnb.stream.consumer.options import Options
+from tsnb.stream.consumer.place import Place
+from tsnb.stream.consumer.unpacking import Delivered, Unpacker
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.layout import Layout
 
 __all__ = ["FEED_NAME", "Feed"]
 

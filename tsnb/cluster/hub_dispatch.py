@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.decisions.dispatch import Dispatch
-from tsnb.producer.decisions.members import Phase
-from tsnb.wire import messages as ms
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.decisions.members import Phase
+from tsnb.stream.protocol import messages as ms
 
 __all__ = ["LEASE_S", "ClusterDispatch", "Covers", "Offered", "SampleParts", "Told"]
 
@@ -228,14 +228,14 @@ class ClusterDispatch:
             self._step(ev.Announced(key, parts.cover, parts.expects), now)
 
     def ask(self, key: int, ask: int, epoch: int, seq: int, exact: bool, now: float) -> None:
-        """A relay wants an epoch, and has let go of all it had: as `wire.messages.Ask`. Heard once, however often said.
+        """A relay wants an epoch, and holds nothing any more (`protocol.messages.Ask`). Heard once, however often said.
 
         Args:
             key: The relay's.
             ask: Its number for this ask, each larger than the one before.
-            epoch: As `wire.messages.Ask`.
-            seq: As `wire.messages.Ask`.
-            exact: As `wire.messages.Ask`.
+            epoch: As `protocol.messages.Ask`.
+            seq: As `protocol.messages.Ask`.
+            exact: As `protocol.messages.Ask`.
             now: Monotonic seconds.
         """
         relay = self.relays.get(key)

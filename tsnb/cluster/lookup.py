@@ -13,7 +13,7 @@ from typing import Any
 from tsnb.config import runtime_directory
 from tsnb.engines import joined
 from tsnb.errors import ProducerNotFound, TsnbError
-from tsnb.wire.messages import PROTOCOL
+from tsnb.stream.protocol.messages import PROTOCOL
 
 __all__ = [
     "bring_here",

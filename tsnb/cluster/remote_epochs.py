@@ -20,10 +20,10 @@ from ray.exceptions import (
 
 from tsnb.cluster.hub_dispatch import Covers, Offered, SampleParts
 from tsnb.errors import LoaderFailed
-from tsnb.producer.loader.dataloader_facts import Indices
-from tsnb.producer.loader.packing import SlotImage
-from tsnb.producer.loader.repeating import Covering, EpochIs
-from tsnb.wire import messages as ms
+from tsnb.stream.loader.dataloader_facts import Indices
+from tsnb.stream.loader.packing import SlotImage
+from tsnb.stream.loader.repeating import Covering, EpochIs
+from tsnb.stream.protocol import messages as ms
 
 __all__ = ["RemoteEpochs"]
 

@@ -21,7 +21,7 @@ from tsnb.cluster.hub_dispatch import ClusterDispatch, SampleParts
 from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import JoinRefused
 from tsnb.samples.owners import Lender
-from tsnb.wire.messages import PROTOCOL
+from tsnb.stream.protocol.messages import PROTOCOL
 
 __all__ = ["FeedOrder", "StreamHub", "budget_bytes"]
 

@@ -19,14 +19,14 @@ import ray
 
 from tsnb.registry import RELAY
 from tsnb.samples.owners import Lender
-from tsnb.wire.messages import PROTOCOL
+from tsnb.stream.protocol.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
     from tsnb.cluster.remote_epochs import RemoteEpochs
-    from tsnb.producer.core import Core
-    from tsnb.producer.loader.sources import Source
     from tsnb.samples.shard import Shard
     from tsnb.serving.stream import Producer
+    from tsnb.stream.loader.sources import Source
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["StreamRelay"]
 
@@ -81,8 +81,8 @@ class StreamRelay:
             What this machine lends; None if it was said before, or is nothing.
         """
         from tsnb.cluster.remote_epochs import RemoteEpochs
-        from tsnb.producer.core import Settings
         from tsnb.serving import begin
+        from tsnb.stream.producer.core import Settings
 
         with self._lock:
             if self._producer is not None:

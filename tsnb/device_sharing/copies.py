@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tsnb.arena.memory import Arena
+from tsnb.stream.memory.arena import Arena
 
 __all__ = ["DeviceCopies", "DeviceKind", "DeviceViews", "SharingRefused"]
 

@@ -21,10 +21,10 @@ from typing import Any
 
 import torch
 
-from tsnb.arena.memory import Arena
 from tsnb.device_sharing.copies import SharingRefused
 from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.native.endings import ending
+from tsnb.stream.memory.arena import Arena
 
 __all__ = ["Cuda"]
 

@@ -17,8 +17,8 @@ import mmap
 import uuid
 from typing import Any
 
-from tsnb.arena.memory import Arena
 from tsnb.device_sharing.copies import SharingRefused
+from tsnb.stream.memory.arena import Arena
 
 __all__ = ["HANDLE_BYTES", "Driver", "PinnedSlots"]
 

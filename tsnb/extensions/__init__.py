@@ -1,6 +1,6 @@
 """What is built on a stream, each in a module of its own: the producer's half of it, and that of a consumer.
 
-The data plane imports none of them. `wire.extension` says what they may do, and who calls them.
+The stream imports none of them. `protocol.extension` says what they may do, and who calls them.
 
 | module | what it owns |
 |---|---|

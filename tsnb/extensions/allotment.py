@@ -18,7 +18,7 @@ from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
 from tsnb.foreign import pack, unpack
 from tsnb.machine.cores import CoreSet, cores_in, usable_cores
-from tsnb.wire.extension import Extension, Remote
+from tsnb.stream.protocol.extension import Extension, Remote
 
 __all__ = ["Allotment"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tsnb.samples.keeper import Keeper
-from tsnb.wire.extension import Extension
+from tsnb.stream.protocol.extension import Extension
 
 if TYPE_CHECKING:
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["CacheCounts", "keeper_of"]
 

@@ -17,12 +17,12 @@ from tsnb.balancing.told import Allotted, Threads
 from tsnb.errors import RemoteProtocolError
 from tsnb.foreign import pack, unpack
 from tsnb.options import check_in_step
-from tsnb.producer.reporting import consumers
+from tsnb.stream.producer.reporting import consumers
+from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.observer import Rebalance
-from tsnb.wire.extension import Extension, Remote, Undoable
 
 if TYPE_CHECKING:
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["CoreBalance"]
 

@@ -17,6 +17,7 @@ from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.metrics import taken_in
 from tsnb.foreign import unpack
 from tsnb.printable import one_line
+from tsnb.stream.protocol.extension import Extension, Remote
 from tsnb.telemetry.trial_readings import (
     END_STATES,
     BesideReading,
@@ -28,10 +29,9 @@ from tsnb.telemetry.trial_readings import (
     TrialsPlanned,
     TrialsTold,
 )
-from tsnb.wire.extension import Extension, Remote
 
 if TYPE_CHECKING:
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["TrialEnds"]
 

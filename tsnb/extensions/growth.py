@@ -22,7 +22,6 @@ from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sequential
 
 from tsnb.errors import TsnbError
 from tsnb.masks import masked_text
-from tsnb.producer.failures import message_of
 from tsnb.samples.grown import Grown, grown_inside
 from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
 from tsnb.samples.growth_news import GrowthNews
@@ -32,6 +31,7 @@ from tsnb.samples.kept_losses import KeptLosses
 from tsnb.samples.labels import STEP
 from tsnb.samples.losses import SampleLosses
 from tsnb.samples.selection import Selection, Standing, Trigger, check_select, in_words, read_select
+from tsnb.stream.producer.failures import message_of
 
 __all__ = ["GrowingBatches", "Growth", "growth_of", "refuse_wrapped"]
 
@@ -313,7 +313,7 @@ class Growth:
         return hard(losses, selection.size(samples, self.log.given), self.log.seed, epoch)
 
     def weights_of(self, samples: Sequence[int]) -> bytes:
-        """Return the weights of a batch's samples, as `wire.messages.Weighted`; empty where all are 1.
+        """Return the weights of a batch's samples, as `protocol.messages.Weighted`; empty where all are 1.
 
         Args:
             samples: Of the epoch that was begun last.

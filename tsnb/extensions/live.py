@@ -19,10 +19,10 @@ from tsnb.config import LIVE_LETTERS, MOST_LIVE, attach_defaults
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.foreign import Text, Whole, pack, unpack
 from tsnb.printable import one_line
-from tsnb.wire.extension import Extension, Remote, Undoable
+from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 
 if TYPE_CHECKING:
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
     from tsnb.telemetry.observer import Observer
 
 __all__ = [

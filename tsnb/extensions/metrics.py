@@ -15,11 +15,11 @@ import msgspec
 from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
 from tsnb.foreign import Logged, pack, unpack
+from tsnb.stream.protocol.extension import Extension, Remote
 from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD, News
-from tsnb.wire.extension import Extension, Remote
 
 if TYPE_CHECKING:
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["Metrics", "MetricsKept", "MetricsTold", "taken_in"]
 

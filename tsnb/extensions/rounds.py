@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tsnb.consumer.losses import LOSSES_A_POINT, Losses
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.foreign import unpack
-from tsnb.producer.decisions import events as ev
 from tsnb.samples.selection import RoundsAsked, Trigger, check_select
-from tsnb.wire.extension import Extension, Remote, Undoable
+from tsnb.stream.consumer.losses import LOSSES_A_POINT, Losses
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 
 if TYPE_CHECKING:
     from tsnb.extensions.growth import Growth
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["Rounds"]
 

@@ -28,14 +28,14 @@ from tsnb.machine.processes import children_of_thread, forks_bytes
 from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
 from tsnb.samples.choice import floor_of, stalls_for_memory
+from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.readings import ProbeReading, TuningReading
 from tsnb.telemetry.tuning import Tune
 from tsnb.telemetry.words import probe_rows, short_of_memory
-from tsnb.wire.extension import Extension, Remote, Undoable
 from tsnb.words import html_table, text_table
 
 if TYPE_CHECKING:
-    from tsnb.producer.core import Core
+    from tsnb.stream.producer.core import Core
 
 __all__ = ["AutoWorkers", "Probes", "Tuning", "first_workers"]
 

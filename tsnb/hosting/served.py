@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tsnb.arena.nameless import make_nameless
 from tsnb.kernels.cargo.unnamed_file import Cargo
+from tsnb.stream.memory.nameless import make_nameless
 
 __all__ = ["LEAVING_MESSAGE", "RECONNECT_S", "SERVED_MESSAGE", "KeptSamples", "Shipment", "seed_of"]
 SERVED_MESSAGE = "tsnb_served"
@@ -82,8 +82,8 @@ def seed_of(loader: Any, given: int | None, spare: int | None, *, restarts: bool
         return given
     from torch.utils.data import IterableDataset
 
-    from tsnb.producer.loader.dataloader_facts import is_plain
-    from tsnb.producer.loader.repeating import sampler_chain
+    from tsnb.stream.loader.dataloader_facts import is_plain
+    from tsnb.stream.loader.repeating import sampler_chain
 
     if not is_plain(loader) or isinstance(loader.dataset, IterableDataset):
         return None

@@ -21,7 +21,7 @@ from tsnb.config import attach_defaults
 from tsnb.errors import ExtraMissing
 
 if TYPE_CHECKING:  # the gate's process imports this module too, and needs no torch
-    from tsnb.consumer.consumer import Consumer
+    from tsnb.stream.consumer.consumer import Consumer
 
 __all__ = ["CommonStart"]
 

@@ -26,9 +26,9 @@ from typing import Any, NamedTuple
 
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.kernels.hub import Hub, short_parent
-from tsnb.transport.channel import ChannelClosed, LocalChannel
-from tsnb.transport.local import connect, listen
-from tsnb.transport.sockets import Listener, OutOfDescriptors
+from tsnb.stream.transport.channel import ChannelClosed, LocalChannel
+from tsnb.stream.transport.local import connect, listen
+from tsnb.stream.transport.sockets import Listener, OutOfDescriptors
 
 __all__ = ["Door", "Reply", "call", "doors"]
 

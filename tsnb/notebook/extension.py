@@ -79,7 +79,7 @@ def rest_consumers(result: Any = None) -> None:
         result: IPython's ExecutionResult; a loop in a cell that was interrupted or raised is over.
     """
     # a thread of the notebook may be importing it just now: then there is no consumer yet
-    rest_all = getattr(sys.modules.get("tsnb.consumer"), "rest_all", None)
+    rest_all = getattr(sys.modules.get("tsnb.stream.consumer"), "rest_all", None)
     if rest_all is not None:
         rest_all(failed=result is not None and not result.success)
 

@@ -1,4 +1,4 @@
-"""The memory that keeps samples: one for all of a loader's workers, without a name (`arena.nameless`).
+"""The memory that keeps samples: one for all of a loader's workers, without a name (`memory.nameless`).
 
     +--------+----------+-------+-------+---------------------------+
     | header | counters | lists | notes | samples, the densest first |
@@ -29,12 +29,12 @@ from typing import Any
 
 import numpy as np
 
-from tsnb.arena.nameless import make_nameless
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
 from tsnb.native.forks import free_in_child
 from tsnb.samples.choice import ALIGN_BYTES, Chosen
 from tsnb.samples.packed import Packed, pack, unpack
+from tsnb.stream.memory.nameless import make_nameless
 
 __all__ = [
     "ASSIGNED",

@@ -22,25 +22,25 @@ from tsnb.extensions.metrics import MetricsKept
 from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
 from tsnb.options import AUTO, StreamOptions
-from tsnb.producer.core import Core, Settings
-from tsnb.producer.decisions import events as ev
-from tsnb.producer.feeder import Feeder, slots_for
-from tsnb.producer.loader.dataloader_facts import (
+from tsnb.samples.grown import Grown
+from tsnb.samples.keeper import Keeper
+from tsnb.serving.stream import Producer
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.loader.dataloader_facts import (
     as_iterated,
     is_plain,
     why_frozen,
     why_not_persistent,
     why_reordered,
 )
-from tsnb.producer.loader.dataset_facts import dataset_facts
-from tsnb.producer.loader.generators import seeds_drawn
-from tsnb.producer.loader.repeating import why_unordered
-from tsnb.producer.loader.sources import as_source, why_one_epoch
-from tsnb.producer.server import Server
-from tsnb.samples.grown import Grown
-from tsnb.samples.keeper import Keeper
-from tsnb.serving.stream import Producer
-from tsnb.wire.extension import Extension, by_name
+from tsnb.stream.loader.dataset_facts import dataset_facts
+from tsnb.stream.loader.generators import seeds_drawn
+from tsnb.stream.loader.repeating import why_unordered
+from tsnb.stream.loader.sources import as_source, why_one_epoch
+from tsnb.stream.producer.core import Core, Settings
+from tsnb.stream.producer.feeder import Feeder, slots_for
+from tsnb.stream.producer.server import Server
+from tsnb.stream.protocol.extension import Extension, by_name
 
 __all__ = ["begin", "serve", "serve_here"]
 

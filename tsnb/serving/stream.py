@@ -17,10 +17,10 @@ from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.extensions.cores import CoreBalance
 from tsnb.extensions.tuning import Probes, Tuning
 from tsnb.native.endings import Bound
-from tsnb.producer.core import Core
-from tsnb.producer.feeder import Feeder
-from tsnb.producer.reporting import reading
-from tsnb.producer.server import Server
+from tsnb.stream.producer.core import Core
+from tsnb.stream.producer.feeder import Feeder
+from tsnb.stream.producer.reporting import reading
+from tsnb.stream.producer.server import Server
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["Producer"]

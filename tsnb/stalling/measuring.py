@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from tsnb.machine import clocks
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.processes import children_of
-from tsnb.producer.loader.workers import WorkerStart, end_workers, going_through
 from tsnb.stalling.silence import came, waits
+from tsnb.stream.loader.workers import WorkerStart, end_workers, going_through
 
 __all__ = [
     "Continued",

@@ -35,11 +35,11 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from tsnb.machine import clocks
 from tsnb.machine.disks import cached_bytes, put_out
-from tsnb.producer.failures import forget
-from tsnb.producer.loader.workers import WorkerStart, going_through
 from tsnb.stalling.measuring import rows
 from tsnb.stalling.silence import awaited
 from tsnb.stalling.storage import Storage, busy_of
+from tsnb.stream.loader.workers import WorkerStart, going_through
+from tsnb.stream.producer.failures import forget
 
 __all__ = ["storage_of"]
 

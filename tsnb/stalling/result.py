@@ -17,7 +17,6 @@ from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
 from tsnb.printable import harmless
-from tsnb.producer.loader.workers import going_through
 from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.changing import changed
 from tsnb.stalling.costs import Round, others, ways
@@ -33,6 +32,7 @@ from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 from tsnb.stalling.silence import awaited, told_when_silent
 from tsnb.stalling.sizing import Sizing
 from tsnb.stalling.storage import Hits, Storage, hits
+from tsnb.stream.loader.workers import going_through
 
 __all__ = ["Stalls", "stalls"]
 

@@ -16,6 +16,10 @@ from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
 from tsnb.foreign import pack
 from tsnb.machine.processes import is_stopped
+from tsnb.stream.protocol import messages as ms
+from tsnb.stream.protocol.codec import decode, encode
+from tsnb.stream.transport.channel import ChannelClosed
+from tsnb.stream.transport.local import connect
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.trial_readings import (
     BesideReading,
@@ -27,10 +31,6 @@ from tsnb.telemetry.trial_readings import (
     TrialsPlanned,
     TrialsTold,
 )
-from tsnb.transport.channel import ChannelClosed
-from tsnb.transport.local import connect
-from tsnb.wire import messages as ms
-from tsnb.wire.codec import decode, encode
 
 __all__ = ["Observer", "Rebalance", "balance", "rebalance", "status"]
 

@@ -194,7 +194,7 @@ class Cloning:
             turn_output(wished["log"])
             lane.open_here(os.dup(own_lane))
             self._deciding, self._goes_on, self._burying = threading.Lock(), threading.Event(), None
-            from tsnb.consumer.attaching import branch_all
+            from tsnb.stream.consumer.attaching import branch_all
 
             # the parent's number is not this one's, which comes with the notebook's word
             attach_defaults.run = 0
@@ -220,7 +220,7 @@ class Cloning:
 
 def _consumers() -> list[Any]:
     """Return this process's consumers; none where nothing of them was ever imported."""
-    found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)
+    found = getattr(sys.modules.get("tsnb.stream.consumer"), "consumers", None)
     return [] if found is None else list(found())
 
 

@@ -475,7 +475,7 @@ class _Epochs:
 
 def _by_name() -> dict[tuple[str, str], Any]:
     """Return this process's consumers by stream and name."""
-    found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)
+    found = getattr(sys.modules.get("tsnb.stream.consumer"), "consumers", None)
     return {} if found is None else {(each.stream, each.name): each for each in found() if not each.closed}
 
 

@@ -140,7 +140,9 @@ class StreamPosition(NamedTuple):
 
 def _consumers() -> list[Any]:
     """Return this process's consumers; none where nothing of them was ever imported."""
-    found = getattr(sys.modules.get("tsnb.consumer"), "consumers", None)  # it may be half imported just now
+    found = getattr(
+        sys.modules.get("tsnb.stream.consumer"), "consumers", None
+    )  # it may be half imported just now
     return [] if found is None else list(found())
 
 
@@ -156,7 +158,7 @@ def go_on_from(told: dict[str, Any]) -> None:
 
 def _totals() -> list[Any]:
     """Return what the consumers of this process did (`consumer.counts.Total`), those that are closed included."""
-    found = getattr(sys.modules.get("tsnb.consumer"), "totals", None)
+    found = getattr(sys.modules.get("tsnb.stream.consumer"), "totals", None)
     return [] if found is None else list(found())
 
 
@@ -190,7 +192,7 @@ def last_report() -> dict[str, Any]:
 
     While it runs they are seen from outside (`telemetry.host`): told each second they would always be news.
     """
-    cpu_time = getattr(sys.modules.get("tsnb.consumer"), "cpu_time", lambda: None)()
+    cpu_time = getattr(sys.modules.get("tsnb.stream.consumer"), "cpu_time", lambda: None)()
     return report() if cpu_time is None else {**report(), **cpu_time._asdict()}
 
 

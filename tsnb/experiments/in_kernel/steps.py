@@ -177,7 +177,7 @@ class _TrialHere:
             name: The clone's.
             settings: `run` and `started_s`, as `enter` takes them.
         """
-        from tsnb.consumer.attaching import name_in_clone
+        from tsnb.stream.consumer.attaching import name_in_clone
 
         own = self.settings["name"]
         self.settings = {**self.settings, **settings, "name": name, "resume": {}}
@@ -258,7 +258,7 @@ class _TrialHere:
         self.reporter.flush()
         self.report(last=True)
         self.peak.look(last=True)  # before batches are given back: they would count as its own
-        detach_all = getattr(sys.modules.get("tsnb.consumer"), "detach_all", None)
+        detach_all = getattr(sys.modules.get("tsnb.stream.consumer"), "detach_all", None)
         if detach_all is not None:
             detach_all()
         for bridge in self.bridges:

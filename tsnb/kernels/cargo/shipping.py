@@ -33,7 +33,7 @@ from tsnb.kernels.cargo.pickling import Sink, TooLarge, pack
 from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, opened, spill_directory
 from tsnb.kernels.cargo.unpickling import unpack
 from tsnb.machine.memory import Free, free_memory
-from tsnb.wire import adapters
+from tsnb.stream.protocol import adapters
 from tsnb.words import sentence
 
 __all__ = ["LARGE_BYTES", "CellLines", "fetch", "lines_of", "remember", "ship", "title_of"]

@@ -57,7 +57,7 @@ PRELOADED = (
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.experiments.in_kernel.steps", "tsnb.hosting.in_kernel", "tsnb.kernels.in_kernel.forked",
     "tsnb.kernels.in_kernel.output_channel", "tsnb.experiments.in_kernel.cloning",
-    "tsnb.attaching", "tsnb.producer",
+    "tsnb.attaching", "tsnb.stream.producer",
 )  # fmt: skip
 """Modules that every kernel would import. Any that is missing here is imported by the kernel, or not at all."""
 

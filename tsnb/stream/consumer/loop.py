@@ -1,0 +1,266 @@
+"""One loop over one epoch: what `for batch in consumer` iterates.
+
+Trials that begin together have a common start: each waits at a gate before its first batch. It waits behind its *ask*:
+all of them have asked for the epoch, and none has taken a batch of it. So while the gate is shut the epoch can still
+be joined from its start, and all trials at the gate get the same first batch. At `attach` would be too early: a trial
+that asks a moment after the others may find the epoch under way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tsnb.config import attach_defaults
+from tsnb.errors import NameInUse, TsnbError
+from tsnb.native.endings import Bound, ending
+from tsnb.stream.consumer.counts import shared
+from tsnb.stream.consumer.device import Prefetch
+from tsnb.stream.consumer.losses import Given
+from tsnb.stream.consumer.place import Loop, Place
+from tsnb.stream.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
+from tsnb.stream.consumer.unpacking import Delivered
+from tsnb.stream.consumer.waits import pass_boundary
+
+if TYPE_CHECKING:
+    from tsnb.stream.consumer.attachment import Attachment
+
+__all__ = ["EpochIterator", "pass_gate"]
+
+LET_IN_S = 10.0
+"""So long at most the producer's word is waited for before a gate: a rank's comes once all of its group have asked."""
+
+
+def pass_gate(stall_timeout_s: float) -> None:
+    """Tell that this process is about to take its first batch, and wait at its gate, if it has one.
+
+    Called before a batch is taken, in the thread that takes it; does nothing after the first time. An interrupt ends
+    the waiting.
+
+    Args:
+        stall_timeout_s: For how long the stream waits for one that stands still.
+    """
+    if attach_defaults.attached is None and attach_defaults.gate is None:
+        return
+    told, attach_defaults.attached = attach_defaults.attached, None
+    gate, attach_defaults.gate = attach_defaults.gate, None
+    if told is not None:
+        told()
+    if gate is not None:
+        gate(stall_timeout_s)
+
+
+class EpochIterator(Iterator[Any], Bound):
+    """One loop over one epoch. Leaving it early, by any way, leaves the epoch.
+
+    Args:
+        consumer: The consumer that it iterates.
+        loop: Where it begins, and how far it has come.
+    """
+
+    __slots__ = ("__del__", "__dict__", "__weakref__")
+    _instead = (
+        "Send batches instead, or attach in the process that needs them: tsnb.attach(NAME, stream=STREAM)."
+    )
+
+    def __init__(self, consumer: Attachment, loop: Loop) -> None:
+        self._loop = loop
+        self._consumer = consumer
+        self._full_rows = consumer.full_rows
+        self._failed: TsnbError | None = None
+        self._in_step = False
+        self._mask = consumer.mask()
+        self._prefetch: Prefetch | None = None
+        self._ahead: list[Prefetch] = []  # the same, for the loop's end
+        self._begin()
+        # the last reference to the loop goes after `break`, an exception, or at the epoch's end
+        self.__del__ = ending(partial(_left, consumer, loop, self._ahead))
+
+    def _begin(self) -> None:
+        """Forget what was received; all that comes follows on the place that was reached."""
+        if self._prefetch is not None:
+            self._prefetch.close()
+        self._prefetch = self._consumer.prefetch()
+        self._ahead[:] = [] if self._prefetch is None else [self._prefetch]
+        self._rebatcher = self._consumer.rebatcher()
+        self._ready: Iterator[Delivered] = iter(())
+        self._held_back: Delivered | None = None
+        self._ended = False
+        self._first = True  # the next loader batch is the first to come
+        self._parts: deque[tuple[int, int]] = deque()  # loader batches not wholly given: number, rows left
+
+    def __iter__(self) -> EpochIterator:
+        return self
+
+    def __next__(self) -> Any:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: The epoch has ended.
+            ConsumerReplaced, ConsumerTimedOut, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
+        """
+        if self._failed is not None or self._loop.over or attach_defaults.boundary is not None:
+            self._look_first()
+        notices = self._consumer.notices
+        notices.look_for_writes()
+        try:
+            self._stand_between()
+            if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
+                self._consumer.go_back(self._loop)
+                self._begin()
+            self._in_step = True
+            options = self._consumer.options
+            ahead = self._prefetch
+            delivered = self._next_plain() if ahead is None else ahead.next(self._next_plain)
+        except NameInUse:
+            raise  # another thread is in this loop: its own business is not ours to end
+        except TsnbError as error:
+            # a loop that goes on regardless is told the same again; a copy has no traceback, which would keep the
+            # user's frame, and the batch in it
+            self._failed = copy.copy(error)
+            raise
+        except StopIteration:
+            self._loop.place = self._loop.place.next_epoch()
+            self._in_step = False
+            self._consumer.given = None
+            self._consumer.settle()
+            raise
+        notices.given(delivered, guard=options.guard or self._consumer.guarded)
+        place, count = self._place_after(delivered), self._consumer.count
+        rows = shared(delivered.rows, options)
+        if options.device is not None:
+            delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
+        batch, given = delivered.tree(), Given(delivered.drawn, delivered.weights)
+        if options.transform is not None:
+            try:
+                batch = options.transform(batch)
+            except Exception:
+                # it was given: a loop that goes on gets the next one
+                self._loop.place, self._in_step, self._consumer.given = place, False, given
+                self._loop.given += 1
+                count.given += rows
+                raise
+        # no call from here on: Python looks for signals at calls, and an interrupt here would lose the batch
+        self._loop.place = place
+        self._loop.given += 1
+        count.given += rows
+        self._in_step = False
+        self._consumer.given = given
+        return batch
+
+    def _stand_between(self) -> None:
+        """Between two steps: wait while this consumer is paused; have the training's state kept."""
+        if monotonic() >= self._consumer.look_s:
+            self._consumer.hold(self._loop)
+        if attach_defaults.between_steps is not None and not self._in_step:
+            attach_defaults.between_steps(self._consumer, self._loop)
+
+    def _look_first(self) -> None:
+        """Raise what ended this loop; else do what was wished for at the boundary between two batches."""
+        if self._failed is not None:
+            raise copy.copy(self._failed)
+        if self._loop.over:
+            raise StopIteration
+        if self._loop.place.begun and not self._in_step:
+            pass_boundary()
+
+    def _place_after(self, delivered: Delivered) -> Place:
+        """Return the place after a batch that is about to be given."""
+        start = self._loop.place
+        if self._rebatcher is None:
+            return Place(start.epoch, delivered.seq + 1, 0, begun=True)
+        rows, place = delivered.rows, start
+        while self._parts and rows >= self._parts[0][1]:
+            last, left = self._parts.popleft()
+            rows -= left
+            place = start._replace(batch=last + 1, offset=0)
+        if rows:
+            number, left = self._parts[0]
+            self._parts[0] = (number, left - rows)
+            offset = rows if number != start.batch else start.offset + rows
+            place = start._replace(batch=number, offset=offset)
+        return place
+
+    def _next_plain(self) -> Delivered:
+        options = self._consumer.options
+        whole = self._next_full() if options.drop_last else self._next_delivered()
+        return part(whole, options.rank, options.world_size) if options.sharded else whole
+
+    def _next_full(self) -> Delivered:
+        """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
+        current = self._held_back = self._held_back or self._next_delivered()
+        # held back until the next one is there: a wait may be interrupted
+        self._held_back = None if self._is_full(current) else self._next_delivered()  # or StopIteration
+        return current
+
+    def _is_full(self, delivered: Delivered) -> bool:
+        return self._full_rows is None or not delivered.rows or delivered.rows >= self._full_rows
+
+    def _arrive(self) -> None:
+        """Wait at the gate, if there is one, for those that begin together.
+
+        It must be in its epoch by then: one that has only asked may find the others past the late-join window.
+        """
+        gated = attach_defaults.gate is not None
+        if gated:
+            with contextlib.suppress(TimeoutError):
+                self._consumer.await_epoch(self._loop, LET_IN_S)
+        pass_gate(self._consumer.stream_stall_timeout_s)
+        if gated:
+            self._consumer.rejoin(self._loop)
+
+    def _next_delivered(self) -> Delivered:
+        while True:
+            for delivered in self._ready:
+                return delivered
+            if self._ended:
+                raise StopIteration
+            if attach_defaults.attached is not None:  # only in a trial, before its first batch
+                self._arrive()
+            taken = self._consumer.take(self._loop)
+            if taken is None:
+                self._ended = True
+                rest = self._rebatcher.rest() if self._rebatcher else None
+                self._ready = iter(() if rest is None else (rest,))
+                continue
+            number, fresh = taken
+            fresh.seq = number
+            if self._mask is not None:
+                assert self._rebatcher is not None
+                own = chosen(fresh, self._mask)[self._loop.place.offset if self._first else 0 :]
+                self._first = False
+                self._parts.append((number, len(own)))
+                self._ready = self._rebatcher.feed(fresh, own) if len(own) else iter(())
+                continue
+            if len(fresh.drawn) != DRAWN_BYTES * fresh.rows:
+                fresh.drawn = b""  # not a row for each sample
+            if self._first and self._loop.place.offset:
+                rows = fresh.require_rows(
+                    f"Continuing at row {self._loop.place.offset}", "Start with a whole epoch"
+                )
+                fresh = cut(fresh, self._loop.place.offset, rows)
+                fresh.seq = number
+            self._first = False
+            if self._rebatcher is None:
+                return fresh
+            self._parts.append((number, fresh.rows))
+            self._ready = self._rebatcher.feed(fresh)
+
+
+def _left(consumer: Attachment, loop: Loop, ahead: list[Prefetch]) -> None:
+    for prefetch in ahead:
+        with contextlib.suppress(Exception):
+            prefetch.close()
+    with contextlib.suppress(Exception):
+        consumer.leave(loop)
+
+
+def _moved(leaf: Any, device: str | torch.device) -> Any:
+    return leaf.to(device) if isinstance(leaf, torch.Tensor) else leaf

@@ -1,0 +1,503 @@
+"""Which consumer may have which batch, and when the loader goes on: a producer's decisions, without any I/O.
+
+`step(event, now)` takes one event and returns the instructions that follow from it. No socket, clock, thread
+or tensor: the same code runs under the real producer and under thousands of simulated streams in the tests,
+where `check()` verifies the invariants after every step.
+
+The rules:
+
+- Batches are *granted* one by one, `LOOKAHEAD` ahead of what a consumer has taken (`granting`). What is
+  granted can be read until it is released; nothing is ever taken back from a live process, so nothing can change
+  under it.
+- The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
+  waited for (`drift`). Those that stream are waited for, and those between epochs until `stall_timeout_s` has passed.
+- A batch is kept while a consumer reads it, one that is waited for has yet to take it, or the *late-join window* holds
+  it: the first `band` batches of an epoch stay until the loader has gone past them, so that a consumer that asks by
+  then still gets the whole epoch. One that comes later takes the next epoch.
+- An epoch starts when a consumer asks for one and none can be joined from its start. The stream's first epoch
+  starts unasked: its first batch proves the loader, and is ready when the first consumer comes. A consumer that comes
+  back to the middle of an epoch is let in there where that is possible (`admission`).
+- A consumer that stands still for `stall_timeout_s` while it holds others back is parked: it keeps the batches that it
+  was granted, the others go on, and it is told. Consumers are also held back while they wait for the end of an epoch
+  that no other goes on with; one that waits long for an epoch is told which consumers take the one before.
+- One whose thread waits for another consumer is parked as soon as it holds others back: it cannot go on before.
+- A consumer that is paused is taken off the window at once, as if it had been parked, and gets nothing until it goes
+  on. The others do not wait for it; while they are no more than a window ahead, what it lacks is kept. When it goes on,
+  it is waited for until it asks for its place again, and it waits for that as long as it takes where the loader can
+  give it again.
+- No consumer waits for one that would rather skip: it gives up the batches that have gone by the time it comes.
+- The ranks of one training job go on together, or not at all (`groups`).
+- A pass prepares the samples that somebody takes who is attached when it begins. A consumer that comes later, and takes
+  others, waits for the next epoch.
+- Consumers that take turns are granted batches in their turn only, a window of batches each (`turns`).
+- By weight, a consumer that has computed more than its share gets its next batch later (`balance`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.admission import Admission
+from tsnb.stream.decisions.balance import FairShares
+from tsnb.stream.decisions.drift import Drift
+from tsnb.stream.decisions.epochs import Epochs
+from tsnb.stream.decisions.granting import LOOKAHEAD, Granting
+from tsnb.stream.decisions.groups import Groups, enumerated
+from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.turns import Turns
+from tsnb.stream.protocol import messages as ms
+
+__all__ = ["HELD_S", "Dispatch"]
+
+HELD_S = 3.0
+"""A consumer that waits so long for an epoch is told which ones hold it: the end of any epoch may take less."""
+
+_QUIET = (ms.Take, ms.Waiting, ms.Release, ms.Got)
+"""What a consumer says in the middle of its epoch: three messages for each batch and consumer, so these steps look no
+further than they must. `check` after each of them, in the tests, proves that nothing else follows."""
+
+
+class Dispatch:
+    """One stream's decisions.
+
+    Args:
+        window: Batches that the fastest consumer may be ahead of the slowest.
+        band: Batches from an epoch's start that the late-join window keeps for latecomers.
+        stall_timeout_s: Seconds that a consumer which stands still, or is between epochs, is waited for.
+        first_epoch: The number of the first epoch.
+
+    Attributes:
+        drift: How far apart they are.
+        groups: Those that are ranks of one job.
+        balance: How compute is divided between them.
+        wanted: What the loader should give next; None while there is nothing to do.
+        due_s: When to step by a Tick at the latest (monotonic seconds); None: nothing is due. It changes once a step at
+            most, from one truth to the next: other threads may read it.
+    """
+
+    def __init__(self, window: int, band: int, stall_timeout_s: float, first_epoch: int = 0) -> None:
+        self.window = window
+        self.stall_timeout_s = stall_timeout_s
+        self.members: dict[int, Member] = {}
+        self.epochs = Epochs(band)
+        self.drift = Drift(window, self.members, self.epochs)
+        self.balance = FairShares(self.members)
+        self.granting = Granting(self.epochs, self.drift, self.balance)
+        self.groups = Groups()
+        self.turns = Turns(self.members, self.epochs, self.drift, stall_timeout_s)
+        self.admission = Admission(
+            self.epochs, self.members, self.drift, window, stall_timeout_s, first_epoch
+        )
+        self._weighs = False  # compute is divided by weight
+        self.due_s: float | None = None
+        self._wider = 0  # the window that was, while they are still further apart than the new one
+        self._kept = 0  # by `check`: batches kept after the step before
+        self._lost: list[tuple[Member, int]] = []
+        self._out: list[ev.Instruction] = []
+        self._now = 0.0
+        self.wanted: ev.Wanted | None = None
+        self._note_wanted()
+        self._steps: dict[type[Any], Callable[[Any], None]] = {
+            ev.Left: self._left,
+            ev.Announced: self._announced,
+            ev.Paused: self._paused,
+            ev.BatchLoaded: self._batch_loaded,
+            ev.LoaderEnded: lambda event: self.epochs.finish(event.run, None),
+            ev.LoaderRaised: lambda event: self.epochs.finish(event.run, (event.message, event.traceback)),
+            ev.Renumbered: self._renumbered,
+            ev.Covered: lambda event: self.epochs.widen(event.run, event.cover),
+            ev.Withdrawn: self._withdrawn,
+            ev.Tick: self._tick,
+            ev.Balanced: self._balanced,
+            ev.RoundDue: self._round_due,
+            ev.Contended: lambda event: self.balance.note_contended(event.contended),
+        }
+        self._heard: dict[type[Any], Callable[[int, Any], None]] = {
+            ms.Hello: self._joined,
+            ms.Wants: self._wants,
+            ms.Ask: self._asked,
+            ms.Take: self._took,
+            ms.Waiting: self._waiting,
+            ms.Release: self._released,
+            ms.Leave: self._left_epoch,
+            ms.Got: self._got,
+            ms.Rest: self._rested,
+            ms.Bye: self._detached,
+        }
+
+    @property
+    def idle(self) -> bool:
+        """Whether no consumer takes an epoch, waits for one, or is expected back for the next."""
+        return all(m.phase in (Phase.JOINING, Phase.AWAY) for m in self.members.values())
+
+    def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
+        """Take one event.
+
+        Args:
+            event: What happened.
+            now: Monotonic seconds; never earlier than at the step before.
+
+        Returns:
+            What to do, in this order.
+        """
+        self._now = now
+        self._out = self.granting.begin(now)
+        kind: type[Any] = type(event)
+        if isinstance(event, ev.Heard):
+            kind = type(event.message)
+            self._heard[kind](*event)
+        else:
+            self._steps[kind](event)
+        granting = self.granting
+        if granting.places_changed or self.drift.skipping or granting.withheld or kind not in _QUIET:
+            self._settle()
+            if isinstance(event, ev.Tick):
+                self._tell_held()
+        return self._out
+
+    # -- what consumers say ------------------------------------------------------------------------------
+
+    def _joined(self, key: int, hello: ms.Hello) -> None:
+        skips = hello.on_lag == "skip"
+        self.drift.skipping = self.drift.skipping or skips
+        member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
+        member.part = 0 if hello.part else None
+        if hello.world_size == 1:
+            member.paused = hello.paused
+            if hello.rotation:
+                self.turns.join(member, hello)
+                self._keep_within(self.window)
+            return
+        self.groups.join(member, hello)
+        group = member.group
+        assert group is not None
+        on = any(mate.paused for mate in member.mates) or (hello.paused and not group.steered)
+        if on:  # the one that comes back first knows it, or one that comes later does
+            self._pause(member, ev.Paused((key,), True))
+        elif hello.paused:
+            self._out.append(ev.Tell(key, ms.PauseAsked(False)))
+
+    def _wants(self, key: int, wants: ms.Wants) -> None:
+        member = self.members[key]
+        before = member.part if wants.offset else 0
+        member.part = (before or 0) | int.from_bytes(wants.mask, "little") << 8 * wants.offset
+
+    def _announced(self, event: ev.Announced) -> None:
+        member = self.members[event.member]
+        member.stands_for_others = True
+        member.part, member.expects = event.part, event.expects
+
+    def _left(self, event: ev.Left) -> None:
+        member = self.members.pop(event.member, None)
+        if member is None:
+            return
+        self.balance.left(event.member)
+        for index in member.leases.values():
+            self.epochs.unpin(index)
+        if member.group is not None:
+            for mate in self.groups.leave(member, self._out, died=True):
+                self._stop(mate)
+
+    def _detached(self, key: int, _bye: ms.Bye) -> None:
+        member = self.members[key]
+        self._leave_epoch(member)
+        self._rest(member)
+        if member.group is not None:
+            self.groups.leave(member, self._out, died=False)
+
+    def _stop(self, member: Member) -> None:
+        """Stop waiting for a consumer: a rank of its group died."""
+        if member.phase is Phase.STREAMING:
+            self.granting.end_epoch(member, Phase.AWAY)
+        elif member.phase is Phase.ASKED:
+            self._leave_epoch(member)
+
+    def _asked(self, key: int, ask: ms.Ask) -> None:
+        member = self.members[key]
+        if member.phase is Phase.STREAMING:
+            self.granting.end_epoch(member, Phase.ASKED)
+        self.turns.asked(member)
+        member.last_step = False
+        # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
+        member.phase = Phase.AWAY if member.paused else Phase.ASKED
+        member.asked_paused = member.paused and member.group is not None
+        member.asked = ask
+        member.resumed = member.resumed or ask.patient
+        member.keeps_place = member.paused and ask.exact
+        if member.keeps_place:
+            member.epoch, member.position = ask.epoch, ask.seq
+        member.granted.clear()
+        member.first.clear()
+        member.parked = member.moved_over = False
+        member.moved_s = member.wants_since_s = self._now
+        member.told_held = 0
+        member.stands = False
+        self._lost = [(member, lease) for lease in member.leases if lease not in ask.held]
+
+    def _took(self, key: int, take: ms.Take) -> None:
+        member = self.members[key]
+        if not member.granted:
+            return  # it was never granted this: a confused peer, of no effect on the others
+        member.took(self._now, self.drift.blocked_s(self._now))
+        if self._weighs:
+            self.balance.took(member, self._now)
+        member.stands = False
+        taken = member.granted.popleft()
+        member.skipping = taken.seq > member.position
+        member.position = taken.seq + 1
+        member.batches += 1
+        member.count(taken.rows, take.rows)
+        if member.phase is not Phase.STREAMING:
+            if member.keeps_place:
+                self._collect()  # its place has moved on
+            return
+        if member.told_end and not member.granted:
+            self.granting.end_epoch(member, member.then)
+            member.last_step = True
+            return
+        before = member.cursor
+        self.granting.grant(member)
+        if member.cursor != before:
+            self._collect()
+        self._note_wanted()
+
+    def _waiting(self, key: int, _waiting: ms.Waiting) -> None:
+        member = self.members[key]
+        member.stands = False
+        if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
+            member.began_waiting(self._now, self.drift.blocked_s(self._now))
+            if member.rotation is not None and self.turns.is_over(member):
+                self.granting.places_changed = True  # the next one has its turn
+
+    def _released(self, key: int, release: ms.Release) -> None:
+        self._let_go(self.members[key], release.lease)
+        self._out += map(ev.FreeSlot, self.epochs.collect_unpinned())
+
+    def _let_go(self, member: Member, lease: int) -> None:
+        index = member.leases.pop(lease, None)
+        if index is not None:
+            self.epochs.unpin(index)
+
+    def _got(self, key: int, got: ms.Got) -> None:
+        self.members[key].settle(got.rows)
+
+    def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
+        self._leave_epoch(self.members[key])
+        self.members[key].keeps_place = self.members[key].asked_paused = False
+
+    def _leave_epoch(self, member: Member) -> None:
+        if member.phase is Phase.STREAMING:
+            self.granting.end_epoch(member, Phase.BETWEEN)
+        elif member.phase is Phase.ASKED:
+            member.phase = Phase.AWAY  # it waits no more: an epoch granted to it would hold the others
+            member.moved_over = False
+            member.stopped_waiting(self._now, self.drift.blocked_s(self._now))
+        elif member.last_step:
+            member.computing_s += self._now - member.moved_s
+            member.moved_s = self._now
+        elif member.told_end and not member.granted:
+            member.parked = False  # it has had its epoch after all
+        member.last_step = False
+
+    def _rested(self, key: int, rest: ms.Rest) -> None:
+        member = self.members[key]
+        member.stands = rest.stands and member.group is None
+        if not rest.stands:
+            self._rest(member)
+        elif member.stands:  # whoever waits for it waits in vain from now on, and not from the next tick
+            self._park(math.inf)
+
+    def _rest(self, member: Member) -> None:
+        if member.phase is Phase.BETWEEN:
+            member.phase = Phase.AWAY
+
+    def _paused(self, event: ev.Paused) -> None:
+        for key in event.members:
+            member = self.members[key]
+            if member.group is not None:
+                member.group.steered = True
+            self._pause(member, event)
+
+    def _pause(self, member: Member, event: ev.Paused) -> None:
+        ranks = [m for m in (member, *member.mates) if m.paused != event.on]
+        streaming = next((m for m in ranks if m.phase is Phase.STREAMING), None)
+        inside = [
+            m for m in ranks if m.phase in (Phase.STREAMING, Phase.BETWEEN)
+        ]  # it may not have heard of the end
+        if event.on and streaming is not None:
+            # ranks are told that they are parked, after the batch that the furthest of them has been granted
+            self.granting.park(streaming, None if member.group is None else 0.0)
+        for one in ranks:
+            one.keeps_place = one.keeps_place or (event.on and one in inside)
+            if one.phase is Phase.ASKED:
+                self._leave_epoch(one)
+                one.asked_paused = one.group is not None
+                if one.asked_paused and one.asked.exact:
+                    one.keeps_place, one.epoch, one.position = True, one.asked.epoch, one.asked.seq
+            self._rest(one)
+            one.paused, one.resumed = event.on, not event.on
+            one.moved_s = self._now
+            if one.asked_paused and not event.on:
+                one.phase, one.asked_paused, one.wants_since_s = Phase.ASKED, False, self._now
+            if one.group is not None:
+                one.group.together = False  # one may have asked, and the others have a batch of that step
+            self._out.append(ev.Tell(one.key, ms.PauseAsked(event.on)))
+
+    # -- events from the loader and the clock ------------------------------------------------------------
+
+    def _batch_loaded(self, event: ev.BatchLoaded) -> None:
+        if not self.epochs.publish(event.run, event.batch):
+            self._out.append(ev.FreeSlot(event.batch.slot))  # of an epoch that was abandoned meanwhile
+
+    def _renumbered(self, event: ev.Renumbered) -> None:
+        self._out += self.admission.renumber(event.run, event.epoch)
+
+    def _withdrawn(self, event: ev.Withdrawn) -> None:
+        self._out += self.admission.withdraw(event.run)
+
+    def _tick(self, event: ev.Tick) -> None:
+        for member in self.members.values():
+            if event.stopped_s:
+                member.forgive(event.stopped_s, self._now)
+            if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.stall_timeout_s:
+                member.phase = Phase.AWAY
+            if member.resumed and self._now - member.moved_s >= self.stall_timeout_s:
+                member.keeps_place = False  # its step takes long: the others do not wait for it
+        if self.turns.on:
+            self.turns.pass_on(self._now)
+        self._park(self.stall_timeout_s)
+
+    def _park(self, stall_timeout_s: float) -> None:
+        """Let nobody wait for consumers that have stood still for so long, or for which one waits in vain."""
+        for member, stood_still_s, in_vain in self.drift.standing_still(self._now):
+            if in_vain or stood_still_s >= stall_timeout_s:
+                self.granting.park(member, stood_still_s)
+
+    def _tell_held(self) -> None:
+        """Tell consumers that have waited long for an epoch which ones hold it; again when those stand still."""
+        loading, holders, now = self.epochs.loading, self.drift.holders, self._now
+        if loading is None or not holders:
+            return
+        still_s = self.drift.stood_still_s(now)
+        stage = 1 + (still_s >= max(HELD_S, self.stall_timeout_s / 2))
+        names = enumerated([m.name for m in holders])
+        published = loading.seq(loading.end)
+        for member in self.drift.awaiting_epoch():
+            since_s = member.wants_since_s
+            if since_s is not None and now - since_s >= HELD_S and member.told_held < stage:
+                member.told_held = stage
+                told = ms.HeldUp(
+                    member.asked.number, loading.number, published, names, still_s, self.stall_timeout_s
+                )
+                self._out.append(ev.Tell(member.key, told))
+
+    def _balanced(self, event: ev.Balanced) -> None:
+        self._keep_within(event.window)
+        self.balance.change(event.pacing, event.weights)
+        self._weighs = event.pacing == "weights"
+
+    def note_repeatable(self, repeatable: bool) -> None:
+        """Whether the loader can give an epoch again in the same order."""
+        self.admission.repeatable = repeatable
+
+    def note_dataset(self, samples: int | None) -> None:
+        """Note the samples of a dataset whose epochs have no length; None: they have one, or there is no dataset."""
+        self.admission.samples = samples
+
+    def never_load_in_vain(self) -> None:
+        """Begin a pass exactly at the place that a consumer came back to, as over a cluster: see `Admission.window`."""
+        self.admission.window = 0
+
+    def keep_band(self, band: int) -> None:
+        """Keep so many batches from an epoch's start for latecomers from now on."""
+        self.epochs.band = band
+
+    def narrow(self, window: int) -> None:
+        """Let the window, and the late-join window, be no larger than this from now on."""
+        self._keep_within(min(self.window, window))
+        self.admission.window = min(self.admission.window, window)
+        self.epochs.band = min(self.epochs.band, window)
+
+    def _keep_within(self, window: int) -> None:
+        self._wider = max(self._wider, self.drift.window)
+        self.window = window
+        self.epochs.least_band = self.turns.reach
+        self.drift.window = max(window, self.epochs.least_band)
+
+    # -- what follows from every event -------------------------------------------------------------------
+
+    def _round_due(self, event: ev.RoundDue) -> None:
+        self.admission.rounds = event.rounds
+
+    def _settle(self) -> None:
+        """Let in consumers that asked, grant all batches that can be granted, free those that are no longer needed."""
+        lost = [m.leases[lease] for m, lease in self._lost if lease in m.leases]
+        self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now), lost)
+        if self.turns.on:
+            self.turns.settle(self._now)
+            if self.epochs.least_band != self.turns.reach:
+                self._keep_within(self.window)
+        while self._lost:  # not before a consumer that comes back for that very batch was let in
+            self._let_go(*self._lost.pop())
+        # by weight in two rounds: a consumer whose epoch ends in the first one no longer computes
+        for _ in range(2 if self._weighs else 1):
+            self.granting.withheld, self.balance.due_s = False, None
+            for member in self.members.values():
+                if member.phase is Phase.STREAMING:
+                    self.granting.grant(member)
+        self.due_s = self.balance.due_s if self.granting.withheld else None
+        self._collect()
+        self._note_wanted()
+
+    def _collect(self) -> None:
+        """Free the batches that are no longer needed."""
+        members = self.members.values()
+        runs = [m.run for m in members if m.phase in (Phase.STREAMING, Phase.BETWEEN)]
+        kept = [epoch.run for m in members if (epoch := self.drift.kept_pass(m)) is not None]
+        self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), runs + kept))
+
+    def _note_wanted(self) -> None:
+        """Tell the loader what to do."""
+        loading = self.epochs.loading
+        streaming = loading is not None and any(
+            m.phase is Phase.STREAMING and m.run == loading.run for m in self.members.values()
+        )
+        full = self.drift.note(streaming, self._now)
+        proof = loading is not None and loading.primed and not loading.count
+        goes_on = proof or (streaming and not full)
+        self.wanted = None
+        if loading is not None and goes_on:
+            self.wanted = ev.Wanted(loading.run, loading.number, loading.first, loading.cover)
+
+    # -- invariants --------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Verify what must hold after every step (tests only).
+
+        Raises:
+            AssertionError: An invariant is broken.
+        """
+        pins: dict[int, int] = {}
+        for member in self.members.values():
+            assert member.parked or len(member.granted) <= LOOKAHEAD, member
+            assert not member.paused or member.phase in (Phase.JOINING, Phase.AWAY), member
+            seqs = [grant.seq for grant in member.granted]
+            assert member.skips or seqs == list(range(member.position, member.position + len(seqs))), member
+            for index in member.leases.values():
+                pins[index] = pins.get(index, 0) + 1
+        self.epochs.check(pins, self.drift.needed_from())
+        self.balance.check(self.due_s)
+        self.turns.check()
+        far = self.drift.ahead > self.drift.window
+        self._wider = self._wider if far else 0
+        # the sum in docs/architecture.md: beside what consumers hold, what is kept for those that are to have it
+        span = self.epochs.span(self.drift.needed_from())
+        most = max(self.drift.window, self._wider, self.epochs.band) + 1
+        assert span <= most or far, f"{span} batches kept for those that are to have them, and not {most}"
+        # one that came back is let in where only others' leases kept batches, which may go before it: less is kept then
+        bound = max(most + len(pins), self._kept if far else 0)
+        assert self.epochs.kept <= bound, f"{self.epochs.kept} batches kept, and not {bound}"
+        self._kept = self.epochs.kept

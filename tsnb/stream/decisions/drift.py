@@ -1,0 +1,195 @@
+"""How far apart a stream's consumers are: the window's bounds, the batches to keep, the consumers waited for.
+
+Pure, a part of `dispatch`. Positions are indices, counted over all batches the stream ever published.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tsnb.stream.decisions.epochs import Epoch, Epochs
+from tsnb.stream.decisions.groups import waits_for_own
+from tsnb.stream.decisions.members import Member, Phase
+
+__all__ = ["Drift"]
+
+
+class Drift:
+    """The distance between the newest batch and the slowest consumer that is waited for.
+
+    Args:
+        window: Batches that it may be at most.
+        members: The stream's consumers.
+        epochs: Its epochs.
+
+    Attributes:
+        skipping: Whether any of them would rather skip than hold the others up.
+    """
+
+    def __init__(self, window: int, members: Mapping[int, Member], epochs: Epochs) -> None:
+        self.window = window
+        self.skipping = False
+        self._members = members
+        self._epochs = epochs
+        self._blocked_since: float | None = None
+        self._blocked_s = 0.0
+
+    @property
+    def ahead(self) -> int:
+        """Batches between the newest one and the slowest consumer that is waited for."""
+        return self._epochs.end - self._slowest_taken()
+
+    def note(self, streaming: bool, now: float) -> bool:
+        """Keep the blocked clock: it runs while only the window keeps the loader from going on.
+
+        Args:
+            streaming: Whether a consumer takes the epoch that is being loaded.
+            now: Monotonic seconds.
+
+        Returns:
+            Whether it does so now.
+        """
+        blocked = streaming and self.ahead >= self.window
+        if blocked and self._blocked_since is None:
+            self._blocked_since = now
+        elif not blocked and self._blocked_since is not None:
+            self._blocked_s += now - self._blocked_since
+            self._blocked_since = None
+        return blocked
+
+    def blocked_s(self, now: float) -> float:
+        """Seconds, in all, that the loader stood still because the window was full."""
+        return self._blocked_s + (now - self._blocked_since if self._blocked_since is not None else 0.0)
+
+    def pace_setters(self) -> list[Member]:
+        """Return the consumers that fill the window, but those that wait for their turn; empty while it is not full."""
+        if self._blocked_since is None or self.ahead < self.window:
+            return []
+        slowest = self._slowest_taken()
+        slow = (m for m in self._awaited() if self._position(m) == slowest)
+        return [m for m in slow if m.queued_since_s is None]
+
+    def held_by_line(self) -> bool:
+        """Whether the window is full, and one of those that fill it waits for its turn (`turns`)."""
+        if self.ahead < self.window:
+            return False
+        slowest = self._slowest_taken()
+        return any(m.queued_since_s is not None and self._position(m) == slowest for m in self._awaited())
+
+    def standing_still(self, now: float) -> Iterator[tuple[Member, float, bool]]:
+        """Yield the consumers that hold others up, for how many seconds each has done nothing, and if that is in vain.
+
+        One by one: parking one may take others along. It is in vain to wait for those that take no batch before
+        another consumer has got one.
+        """
+        for member in self.pace_setters():
+            if member.phase is not Phase.STREAMING or not member.granted or member.skips:
+                continue  # it is between epochs, or has nothing to take: not its fault
+            own = (member, *member.mates)  # ranks that hold up their own group are its affair
+            since_s = self._wanted_since(m for m in self._members.values() if m not in own)
+            if since_s is not None:  # else it may take its time: it holds nobody up
+                yield member, now - max(member.moved_s, member.offered_s, since_s), member.stands
+        yield from self._holding_an_epoch(now)
+
+    def _holding_an_epoch(self, now: float) -> Iterator[tuple[Member, float, bool]]:
+        """Yield all consumers of the epoch that is being loaded, while each stands still and another waits for its end.
+
+        Even if the window is not full: while none gets on in this epoch, none waits at the window's edge.
+        """
+        holders = self.holders
+        own = {m for member in holders for m in (member, *member.mates)}
+        since_s = self._wanted_since(m for m in self.awaiting_epoch() if m not in own)
+        if (
+            since_s is None
+            or not holders
+            or any(not m.granted and m.waiting_since_s is not None for m in holders)
+        ):
+            return  # a consumer there wants a batch: it is the loader's turn, or the one at the window's end holds it
+        still_s, in_vain = min(now - since_s, self.stood_still_s(now)), all(m.stands for m in holders)
+        for member in holders:
+            if member.phase is Phase.STREAMING:
+                yield member, still_s, in_vain
+
+    def stood_still_s(self, now: float) -> float:
+        """Return for how many seconds none of the holders has done anything."""
+        # what has nothing to take is offered something anew in each round
+        return now - max(max(m.moved_s, m.offered_s if m.granted else 0.0) for m in self.holders)
+
+    @property
+    def holders(self) -> list[Member]:
+        """The consumers that take the epoch which is being loaded: no other one begins before they have had it."""
+        loading = self._epochs.loading
+        if loading is None:
+            return []
+        return [m for m in self._members.values() if m.phase is Phase.STREAMING and m.run == loading.run]
+
+    def awaiting_epoch(self) -> list[Member]:
+        """Return the consumers that wait for an epoch to begin, and not for ranks of their own group."""
+        asked = (m for m in self._members.values() if m.phase is Phase.ASKED and not m.granted)
+        return [m for m in asked if m.wants_since_s is not None and not waits_for_own(m)]
+
+    def _wanted_since(self, members: Iterable[Member]) -> float | None:
+        """Return since when any of these has waited for a batch, or for an epoch; None: none of them waits."""
+        there = (m for m in members if not m.granted and m.phase in (Phase.STREAMING, Phase.ASKED))
+        there = (m for m in there if m.queued_since_s is None)  # it waits for its turn
+        wanting = (m for m in there if m.phase is Phase.STREAMING or not waits_for_own(m))
+        return min((m.wants_since_s for m in wanting if m.wants_since_s is not None), default=None)
+
+    def needed_from(self) -> int:
+        """Return the index from which batches are kept for consumers that have yet to be granted them."""
+        needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
+        paused = (kept for m in self._members.values() if (kept := self._kept_from(m)) is not None)
+        return min([self._epochs.end, *needed, *paused])
+
+    def kept_pass(self, member: Member) -> Epoch | None:
+        """Return the pass in which a consumer that was paused can still go on; None: it wants none, or that has gone.
+
+        What it lacks is kept as long as that is no more than a window of batches: memory is bounded as without it.
+        """
+        epoch = (
+            self._epochs.giving(member.epoch, member.position, member.part) if member.keeps_place else None
+        )
+        if epoch is None:
+            return None
+        place, end = epoch.index(member.position), self._epochs.end
+        if epoch.complete and place == epoch.end:
+            return epoch  # it lacks the word that this was all
+        return epoch if end - place <= self.window and all(map(self._epochs.has, range(place, end))) else None
+
+    def _kept_from(self, member: Member) -> int | None:
+        """Return the index from which batches are kept for one that was paused; None: for it, none are."""
+        epoch = self.kept_pass(member) if member.keeps_place else None
+        if epoch is None:
+            return None
+        place = epoch.index(member.position)
+        return self._epochs.end if epoch.complete and place == epoch.end else place
+
+    def _slowest_taken(self) -> int:
+        return min([self._position(m) for m in self._awaited()], default=self._epochs.end)
+
+    def _awaited(self) -> list[Member]:
+        """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
+        there = [
+            m
+            for m in self._members.values()
+            if m.phase in (Phase.STREAMING, Phase.BETWEEN) or (m.resumed and self._kept_from(m) is not None)
+        ]
+        if not self.skipping:
+            return there
+        waited_for = [m for m in there if not m.skips]
+        newest = (
+            self._epochs.newest.run
+        )  # one in an older pass drives nothing: what is loaded now is not for it
+        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end and m.run == newest]
+        if waited_for or not skipping:
+            return waited_for
+        return [max(skipping, key=self._position)]
+
+    def _position(self, member: Member) -> int:
+        """Return the index of the next batch this member will take; past the end while it expects none."""
+        if member.phase is Phase.STREAMING:
+            return member.taken
+        if member.resumed and (kept := self._kept_from(member)) is not None:
+            return kept
+        expected = self._epochs.joinable_from(member.epoch + 1, member.next_part)
+        return self._epochs.end if expected is None else expected.start

@@ -1,0 +1,166 @@
+"""Giving batches to consumers one by one, and taking a consumer out of its epoch.
+
+Pure, a part of `dispatch`.
+"""
+
+from __future__ import annotations
+
+from tsnb.stream.decisions import events as ev
+from tsnb.stream.decisions.balance import FairShares
+from tsnb.stream.decisions.drift import Drift
+from tsnb.stream.decisions.epochs import Epoch, Epochs
+from tsnb.stream.decisions.members import Grant, Member, Phase
+from tsnb.stream.protocol import messages as ms
+
+__all__ = ["ALIGNED", "LOOKAHEAD", "Granting"]
+
+LOOKAHEAD = 2
+"""Batches granted beyond what is taken: two hide the round trip of a grant; each costs one slot a consumer."""
+ALIGNED = 16
+"""Ranks of a group that are parked are brought to one place, if none is further behind than this: with what it may
+hold beside, it stays below what the producer's guard takes for a leak."""
+
+
+class Granting:
+    """Grants batches to consumers.
+
+    Args:
+        epochs: The stream's.
+        drift: How far apart its consumers are.
+        balance: How compute is divided between them.
+
+    Attributes:
+        out: The instructions of this step.
+        now: Monotonic seconds.
+        places_changed: Whether a consumer left its epoch in this step.
+        withheld: Whether a consumer's next batch was withheld in the last round.
+    """
+
+    def __init__(self, epochs: Epochs, drift: Drift, balance: FairShares) -> None:
+        self.out: list[ev.Instruction] = []
+        self.now = 0.0
+        self.places_changed = False
+        self.withheld = False
+        self._epochs = epochs
+        self._drift = drift
+        self._balance = balance
+        self._leases = 0
+
+    def begin(self, now: float) -> list[ev.Instruction]:
+        """Begin a step; return where its instructions are gathered."""
+        self.now = now
+        self.out = []
+        self.places_changed = False
+        return self.out
+
+    @property
+    def blocked_s(self) -> float:
+        """The stream's blocked clock now."""
+        return self._drift.blocked_s(self.now)
+
+    def grant(self, member: Member) -> None:
+        """Grant a consumer that streams what it may have now."""
+        if member.told_end:
+            return
+        epoch = self._epochs.get(member.run)
+        if not member.granted:
+            member.offered_s = self.now
+        if member.skips:
+            self._skip(member, epoch)
+        if member.first:
+            self._give_first(member)
+        end = epoch.end
+        if member.rotation is not None:
+            end = min(end, member.turn_end) if member.has_turn else 0
+        weighs = self._balance.pacing == "weights"
+        # by weight one by one: a batch granted ahead is granted before its share is known
+        ahead = 1 if weighs else LOOKAHEAD
+        while withheld := member.cursor < end and len(member.granted) < ahead:
+            if weighs and self._balance.withholds(member, self.now):
+                break
+            self._give(member, epoch)
+        if withheld or member.withheld_since_s is not None:
+            (member.withhold if withheld else member.let_go)(self.now)
+            self.withheld = self.withheld or withheld
+        if epoch.finished and member.cursor >= epoch.end:
+            self._tell_end(member, epoch)
+
+    def _give(self, member: Member, epoch: Epoch) -> None:
+        self._grant(member, epoch, member.cursor)
+        member.cursor += 1
+
+    def _grant(self, member: Member, epoch: Epoch, index: int) -> None:
+        self._leases = (self._leases + 1) & 0xFFFFFFFF
+        member.leases[self._leases] = index
+        batch = self._epochs.pin(index)
+        seq = epoch.seq(index)
+        member.granted.append(Grant(seq, batch.rows, index))
+        self.out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
+
+    def _give_first(self, member: Member) -> None:
+        """Grant what lies before its pass, now: nobody else may keep it for long. Neither turn nor weight counts."""
+        for index in member.first:
+            self._grant(member, self._epochs.having(index), index)
+        member.first.clear()
+        member.late = member.late or (member.rotation is not None and not member.has_turn)
+
+    def _skip(self, member: Member, epoch: Epoch) -> None:
+        """Give up what has gone: on to where nothing is missing any more."""
+        onwards = epoch.end
+        too_old = self._epochs.end - max(self._drift.window, self._epochs.band)
+        while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):
+            onwards -= 1
+        onwards = max(onwards, member.cursor)
+        if member.first:  # there may be more of them, granted to others, in what it is given anyway
+            before = [i for i in member.first if self._epochs.having(i).seq(i) < epoch.seq(onwards)]
+            member.first = before[: LOOKAHEAD - len(member.granted)]
+        member.skipped += onwards - member.cursor - len(member.first)
+        member.cursor = onwards
+
+    def _tell_end(self, member: Member, epoch: Epoch) -> None:
+        member.told_end = True
+        member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
+        if epoch.failure is None:
+            self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
+        else:
+            self._tell(member, ms.Failed(epoch.number, *epoch.failure))
+        if not member.granted:
+            self.end_epoch(member, member.then)
+
+    def _tell(self, member: Member, message: ms.Message) -> None:
+        self.out.append(ev.Tell(member.key, message))
+
+    def end_epoch(self, member: Member, phase: Phase) -> None:
+        """Take the member out of its epoch; it releases the batches that it was granted and did not take."""
+        self.places_changed = True
+        if phase is Phase.BETWEEN and member.group is not None and member.group.closed:
+            phase = Phase.AWAY  # it will not be let into another one
+        member.left_epoch(phase, self.now, self.blocked_s)
+
+    def park(self, member: Member, stood_still_s: float | None) -> None:
+        """Take a consumer that stands still, or is paused, off the window, and with it its whole group, at one place.
+
+        Ranks wait for each other in every step. If they ran dry at different batches, one would ask for the next while
+        another waits for it in a collective; so each is granted all that the furthest of them has been, first.
+
+        Args:
+            member: One that streams.
+            stood_still_s: For how long it did; None: it is paused, and told so otherwise.
+        """
+        taking = [m for m in (member, *member.mates) if m.run == member.run]
+        furthest = max(m.cursor for m in taking)
+        streaming = [m for m in taking if m.phase is Phase.STREAMING]
+        aligned = furthest - min(m.cursor for m in streaming) <= ALIGNED
+        for one in streaming:
+            epoch = self._epochs.get(one.run)
+            while aligned and one.cursor < furthest:
+                self._give(one, epoch)
+            if epoch.finished and one.cursor >= epoch.end and not one.told_end:
+                self._tell_end(one, epoch)
+            if not one.told_end and stood_still_s is not None:
+                seq = epoch.seq(one.cursor)  # the first that it was not granted
+                self._tell(one, ms.Parked(one.epoch, seq, stood_still_s))
+            self.end_epoch(one, Phase.AWAY)
+            one.parked = True
+            if one.group is not None:
+                one.group.together = aligned

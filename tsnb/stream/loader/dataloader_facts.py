@@ -1,0 +1,181 @@
+"""What can be told of a DataLoader without iterating it: whether it is torch's own, its samples, their indices."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from tsnb.stream.loader.repeating import is_plain, length
+
+__all__ = [
+    "GROWS",
+    "Indices",
+    "as_iterated",
+    "epoch_samples",
+    "indices_of",
+    "is_plain",
+    "why_deaf",
+    "why_frozen",
+    "why_not_persistent",
+    "why_reordered",
+]
+
+_WRITES = ("add", "append", "extend", "push", "store")
+"""How something is put into a replay buffer, which also has a `sample`."""
+MIN_DISORDER = 2
+"""One worker gives its batches in order anyway."""
+
+
+class _Iterated:
+    """A loader of a subclass of DataLoader that never called `DataLoader.__init__`: nothing but an iterable."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Any:
+        return iter(self._loader)
+
+    def __len__(self) -> int:
+        if type(self._loader).__len__ is DataLoader.__len__:
+            raise TypeError("This loader has no length.")
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # while it is being copied
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+
+def as_iterated(loader: Any) -> Any:
+    """Return a loader, or what stands for one that is a DataLoader by its class alone.
+
+    Raises:
+        TypeError: Nothing can be iterated there.
+    """
+    if not isinstance(loader, DataLoader) or "dataset" in vars(loader):
+        return loader
+    kind = type(loader)
+    if kind.__iter__ is not DataLoader.__iter__:
+        return _Iterated(loader)
+    raise TypeError(
+        f"{kind.__qualname__} is a DataLoader without a dataset, because its __init__ does not call "
+        "DataLoader.__init__. Call super().__init__(dataset, ...) there, or define its __iter__."
+    )
+
+
+def why_deaf(loader: DataLoader[Any], seed: int | None) -> str:
+    """Return why workers that stay would hear neither of an epoch's number nor of its seed; "": they need not."""
+    if hasattr(loader.dataset, "set_epoch"):
+        return "its dataset has a set_epoch method"
+    return "seed= is set" if isinstance(loader.dataset, IterableDataset) and seed is not None else ""
+
+
+def why_not_persistent(loader: Any, seed: int | None, workers: int | None) -> str:
+    """Return why workers that are meant to stay cannot; "" if they can, or are not meant to.
+
+    Args:
+        loader: The loader to serve.
+        seed: As `tsnb.serve`.
+        workers: As `tsnb.serve`.
+    """
+    if (
+        not is_plain(loader)
+        or not loader.persistent_workers
+        or workers == 0
+        or not (why := why_deaf(loader, seed))
+    ):
+        return ""
+    way_out = (
+        "Serve without seed= to keep the workers"
+        if why.startswith("seed")
+        else "Remove set_epoch to keep the workers"
+    )
+    return (
+        f"persistent_workers=True has no effect on this stream: {why}, which reaches only workers "
+        "started for that epoch. Whatever their copies of the dataset keep between epochs (caches, "
+        f"open files) is lost. {way_out}, or keep it in a file."
+    )
+
+
+def why_reordered(loader: Any, workers: int | None) -> str:
+    """Return why batches come in order though the loader need not give them so; "" if it has no say in that.
+
+    Args:
+        loader: The loader to serve.
+        workers: As `tsnb.serve`.
+    """
+    several = workers if workers is not None else getattr(loader, "num_workers", 0)
+    if not is_plain(loader) or getattr(loader, "in_order", True) or several < MIN_DISORDER:
+        return ""
+    if isinstance(loader.dataset, IterableDataset):
+        return ""
+    return (
+        "in_order=False has no effect on this stream: all trials get the batches in the sampler's "
+        "order. Remove it from the DataLoader. If a few samples are slow, pass seed=. tsnb then starts "
+        "slow batches earlier."
+    )
+
+
+def why_frozen(loader: Any) -> str:
+    """Return what to know of a loader over a store that its readers write to, as agents do; "" for any other."""
+    for store in (loader, getattr(loader, "dataset", None)):
+        kind = type(store)
+        if hasattr(kind, "sample") and any(hasattr(kind, name) for name in _WRITES):
+            return (
+                f"Trials read a {kind.__qualname__} from this stream. What they add to their own "
+                "copies does not come back, because the stream uses the copy in its own process. Let "
+                "the served loader collect new samples itself, or serve again after each collection."
+            )
+    return ""
+
+
+class Indices(NamedTuple):
+    """Whether batches can tell which samples they hold."""
+
+    samples: int | None = None
+    """Of the dataset; None: they cannot tell."""
+    each_once: bool = False
+    """Whether an epoch has each of them exactly once."""
+    why_not: str = ""
+    """Why they cannot tell, and what would change that."""
+
+
+GROWS = Indices(
+    why_not="its dataset grows, so its samples are not known in advance. Attach without subset= and fold="
+)
+
+
+def epoch_samples(loader: DataLoader[Any]) -> int | None:
+    """Return the samples in an epoch, where the loader's own parts tell."""
+    if loader.batch_size is None:
+        return None
+    if isinstance(loader.dataset, IterableDataset):
+        return None if loader.drop_last else length(loader.dataset)
+    samples = length(loader.sampler)
+    if samples is not None and loader.drop_last:
+        return samples // loader.batch_size * loader.batch_size
+    return samples
+
+
+def indices_of(loader: DataLoader[Any]) -> Indices:
+    """Return whether a loader's batches can tell which samples they hold."""
+    if isinstance(loader.dataset, IterableDataset):
+        return Indices(
+            why_not="its dataset can only be iterated, so its samples have no index. Serve a map-style dataset"
+        )
+    samples, batches = length(loader.dataset), loader.batch_sampler
+    if batches is None:
+        return Indices(
+            why_not="with batch_size=None its dataset makes the batches. Let the DataLoader make them"
+        )
+    if samples is None or samples >= 1 << 32:
+        return Indices(why_not="its dataset has no len(), or too many samples. Define __len__ in the dataset")
+    sampler: Any = getattr(batches, "sampler", None)
+    permuted = type(sampler) is SequentialSampler or (
+        type(sampler) is RandomSampler and not sampler.replacement
+    )
+    whole = isinstance(batches, BatchSampler) and not (
+        loader.drop_last and samples % (loader.batch_size or 1)
+    )
+    return Indices(samples, permuted and whole and length(sampler) == samples)

@@ -1,0 +1,318 @@
+"""Where batches come from: a DataLoader, any other iterable, or a function that makes one for each epoch."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch.utils.data import DataLoader
+
+from tsnb.stream.loader.dataloader import DataLoaderSource
+from tsnb.stream.loader.dataloader_facts import Indices, as_iterated, epoch_samples, is_plain
+from tsnb.stream.loader.generators import draw_apart, stream_generator
+from tsnb.stream.loader.identity import identity
+from tsnb.stream.loader.repeating import length, loader_order, replayed
+from tsnb.stream.loader.seams import OwnOrder, SampleStore
+from tsnb.stream.memory.arena import Arena
+from tsnb.stream.memory.slots import SlotPipe
+
+__all__ = ["Source", "as_source", "why_one_epoch"]
+
+_ANEW = (
+    "Serve a function that creates a fresh iterable for each epoch: tsnb.serve(lambda epoch: "
+    "make_loader(), name=...)."
+)
+
+
+_NOT_INDEXED = Indices(
+    why_not=(
+        "it is not torch's own DataLoader, whose samples have an index. Serve a DataLoader over a "
+        "map-style dataset"
+    )
+)
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Gives epochs of batches; used by the producer's loading thread only."""
+
+    batch_size: int | None
+    """The loader's, where it has one."""
+    batches: int | None
+    """In an epoch, where known."""
+    samples: int | None
+    """In an epoch, where known."""
+    persistent: bool
+    """Whether its workers stay for the next epoch."""
+    order: str
+    """Identity of the order in which epochs are given: equal strings promise equal batches for an equal epoch and
+    batch number. Empty when an epoch cannot be given again in the same order."""
+    indices: Indices
+    """Whether batches can tell which samples they hold."""
+    cover: int | None
+    """The samples of the dataset that the next epoch prepares, a bit each; None: all. Heeded where they are indexed."""
+    drawn: Sequence[Any] | None
+    """What the sampler gave for the rows of the batch that was given last: indices of the dataset; None: not known."""
+
+    @property
+    def workers(self) -> int:
+        """Processes that load; may change with the epoch."""
+
+    @property
+    def ahead(self) -> int:
+        """Batches that are prepared ahead of the one asked for; may change with every batch."""
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return how many batches will ever be prepared ahead, if they are of this size; asked once."""
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+        """Begin an epoch with its batch `start`.
+
+        Gives `Placed` for batches that workers have written into the arena, the batch itself for others, and
+        `Skipped` for those before `start` where there is no cheaper way past them. Where `start` is 0 and only a
+        later epoch is available, it gives `EpochIs` first; where it gives more than `cover`, `Covering`. Where it knows
+        that there is no further batch before its workers have ended, it gives `AllGiven` first.
+
+        Raises:
+            LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
+        """
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Return the processes of the workers that it has now. Called on any thread."""
+
+    def wake_workers(self) -> None:
+        """Let workers go on that were stopped, so that they can be ended."""
+
+    def drop_workers(self) -> None:
+        """Let go of workers that would stay for the next epoch."""
+
+    def why_empty(self, number: int) -> str:
+        """Return what may be the reason for epoch `number` having no batch, and what to do about it."""
+
+
+def as_source(
+    loader: Any,
+    arena: Arena,
+    pipe: SlotPipe,
+    *,
+    seed: int | None,
+    workers: int | None,
+    keeper: SampleStore | None = None,
+    growth: OwnOrder | None = None,
+) -> Source:
+    """Return the source for whatever the user wants to serve.
+
+    Args:
+        loader: A DataLoader, any iterable of batches, or a function `make_epoch(epoch)` that returns one.
+        arena: For the workers to write into.
+        pipe: Where they get free slots.
+        seed: Makes the order, and the workers' random numbers, a function of (seed, epoch).
+        workers: Worker processes instead of the DataLoader's own number.
+        keeper: Keeps samples that were prepared; None: nothing is kept.
+        growth: Lets new samples into the epochs; None: the samples are those that there are now.
+
+    Raises:
+        TypeError: It cannot be iterated.
+        ValueError: `seed`, `workers` or a cache for something that is not a DataLoader, or one for samples that cannot
+            be kept.
+        ArenaFull: The cache is too small, or larger than what is free.
+    """
+    if isinstance(loader, Source):
+        return loader  # a stream from elsewhere
+    if is_plain(loader):
+        return DataLoaderSource(loader, arena, pipe, seed, workers, keeper, growth)
+    if keeper is not None:
+        raise ValueError(
+            "cache= works with torch's own DataLoader, whose samples have numbers, and this is a "
+            f"{type(loader).__name__}. Leave cache= out."
+        )
+    iterable = hasattr(loader, "__iter__") or hasattr(loader, "__getitem__")
+    if isinstance(loader, (str, bytes, type)) or not (iterable or callable(loader)):
+        raise TypeError(
+            f"An object of type {type(loader).__name__} cannot be served. Pass a torch DataLoader, any iterable of "
+            "batches, or a function make_epoch(epoch) that returns one."
+        )
+    if seed is not None or workers is not None:
+        option, instead = (
+            ("seed", "Derive its order from the epoch number, in a function make_epoch(epoch)")
+            if seed is not None
+            else ("workers", "Set the number of workers where you create the loader")
+        )
+        kind = type(loader).__name__
+        raise ValueError(f"{option}= works with torch's own DataLoader, and this is a {kind}. {instead}.")
+    if iterable:
+        return _IterableSource(loader)
+    _require_epoch_argument(loader)
+    return _FactorySource(loader, arena, pipe)
+
+
+def why_one_epoch(loader: Any) -> str:
+    """Return why a loader seems to have one epoch only, and what to serve in its place; "" if nothing says so.
+
+    An iterator is used up when it has been gone through once, unless its own `__iter__` begins it anew; which of
+    the two it is cannot be told without going through it.
+    """
+    if not hasattr(loader, "__next__"):
+        return ""
+    return f"A {type(loader).__name__} is an iterator, which usually gives only one epoch. {_ANEW}"
+
+
+class _IterableSource:
+    """Anything that can be iterated; the producer copies its batches into the arena.
+
+    A sequence of batches, and an iterable that is told the epoch by `set_epoch`, are expected to give the same batches
+    for the same epoch. Others may be shuffled in ways of their own, so no order is promised for them: a user who knows
+    better serves a function of the epoch.
+    """
+
+    workers = 0
+    ahead = 0
+    persistent = False
+    indices = _NOT_INDEXED
+    cover: int | None = None
+    drawn: Sequence[Any] | None = None
+
+    def __init__(self, loader: Any, generator: torch.Generator | None = None) -> None:
+        size = getattr(loader, "batch_size", None)
+        self.batch_size: int | None = size if isinstance(size, int) else None
+        self.batches = length(loader)
+        self.samples: int | None = None
+        self._once = hasattr(loader, "__next__")
+        sequence = hasattr(loader, "__getitem__") and self.batches is not None
+        tells = not self._once and (sequence or hasattr(loader, "set_epoch"))
+        kind = f"{type(loader).__qualname__} batches={self.batches}"
+        self.order = f"{kind} {identity(loader)}" if tells and not isinstance(loader, DataLoader) else ""
+        if isinstance(loader, DataLoader):  # of a kind that is iterated in a way of its own
+            self.samples = epoch_samples(loader)
+            self.order = loader_order(loader, loader.num_workers, None)
+            self.persistent = loader.persistent_workers
+            loader = copy.copy(loader)  # its workers belong to the loading thread, and end with it
+            loader._iterator = None
+            draw_apart(loader, generator or stream_generator())
+        self._loader = loader
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return 0: batches are made when they are asked for."""
+        return 0
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(number)
+        return replayed(iter(self._loader), number, start)
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """They are not ours."""
+        return ()
+
+    def wake_workers(self) -> None:
+        """Nor are they to be woken."""
+
+    def drop_workers(self) -> None:
+        """Let go of a DataLoader's persistent workers."""
+        if isinstance(self._loader, DataLoader):
+            self._loader._iterator = None
+
+    def why_empty(self, _number: int) -> str:
+        """Say that it seems to have been used up."""
+        kind = type(self._loader).__name__
+        can = (
+            f"a {kind} can be iterated only once"
+            if self._once
+            else f"this {kind} returned no (further) batch"
+        )
+        return f"{can}. {_ANEW}"
+
+
+class _FactorySource:
+    """A function `make_epoch(epoch)`: each epoch comes from what it returns.
+
+    A DataLoader that it returns is served as if it had been given itself: its workers write into the arena.
+    Since it is given the epoch's number, the same batches are expected for the same epoch.
+    """
+
+    persistent = False
+    batch_size: int | None = None
+    batches: int | None = None
+    samples: int | None = None
+    indices = _NOT_INDEXED
+    cover: int | None = None
+    drawn: Sequence[Any] | None = None
+
+    def __init__(self, make_epoch: Callable[[int], Iterable[Any]], arena: Arena, pipe: SlotPipe) -> None:
+        self._make_epoch = make_epoch
+        self._arena = arena
+        self._pipe = pipe
+        self._inner: Source | None = None
+        self._room: tuple[int, int] | None = None
+        self._generator = stream_generator()  # one for all: each epoch's loader draws on
+        kind = make_epoch if hasattr(make_epoch, "__qualname__") else type(make_epoch)
+        self.order = f"{kind.__qualname__}(epoch) {identity(make_epoch)}"
+
+    @property
+    def workers(self) -> int:
+        """Of the present epoch's DataLoader."""
+        return self._inner.workers if self._inner is not None else 0
+
+    @property
+    def ahead(self) -> int:
+        """Of the present epoch's DataLoader."""
+        return self._inner.ahead if self._inner is not None else 0
+
+    def most_ahead(self, batch_bytes: int) -> int:
+        """Return what the first epoch's DataLoader needs; one that needs more later is copied from."""
+        ahead = self._inner.most_ahead(batch_bytes) if self._inner is not None else 0
+        self._room = (batch_bytes, ahead)
+        return ahead
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+        made = self._make_epoch(number)
+        self._inner = self._source_of(made)
+        return self._inner.epoch(number, start)
+
+    def _source_of(self, made: Any) -> Source:
+        made = as_iterated(made)
+        if not hasattr(made, "__iter__") and not hasattr(made, "__getitem__"):
+            raise TypeError(
+                f"make_epoch(epoch) returned a {type(made).__name__}. Let it return an iterable of batches."
+            )
+        if is_plain(made):
+            source = DataLoaderSource(made, self._arena, self._pipe, None, None, generator=self._generator)
+            if self._room is None or source.most_ahead(self._room[0]) <= self._room[1]:
+                return source
+        return _IterableSource(made, self._generator)
+
+    def worker_pids(self) -> tuple[int, ...]:
+        """Return those of the loader that was made."""
+        return self._inner.worker_pids() if self._inner is not None else ()
+
+    def wake_workers(self) -> None:
+        """As those of the loader that was made."""
+        if self._inner is not None:
+            self._inner.wake_workers()
+
+    def drop_workers(self) -> None:
+        """They belong to one epoch."""
+        if self._inner is not None:
+            self._inner.drop_workers()
+
+    def why_empty(self, number: int) -> str:
+        """Say that what the function returned was empty."""
+        return (
+            f"make_epoch({number}) returned an empty iterable. Let it create a fresh iterable at each call."
+        )
+
+
+def _require_epoch_argument(make_epoch: Callable[..., Any]) -> None:
+    try:
+        inspect.signature(make_epoch).bind(0)
+    except ValueError:  # its signature cannot be read
+        return
+    except TypeError:
+        raise TypeError(
+            f"{getattr(make_epoch, '__qualname__', make_epoch)} must take one argument, the epoch "
+            "number: def make_epoch(epoch) returns an iterable of the batches of that epoch. To serve "
+            "the result of a function, call it first."
+        ) from None

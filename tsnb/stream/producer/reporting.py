@@ -1,0 +1,219 @@
+"""What a producer says about itself: the welcome to a newcomer, and the readings for observers."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import replace
+from typing import Any
+
+from tsnb.config import is_profiled
+from tsnb.stream.decisions.groups import awaited
+from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.loader.dataloader_facts import Indices
+from tsnb.stream.producer.core import HOLD, Core
+from tsnb.stream.producer.session import Session
+from tsnb.stream.protocol import messages as ms
+from tsnb.telemetry.readings import ConsumerReading, StreamReading
+
+__all__ = ["consumers", "reading", "reading_in_letters", "welcome"]
+
+READING_LETTERS = 96 << 10
+"""Letters of a reading: in its packet each quotation mark is two."""
+
+
+def welcome(core: Core) -> ms.Welcome:
+    """Describe the stream to a newcomer. Called under the lock."""
+    source = core.source
+    indices = source.indices if source else Indices()
+    return ms.Welcome(
+        name=core.settings.name,
+        pid=os.getpid(),
+        window=core.settings.window,
+        hold=HOLD,
+        batch_size=source.batch_size if source else None,
+        epoch_batches=source.batches if source else None,
+        epoch_samples=source.samples if source else None,
+        order=source.order if source else "",
+        unordered=core.unordered,
+        reconnect_s=core.settings.reconnect_s,
+        guard=core.settings.guard,
+        indexed=indices.samples,
+        each_once=indices.each_once,
+        unindexed=indices.why_not,
+        grows=core.growth is not None,
+        dataset=core.dataset,
+        first_seeds=core.seeds.first,
+        later_seeds=core.seeds.later,
+        draws=core.draws,
+        stall_timeout_s=core.settings.stall_timeout_s,
+    )
+
+
+def reading(core: Core, since: int = 0) -> StreamReading:
+    """Read the stream's numbers now. Called under the lock.
+
+    Args:
+        core: The producer's.
+        since: How many news the observer knows (`Core.news`); it is told of those since.
+    """
+    now = time.monotonic()
+    dispatch, source = core.dispatch, core.source
+    newest = dispatch.epochs.newest
+    blocked_s = dispatch.drift.blocked_s(now)
+    built_on: dict[str, Any] = {}
+    for extension in core.extensions.values():
+        built_on |= extension.reading(since)
+    here = tuple(reading for reading, _ in consumers(core, now, blocked_s))
+    return StreamReading(
+        time_s=time.time(),
+        name=core.settings.name,
+        pid=os.getpid(),
+        state=_producer_state(core),
+        epoch=newest.number,
+        published=newest.seq(newest.end),
+        epoch_batches=source.batches if source else None,
+        window=dispatch.drift.window,
+        window_fill=min(dispatch.drift.ahead, dispatch.drift.window),
+        batches=dispatch.epochs.end,
+        loading_s=core.loading_s,
+        blocked_s=blocked_s,
+        workers=source.workers if source else 0,
+        worker_pids=source.worker_pids() if source else (),
+        slots_used=dispatch.epochs.kept,
+        slots=core.arena.slots,
+        slot_bytes=core.arena.slot_bytes,
+        touched_bytes=core.arena.touched_bytes(),
+        in_place=core.in_place,
+        copied=core.copied,
+        consumers=here,
+        profiled=sum(is_profiled(each.name) for each in here),
+        failure=core.failure[0][:500] if core.failure else "",
+        refused=core.refused,
+        pacing=dispatch.balance.pacing,
+        weights=dict(dispatch.balance.weights),
+        **built_on,
+    )
+
+
+def reading_in_letters(found: StreamReading) -> str:
+    """Return a reading as JSON that fits into a packet: of very many consumers, without some of their own numbers.
+
+    Args:
+        found: The reading.
+    """
+    text = found.to_json(brief=True)
+    for most in (4, 1, 0):
+        if len(text) <= READING_LETTERS:
+            break
+        shorter = [replace(c, live={}, metrics=dict([*c.metrics.items()][:most])) for c in found.consumers]
+        rest = found.pending if most else {}
+        plans = found.plans if most else ()
+        text = replace(found, consumers=tuple(shorter), pending=rest, plans=plans).to_json(brief=True)
+    return text
+
+
+def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerReading, Session]]:
+    """Read every attached consumer's numbers now. Called under the lock.
+
+    Args:
+        core: The producer's.
+        now: Monotonic seconds.
+        blocked_s: The stream's blocked clock then.
+    """
+    members = core.dispatch.members.values()
+    front = max((m.taken for m in members if m.phase is Phase.STREAMING), default=0)
+    attached = [(m, core.sessions[m.key]) for m in members]
+    setters = frozenset(_pace_setters(core))  # once: each look goes over all consumers
+    return [
+        (_consumer(core, session, m, now, blocked_s, front, setters), session)
+        for m, session in attached
+        if session.role == "consumer"
+    ]
+
+
+def _producer_state(core: Core) -> str:
+    dispatch = core.dispatch
+    if core.stopping:
+        return "stopping"
+    if core.failure is not None:
+        return "failed"
+    if not core.arena.slots:
+        return "starting"
+    if _pace_setters(core):
+        return "blocked"
+    active = any(m.phase in (Phase.STREAMING, Phase.ASKED) for m in dispatch.members.values())
+    return "serving" if active else "idle"
+
+
+def _consumer(
+    core: Core,
+    session: Session,
+    member: Member,
+    now: float,
+    blocked_s: float,
+    front: int,
+    setters: frozenset[Member],
+) -> ConsumerReading:
+    computing_s, waiting_s, held_s = member.times(now, blocked_s)
+    built_on: dict[str, Any] = {}
+    for extension in core.extensions.values():
+        built_on |= extension.reading_of(session)
+    streaming = member.phase is Phase.STREAMING
+    published = (
+        core.dispatch.epochs.get(member.run).end if streaming and not member.told_end else member.cursor
+    )
+    return ConsumerReading(
+        name=member.name,
+        pid=session.channel.peer.pid,
+        state=_consumer_state(member, setters),
+        epoch=member.epoch,
+        epochs=member.begun,
+        position=member.position,
+        fill=max(0, published - member.taken) if streaming else 0,
+        lag=max(0, front - member.taken) if streaming else 0,
+        batches=member.batches,
+        samples=member.passed - member.left_out,
+        skipped=member.skipped,
+        computing_s=computing_s,
+        waiting_s=waiting_s,
+        held_s=held_s,
+        weight=core.dispatch.balance.weight(member.name),
+        awaits="its turn" if member.queued_since_s is not None else awaited(member),
+        part=session.part,
+        planned=session.planned,
+        epochs_before=session.before[0],
+        batches_before=session.before[1],
+        passed=member.passed,
+        run=session.run,
+        **built_on,
+    )
+
+
+def _consumer_state(member: Member, setters: frozenset[Member]) -> str:
+    if member.paused:
+        return "paused"
+    if member.phase is Phase.JOINING:
+        return "joining"
+    if member.phase is Phase.ASKED:
+        return "awaits ranks" if awaited(member) else "waiting"
+    if member.phase is Phase.STREAMING:
+        return _streaming_state(member, setters)
+    return "timed out" if member.parked else "between epochs"
+
+
+def _streaming_state(member: Member, setters: frozenset[Member]) -> str:
+    if member.queued_since_s is not None:
+        return "awaits turn"
+    if member.withheld_since_s is not None and member.waiting_since_s is not None:
+        return "held back"
+    if member in setters:
+        return "sets the pace"
+    if member.waiting_since_s is not None:
+        return "held back" if setters else "waiting"
+    return "skipping" if member.skipping else "streaming"
+
+
+def _pace_setters(core: Core) -> list[Member]:
+    """Return the consumers that fill the window, but those that take turns: theirs is full as a rule."""
+    return [m for m in core.dispatch.drift.pace_setters() if not m.has_turn]

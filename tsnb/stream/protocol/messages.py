@@ -1,0 +1,477 @@
+"""The messages between producer, consumers and observers. `protocol.codec` turns them into bytes.
+
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Planned
+                       Continues  DeviceRefused  Extended  Bye
+producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
+                       Failed  Parked  HeldUp  RankGone  DeviceTold  DeviceRefused  OnDevice  Drawn
+                       Weighted  PauseAsked  StopAsked  Extended  Stopping
+observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Extended
+producer -> observer   Welcome  Refused  Reading  Extended  Stopping
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tsnb.stream.protocol.device import DeviceRefused, DeviceTold, OnDevice
+
+__all__ = [
+    "ALL_ROWS",
+    "PROTOCOL",
+    "WHOLE_EPOCH",
+    "Ask",
+    "Balance",
+    "Batch",
+    "Bye",
+    "Continues",
+    "DeviceRefused",
+    "DeviceTold",
+    "Drawn",
+    "EpochEnded",
+    "EpochStarted",
+    "Extended",
+    "Failed",
+    "Got",
+    "HeldUp",
+    "Hello",
+    "LayoutTold",
+    "Leave",
+    "LengthTold",
+    "Message",
+    "NotJoined",
+    "OnDevice",
+    "Parked",
+    "PauseAsked",
+    "PauseConsumer",
+    "Planned",
+    "RankGone",
+    "Reading",
+    "Refused",
+    "Release",
+    "Rest",
+    "StopAsked",
+    "StopConsumer",
+    "StopProducer",
+    "Stopping",
+    "Take",
+    "Waiting",
+    "Wants",
+    "Weighted",
+    "Welcome",
+]
+
+PROTOCOL = 31
+"""Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
+
+
+WHOLE_EPOCH = (1 << 32) - 1
+"""In place of a number of batches: all that the epoch has."""
+ALL_ROWS = (1 << 32) - 1
+"""In place of a number of rows: all that the batch has."""
+
+
+class Hello(NamedTuple):
+    """First message of every connection."""
+
+    role: str
+    """`consumer` or `observer`."""
+    name: str
+    """The consumer's name, or its group's; free text for an observer."""
+    origin: str
+    """Where it runs, for messages ("script train.py")."""
+    on_lag: str = "wait"
+    """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
+    device: str = ""
+    """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
+    rank: int = 0
+    world_size: int = 1
+    """More than 1: it is one rank of a group, which takes the stream as one."""
+    cut: str = ""
+    """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
+    back: bool = False
+    """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
+    paused: bool = False
+    """Whether it was paused there, and still is."""
+    part: str = ""
+    """Which samples it takes, in words: then it is told which samples each batch holds. Empty: it takes all."""
+    rotation: str = ""
+    """With which others it takes turns: those that say the same. Empty: with none."""
+    rotate: int = 0
+    """The batches of a turn."""
+    at_once: int = 0
+    """How many have their turn at the same time."""
+    token: str = ""
+    """From the producer's entry in the registry: proof that this process can read it."""
+    protocol: int = PROTOCOL
+
+    @property
+    def shown_name(self) -> str:
+        """The name by which the consumer is known: that of a rank is like `bert[0]`."""
+        return self.name if self.world_size < 2 else f"{self.name}[{self.rank}]"
+
+
+class Ask(NamedTuple):
+    """The consumer says where it stands, and wants to go on from there: its next epoch, or the rest of one."""
+
+    number: int
+    """Counts this consumer's asks, so that the answer cannot be taken for that to an earlier one."""
+    epoch: int = 0
+    """Any epoch from this number on will do, from its start."""
+    seq: int = 0
+    """Where it is exact: the loader batch of that epoch it wants next."""
+    exact: bool = False
+    """It wants the rest of just that epoch."""
+    now: bool = False
+    """It would rather be refused than wait for another epoch to end."""
+    held: tuple[int, ...] = ()
+    """Leases it still has. What else was sent to it before has got lost on its way, and is free."""
+    patient: bool = False
+    """It waits for its place as long as it takes: the stream gives it again once the others have ended their epoch."""
+    here: bool = False
+    """It would rather begin in the middle of an epoch than wait for another one to end."""
+
+
+class Wants(NamedTuple):
+    """Which samples a consumer takes that takes a part of them: said before it asks, in pieces where there are many."""
+
+    offset: int
+    """Bytes of the mask that were said before; 0 begins anew."""
+    mask: bytes
+    """A bit for each sample of the loader's dataset, the first in the lowest bit of the first byte."""
+
+
+class Take(NamedTuple):
+    """The consumer took the next batch it was sent."""
+
+    rows: int = ALL_ROWS
+    """Those of it that are its own; fewer where it takes a part of the samples, or is a rank."""
+
+
+class Waiting(NamedTuple):
+    """The consumer has nothing left to take and waits."""
+
+
+class Release(NamedTuple):
+    """The last reference to a batch's views has gone (sent by a finalizer, from any thread)."""
+
+    lease: int
+
+
+class Leave(NamedTuple):
+    """The consumer leaves its epoch before the end (`break`)."""
+
+
+class Got(NamedTuple):
+    """How many rows the consumer's loops have got since it attached, where that is not what its Takes come to."""
+
+    rows: int
+
+
+class Rest(NamedTuple):
+    """The others should not wait for this consumer's next epoch (its cell has ended)."""
+
+    stands: bool = False
+    """It stands in the middle of an epoch: the thread that takes it waits for another consumer's batch."""
+
+
+class Planned(NamedTuple):
+    """A loop's epochs in all, and the run of the trial that it is: said when it attaches and when that changes."""
+
+    epochs: int
+    """0: that is not known any more."""
+    run: int = 0
+    """Of its trial's name, from 1; 0: it is not a trial's."""
+
+
+class Continues(NamedTuple):
+    """What was taken before this consumer came: by the trial that it is a clone of, or by a process before its own."""
+
+    epochs: int
+    """Whole ones."""
+    batches: int
+    """Of the loader."""
+
+
+class Bye(NamedTuple):
+    """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
+
+
+class StopProducer(NamedTuple):
+    """An observer asks the producer to stop."""
+
+    reconnect_s: float = 0.0
+    """How long consumers should wait for a successor."""
+
+
+class StopConsumer(NamedTuple):
+    """An observer asks that a consumer's loop end."""
+
+    name: str
+
+
+class PauseConsumer(NamedTuple):
+    """An observer asks that consumers pause at their next batch, or go on: all of them at once."""
+
+    consumers: dict[str, bool]
+    """By name: pause; else go on."""
+
+
+class Balance(NamedTuple):
+    """An observer asks that compute be divided in another way."""
+
+    pacing: str
+    """`together`, `weights` or `free`."""
+    weights: dict[str, float]
+    """By consumer name."""
+
+
+class Welcome(NamedTuple):
+    """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers."""
+
+    name: str
+    pid: int
+    window: int
+    hold: int
+    batch_size: int | None
+    """The loader's, where it has one."""
+    epoch_batches: int | None
+    """Loader batches in an epoch, where known."""
+    epoch_samples: int | None
+    """Samples in an epoch, where known."""
+    order: str = ""
+    """Says in which order epochs come: equal for equal batches; empty where an epoch cannot be given again."""
+    reconnect_s: float = 0.0
+    """How long to wait for a successor if the producer dies; 0: there will be none."""
+    unordered: str = ""
+    """Why an epoch cannot be given again, and what would change that; empty where it can."""
+    guard: bool = False
+    """Whether every consumer looks for changes in place by checksums, asked for or not."""
+    indexed: int | None = None
+    """Samples of the loader's dataset, where batches can tell which of them they hold."""
+    each_once: bool = False
+    """Whether an epoch has each of them exactly once."""
+    unindexed: str = ""
+    """Why batches cannot tell; empty where they can."""
+    grows: bool = False
+    """Whether its data set grows: then a Drawn comes before each Batch, and losses are heard."""
+    dataset: str = ""
+    """What is told of the loader's dataset, as `producer.loader.dataset_facts` has it; empty where it has none."""
+    first_seeds: int = 0
+    """How many seeds the plain loader's first `iter` draws from torch's global generator."""
+    later_seeds: int = 0
+    """How many each `iter` after it draws."""
+    draws: bool = False
+    """Whether what the producer's process runs of the loader draws from that process's global generators."""
+    stall_timeout_s: float = 30.0
+    """How long a consumer that stands still is waited for."""
+    protocol: int = PROTOCOL
+
+
+class Refused(NamedTuple):
+    """The producer does not take this connection, or does not do what an observer asked for."""
+
+    code: str
+    """`protocol`, `token`, `name-in-use`, `full`, `group`, `rotate` or `stopping`. The connection goes on after
+    `in-step` and `unknown`, and after `group` in answer to an Ask."""
+    reason: str
+
+
+class LayoutTold(NamedTuple):
+    """From now on `number` stands for this layout."""
+
+    number: int
+    layout: bytes
+
+
+class Batch(NamedTuple):
+    """One batch lies in a slot; the consumer holds it until it releases the lease."""
+
+    layout: int
+    slot: int
+    epoch: int
+    seq: int
+    rows: int
+    """Samples in the batch; 0 where its leaves have no common first dimension."""
+    lease: int
+    values_offset: int
+    """Where the values text starts in the slot."""
+    values_bytes: int
+
+
+class Drawn(NamedTuple):
+    """Comes before a Batch, for a consumer that takes a part of the samples, and of a data set that grows."""
+
+    lease: int
+    """The batch's."""
+    indices: bytes
+    """For each row the index of its sample in the loader's dataset, as little-endian uint32; empty: it is not known."""
+
+
+class Weighted(NamedTuple):
+    """Comes before a Batch of a round in which some samples were likelier than others."""
+
+    lease: int
+    """The batch's."""
+    weights: bytes
+    """For each row its weight, as little-endian float32."""
+
+
+class EpochStarted(NamedTuple):
+    """The answer to an Ask: batches of this epoch follow. Whatever belongs to another is out of date."""
+
+    ask: int
+    epoch: int
+    seq: int
+    """The loader batch of it that comes first."""
+
+
+class NotJoined(NamedTuple):
+    """The answer to an Ask that cannot be granted (any more)."""
+
+    ask: int
+    epoch: int
+    """The epoch being given."""
+    published: int
+    """Loader batches of it given so far."""
+    band: int
+    """Loader batches from an epoch's start that are kept for latecomers."""
+
+
+class EpochEnded(NamedTuple):
+    """Every batch of the epoch has been sent."""
+
+    epoch: int
+    batches: int
+
+
+class LengthTold(NamedTuple):
+    """An epoch has another length from now on than `Welcome` said: samples have entered."""
+
+    epoch_batches: int
+    """Loader batches in it."""
+    epoch_samples: int
+    """Samples in it."""
+
+
+class Failed(NamedTuple):
+    """The loader raised; the epoch ends here."""
+
+    epoch: int
+    message: str
+    traceback: str
+
+
+class Parked(NamedTuple):
+    """The consumer stood still too long and has lost its place in the epoch."""
+
+    epoch: int
+    seq: int
+    """The first batch it will not get."""
+    stood_still_s: float
+
+
+class HeldUp(NamedTuple):
+    """The consumer has waited for an epoch for long: others take one that it came too late for."""
+
+    ask: int
+    epoch: int
+    """The one they take."""
+    published: int
+    """Loader batches of it given so far."""
+    holders: str
+    """The consumers that take it, in words: "a, b and c"."""
+    still_s: float
+    """For how many seconds none of them has taken a batch."""
+    stall_timeout_s: float
+    """After how many they lose their place."""
+
+
+class RankGone(NamedTuple):
+    """A rank of the consumer's group has gone, and will not come back."""
+
+    rank: int
+    epoch: int
+    """The epoch that it took last."""
+    seq: int
+    """The loader batches of that epoch that it took; 0: none of them counts, it died in the middle; `WHOLE_EPOCH`: all.
+
+    The others may go as far as it went, and no further.
+    """
+
+
+class PauseAsked(NamedTuple):
+    """Somebody asked this consumer to pause at its next batch, or to go on. Nobody waits for it while it is paused.
+
+    It has lost its place in the epoch as one that is parked has, and asks for it again when it goes on.
+    """
+
+    on: bool
+
+
+class StopAsked(NamedTuple):
+    """This consumer was asked to stop (the panel's button)."""
+
+
+class Stopping(NamedTuple):
+    """The producer stops in good order."""
+
+    reason: str
+    reconnect_s: float = 0.0
+    """How long to wait for a successor; 0: there will be none."""
+
+
+class Extended(NamedTuple):
+    """Something for an extension of the stream, or for that of a consumer (`protocol.extension`)."""
+
+    name: str
+    """The extension's, an identifier of 32 letters at most."""
+    payload: bytes
+    """In the extension's own words."""
+
+
+class Reading(NamedTuple):
+    """One `telemetry.StreamReading` as JSON, for observers."""
+
+    text: str
+
+
+Message = (
+    Hello
+    | Wants
+    | Ask
+    | Take
+    | Waiting
+    | Release
+    | Leave
+    | Got
+    | Rest
+    | Planned
+    | Continues
+    | Bye
+    | StopProducer
+    | StopConsumer
+    | PauseConsumer
+    | Balance
+    | Welcome
+    | Refused
+    | LayoutTold
+    | Batch
+    | DeviceTold
+    | DeviceRefused
+    | OnDevice
+    | Drawn
+    | Weighted
+    | EpochStarted
+    | NotJoined
+    | EpochEnded
+    | LengthTold
+    | Failed
+    | Extended
+    | HeldUp
+    | Parked
+    | RankGone
+    | PauseAsked
+    | StopAsked
+    | Stopping
+    | Reading
+)
