@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -30,7 +31,7 @@ FACTS = {
     "changes": [],
     "artifacts": [],
     "figures": [],
-    "cannot": {"clone": "", "extend": "it is not done", "release": ""},
+    "cannot": {"clone": "", "extend": "it is not done", "release": "", "rerun": "is running"},
     "lineage": [],
 }
 
@@ -132,13 +133,17 @@ def test_the_end_says_what_came_out_in_the_words_of_the_saved_picture(browser: B
 
 
 def test_who_has_ended_can_go_on_from_its_row(browser: Browser) -> None:
-    """Pause and stop make room for more epochs and a clone, which open the drawer at their field."""
+    """Pause and stop make room for more epochs, which open the drawer at their field, and for another run."""
     host = Host(browser, 1200)
     host.open(ended_badly(), log=LOG)
     page = host.page
     expect(page.get_by_label("Pause resnet18-wide", exact=True)).to_be_hidden()
     page.get_by_label("More epochs for resnet18-wide…").click()
-    facts = {**FACTS, "name": "resnet18-wide", "cannot": {"clone": "", "extend": "", "release": ""}}
+    facts = {
+        **FACTS,
+        "name": "resnet18-wide",
+        "cannot": {"clone": "", "extend": "", "release": "", "rerun": ""},
+    }
     host.hear(Message(facts))
     expect(page.get_by_label("additional epochs")).to_be_focused(timeout=10_000)
     page.keyboard.press("Enter")
@@ -147,6 +152,67 @@ def test_who_has_ended_can_go_on_from_its_row(browser: Browser) -> None:
         "name": "resnet18-wide",
         "epochs": 1,
     }
+    assert not host.errors
+
+
+@pytest.mark.parametrize("width", [1200, 500])
+def test_who_has_ended_runs_again_by_two_clicks(browser: Browser, width: int) -> None:
+    """From its row or its drawer; where its code is not here, both say so."""
+    host = Host(browser, width)
+    host.open(ended_badly(), log=LOG)
+    page = host.page
+    again = page.locator("tbody", has_text="resnet18-wide").get_by_label("Run again resnet18-wide")
+    again.click()
+    assert "rerun resnet18-wide" not in page.evaluate(SENT), "it asks"
+    again.click()
+    assert page.evaluate(SENT)[-1] == "rerun resnet18-wide"
+    why = "was started by another notebook, which holds its code. Run its cell there"
+    host.hear(Message({"op": "refused", "what": "rerun", "name": "resnet18-wide", "why": why}))
+    row = page.locator("tbody", has_text="resnet18-wide")
+    expect(row.locator(".tsnb-rerun:visible")).to_have_attribute(
+        "title", re.compile("Could not run again.*" + why)
+    )
+    page.get_by_role("button", name="resnet18-wide", exact=True).click()
+    cannot = {"clone": "", "extend": "", "release": "", "rerun": why}
+    host.hear(Message({**FACTS, "name": "resnet18-wide", "cannot": cannot}))
+    form = page.locator(".tsnb-drawer .tsnb-rerun")
+    expect(form).to_have_attribute("title", f"Run resnet18-wide again: not now, {why}")
+    host.hear(Message({**FACTS, "name": "resnet18-wide", "cannot": {**cannot, "rerun": ""}}))
+    expect(form).to_have_attribute("aria-disabled", "false")
+    form.click()
+    assert page.evaluate(SENT)[-1] == "rerun resnet18-wide"
+    host.shot(ARTIFACTS / f"panel-again-{width}.png")
+    assert not host.errors
+
+
+def test_a_slider_moves_a_live_value_and_the_field_sends_it(browser: Browser) -> None:
+    """A step is a fortieth of a power of ten; a text has none; what was moved is sent by Set or Enter alone."""
+    host = opened(browser)
+    page = host.page
+    page.evaluate("() => { performance.now = () => 1000; }")  # however slow this is, the kernel answers
+    page.get_by_role("button", name="resnet10", exact=True).click()
+    host.hear(Message({**FACTS, "live": [["lr", "0.1"], ["steps", "12"], ["how", "mean"]]}))
+    sliders = page.locator(".tsnb-live-slider:visible")
+    expect(sliders).to_have_count(2)
+    slider, value = sliders.first, page.get_by_label("live hyperparameter lr")
+    assert slider.get_attribute("aria-label") == "lr, from a tenth to ten times its value"
+    slider.focus()
+    page.keyboard.press("End")
+    expect(value).to_have_value("1")
+    for _ in range(40):
+        page.keyboard.press("ArrowLeft")
+    expect(value).to_have_value("0.1")
+    page.keyboard.press("Home")
+    expect(value).to_have_value("0.01")
+    sliders.nth(1).focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_label("live hyperparameter steps")).to_have_value("13")
+    assert "set resnet10" not in page.evaluate(SENT)
+    page.get_by_role("button", name="Set 0.1 → 0.01").click()
+    wanted = {"op": "set", "name": "resnet10", "value": "lr", "text": "0.01"}
+    assert page.evaluate("() => window.sent.at(-1)") == wanted
+    host.hear(Message({**FACTS, "live": [["lr", "0.01"], ["steps", "12"], ["how", "mean"]]}))
+    expect(slider).to_have_value("0")
     assert not host.errors
 
 

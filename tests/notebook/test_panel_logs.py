@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -71,6 +72,29 @@ def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
     assert [row["name"] for row in logs.beside()] == ["svm"], "it may still attach"
     monkeypatch.setattr("tsnb.notebook.trial_logs.SURE_S", 0.0)
     assert [(row["name"], row["state"]) for row in logs.beside()] == [("svm", "failed"), ("long", "running")]
+    trials["long"].stop()
+
+
+def test_a_trial_that_has_ended_runs_again_under_its_name(shell: Any) -> None:
+    """With the code and variables that it had; one that runs, or that is not here, is refused with the reason."""
+    logs = TrialLogs()
+    shell.user_ns["word"] = "first"
+    shell.run_cell_magic("trial", "talker", "print('said', word)")
+    until(lambda: trials["talker"].state == "done")
+    shell.user_ns["word"] = "second"
+    facts = logs.facts("talker")
+    assert facts is not None and facts["cannot"]["rerun"] == ""
+    thread = threading.Thread(target=logs.rerun, args=("talker",))  # as the panel does
+    thread.start()
+    thread.join(60)
+    until(lambda: trials["talker"].number == 2 and trials["talker"].state == "done")
+    assert "said first" in trials["talker"].logs()
+    shell.run_cell_magic("trial", "long", "import time\nwhile True: time.sleep(0.1)")
+    until(lambda: trials["long"].state == "running")
+    with pytest.raises(TsnbError, match=r"long is running\. Run it again after its end"):
+        logs.rerun("long")
+    with pytest.raises(TsnbError, match=r"nobody was started by another notebook\. Run it again there"):
+        logs.rerun("nobody")
     trials["long"].stop()
 
 

@@ -69,6 +69,9 @@ class Source:
     def release(self, name: str) -> None:
         raise NotImplementedError
 
+    def rerun(self, name: str) -> None:
+        raise NotImplementedError
+
 
 class Pages:
     """What was sent."""

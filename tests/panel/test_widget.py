@@ -113,6 +113,9 @@ def test_a_clone_and_an_extension_are_made_by_the_notebook_that_has_the_trial(
         def extend(self, name: str, epochs: int) -> None:
             told.append((name, epochs))
 
+        def rerun(self, name: str) -> None:
+            told.append((name, "again"))
+
     wish = {"op": "clone", "name": "cnn", "as": "hot", "changes": [["lr", "0.03"]]}
     panel._hear(panel, wish, [])
     join("tsnb-clone-cnn")
@@ -136,6 +139,9 @@ def test_a_clone_and_an_extension_are_made_by_the_notebook_that_has_the_trial(
     panel._hear(panel, {"op": "extend", "name": "cnn", "epochs": 5}, [])
     join("tsnb-extend-cnn")
     assert told[-1] == ("cnn", 5)
+    panel._hear(panel, {"op": "rerun", "name": "cnn"}, [])
+    join("tsnb-rerun-cnn")
+    assert told[-1] == ("cnn", "again")
     panel.logs.close()
 
 
@@ -313,7 +319,9 @@ def test_a_plan_is_told_as_it_is_by_then_where_its_trials_take_a_stream_that_is_
         panel._hear(panel, {"op": "params"}, [])
         return sent[-1][0]["plan"]
 
-    panel.logs.source = cast("Any", SimpleNamespace(params=dict, verdicts=dict, sweeps=dict, changes=dict))
+    panel.logs.source = cast(
+        "Any", SimpleNamespace(params=dict, verdicts=dict, sweeps=dict, changes=dict, beside=list)
+    )
     trials = (PlannedTrial("cnn", (0.0, 10.0), (1.0, 5.0), (5.0, 12.0)),)
     began_s = next(iter(three_models().run(12))).time_s
     show(lambda: Timeline("sweep 's'", trials, ("mnist",), began_s))

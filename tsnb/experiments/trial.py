@@ -404,7 +404,7 @@ class Trial(Bound, Hinting):
         plan = self.life.plan
         wish = CloneWish(self, name, {word: own_number(value) for word, value in changes.items()}, at=at)
         assert self.life.launch is not None
-        cloned: Trial = self.life.launch(plan, self._outlet_of_clones, wish)
+        cloned: Trial = self.life.launch(plan, self._outlet_of_next, wish)
         return cloned
 
     @property
@@ -437,8 +437,17 @@ class Trial(Bound, Hinting):
         return self.life.why_not_extended()
 
     @property
-    def _outlet_of_clones(self) -> Outlet | None:
-        """Where a clone's output goes: under the cell that asks; asked from elsewhere, where this one's does."""
+    def why_not_rerun(self) -> str:
+        """Reason why its code cannot be run again now, and what to do; else empty."""
+        if self.state not in ENDED:
+            return f"{is_now(self.state)}. Run it again after its end"
+        if self.life.launch is None:
+            return "was started by another notebook, which holds its code. Run its cell there"
+        return ""
+
+    @property
+    def _outlet_of_next(self) -> Outlet | None:
+        """Where the output of a clone, or of the next run, goes; None: under the cell that asks."""
         asked_by_a_cell = threading.current_thread() is threading.main_thread()
         return None if asked_by_a_cell and self._is_shown_here else self.life.outlet
 
@@ -653,7 +662,7 @@ class Trial(Bound, Hinting):
         planned = self._planned() if repeat_changes else []
         again = replanned(self.life.plan, new)
         again = replace(again, arrival={**again.arrival, "planned": planned})
-        outlet = outlet_here(again.name) if self._is_shown_here else self.life.outlet
+        outlet = self._outlet_of_next or outlet_here(again.name)
         started: Trial = self.life.launch(again, outlet)
         return started
 

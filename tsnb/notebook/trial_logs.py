@@ -75,7 +75,7 @@ class TrialLogs:
         trial = trials.get(name)
         if (sweep := _waits_in(name)) is not None:
             waits = f"it is {sweep.queued()[name]}"
-            cannot = dict.fromkeys(("clone", "extend", "release"), waits)
+            cannot = dict.fromkeys(("clone", "extend", "release", "rerun"), waits)
             return {"params": _texts(sweep.params[name]), "live": [], "cannot": cannot}
         if trial is None:
             return None
@@ -92,6 +92,7 @@ class TrialLogs:
                 "clone": trial.why_not_cloned,
                 "extend": trial.why_not_extended,
                 "release": trial.why_not_released,
+                "rerun": trial.why_not_rerun,
             },
             "verdict": _verdict(name),
             "lineage": _lineage(trial),
@@ -164,6 +165,18 @@ class TrialLogs:
             TsnbError: The trial is not here.
         """
         _here(name, "Extend it there").extend(epochs)
+
+    def rerun(self, name: str) -> None:
+        """Run the code of a trial that has ended again, under its name.
+
+        Raises:
+            Exception: As `Trial.rerun` raises.
+            TsnbError: The trial is not here, or cannot be run again now.
+        """
+        trial = _here(name, "Run it again there")
+        if why := trial.why_not_rerun:
+            raise TsnbError(f"{name} {why}")
+        trial.rerun(name=name)
 
 
 def _here(name: str, else_: str) -> Trial:

@@ -23,8 +23,9 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "artifacts": [["net.pt", 1234]], "where": ".tsnb/...",  name and bytes (null: a folder), and where they lie
          "figures": [["net.png", "net.png 812 1790",           the newest of them that are pictures: name, mark, bytes
                       "data:image/png;base64,..."]],            ("" where the page says, "has": [mark], it has it)
-         "cannot": {"clone": "is done: ...", "extend": "",       why it cannot be cloned or extended now, or give GPU
-                    "release": "it uses no GPU ..."},             memory back while it is paused; empty: it can
+         "cannot": {"clone": "is done: ...", "extend": "",       why it cannot be cloned or extended now, give GPU
+                    "release": "it uses no GPU ...",             memory back while it is paused, or be run again;
+                    "rerun": "is running. ..."},                 empty: it can
          "verdict": "rank 3 of 4 at step 120",                   why it was stopped for others that were better
          "lineage": [["cnn", 0, "", "running"], ["cnn-2", 1,     its family of clones, a parent before its clones: name,
                      "batch 120 of epoch 1", "done"]]}           depth, where it branched off, state
@@ -140,6 +141,13 @@ class LogSource(Protocol):
             ValueError: It is not a number of epochs.
         """
 
+    def rerun(self, name: str) -> None:
+        """Run the code of a trial that has ended again, under its name. Called as `set` is.
+
+        Raises:
+            TsnbError: The trial is not here, or its code is not.
+        """
+
 
 @dataclass
 class _Watch:
@@ -187,6 +195,14 @@ class LogFeed:
         """Return what a page that loads must know to show the pane as it was: a page that reloads goes on."""
         here = self.source.trials() if self.source is not None else []
         return {"name": self._chosen, "shown": self._is_open, "trials": here, "can": self.source is not None}
+
+    def known(self) -> dict[str, Any]:
+        """Return what the notebook knows of all its trials: parameters, verdicts, changes, sweeps, those beside."""
+        here = self.source
+        if here is None:
+            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}, "beside": []}
+        told = {"trials": here.params(), "verdicts": here.verdicts(), "changes": here.changes()}
+        return {**told, "sweeps": here.sweeps(), "beside": here.beside()}
 
     def watch(self, name: str, run: str = "", position: int = 0, *, pane: bool = True) -> None:
         """Send a log from a position of its run on. Called on the kernel's (sub)shell thread.

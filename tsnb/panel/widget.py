@@ -328,7 +328,18 @@ class Panel(anywidget.AnyWidget):
         channel = self._channels[at if isinstance(at, int) and 0 <= at < len(self._channels) else 0]
         if op == "hello":
             self._greet(content)
-        elif op in ("log", "log off", "trial", "params", "set", "clone", "extend", "release", "view"):
+        elif op in (
+            "log",
+            "log off",
+            "trial",
+            "params",
+            "set",
+            "clone",
+            "extend",
+            "release",
+            "rerun",
+            "view",
+        ):
             self._hear_of_reader(op, name, content)
         elif op == "stop":
             self._in_background(name, self.stop_consumer or self._end_consumer)
@@ -375,24 +386,7 @@ class Panel(anywidget.AnyWidget):
 
     def _known(self) -> dict[str, Any]:
         """Return what only the notebook knows of its trials."""
-        source = self.logs.source
-        if source is None:
-            return {
-                "trials": {},
-                "verdicts": {},
-                "changes": {},
-                "sweeps": {},
-                "beside": [],
-                "plan": self._plan(),
-            }
-        return {
-            "trials": source.params(),
-            "verdicts": source.verdicts(),
-            "changes": source.changes(),
-            "sweeps": source.sweeps(),
-            "beside": source.beside(),
-            "plan": self._plan(),
-        }
+        return {**self.logs.known(), "plan": self._plan()}
 
     def _plan(self) -> dict[str, Any] | None:
         """Return the newest plan of this process, if trials of it took batches of a stream that is shown."""
@@ -436,6 +430,8 @@ class Panel(anywidget.AnyWidget):
             source.clone(trial, str(content.get("as", "")), changes)
         elif op == "release":
             source.release(trial)
+        elif op == "rerun":
+            source.rerun(trial)
         else:
             source.extend(trial, content.get("epochs", 0))
 

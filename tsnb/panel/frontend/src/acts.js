@@ -5,10 +5,10 @@ import { attribute, button, grey, make, put } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 
 const ASKS_MS = 4000; // a question that nobody answers is taken back
-const WAITS_MS = { stop: 15000, interrupt: 3000, pause: 3000, resume: 3000 }; // a control that was used comes back after this
+const WAITS_MS = { stop: 15000, interrupt: 3000, pause: 3000, resume: 3000, rerun: 5000 }; // a control that was used comes back after this
 const DONE = {
   stop: "was asked to stop", interrupt: "was interrupted",
-  pause: "pauses at its next batch", resume: "resumes",
+  pause: "pauses at its next batch", resume: "resumes", rerun: "starts again",
 };
 
 export class Act {

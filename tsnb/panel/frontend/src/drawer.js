@@ -134,8 +134,8 @@ export class Drawer {
     if (what === "stop") this.stop.refused(why);
     if (what === "interrupt") this.interrupt.refused(why);
     if (what === this.pause.op) this.pause.refused(why);
-    if (["clone", "extend", "release"].includes(what)) this.further.refused(what);
-    this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${what === "release" ? "free its GPU memory" : what}: ${why}`);
+    if (["clone", "extend", "release", "rerun"].includes(what)) this.further.refused(what);
+    this.refusal.say(what === "set" ? `Not set: ${why}` : `Could not ${{ release: "free its GPU memory", rerun: "run it again" }[what] || what}: ${why}`);
   }
 
   draw(store, state) {
@@ -252,6 +252,13 @@ export class Drawer {
       put(set, same ? "Set" : `Set ${was} → ${input.value.trim()}`);
       attribute(set, "title", why ? `Set ${name}: not now, ${why}` : `Use it from the next batch on`);
     };
+    const slider = Object.assign(make("input", "tsnb-slider tsnb-live-slider"), { type: "range", min: -SLIDES, max: SLIDES, step: 1 });
+    attribute(slider, "aria-label", `${name}, from a tenth to ten times its value`);
+    slider.oninput = () => {
+      input.value = slid(Number(was), Number(slider.value));
+      attribute(slider, "aria-valuetext", input.value);
+      input.oninput();
+    };
     input.oninput = () => {
       word();
       this.further.word();
@@ -263,13 +270,16 @@ export class Drawer {
       this.send({ op: "set", name: this.name, value: name, text: input.value.trim() });
       grey(set, true);
     };
-    row.append(make("label", "", name), input, set);
+    row.append(make("label", "", name), input, set, slider);
     row.changed = () => (input.value.trim() && input.value.trim() !== was ? [name, input.value.trim()] : null);
     row.show = (value, why) => {
       const changed = value !== was, mine = was !== undefined && input.value.trim() !== was;
       idle = why;
       was = value;
       if (changed && !(mine && document.activeElement === input)) input.value = value;
+      slider.hidden = !(Number(value) > 0);
+      slider.disabled = Boolean(why);
+      if (changed || !mine) slider.value = "0";
       input.readOnly = Boolean(why);
       if (changed || !isGrey(set) || why || set.title.includes("not now")) word();
     };
@@ -334,6 +344,14 @@ export class Drawer {
     attribute(this.lines, "aria-label", `Log of ${this.name}`);
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;
   }
+}
+
+const SLIDES = 40; // steps of a slider to either side: ten times as much, or a tenth
+
+/** A value moved by so many steps of a slider, to three digits; a whole number stays one. */
+export function slid(value, steps) {
+  const moved = value * 10 ** (steps / SLIDES);
+  return String(steps === 0 ? value : Number.isInteger(value) && value >= 1 ? Math.max(1, Math.round(moved)) : Number(moved.toPrecision(3)));
 }
 
 /** Epochs that it has taken, of how many, and what is left of them: as its row says. */

@@ -1,12 +1,12 @@
 // How a trial goes on: as two, its clone with the values that stand in the drawer's fields; or, once it is done, for more epochs.
-// And how it stands still without its GPU memory.
+// And how it stands still without its GPU memory, or runs again from the top.
 
 import { attribute, grey, isGrey, make, put } from "./dom.js";
 
-const WAITS_MS = { clone: 5000, extend: 3000, release: 3000 }; // a control that was used comes back after this
-const WORDS = { clone: ["Clone", "Clone"], extend: ["More epochs", "Continue"], release: ["Memory", "Pause, memory free"] };
+const WAITS_MS = { clone: 5000, extend: 3000, release: 3000, rerun: 5000 }; // a control that was used comes back after this
+const WORDS = { clone: ["Clone", "Clone"], extend: ["More epochs", "Continue"], release: ["Memory", "Pause, memory free"], rerun: ["From the top", "Run again"] };
 const ELSEWHERE = "another notebook started it. Do that there";
-const MORE = { Clone: "both continue from its next batch", [WORDS.release[1]]: "the state in tsnb.checkpoint moves to host memory, and back before it resumes" };
+const MORE = { Clone: "both continue from its next batch", [WORDS.release[1]]: "the state in tsnb.checkpoint moves to host memory, and back before it resumes", "Run again": "the same code and variables, under the same name; this run stays in the results" };
 
 export class Further {
   /** `changed`: gives what the fields of live values say that is not so yet, [[name, text], ...]. */
@@ -19,7 +19,8 @@ export class Further {
     this.extend = this.form("extend", this.epochs);
     this.epochs.oninput = () => this.word();
     this.release = this.form("release", make("span"));
-    this.element = make("div", "", this.clone.row, this.extend.row, this.release.row);
+    this.rerun = this.form("rerun", make("span"));
+    this.element = make("div", "", this.clone.row, this.extend.row, this.rerun.row, this.release.row);
   }
 
   form(op, input) {
@@ -55,7 +56,7 @@ export class Further {
   /** `facts`: what the notebook knows of the trial; `idle`: why nothing can be asked of it now. */
   draw(facts, idle) {
     const known = facts && !facts.missing && facts.cannot, gone = idle === "this is a recording" || idle.startsWith("the notebook's") ? idle : "";
-    this.why = { clone: idle || (known ? known.clone : ELSEWHERE), extend: gone || (known ? known.extend : ELSEWHERE), release: idle || (known ? known.release : ELSEWHERE) };
+    this.why = { clone: idle || (known ? known.clone : ELSEWHERE), extend: gone || (known ? known.extend : ELSEWHERE), release: idle || (known ? known.release : ELSEWHERE), rerun: gone || (known ? known.rerun : ELSEWHERE) };
     this.word();
   }
 
@@ -65,6 +66,7 @@ export class Further {
     const wrong = Number.isInteger(more) && more >= 1 ? "" : "enter a whole number of epochs, 1 or more";
     tell(this.clone.go, changes ? `Clone with ${changes}` : "Clone", this.why.clone || waits("clone", "it is being cloned"), `Clone ${this.name}`);
     tell(this.release.go, WORDS.release[1], this.why.release || waits("release", "it pauses at its next batch"), `Pause ${this.name} with its GPU memory free`);
+    tell(this.rerun.go, WORDS.rerun[1], this.why.rerun || waits("rerun", "it starts again"), `Run ${this.name} again`);
     tell(this.extend.go, wrong ? "Continue" : `Continue for ${more}`, this.why.extend || wrong || waits("extend", "it continues"), `Extend ${this.name}`);
   }
 }

@@ -54,10 +54,10 @@ export class Row {
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
     this.more = button("+", "tsnb-act tsnb-more-epochs", () => change(name, "epochs"));
-    this.twin = button("", "tsnb-act tsnb-twin", () => change(name, "clone"));
-    this.twin.append(showIcon(icon(), "clone"));
-    for (const [one, words] of [[this.more, `More epochs for ${name}…`], [this.twin, `Clone ${name}…`]]) (attribute(one, "title", words), attribute(one, "aria-label", words));
-    action.append(this.pause.element, this.stop.element, this.more, this.twin, this.log);
+    attribute(this.more, "title", `More epochs for ${name}…`);
+    attribute(this.more, "aria-label", this.more.title);
+    this.again = new Act("rerun", "Run again", showIcon(icon(), "again"), send, { name, asks: true, className: "tsnb-act" });
+    action.append(this.pause.element, this.stop.element, this.more, this.again.element, this.log);
     this.detail = make("span");
     this.detailState = make("span", "tsnb-detail-state"); // where even its column has no room
     const detail = make("td", "tsnb-detail tsnb-soft", this.detailState, this.detail);
@@ -91,6 +91,7 @@ export class Row {
 
   refused(what, why) {
     if (what === "stop") this.stop.refused(why);
+    if (what === "rerun") this.again.refused(why);
     if (what === this.pause.op) this.pause.refused(why);
   }
 
@@ -112,7 +113,8 @@ export class Row {
     this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
     // of one that has ended, what can be done next
     const ended = Boolean(lane.end) && !lane.here && !lane.pending, next = ended && log.can;
-    this.more.hidden = this.twin.hidden = !next;
+    this.more.hidden = this.again.element.hidden = !next;
+    if (next) this.again.draw("");
     this.pause.element.hidden = this.stop.element.hidden = next;
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);
