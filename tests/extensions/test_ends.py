@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.ends import MAX_ENDS, MAX_PENDING, TrialEnds
+from tsnb.extensions.metrics import KeptNumbers
 from tsnb.foreign import pack
 from tsnb.telemetry.trial_readings import (
     BesideReading,
@@ -75,7 +76,7 @@ def test_an_observer_is_told_of_each_end_once_and_a_new_one_of_the_last() -> Non
     known = core.news
     assert len(ends.reading(0)["ends"]) == MAX_ENDS
     assert ends.reading(known)["ends"] == ()
-    ends.left(observer(role="consumer", name="last", notes={"metrics": {"loss": 0.5}}))
+    ends.left(observer(role="consumer", name="last", notes={"metrics": KeptNumbers({"loss": 0.5})}))
     (last,) = ends.reading(known)["ends"]
     assert (last.name, last.state, last.metrics) == ("last", "left", {"loss": 0.5})
 

@@ -20,8 +20,9 @@ from tsnb.telemetry.metrics import MOST_TOLD, log
 
 
 def kept() -> tuple[MetricsKept, Any]:
-    core: Any = SimpleNamespace(lock=threading.Condition())
-    return MetricsKept(core), SimpleNamespace(role="consumer", name="cnn", notes={})
+    member = SimpleNamespace(batches=0)
+    core: Any = SimpleNamespace(lock=threading.Condition(), dispatch=SimpleNamespace(members={3: member}))
+    return MetricsKept(core), SimpleNamespace(role="consumer", name="cnn", key=3, notes={}, member=member)
 
 
 class Producer:
@@ -32,6 +33,7 @@ class Producer:
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
         self.told: list[bytes] = []
+        self.batches, self.epochs = 0, 0.0
 
     def tell(self, extension: str, payload: bytes) -> None:
         assert extension == "metrics"
@@ -58,6 +60,42 @@ def test_numbers_reach_the_readings_once_and_a_new_producer_again() -> None:
     log(extension_loss=0.25)
     told.tick(1e9)
     assert len(second.told) == 1
+
+
+def test_a_number_has_the_batch_at_which_it_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much later its stream is told. What was logged over another connection has none there."""
+    half, cnn = kept()
+    told, stream = MetricsTold(), Producer()
+    told.met(stream)
+    stream.batches, stream.epochs = 45, 1.0
+    log(place_val=0.5)
+    stream.batches, stream.epochs = 52, 1.2
+    log(place_loss=1.0)
+    told.tick(0.0)
+    cnn.member.batches = 52
+    half.hear(cnn, stream.told.pop())
+    shown = half.reading_of(cnn)
+    assert shown["logged_at"]["place_val"] == 45 and shown["logged_at"]["place_loss"] == 52
+    assert {"place_val", "place_loss"} <= {*shown["sparse"]}, "each once an epoch so far"
+    for stream.batches in range(53, 60):
+        log(place_loss=1.0)
+    told.close()
+    cnn.member.batches = 59
+    half.hear(cnn, stream.told.pop())
+    shown = half.reading_of(cnn)
+    assert shown["logged_at"]["place_val"] == 45 and shown["logged_at"]["place_loss"] == 59
+    assert "place_val" in shown["sparse"] and "place_loss" not in shown["sparse"]
+    again, anew, successor = MetricsTold(), Producer(), Producer()
+    again.met(anew)
+    anew.batches = 8
+    log(place_val=0.25)
+    again.met(successor)
+    log(place_loss=0.5)
+    again.close()
+    other, same = kept()
+    other.hear(same, successor.told[0])
+    assert "place_val" not in other.reading_of(same)["logged_at"]
+    assert other.reading_of(same)["metrics"]["place_val"] == 0.25
 
 
 def test_those_logged_first_are_kept_where_there_are_many() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from tests.panel.a_day import PER_S, READINGS, loss, pages_of, readings_of_a_day
+from tests.panel.a_day import EPOCH, PER_S, READINGS, loss, pages_of, readings_of_a_day
 from tsnb.panel.tape import Tape
 from tsnb.reports.spent import spent
 from tsnb.telemetry.frames import POINTS, smoothed
@@ -56,6 +56,9 @@ def test_the_curves_of_a_day_are_true_at_every_hour(day: tuple[Tape, Any]) -> No
     smooth = drawn["batch", 0.6, "loss", "all-day"]
     assert all(y < 0.12 for x, y in zip(smooth["x"], smooth["y"], strict=True) if x > 6000)
     accuracy = drawn["batch", 0.9, "val_acc", "all-day"], drawn["batch", 0, "val_acc", "all-day"]
+    assert all(x % EPOCH == 0 for x in accuracy[0]["x"]), "where it was logged, not where it was heard of"
+    assert all(x == int(x) for x in drawn["epoch", 0, "val_acc", "all-day"]["x"])
+    assert len(accuracy[0]["x"]) > POINTS // 2, "a value that is the same once more has its point"
     assert accuracy[0]["y"] == accuracy[1]["y"], (
         "one value an epoch is a mean already, however many there are"
     )

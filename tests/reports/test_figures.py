@@ -98,7 +98,7 @@ def test_a_logged_number_over_the_stream_s_time(readings: list[StreamReading]) -
     """As the readings carry it."""
     lines = {line.name: line for line in draw_logged("loss", readings).data}
     known = [v for v in lines["cnn-small"].y if v is not None]
-    assert known[-1] == readings[-1].consumers[0].metrics["loss"]
+    assert known[-1] == pytest.approx(readings[-1].consumers[0].metrics["loss"], rel=1e-6)
 
 
 def test_a_long_stream_makes_no_heavy_figure() -> None:

@@ -56,12 +56,13 @@ def test_a_curve_of_the_picture_is_the_panels() -> None:
     readings, view = list(three_models().run(60)), StreamView()
     for reading in readings:
         view.feed(reading)
-    curves = curves_of(readings, ["loss", "accuracy"])
+    curves = curves_of(readings)
     for name, row in view.rows.items():
         own = view.curves.points(row.number, row.places["loss"])
-        assert list(curves["loss"][name]) == own and len(own) > 100
+        assert curves["loss"][name] == view.logged()["loss"][name]
+        assert list(curves["loss"][name].points) == own and len(own) > 100
         low, high = min(point[4] for point in own), max(point[5] for point in own)
-        assert all(low <= value <= high for _, value in line_of(own))
+        assert all(low <= value <= high for _, value in line_of(curves["loss"][name]))
 
 
 def test_the_picture_has_a_chart_of_each_number_and_marks_where_a_trial_failed() -> None:

@@ -8,6 +8,7 @@ import enum
 import fractions
 import math
 import re
+import time
 import warnings
 from collections import UserDict
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.extensions.metrics import taken_in
 from tsnb.telemetry import metrics
+from tsnb.telemetry.view import StreamView
 
 
 class Level(enum.IntEnum):
@@ -171,12 +173,13 @@ def test_steps_are_exact(heard: Heard) -> None:
 def test_whoever_listens_anew_is_told_again(heard: Heard) -> None:
     """A producer that has taken another's place knows nothing of what that one was told."""
     metrics.log(before=1)
-    news, trial = metrics.News(0.0), metrics.News(0.0, before=True)
-    assert news.take() is None and trial.take() == {"before": 1.0}
+    news = metrics.News(0.0, lambda: (0, 0.0))
+    trial = metrics.News(0.0, lambda: (0, 0.0), before=True)
+    assert news.take() is None and trial.take() == ({"before": 1.0}, {}, ())
     news.again()
     trial.again()
     assert news.take() is None, "it has told nothing yet"
-    assert trial.take() == {"before": 1.0}
+    assert trial.take() == ({"before": 1.0}, {}, ())
     news.end()
     trial.end()
 
@@ -203,6 +206,27 @@ def test_a_loop_that_logs_very_many_names_goes_on(heard: Heard) -> None:
         stream.close()
         (end,) = [one for one in tsnb.streams.status("numbers").ends if one.name == "it"]
     assert end.metrics == {LONG.format(k): 1.0 + k for k in range(16)}
+
+
+@pytest.mark.system
+def test_a_value_stands_at_the_batch_at_which_it_was_logged(heard: Heard) -> None:
+    """However many batches are taken before the stream hears of it: 25 a quarter of a second, for one."""
+    loader = DataLoader(TensorDataset(torch.arange(160.0)), batch_size=4)
+    view = StreamView()
+    with tsnb.serve(loader, name="numbers"), tsnb.attach(stream="numbers", name="it") as stream:
+        for epoch in range(3):
+            for number, _ in enumerate(stream):
+                metrics.log(loss=1.0)
+                if number == 10 and epoch == 0:
+                    view.feed(tsnb.streams.status("numbers"))
+            metrics.log(val=0.5)
+            for _ in zip(range(12), stream, strict=False):
+                time.sleep(0.03)
+            view.feed(tsnb.streams.status("numbers"))
+    curves = view.logged()
+    assert [point[1] for point in curves["val"]["it"].points] == [40, 92, 144], "the same value has its point"
+    assert curves["val"]["it"].sparse and not curves["loss"]["it"].sparse
+    assert curves["loss"]["it"].points[-1][1] == 144, "not at the last batch that was taken"
 
 
 @pytest.mark.system

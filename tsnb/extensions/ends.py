@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.config import check_name
 from tsnb.errors import RemoteProtocolError
-from tsnb.extensions.metrics import taken_in
+from tsnb.extensions.metrics import logged_by, taken_in
 from tsnb.foreign import unpack
 from tsnb.printable import one_line
 from tsnb.stream.protocol.extension import Extension, Remote
@@ -93,8 +93,7 @@ class TrialEnds(Extension):
 
     def left(self, peer: Remote) -> None:
         """Note that a consumer has detached, with the last that it logged."""
-        logged = dict(peer.notes.get("metrics", {}))
-        self._note(EndReading(peer.name, "left", time.time(), peer.pid, metrics=logged))
+        self._note(EndReading(peer.name, "left", time.time(), peer.pid, **logged_by(peer)))
 
     def _note(self, end: EndReading) -> None:
         with self._core.lock:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsnb.errors import RemoteProtocolError, TsnbError
+from tsnb.extensions.metrics import logged_by
 from tsnb.foreign import unpack
 from tsnb.samples.selection import RoundsAsked, Trigger, check_select
 from tsnb.stream.consumer.losses import LOSSES_A_POINT, Losses
@@ -105,9 +106,7 @@ class Rounds(Extension):
             if growth is None or core.stopping or begins or core.dispatch.admission.rounds != 0:
                 return
             there = [session for session in core.sessions.values() if session.role == "consumer"]
-            logged = {
-                (s.name, name): value for s in there for name, value in s.notes.get("metrics", {}).items()
-            }
+            logged = {(s.name, name): value for s in there for name, value in logged_by(s)["metrics"].items()}
             if growth.round_due(logged, {s.name.partition("[")[0] for s in there}):
                 core.step(ev.RoundDue(1))
 

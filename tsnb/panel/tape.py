@@ -15,6 +15,7 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                                                                   characters say it all; `at`: the time of the frame
                                                                   whose shares it tells, null where it tells none
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
+                       "sparse",                                  names of metrics that are logged once an epoch
                        "run", "awaits", "end", "error", "last",   which run, how it ended, of what, its last numbers
                        "part",                                    which samples it takes, empty: all
                        "pending", "unknown"}}                     of one that is not attached yet, and only then: state
@@ -250,6 +251,7 @@ def _made_of(row: Row) -> tuple[Any, ...]:
         row.here,
         row.came_s,
         len(row.places),
+        row.sparse,
         row.run,
         row.reading.awaits,
         row.end,
@@ -268,6 +270,7 @@ def _lane(row: Row, begin_s: float) -> dict[str, Any]:
         "here": row.here,
         "since_s": round(row.came_s - begin_s, 2),
         "metrics": list(row.places),
+        "sparse": list(row.sparse),
         "run": row.run,
         "awaits": row.reading.awaits if row.here else "",
         "end": row.end,

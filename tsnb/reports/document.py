@@ -71,6 +71,7 @@ class Report:
 
         costs: What each trial had cost when it reached a wanted number.
         plan: When its trials were to start and end, where they were planned.
+        logged: What trials logged, by name, as far as more is known of it than by the readings.
 
     Raises:
         TsnbError: The stream has no readings.
@@ -83,7 +84,9 @@ class Report:
         ended: bool = False,
         costs: Sequence[TrialCost] = (),
         plan: Timeline | None = None,
+        logged: Curves | None = None,
     ) -> None:
+        self._logged: Curves = logged or {}
         self._readings = runs_apart(readings)
         self.story: Story = replace(story(self._readings, ended=ended), costs=tuple(costs), plan=plan)
 
@@ -98,8 +101,11 @@ class Report:
 
     @cached_property
     def _curves(self) -> Curves:
-        names = metrics_of(self.story.trials)
-        return curves_of(self._readings, sorted(names, key=lambda name: known_direction(name) is None))
+        names, found = metrics_of(self.story.trials), curves_of(self._readings)
+        return {
+            name: {**found.get(name, {}), **self._logged.get(name, {})}
+            for name in sorted(names, key=lambda name: known_direction(name) is None)
+        }
 
     @property
     def text(self) -> str:
@@ -232,6 +238,7 @@ def report(
         ended=source.ended,
         costs=found,
         plan=None if recording else newest_on(readings[-1].name, source.since_s, readings[-1].time_s),
+        logged=source.logged,
     )
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tsnb.errors import TsnbError
+from tsnb.reports.learned.curves import curves_of
 from tsnb.reports.logged import POINTS, thinned
 from tsnb.reports.look import FAINT, GREY, SPENT, look
 from tsnb.reports.plain import PART_NAMES
@@ -182,9 +183,18 @@ def logged_names(readings: Readings) -> list[str]:
 
 
 def draw_logged(name: str, readings: Readings) -> go.Figure:
-    """Draw a logged number over the stream's time, as far as readings have it: four values a second at most."""
+    """Draw a logged number over the stream's time: each value once, as soon as the stream was told of it."""
     its = runs_apart(readings)
-    return _by_trial(its, lambda consumer: consumer.metrics.get(name), name, rangemode="normal")
+    chart, curves = Chart(its, name), curves_of(its).get(name, {})
+    for trial, colour in _colours(its).items():
+        points = (
+            [(its[0].time_s + point[0], point[6]) for point in curves[trial].points]
+            if trial in curves
+            else []
+        )
+        chart.line(trial, *_fewer([time_s for time_s, _ in points], [value for _, value in points]), colour)
+    chart.figure.update_yaxes(rangemode="normal")
+    return chart.figure
 
 
 def _lag(readings: Readings) -> go.Figure:
@@ -195,9 +205,7 @@ def _fill(readings: Readings) -> go.Figure:
     return _by_trial(readings, lambda consumer: consumer.fill, "fill, batches ready but not taken")
 
 
-def _by_trial(
-    readings: Readings, number: Callable[[ConsumerReading], Any], title: str, rangemode: str = "tozero"
-) -> go.Figure:
+def _by_trial(readings: Readings, number: Callable[[ConsumerReading], Any], title: str) -> go.Figure:
     """Draw one number of each trial; a line breaks where the trial was not attached."""
     chart = Chart(readings, title)
     for name, colour in _colours(readings).items():
@@ -205,7 +213,7 @@ def _by_trial(
         values = [None if consumer is None else number(consumer) for consumer in here]
         times = [reading.time_s for reading in readings]
         chart.line(name, *_fewer(times, values), colour)
-    chart.figure.update_yaxes(rangemode=rangemode)
+    chart.figure.update_yaxes(rangemode="tozero")
     return chart.figure
 
 

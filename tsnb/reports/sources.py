@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tsnb import registry
 from tsnb.entries import Entry
 from tsnb.errors import ProducerNotFound, TsnbError
+from tsnb.telemetry.frames import Curve
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.watching import Watch, watch, watched
 
@@ -28,6 +30,8 @@ class StreamReadings:
     """Whether the stream has ended since."""
     since_s: float
     """When the stream began, before its first reading where it was watched late: wall clock, seconds since 1970."""
+    logged: Mapping[str, Mapping[str, Curve]] = field(default_factory=dict)
+    """Curves of all that its trials logged, by logged name and then by trial: of readings too that are not kept."""
 
 
 def is_recording(name: str | os.PathLike[str]) -> bool:
@@ -69,7 +73,8 @@ def streamed(name: str | None = None) -> StreamReadings:
     if not readings:
         pid = next((e.pid for e in registry.entries() if e.name == there.name and not e.elsewhere), 0)
         raise TsnbError(f"The stream {there.name!r} sends no readings: {registry.why_silent(pid)}")
-    return StreamReadings(readings, there.over or there.state in {"gone", "stopping"}, there.since_s)
+    over = there.over or there.state in {"gone", "stopping"}
+    return StreamReadings(readings, over, there.since_s, there.view.logged())
 
 
 def _watch_of(name: str | None) -> Watch:

@@ -36,6 +36,7 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.rates import Pace
@@ -58,7 +59,9 @@ __all__ = [
     "PROCESS",
     "ROW",
     "SMOOTH",
+    "Curve",
     "Curves",
+    "Logged",
     "frame",
     "smoothed",
 ]
@@ -140,7 +143,12 @@ LOGGED = (
     "place",  # 1024 lane + metric: its place among the names that the lane has logged
     "value",
 )
-"""What each number on a logged value means; when it was logged says the lane's row in the same frame."""
+"""What each number on a logged value means. It was logged at the batch that the lane's row in the same frame counts.
+
+Where it was not, the place is -1 - place, and the loader batches that the trial had taken by then follow the value."""
+
+Logged = tuple[int, int, float, "int | None"]
+"""Lane, metric, value, and the batches that the trial had taken by then; None: those of its row."""
 
 POINT = (
     "time_s",  # of its last value, since the tape's origin
@@ -167,7 +175,7 @@ def frame(
     loader: tuple[float, float, float],
     rows: Sequence[tuple[ConsumerReading, int, Pace, float, int]],
     lanes: Mapping[str, int],
-    logged: Sequence[tuple[int, int, float]] = (),
+    logged: Sequence[Logged] = (),
     *,
     etas: Mapping[int, Eta] | None = None,
 ) -> bytes:
@@ -179,7 +187,7 @@ def frame(
         loader: Batches a second, the same if no trial held it back, and seconds left of the epoch.
         rows: Reading, lane, pace, epochs (-1 before the first) and batches of each consumer.
         lanes: Lane numbers by name, for the machine's processes.
-        logged: Lane, metric and value of what was logged since the frame before.
+        logged: What was logged since the frame before.
         etas: How long each still takes, by lane, and all of them (-1); None: the frame has no paces.
     """
     batches_per_s, alone_per_s, left_s = loader
@@ -196,8 +204,9 @@ def frame(
         body += _machine(reading.host, reading.consumers, lanes)
     if logged:
         body.append(_LOGGED_MARK)
-        for lane, metric, value in logged:
-            body += (_METRICS_AT * lane + metric, value)
+        for lane, metric, value, batches in logged:
+            place = _METRICS_AT * lane + metric
+            body += (place, value) if batches is None else (-1 - place, value, batches)
     header = [
         reading.time_s - origin_s,
         len(HEADER) + len(body),
@@ -274,7 +283,7 @@ class Curves:
     """What trials have logged, by lane and metric: where each value was taken, and what it was. Bounded."""
 
     def __init__(self) -> None:
-        self._curves: dict[tuple[int, int], _Curve] = {}
+        self._curves: dict[tuple[int, int], _Kept] = {}
 
     def __len__(self) -> int:
         return len(self._curves)
@@ -290,7 +299,7 @@ class Curves:
         """
         curve = self._curves.get((lane, metric))
         if curve is None:
-            curve = self._curves[lane, metric] = _Curve()
+            curve = self._curves[lane, metric] = _Kept()
             for each in self._curves.values():
                 each.fit(self._room)
         curve.add(at, value if -_MOST <= value <= _MOST else _bounded(value))
@@ -327,7 +336,7 @@ def _bounded(value: float) -> float:
 _MOST = (2 - 2**-23) * 2.0**127  # the largest float of 32 bits
 
 
-class _Curve:
+class _Kept:
     """One curve: a point for each stretch of `width` batches in which anything was logged.
 
     Without numpy: this runs on a watch's thread, and a notebook's main thread may import numpy at that very moment.
@@ -381,20 +390,31 @@ def _join(points: array[float]) -> None:
 SMOOTH = 22
 """Batches over which panels smooth curves where nobody has chosen otherwise."""
 
-_RARE_EPOCHS, _RARE_S = 0.45, 0.9
+
+class Curve(NamedTuple):
+    """What one trial has logged under one name."""
+
+    points: Sequence[tuple[float, ...]]
+    """As `POINT` says, oldest first."""
+    sparse: bool = False
+    """Whether it was logged about once an epoch, or less often: each value is a mean already, and is never smoothed."""
+
+    def smoothed(self, constant: float = SMOOTH) -> list[float]:
+        """Return its values as pages draw them, smoothed over so many batches."""
+        return smoothed(self.points, 0 if self.sparse else constant)
 
 
 def smoothed(points: Sequence[tuple[float, ...]], constant: float = SMOOTH) -> list[float]:
     """Return a curve's smoothed values, as pages draw them (`learning.js` has the same function).
 
     Each is the mean of the points before it, weighing less by the batches that lie between: after `constant` of them
-    by e. A curve of about one value an epoch stays as it is: each of those is a mean already.
+    by e.
 
     Args:
         points: As `POINT` says, oldest first.
-        constant: Batches.
+        constant: Batches; 0: the values as they are.
     """
-    if _is_rare(points):
+    if not constant > 0:
         return [point[6] for point in points]
     total = part = 0.0
     found, before = [], points[0][1] if points else 0.0
@@ -407,11 +427,3 @@ def smoothed(points: Sequence[tuple[float, ...]], constant: float = SMOOTH) -> l
         total, part = kept * total + count * mean, kept * part + count
         found.append(total / part)
     return found
-
-
-def _is_rare(points: Sequence[tuple[float, ...]]) -> bool:
-    gaps = sum(max(1.0, point[7]) for point in points) - 1
-    if gaps <= 0:
-        return False
-    first, last = points[0], points[-1]
-    return last[2] - first[2] >= _RARE_EPOCHS * gaps and last[0] - first[0] >= _RARE_S * gaps

@@ -28,7 +28,7 @@ and reports all use them, so that they say the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
@@ -313,8 +313,44 @@ class Ends:
     def _take(self, name: str, end: EndReading, news: dict[str, EndReading]) -> None:
         before = self.by_name.get(name)
         if end.state == "left" and before is not None and before.pid == end.pid and before.state != "left":
-            end = replace(before, metrics={**end.metrics, **before.metrics})  # the trial's own word counts
+            end = _joined(end, before)
+        elif before is not None and before.state == "left" and before.pid == end.pid:
+            end = _joined(before, end)
         self.by_name[name] = news[name] = end
+
+
+def _joined(left: EndReading, end: EndReading) -> EndReading:
+    """Return a trial's own word on its end, with what its stream knows of the numbers that it logged."""
+    later = {name for name, *_ in newly_logged(dict(left.metrics), {}, end.metrics, {})}
+    at = {name: batch for name, batch in left.logged_at.items() if name not in later}
+    return replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
+
+
+def newly_logged(
+    values: dict[str, float],
+    batches: dict[str, int],
+    metrics: Mapping[str, float],
+    logged_at: Mapping[str, int],
+) -> list[tuple[str, float, int | None]]:
+    """Return name, value and batch (None: not known) of what a trial has logged since it was looked at last.
+
+    Args:
+        values: Its numbers then; brought up to date.
+        batches: The batches at which they were logged then; brought up to date.
+        metrics: Its numbers now.
+        logged_at: The batches at which they were logged.
+    """
+    found = []
+    for name, value in metrics.items():
+        before, at = values.get(name), logged_at.get(name)
+        same = value == before or (before is not None and math.isnan(value) and math.isnan(before))
+        if same and (at is None or at == batches.get(name)):
+            continue
+        values[name] = value
+        if at is not None:
+            batches[name] = at
+        found.append((name, value, at))
+    return found
 
 
 def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:
@@ -372,6 +408,11 @@ class Taken:
         """Return the loader batches that a trial has taken."""
         life = self._lives.get(name)
         return 0 if life is None else life.taken
+
+    def at(self, name: str, batch: int) -> int:
+        """Return how many loader batches a trial had taken at a batch as its last reading counts them."""
+        life = self._lives.get(name)
+        return max(0, batch if life is None else life.taken - life.last.batches + batch)
 
     def epochs(self, name: str) -> float:
         """Return the epochs that a trial has taken, the one under way as a share; nan before its first.

@@ -16,14 +16,16 @@ import sys
 import threading
 import time
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from tsnb.printable import one_line
 
 __all__ = [
     "LONGEST_NAME",
     "MOST_TOLD",
+    "LoggedNews",
     "News",
     "OthersKeeper",
     "Subscriber",
@@ -44,6 +46,9 @@ LONGEST_NAME = 120
 """Characters of a name: with names cut where they are shown only, two numbers would be one there."""
 MOST_TOLD = 16
 """Names that a stream is told of one trial, those logged first: a panel shows a handful, and a packet has an end."""
+
+SPARSE = 2.2
+"""Values an epoch at most of a number that is never smoothed: each is a mean over many samples already."""
 
 _TEXTS = (str, bytes, bytearray)
 """What float() would read as a number: `fold="3"` and a gene called "nan" are text."""
@@ -305,29 +310,63 @@ def keep_others(keeper: OthersKeeper) -> None:
         _keepers.append(keeper)
 
 
+class LoggedNews(NamedTuple):
+    """What `News` has to tell of a process's numbers."""
+
+    numbers: dict[str, float]
+    """The last value of each, of the first 16 names."""
+    ago: dict[str, int]
+    """How many batches ago each of them was logged."""
+    sparse: tuple[str, ...]
+    """Names of those that are logged about once an epoch, or less often."""
+
+
+class _Logged:
+    """When a number was logged last, and how often."""
+
+    __slots__ = ("at", "count", "sparse")
+
+    def __init__(self) -> None:
+        self.at: int | None = None
+        self.count = 0
+        self.sparse = False
+
+
 class News:
     """What was logged and has not been told on yet.
 
     Args:
         every_s: At most so often there is any.
+        place: Says how many batches were taken so far, and how many epochs.
         before: Whether what was logged before counts: in a trial's process all is the trial's.
     """
 
-    def __init__(self, every_s: float, *, before: bool = False) -> None:
+    def __init__(
+        self, every_s: float, place: Callable[[], tuple[int, float]], *, before: bool = False
+    ) -> None:
         self._every_s = every_s
+        self._place = place
         self._told_s = 0.0
         self._fresh = before and bool(_latest)
+        self._logged: defaultdict[str, _Logged] = defaultdict(_Logged)
         self.end = subscribe(self._note)
 
-    def _note(self, _step: int | None, _numbers: dict[str, float]) -> None:
+    def _note(self, _step: int | None, numbers: dict[str, float]) -> None:
+        batches, epochs = self._place()
+        for name in numbers:
+            logged = self._logged[name]
+            logged.at, logged.count = batches, logged.count + 1
+            logged.sparse = logged.count <= SPARSE * epochs
         self._fresh = True
 
     def again(self) -> None:
-        """Have what was told told again: somebody else listens now."""
+        """Have what was told told again: somebody else listens now, and counts other batches."""
+        for logged in list(self._logged.values()):
+            logged.at = None
         self._fresh = self._fresh or self._told_s > 0
 
-    def take(self, *, now: bool = False) -> dict[str, float] | None:
-        """Return the last value of every number, of the first 16 names; None while there is nothing to tell.
+    def take(self, *, now: bool = False) -> LoggedNews | None:
+        """Return what there is to tell; None while there is nothing.
 
         Args:
             now: However short ago something was told: it is the last time.
@@ -335,4 +374,7 @@ class News:
         if not self._fresh or (not now and time.monotonic() - self._told_s < self._every_s):
             return None
         self._fresh, self._told_s = False, time.monotonic()
-        return first_told(latest())
+        numbers, (batches, _) = first_told(latest()), self._place()
+        known = {name: self._logged[name] for name in numbers if name in self._logged}
+        ago = {name: batches - one.at for name, one in known.items() if one.at is not None}
+        return LoggedNews(numbers, ago, tuple(name for name, one in known.items() if one.sparse))

@@ -189,6 +189,10 @@ class ConsumerReading:
     where it takes a part, of other ranks, and what `drop_last` leaves out."""
     run: Whole = 0
     """Which run of its trial's name it belongs to, from 1, as `tsnb.results` counts them; 0: not a trial's."""
+    logged_at: Annotated[dict[Text, Whole], FEW] = field(default_factory=dict)
+    """The batch of its own at which each of `metrics` was logged, as `batches` counts; not in it: not known."""
+    sparse: Annotated[tuple[Text, ...], FEW] = ()
+    """Names of those of `metrics` that are logged about once an epoch, or less often."""
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,10 @@ class EndReading:
     never attached."""
     since_s: Number = 0.0
     """Since when: wall clock, seconds since 1970; 0: not known."""
+    logged_at: Annotated[dict[Text, Whole], FEW] = field(default_factory=dict)
+    """As `ConsumerReading.logged_at`: of a consumer that left."""
+    sparse: Annotated[tuple[Text, ...], FEW] = ()
+    """As `ConsumerReading.sparse`."""
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -20,9 +20,9 @@ from tsnb.telemetry import words
 from tsnb.telemetry.diagnosis import NOBODY, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
-from tsnb.telemetry.frames import Curves, frame
+from tsnb.telemetry.frames import Curve, Curves, Logged, frame
 from tsnb.telemetry.history import without_profiled
-from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached, newly_logged
 from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 
@@ -98,6 +98,10 @@ class Row:
     """Loader batches that it has taken."""
     metrics: dict[str, float] = field(default_factory=dict)
     """The last of each number that it has logged, in the order of first appearance."""
+    logged_at: dict[str, int] = field(default_factory=dict)
+    """The batches of its own at which they were logged, as its readings count."""
+    sparse: tuple[str, ...] = ()
+    """Names of those that are logged about once an epoch, or less often: curves of them are never smoothed."""
     places: dict[str, int] = field(default_factory=dict)
     """The place of each of those names, which stays when another run of the trial begins anew."""
     run: int = 0
@@ -216,12 +220,12 @@ class StreamView:
         self._etas.feed(reading)
         self._left, self._all = {}, None
         news = self._ends.feed(reading)
-        logged: list[tuple[int, int, float]] = []
+        logged: list[Logged] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
         drawn = []
         for consumer in reading.consumers:
             row = self._update(consumer, reading.time_s)
-            logged += self._log(row, consumer.metrics, reading.time_s)
+            logged += self._log(row, consumer, reading.time_s)
             drawn.append(row)
         left = {name for name, row in self.rows.items() if row.here and name not in here}
         # told while it was still attached, it counts when it leaves
@@ -229,7 +233,7 @@ class StreamView:
         for name, end in news.items():
             if name not in here:
                 row = self._ended(name, end, reading.time_s)
-                logged += self._log(row, end.metrics, reading.time_s)
+                logged += self._log(row, end, reading.time_s)
                 if row not in drawn:
                     drawn.append(row)
         for name in [name for name in reading.pending if name not in self.rows]:  # in their order
@@ -317,7 +321,7 @@ class StreamView:
         paces = {name: row.pace for name, row in self.rows.items() if row.here}
         return diagnose(*self.rates.span, self._mean_host.host, paces=paces)
 
-    def _frame(self, reading: StreamReading, drawn: list[Row], logged: list[tuple[int, int, float]]) -> bytes:
+    def _frame(self, reading: StreamReading, drawn: list[Row], logged: list[Logged]) -> bytes:
         loader = self.rates.batches_per_s(), self.rates.loader_alone_per_s(), self.rates.left_s()
         lanes = {name: row.number for name, row in self.rows.items()} if reading.host else {}
         rows = [
@@ -359,6 +363,8 @@ class StreamView:
         row.run += 1
         row.told = UNKNOWN
         row.metrics.clear()
+        row.logged_at.clear()
+        row.sparse = ()
         self.curves.forget(row.number)
 
     def _steady(self, row: Row, state: str, now_s: float) -> None:
@@ -399,25 +405,34 @@ class StreamView:
             )
             row.state = row.pending.partition(":")[0] or row.end or "gone"
 
-    def _log(self, row: Row, metrics: Mapping[str, float], now_s: float) -> list[tuple[int, int, float]]:
+    def _log(self, row: Row, its: ConsumerReading | EndReading, now_s: float) -> list[Logged]:
         """Keep the new ones of a trial's logged numbers; return them as a frame has them."""
-        if metrics == row.metrics:
+        if its.metrics == row.metrics and its.logged_at == row.logged_at:
             return []
-        found, lane, known, places = [], row.number, row.metrics, row.places
-        epochs = -1.0 if math.isnan(row.epochs) else row.epochs
-        at = (now_s - (self.origin_s or 0.0), float(row.batches), epochs)
-        for name, value in metrics.items():
-            before = known.get(name)
-            if value == before or (before is not None and math.isnan(value) and math.isnan(before)):
-                continue
+        found, lane, places = [], row.number, row.places
+        whole = self.latest.epoch_batches if self.latest else None
+        if its.logged_at:
+            row.sparse = its.sparse
+        for name, value, at in newly_logged(row.metrics, row.logged_at, its.metrics, its.logged_at):
             metric = places.get(name)
             if metric is None:
                 if len(places) >= _NAMES:
                     continue
                 metric = places[name] = len(places)
-            known[name] = value
-            self.curves.add(lane, metric, at, value)
-            found.append((lane, metric, value))
+            batches = row.batches if at is None else self._taken.at(row.name, at)
+            epochs = batches / whole if whole else -1.0 if math.isnan(row.epochs) else row.epochs
+            self.curves.add(lane, metric, (now_s - (self.origin_s or 0.0), float(batches), epochs), value)
+            found.append((lane, metric, value, None if batches == row.batches else batches))
+        return found
+
+    def logged(self) -> dict[str, dict[str, Curve]]:
+        """Return all curves, by logged name and then by trial."""
+        found: dict[str, dict[str, Curve]] = {}
+        with self.lock:
+            for row in self.rows.values():
+                for name, place in row.places.items():
+                    if points := self.curves.points(row.number, place):
+                        found.setdefault(name, {})[row.name] = Curve(points, name in row.sparse)
         return found
 
     def _learn_ways(self, now_s: float) -> None:

@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-const { across, against, calmExtent, curvesOf, extent, nearest, ranked, setsOf, shortened, smooth, spread, stepOf, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
+const { across, against, calmExtent, curvesOf, extent, fitsLog, nearest, ranked, setsOf, shortened, smooth, spread, stepOf, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
@@ -11,7 +11,7 @@ test("a curve is found by its name in each lane, by batch, epoch or time", () =>
   store.curves.add(0, 1, [1, 10, 0.5], 2);
   store.curves.add(0, 1, [2, 20, 1], 1);
   store.curves.add(1, 0, [3, NaN, 2], 5);
-  assert.deepEqual(curvesOf(store, "loss", { axis: "batch", smooth: 0 }), [{ lane: 0, name: "a", x: [10, 20], at: [10, 20], counts: [1, 1], low: [2, 1], high: [2, 1], raw: [2, 1], rare: true, y: [2, 1] }]);
+  assert.deepEqual(curvesOf(store, "loss", { axis: "batch", smooth: 0 }), [{ lane: 0, name: "a", x: [10, 20], at: [10, 20], counts: [1, 1], low: [2, 1], high: [2, 1], raw: [2, 1], sparse: false, y: [2, 1] }]);
   assert.deepEqual(curvesOf(store, "loss", { axis: "epoch", smooth: 0 }).map(({ x }) => x), [[0.5, 1], [2]]);
   assert.deepEqual(curvesOf(store, "loss", { axis: "time", smooth: 0 }).map(({ x }) => x), [[1, 2], [3]]);
 });
@@ -26,7 +26,7 @@ test("what was set stands where its trial logged next, on whichever axis; before
 });
 
 test("about one value an epoch is drawn as it is, however many there are and however much others are smoothed", () => {
-  const store = filled(Store, [], [lane("a", ["loss", "acc"])]);
+  const store = filled(Store, [], [{ ...lane("a", ["loss", "acc"]), sparse: ["acc"] }]);
   for (let k = 0; k < 100; k++) store.curves.add(0, 0, [k, 10 * k, k / 10], k % 2);
   for (let k = 0; k < 90; k++) store.curves.add(0, 1, [10 * k, 100 * k, k], k % 2);
   const [loss] = curvesOf(store, "loss", { axis: "batch", smooth: 0.9 }), [acc] = curvesOf(store, "acc", { axis: "batch", smooth: 0.9 });
@@ -163,4 +163,11 @@ test("no two names are shortened to the same, also where two families end alike"
       for (const name of names) assert.ok(short[name].length <= name.length, short[name]);
     }
   }
+});
+
+test("a log scale is for what is above 0 and no share", () => {
+  const curve = (...low) => ({ low });
+  assert.equal(fitsLog("loss", [curve(2, NaN, 0.5)]), true);
+  assert.equal(fitsLog("loss", [curve(2, 0.5), curve(1, 0)]), false);
+  assert.equal(fitsLog("val_acc", [curve(0.5, 0.75)]), false);
 });

@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from tsnb.reports.logged import thinned
 from tsnb.reports.spent import Spent
 from tsnb.reports.svg import Picture, text_width
 from tsnb.telemetry import frames
-from tsnb.telemetry.marks import Taken
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.frames import Curve
+from tsnb.telemetry.marks import Ends, Taken, newly_logged
+from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 from tsnb.telemetry.words import count, is_accuracy, metric
 
-__all__ = ["Axes", "Curves", "curves_of", "draw_curves", "line_of"]
+__all__ = ["Axes", "Curves", "curves_of", "draw_curves", "finite", "line_of"]
 
 Point = tuple[float, float]
-Curves = Mapping[str, Mapping[str, Sequence[tuple[float, ...]]]]
-"""By logged name, then by trial: points as `telemetry.frames.POINT` says."""
+Curves = Mapping[str, Mapping[str, Curve]]
+"""By logged name, then by trial."""
 
 CHARTS = 2
 HEIGHT = 170
@@ -36,47 +37,55 @@ GAP = 13
 """Pixels between two names."""
 
 
-def curves_of(readings: Sequence[StreamReading], names: Sequence[str]) -> Curves:
-    """Return what trials logged under these names.
+def curves_of(readings: Sequence[StreamReading]) -> Curves:
+    """Return what trials logged, by logged name and then by trial.
 
     Args:
         readings: Oldest first, of runs that have names of their own (`runs_apart`).
-        names: Logged names.
     """
-    kept, taken = frames.Curves(), Taken()
-    lanes: dict[str, int] = {}
-    known: dict[tuple[str, str], float] = {}
+    kept, taken, ends = frames.Curves(), Taken(), Ends()
+    lanes: dict[str, _Lane] = {}
     for reading in readings:
         taken.feed(reading)
-        for c in reading.consumers:
-            lane = lanes.setdefault(c.name, len(lanes))
-            epochs = taken.epochs(c.name)
-            at = (
-                reading.time_s - readings[0].time_s,
-                taken.batches(c.name),
-                -1.0 if math.isnan(epochs) else epochs,
-            )
-            for number, name in enumerate(names):
-                value = c.metrics.get(name)
-                # a number that was logged once stands in all later readings: only a change is known to be a new one
-                if value is not None and known.get((c.name, name)) != value:
-                    known[c.name, name] = value
-                    kept.add(lane, number, at, value)
-    return {
-        name: {
-            trial: points for trial, lane in lanes.items() if (points := _finite(kept.points(lane, number)))
-        }
-        for number, name in enumerate(names)
-    }
+        left = {name: end for name, end in ends.feed(reading).items() if name in lanes}
+        told: list[ConsumerReading | EndReading] = [*reading.consumers]
+        told += [replace(end, name=name) for name, end in left.items()]
+        for its in told:
+            lane = lanes.setdefault(its.name, _Lane(len(lanes)))
+            if its.logged_at:
+                lane.sparse = its.sparse
+            for name, value, at in newly_logged(lane.values, lane.batches, its.metrics, its.logged_at):
+                batches = taken.batches(its.name) if at is None else taken.at(its.name, at)
+                whole, epochs = reading.epoch_batches, taken.epochs(its.name)
+                place = batches / whole if whole else -1.0 if math.isnan(epochs) else epochs
+                metric = lane.places.setdefault(name, len(lane.places))
+                kept.add(lane.number, metric, (reading.time_s - readings[0].time_s, batches, place), value)
+    found: dict[str, dict[str, Curve]] = {}
+    for trial, lane in lanes.items():
+        for name, place in lane.places.items():
+            found.setdefault(name, {})[trial] = Curve(kept.points(lane.number, place), name in lane.sparse)
+    return found
 
 
-def _finite(points: list[tuple[float, ...]]) -> list[tuple[float, ...]]:
-    return [point for point in points if math.isfinite(point[6])]
+@dataclass
+class _Lane:
+    """What one trial has logged so far."""
+
+    number: int
+    values: dict[str, float] = field(default_factory=dict)
+    batches: dict[str, int] = field(default_factory=dict)
+    places: dict[str, int] = field(default_factory=dict)
+    sparse: tuple[str, ...] = ()
 
 
-def line_of(points: Sequence[tuple[float, ...]]) -> list[Point]:
+def finite(curve: Curve) -> Curve:
+    """Return a curve without the points at which nothing finite was logged."""
+    return curve._replace(points=[point for point in curve.points if math.isfinite(point[6])])
+
+
+def line_of(curve: Curve) -> list[Point]:
     """Return what is drawn of a curve: batches and smoothed value."""
-    return list(zip((point[1] for point in points), frames.smoothed(points), strict=True))
+    return list(zip((point[1] for point in curve.points), curve.smoothed(), strict=True))
 
 
 def _fewer(points: Sequence[Point]) -> list[Point]:
@@ -128,7 +137,9 @@ def draw_curves(
         span: Left and right edge of all charts, pixels.
         y: Where they begin.
     """
-    drawn = [name for name, its in curves.items() if any(len(points) > 1 for points in its.values())][:CHARTS]
+    drawn = [name for name, its in curves.items() if any(len(curve.points) > 1 for curve in its.values())][
+        :CHARTS
+    ]
     if not drawn:
         return y
     width, between = (span[1] - span[0] - 24 * (len(drawn) - 1)) / len(drawn), 24
@@ -136,7 +147,10 @@ def draw_curves(
         left = span[0] + number * (width + between)
         picture.spans(left, y + 24, [(name, True)], size=13)
         picture.text(left + 8 + text_width(name, 14.5), y + 24, "by batch", "soft", size=11)
-        its = {trial.name: curves[name][trial.name] for trial in trials if curves[name].get(trial.name)}
+        found = {
+            trial.name: finite(curves[name][trial.name]) for trial in trials if trial.name in curves[name]
+        }
+        its = {trial: curve for trial, curve in found.items() if curve.points}
         _chart(picture, name, its, colours, marks, (left, left + width, y + 36, y + 36 + HEIGHT))
     return y + 36 + HEIGHT + 22
 
@@ -144,16 +158,16 @@ def draw_curves(
 def _chart(
     picture: Picture,
     name: str,
-    its: Mapping[str, Sequence[tuple[float, ...]]],
+    its: Mapping[str, Curve],
     colours: Mapping[str, str],
     marks: Mapping[str, str],
     box: tuple[float, float, float, float],
 ) -> None:
     left, right, top, bottom = box
-    lines = {trial: line_of(points) for trial, points in its.items()}
+    lines = {trial: line_of(curve) for trial, curve in its.items()}
     named = list(its)[:COLOURED]
     room = min(130.0, 20 + max(text_width(one, 11) for one in named))
-    xs = _range([point[1] for points in its.values() for point in points], from_zero=True)
+    xs = _range([point[1] for curve in its.values() for point in curve.points], from_zero=True)
     ys = _range([value for points in lines.values() for _, value in points], from_zero=False)
     chart = Axes(left + 44, right - room, top, bottom, xs, ys)
     for value in _ticks(*ys, 5):
@@ -164,7 +178,7 @@ def _chart(
         picture.text(chart.x(batches), bottom + 16, count(batches), "soft", size=10.5, at=at)
     for trial in [*reversed([one for one in its if one not in named]), *reversed(named)]:
         colour = colours[trial] if trial in named else "held-line"
-        logged = [(point[1], point[6]) for point in its[trial]]
+        logged = [(point[1], point[6]) for point in its[trial].points]
         if trial in named and logged != lines[trial]:
             picture.stroke(_path(chart, thinned(logged, POINTS), 0), colour, 0.8, opacity=0.28)
         picture.stroke(_path(chart, _fewer(lines[trial])), colour, 1.8 if trial in named else 1.0)

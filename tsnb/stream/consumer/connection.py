@@ -72,6 +72,8 @@ class Connection:
         extensions: What hears payloads that come over it, by name.
 
     Attributes:
+        batches: Loader batches that were taken over it.
+        ended: Epochs that were taken to their end.
         on_device: Knows which batches lie there.
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
         unpacker: Reads what the slots hold.
@@ -97,6 +99,7 @@ class Connection:
         self.entry = entry
         self.extensions = extensions or {}
         self.notes: dict[str, Any] = {}
+        self.batches = self.ended = 0
         self.on_device = DeviceShare(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
@@ -186,6 +189,12 @@ class Connection:
     def name(self) -> str:
         """The stream's name."""
         return self.entry.name
+
+    @property
+    def epochs(self) -> float:
+        """Epochs that were taken over it, the one under way as a share where the loader has a length."""
+        whole = self.welcome.epoch_batches
+        return max(float(self.ended), self.batches / whole if whole else 0.0)
 
     @property
     def pid(self) -> int:

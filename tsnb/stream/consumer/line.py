@@ -168,6 +168,7 @@ class Line:
                 self._tell(turn.news)
             if taken is not None or turn.ended:
                 if turn.ended:
+                    self.connection.ended += 1
                     self._ended()
                 for step in self._steps:
                     step()
@@ -407,6 +408,7 @@ class Line:
         layout = connection.layouts.lookup(batch.layout)
         delivered = unpacker.read(batch, layout, private=self.session.options.private)
         self.batches += 1
+        connection.batches += 1
         if (drawn := connection.drawn) is not None and drawn.lease == batch.lease:
             delivered.drawn = drawn.indices
         if (weighted := connection.weighted) is not None and weighted.lease == batch.lease:

@@ -33,7 +33,7 @@ from typing import Any, ClassVar, Protocol
 
 from tsnb.errors import RemoteProtocolError
 
-__all__ = ["Extension", "Remote", "Undoable", "by_name", "overriding"]
+__all__ = ["Extension", "ProducerRemote", "Remote", "Undoable", "by_name", "overriding"]
 
 
 class Undoable(Exception):  # an answer to whoever asked, not an error of the stream
@@ -73,6 +73,17 @@ class Remote(Protocol):
         """Send it a payload. Called from any thread; in the producer under its lock."""
 
 
+class ProducerRemote(Remote, Protocol):
+    """The producer, as an extension of a consumer sees it."""
+
+    batches: int
+    """Loader batches that were taken over this connection."""
+
+    @property
+    def epochs(self) -> float:
+        """Epochs that were taken over this connection, the one under way as a share."""
+
+
 class Extension:
     """One half of an extension: that of a producer, or of a consumer. Does nothing where a half says nothing else."""
 
@@ -81,7 +92,7 @@ class Extension:
     bytes_a_point: ClassVar[int] = 4096
     """What a consumer may send it for one point of its allowance (`producer.guard`)."""
 
-    def met(self, peer: Remote) -> None:
+    def met(self, peer: ProducerRemote) -> None:
         """Hear that there is a new connection, which knows nothing of what the former one was told."""
 
     def hear(self, peer: Remote, payload: bytes) -> None:

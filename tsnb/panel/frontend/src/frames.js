@@ -70,8 +70,13 @@ function frame(raw, places) {
     machine = machineOf(raw, at, laneOf);
     at += MACHINE + PROCESS * raw[at + 5] + GPU * raw[at + 6];
   }
-  const logged = []; // [lane, metric, value]
-  if (raw[at] === LOGGED_MARK) for (let k = at + 1; k + 2 <= raw.length; k += 2) logged.push([laneOf(Math.floor(raw[k] / METRICS_AT)), raw[k] % METRICS_AT, raw[k + 1]]);
+  const logged = []; // [lane, metric, value], and the batches by then where they are not those of its row
+  if (raw[at] === LOGGED_MARK) {
+    for (let k = at + 1; k + 2 <= raw.length; k += raw[k] < 0 ? 3 : 2) {
+      const place = raw[k] < 0 ? -1 - raw[k] : raw[k];
+      logged.push([laneOf(Math.floor(place / METRICS_AT)), place % METRICS_AT, raw[k + 1], ...(raw[k] < 0 ? [raw[k + 2]] : [])]);
+    }
+  }
   return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, paces, all, machine, logged };
 }
 

@@ -1,12 +1,12 @@
 // Learning curves as numbers: by batch, epoch or time, smoothed, beside a chosen trial. Pure.
 
 import { BATCHES, EPOCHS, HIGH, LOW, MEAN, T, VALUES } from "./curves.js";
+import { isAccuracy } from "./words.js";
 
 export const AXES = { time: T, batch: BATCHES, epoch: EPOCHS }; // where a point has it
 export const FEW = 40; // points of a curve that are drawn as points too
 export const IN_COLOUR = 5; // of many curves the best
 const SAMPLED = 2000; // values that tell how high a chart has to be
-const RARE_EPOCHS = 0.45, RARE_S = 0.9; // values further apart than both are means of an epoch: never smoothed
 
 /** Curves of one metric: [{lane, x, at, counts, low, high, raw, y}], one for each trial that has logged it: `raw` is the mean of
  * each stretch, `low` and `high` its extremes, and `y` is `raw` smoothed over batches. */
@@ -15,20 +15,15 @@ export function curvesOf(store, name, { axis, smooth: weight }) {
   store.lanes.forEach((lane, number) => {
     const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[place]) && point[place] >= 0) : [];
     if (!points.length || (points.length === 1 && !lane.here && !points[0][BATCHES])) return; // it had ended before anybody looked
-    const of = (what) => points.map((point) => point[what]), rare = isRare(points);
-    const curve = { lane: number, name: lane.name, x: of(place), at: of(BATCHES), counts: of(VALUES), low: of(LOW), high: of(HIGH), raw: of(MEAN), rare };
+    const of = (what) => points.map((point) => point[what]), sparse = (lane.sparse || []).includes(name);
+    const curve = { lane: number, name: lane.name, x: of(place), at: of(BATCHES), counts: of(VALUES), low: of(LOW), high: of(HIGH), raw: of(MEAN), sparse };
     found.push({ ...curve, y: smoothed(curve, weight) });
   });
   return found;
 }
 
-/** Whether a curve has about one value an epoch, or fewer: of the whole curve, so that it does not change with a value more. */
-function isRare(points) {
-  const first = points[0], last = points[points.length - 1], gaps = points.reduce((sum, point) => sum + Math.max(1, point[VALUES]), -1);
-  return gaps > 0 && last[EPOCHS] - first[EPOCHS] >= RARE_EPOCHS * gaps && last[T] - first[T] >= RARE_S * gaps;
-}
-
-const smoothed = ({ raw, at, counts, rare }, weight) => (rare ? raw : smooth(raw, at, counts, constantOf(weight)));
+/** A value of about one an epoch is a mean already: it stays as it was logged. */
+const smoothed = ({ raw, at, counts, sparse }, weight) => (sparse ? raw : smooth(raw, at, counts, constantOf(weight)));
 
 /** Over how many batches a slider at `weight` (0 to below 1) smooths: 22 at 0.6, 24,010 at 0.98. */
 export const constantOf = (weight) => Math.round(10 * (weight / (1 - weight)) ** 2);
@@ -144,6 +139,9 @@ function logTicks(low, high, most) {
   const first = Math.ceil(Math.log10(low)), step = Math.ceil((Math.log10(high) - first) / most);
   return Array.from({ length: most }, (_, k) => 10 ** (first + k * step)).filter((v) => v <= high);
 }
+
+/** Whether curves may be drawn on a log scale: shares are not, nor is what may be 0 or less. */
+export const fitsLog = (name, curves) => !isAccuracy(name) && curves.every(({ low, raw }) => (low || raw).every((value) => !(value <= 0)));
 
 /** The range of what is drawn; a log axis leaves out what is not above 0. null: there is nothing. */
 export function extent(lists, log) {

@@ -7,7 +7,7 @@ import { telling } from "./order.js";
 import { Parallel } from "./parallel.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, constantOf, curvesOf, ranked, setsOf } from "./learning.js";
+import { IN_COLOUR, against, constantOf, curvesOf, fitsLog, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { clock, count, isAccuracy, metric } from "./words.js";
@@ -114,7 +114,7 @@ export class Lessons {
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
     const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [] };
-    this.best.draw({ ...what, curves: best, log: log.includes(name) && !isAccuracy(name), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
+    this.best.draw({ ...what, curves: best, log: log.includes(name) && fitsLog(name, best), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
 
@@ -149,7 +149,7 @@ export class Lessons {
       way,
       lit: this.lit,
       colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
-      log: log.includes(name) && !paired && !isAccuracy(name),
+      log: log.includes(name) && !paired && fitsLog(name, curves),
       paired,
       show,
       tick: (value, range, step) => tick(paired ? "" : name, value, range, step),

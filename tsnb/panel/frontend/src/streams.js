@@ -184,6 +184,7 @@ export class Joint extends Numbers {
         here,
         since_s: Math.max(...found.map(([store, lane]) => lane.since_s + this.shift(store))),
         metrics: [...new Set(own.flatMap((lane) => lane.metrics))],
+        sparse: [...new Set(own.flatMap((lane) => lane.sparse || []))],
         run: own.reduce((sum, lane) => sum + (lane.run || 0), 0),
         awaits: own.map((lane) => lane.awaits).find(Boolean) || "",
         pending: here ? "" : own.map((lane) => lane.pending).find(Boolean) || "",
