@@ -31,8 +31,8 @@ __all__ = [
     "text_width",
 ]
 
-WAITING = "#D65A63"
-"""Waiting for data: the red of the panel's bars on white."""
+WAITING = "#C79A3F"
+"""Waiting for data: the amber of the panel's bars on white. Red is for errors."""
 
 HELD = "#C3CAD2"
 """Held back by the slowest."""
@@ -40,7 +40,7 @@ HELD = "#C3CAD2"
 BETWEEN = "#EEF1F4"
 """Between epochs: attached, and nothing is read."""
 
-PARKED = "#E8C77A"
+PARKED = "#D65A63"
 """Parked: stood still past the stream's stall timeout."""
 
 COMPUTING = "#656D76"

@@ -114,7 +114,7 @@ def _epoch(view: StreamView, reading: StreamReading, live: bool) -> Text:
 def _sentence(view: StreamView, width: int) -> Text:
     say = view.say
     pace = next((row.number for row in view.shown(_ROWS) if row.name == say.pace), None)
-    kinds = {"failed": "red", "loader-bound": "red"}
+    kinds = {"failed": "red", "loader-bound": "yellow"}
     edge = _colour(pace) if pace is not None else kinds.get(say.kind, _SOFT)
     text = Text((say.text or "The stream is starting.").replace(" %", f"{_KEPT}%"))
     text.stylize("bold", 0, len(say.lead))
@@ -267,7 +267,7 @@ def _spent(row: Row, width: int, live: bool) -> Text:
         return Text(_DASH, _SOFT)
     shares = (row.told.computing, row.told.waiting, row.told.held)
     ends = [round(sum(shares[: k + 1]) * width) for k in range(3)]
-    styles = (_colour(row.number), "red", _SOFT)
+    styles = (_colour(row.number), "yellow", _SOFT)
     text = Text()
     for (_, sign), style, start, end in zip(_PARTS, styles, (0, *ends), ends, strict=False):
         text.append(sign * (end - start), style)
@@ -275,7 +275,7 @@ def _spent(row: Row, width: int, live: bool) -> Text:
 
 
 def _key(width: int) -> Text:
-    styles = ("", "red", _SOFT)
+    styles = ("", "yellow", _SOFT)
     pairs = zip(_PARTS, styles, strict=True)
     return _packed([Text.assemble((sign, style), f" {word}") for (word, sign), style in pairs], width, _SOFT)
 

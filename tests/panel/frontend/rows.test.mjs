@@ -60,7 +60,9 @@ test("parameters that differ are columns, those of most trials first; numbers an
   assert.deepEqual(sorted([3, 0, 1, 2], { by: "param lr", down: false }, value), [1, 2, 0, 3]);
   const mixed = { 0: 2, 1: "auto", 2: 10 };
   assert.deepEqual(sorted([0, 1, 2], { by: "x", down: false }, (k) => mixed[k]), [0, 2, 1]);
-  assert.deepEqual([0.00001, 0.1, 128, 1234567, 0.000123456, "a-long-word", undefined].map(parameter), ["1e-5", "0.1", "128", "1.23e+6", "1.23e-4", "a-long-…", "–"]);
+  assert.deepEqual([0.00001, 0.1, 128, 1234567, 0.000123456, "a-long-word", undefined].map((v) => parameter(v)), ["1e-5", "0.1", "128", "1.23e+6", "1.23e-4", "a-long-…", "–"]);
+  assert.deepEqual([0.0003, 0.1].map((v) => parameter(v)), ["0.0003", "0.1"]);
+  assert.deepEqual([0.00001, 0.1].map((v) => parameter(v, true)), ["1e-5", "1e-1"], "one format in a column");
 });
 
 test("rows of a sweep stand together, others below; one kind alone is no group", () => {

@@ -44,7 +44,10 @@ export class Lessons {
     this.slider.oninput = () => this.choose({ smooth: Number(this.slider.value) });
     this.weight = make("span", "tsnb-weight");
     const smooth = make("label", "tsnb-tool tsnb-plain", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
-    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), this.kind.element, this.side.element, this.show.element, this.against.element, this.axis.element, smooth, this.scale.element, this.reset);
+    // where there is no room for all in one line, half of them stand in the next: none alone
+    const group = (...parts) => make("span", "tsnb-tools-of", ...parts);
+    const what = group(group(this.kind.element, this.side.element), group(this.show.element, this.against.element)), how = group(this.axis.element, group(smooth, this.scale.element), this.reset);
+    const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), what, how);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
     this.empty.append("Curves appear with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
     this.body = make("div", "tsnb-lessons");
@@ -113,7 +116,7 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [] };
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [], among: [...shown].map((k) => store.lanes[k].name) };
     this.best.draw({ ...what, curves: best, log: log.includes(name) && fitsLog(name, best), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
@@ -175,6 +178,7 @@ export class Lessons {
     if (document.activeElement !== this.slider) this.slider.value = String(view.smooth);
     const over = constantOf(view.smooth) ? `${count(constantOf(view.smooth))} batches` : "off";
     attribute(this.slider, "aria-valuetext", over);
+    attribute(this.slider, "title", `smooth: ${over}`);
     put(this.weight, over);
     this.reset.hidden = !this.zoom && ![...this.plots.values()].some(({ yChosen }) => yChosen);
     this.element.classList.toggle("tsnb-nothing", !all.length);

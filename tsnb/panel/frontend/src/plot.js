@@ -10,6 +10,7 @@ import { around, dragged, within } from "./zoom.js";
 
 const HEIGHT = 236;
 const TOP = 8, BOTTOM = 22, LEFT = 46;
+const SETS_HIGH = 34; // two rows of what was set, above the curves
 const LABEL_GAP = 14;
 const NEAR_SET = 7; // px
 const SETS_TOLD = 3;
@@ -61,7 +62,8 @@ export class Plot {
     this.xs = this.zoom || across(x);
     const y = (this.zoom ? within(this.curves, this.zoom, this.log) : calmExtent(this.curves, this.log)) || [this.log ? 0.1 : 0, 1];
     this.ys = this.yChosen || (this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y));
-    this.area = { left: LEFT, top: TOP, width: Math.max(10, width - LEFT - right), height: HEIGHT - TOP - BOTTOM };
+    const top = this.setsShown().length ? SETS_HIGH : TOP;
+    this.area = { left: LEFT, top, width: Math.max(10, width - LEFT - right), height: HEIGHT - top - BOTTOM };
     return width;
   }
 
@@ -127,7 +129,7 @@ export class Plot {
     const dpr = devicePixelRatio || 1, ctx = this.canvas.getContext("2d");
     // those that are named: in colour, or the one that is pointed at
     this.named = this.curves.filter(({ lane }) => this.colours.has(lane) || lane === this.lit);
-    this.short = shortened(this.named.map(({ name }) => name));
+    this.short = shortened(this.among || this.named.map(({ name }) => name));
     const width = this.measure(ctx);
     if (width < 120) return;
     if (this.canvas.width !== Math.round(width * dpr) || this.canvas.height !== HEIGHT * dpr) {
@@ -178,17 +180,20 @@ export class Plot {
     }
   }
 
-  /** Dotted lines where live values were set, in the trial's colour, the newest with what was set. */
+  setsShown() {
+    return (this.sets || []).filter(({ lane, x }) => this.named.some((curve) => curve.lane === lane) && x >= this.xs[0] && x <= this.xs[1]).slice(-SETS);
+  }
+
+  /** Dotted lines where live values were set, in the trial's colour; above them what was set, of the newest. */
   drawSets(ctx) {
-    const { left, top, width, height } = this.area, { soft, text, ground } = this.theme;
-    const shown = (this.sets || []).filter(({ lane, x }) => this.named.some((curve) => curve.lane === lane) && x >= this.xs[0] && x <= this.xs[1]).slice(-SETS);
+    const { left, top, width, height } = this.area, { soft, text } = this.theme, shown = this.setsShown();
     const at = shown.map(({ x }) => this.toX(x)), wide = shown.map(({ text: words }) => ctx.measureText(words).width + 20);
     ctx.setLineDash([2, 3]);
     shown.forEach(({ lane }, k) => {
       ctx.strokeStyle = this.colours.get(lane) || soft;
       ctx.lineWidth = 1.2;
       ctx.beginPath();
-      ctx.moveTo(at[k], top);
+      ctx.moveTo(at[k], 2);
       ctx.lineTo(at[k], top + height);
       ctx.stroke();
     });
@@ -196,9 +201,7 @@ export class Plot {
     ctx.textAlign = "left";
     ctx.textBaseline = "middle";
     for (const { k, left: from, row } of labels(at, wide, left, left + width, 2)) {
-      const y = top + 7 + 16 * row;
-      ctx.fillStyle = ground;
-      ctx.fillRect(from, y - 7, wide[k], 14);
+      const y = 7 + 16 * row;
       ctx.fillStyle = this.colours.get(shown[k].lane) || soft;
       paintShape(ctx, shown[k].lane, from + 6, y, 8);
       ctx.fillStyle = text;
@@ -278,10 +281,14 @@ export class Plot {
       if (!paintEnd(ctx, this.endOf ? this.endOf(lane) : "", x, y, 10)) paintShape(ctx, lane, x, y, 9);
       ctx.strokeStyle = soft;
       ctx.lineWidth = 0.7;
+      const early = x + 6 < left + width; // it has ended: its name is led to where
+      ctx.setLineDash(early ? [1, 3] : []);
       ctx.beginPath();
-      ctx.moveTo(Math.max(x + 6, left + width + 2), y);
+      ctx.moveTo(x + 6, y);
+      if (early) ctx.lineTo(left + width + 2, y);
       ctx.lineTo(edge - 3, heights[k]);
-      if (Math.abs(heights[k] - y) > 3) ctx.stroke();
+      if (early || Math.abs(heights[k] - y) > 3) ctx.stroke();
+      ctx.setLineDash([]);
       ctx.fillStyle = text;
       ctx.font = lane === this.lit ? `600 ${this.theme.font}` : this.theme.font;
       ctx.fillText(`${this.short[name]}${this.end(lane)}`, edge, heights[k]);

@@ -75,8 +75,8 @@ export class Row {
       this.params.push(cell);
     }
     this.params.forEach((cell, k) => {
-      const [name, value] = params[k];
-      put(cell, parameter(value));
+      const [name, value, brief] = params[k];
+      put(cell, parameter(value, brief));
       attribute(cell, "title", value === undefined ? `${name}: not a parameter of this trial` : `${name} ${value}`);
     });
     this.told = params.filter(([, value]) => value !== undefined).map(([name, value]) => `${name} ${parameter(value)}`);
@@ -96,12 +96,12 @@ export class Row {
   }
 
   /** `fresh`: whether its metrics are drawn anew: all rows' at once, so that the star stands at the best that is shown. */
-  draw(store, state, metrics, fresh, hidden = []) {
+  draw(store, state, metrics, fresh, hidden = [], decimals = []) {
     const { lanes, log } = store, lane = lanes[this.lane], over = OVER.has(state);
     const row = store.lastRow(this.lane);
     this.drawNow(store, state, row, over);
     this.drawEpochs(store, lane, over);
-    if (fresh || !this.drawn) this.drawMetrics(store, lane, row, metrics);
+    if (fresh || !this.drawn) this.drawMetrics(store, lane, metrics, decimals);
     this.drawn = true;
     this.drawDetail(Boolean(lane.pending));
     const away = hidden.includes(this.name), words = `${away ? "Show" : "Hide"} ${this.name} in the charts`;
@@ -177,15 +177,15 @@ export class Row {
     put(this.most, share > 0 ? `${percent(share)} ${most}` : "");
   }
 
-  drawMetrics(store, lane, row, metrics) {
+  drawMetrics(store, lane, metrics, decimals) {
     const best = (name) => store.best(name);
     const value = (name) => store.value(this.lane, name);
     this.metrics.forEach((cell, k) => {
-      put(cell, metrics[k] ? metric(metrics[k], value(metrics[k])) : "");
+      put(cell, metrics[k] ? metric(metrics[k], value(metrics[k]), decimals[k]) : "");
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
-    this.numbers = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name))}`);
+    this.numbers = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 
@@ -193,7 +193,13 @@ export class Row {
   drawDetail(pending) {
     if (pending) return put(this.detail, (this.told || []).join("   "));
     const rate = this.cells[3].textContent, left = this.left.textContent;
-    put(this.detail, [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${this.epoch.textContent}`, left.endsWith("left") ? left : "", ...this.numbers].filter(Boolean).join("   "));
+    const parts = [...(this.told || []), rate === "–" ? "" : `${rate} samples/s`, `epoch ${this.epoch.textContent}`, left.endsWith("left") ? left : "", ...this.numbers].filter(Boolean);
+    const words = parts.join("   ");
+    if (words === this.detailed) return;
+    this.detailed = words;
+    while (this.detail.childNodes.length > 2 * parts.length) this.detail.lastChild.remove();
+    while (this.detail.childNodes.length < 2 * parts.length) this.detail.append(make("span", "tsnb-pair"), "   ");
+    parts.forEach((part, k) => put(this.detail.childNodes[2 * k], part));
   }
 
   /** A small curve need not be redrawn more than once a second. */

@@ -8,7 +8,7 @@ import { FOLDS, arranged, groups, paramOf, telling } from "./order.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
 import { menu } from "./lessons.js";
 import { RowKeys } from "./rowkeys.js";
-import { LIVE, OVER, allLeft, metric } from "./words.js";
+import { LIVE, OVER, allLeft, decimalsIn, isLong, metric } from "./words.js";
 
 const SIFTED_FROM = 9; // rows; with fewer there is nothing to look for
 const LONG_EPOCH = 12; // letters of "12.34 of 100"
@@ -100,10 +100,11 @@ export class Table {
     this.callThem(store);
     const fresh = this.due(store, state, metrics);
     const { hidden = [] } = this.kept;
+    const decimals = metrics.map((name) => decimalsIn(store.lanes.map((lane, k) => (lane ? store.value(k, name) : NaN))));
     let before = ""; // of several that wait for the same, the first says it
     for (const lane of this.order) {
       const { pending = "" } = store.lanes[lane] || {}, { element } = this.rows.get(lane);
-      this.rows.get(lane).draw(store, state, metrics, fresh, hidden);
+      this.rows.get(lane).draw(store, state, metrics, fresh, hidden, decimals);
       element.classList.toggle("tsnb-waits-alike", Boolean(pending) && pending === before);
       before = pending;
     }
@@ -175,9 +176,11 @@ export class Table {
   }
 
   callThem(store) {
+    const names = [...new Set(store.lanes.filter(Boolean).map(({ name }) => name))];
+    this.brief = this.params.map((param) => names.some((name) => isLong(paramOf(store.params, name, param))));
     for (const row of this.rows.values()) {
       row.call(this.short[row.name]);
-      row.tell(this.params.map((name) => [name, paramOf(store.params, row.name, name)]));
+      row.tell(this.params.map((name, k) => [name, paramOf(store.params, row.name, name), this.brief[k]]));
     }
   }
 

@@ -104,25 +104,39 @@ export const cores = (value) => (Number.isFinite(value) ? value.toFixed(value < 
 /** Whether a number is an accuracy by a word of its name: "val_acc", "topAcc", not "grad_accum". */
 export const isAccuracy = (name) => /(?:(?<![A-Za-z])[Aa]cc|(?<=[a-z0-9])Acc)(?:urac(?:y|ies))?(?![a-z])|(?<![A-Za-z])ACC(?:URACY)?(?![A-Za-z])/.test(name);
 
-/** A logged number: accuracies between 0 and 1 as per cent, others with four figures at most. */
-export function metric(name, value) {
+/** A logged number: accuracies between 0 and 1 as per cent, others with four figures at most. `decimals`: at least so many. */
+export function metric(name, value, decimals = 0) {
   if (value === undefined || value === null) return "–";
   if (!Number.isFinite(value)) return Number.isNaN(value) ? "nan" : value > 0 ? "inf" : "-inf";
   if (isAccuracy(name) && value >= 0 && value <= 1) return `${(value * 100).toFixed(1)} %`;
   const size = Math.abs(value);
   if (value !== 0 && (size >= 1e5 || size < 1e-5)) return value.toExponential(1);
-  if (value !== 0 && size < 1e-3) return value.toFixed(size < 1e-4 ? 6 : 5); // 0.00078 below 0.039: a column is compared
-  return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : value.toFixed(3);
+  return value.toFixed(Math.max(decimals, decimalsOf(size)));
 }
 
+const decimalsOf = (size) => (size >= 100 ? 0 : size >= 10 ? 1 : size >= 1e-3 || size === 0 ? 3 : size >= 1e-4 ? 5 : 6);
+
+/** The decimals that all numbers of a column have, so that they can be compared: those of its smallest, if its largest has room for them. */
+export function decimalsIn(values) {
+  const sizes = values.filter((value) => Number.isFinite(value) && (value === 0 || (Math.abs(value) >= 1e-5 && Math.abs(value) < 1e5))).map(Math.abs);
+  const wanted = Math.max(0, ...sizes.map(decimalsOf)), whole = Math.floor(Math.max(0, ...sizes)).toFixed(0).length;
+  return Math.max(0, Math.min(wanted, COLUMN_FIGURES - whole));
+}
+
+const COLUMN_FIGURES = 7;
 const PARAM_LETTERS = 8;
 
-/** A parameter's value where there is little room: 0.00012345 -> 1.23e-4; all of it is in its tooltip. */
-export function parameter(value) {
+/** A parameter's value where there is little room: 0.00012345 -> 1.23e-4, as all are in a column that is `brief`; the tooltip has all of it. */
+export function parameter(value, brief = isLong(value)) {
   if (value === undefined) return "–";
-  const text = typeof value !== "number" ? value : value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3) ? Number(value.toPrecision(3)).toExponential() : String(Number(value.toPrecision(5)));
+  const text = typeof value !== "number" ? value : brief && value !== 0 ? Number(value.toPrecision(3)).toExponential() : plainly(value);
   return text.length > PARAM_LETTERS ? `${text.slice(0, PARAM_LETTERS - 1)}…` : text;
 }
+
+/** Whether a parameter has no room as it is usually written: 0.0003 has, 0.00001 has not. */
+export const isLong = (value) => typeof value === "number" && plainly(value).length >= PARAM_LETTERS - 1;
+
+const plainly = (value) => (Number.isFinite(value) ? Number(value.toPrecision(5)).toLocaleString("en-US", { useGrouping: false, maximumFractionDigits: 20, maximumSignificantDigits: 5 }) : String(value));
 
 /** A logged number beside an axis from `low` to `high`: as many decimals as tell its labels apart. */
 export function axisMetric(name, value, [low, high]) {

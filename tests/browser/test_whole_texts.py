@@ -1,0 +1,150 @@
+"""Every text of the panel is whole at each width that a notebook has, and no control stands alone in a line."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from playwright.sync_api import Browser
+
+from tests.browser.chromium import ARTIFACTS
+from tests.browser.host import Host
+from tests.browser.test_panel_page import CUT, OVERFLOW
+from tests.panel.streams import Stream, Trial
+from tsnb.panel.tape import Message, Tape
+from tsnb.telemetry.readings import StreamReading
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+WIDTHS = (1400, 1190, 933, 921, 900, 840, 793, 700, 620, 532, 413, 360)
+"""With those that a zoom of 150 % makes of 1400, 1190 and 620: for a page, a zoom is a narrower window."""
+
+HIDDEN = """() => [...document.querySelectorAll('.tsnb-panel *')].filter((node) => {
+  const css = getComputedStyle(node);
+  return node.getClientRects().length && css.visibility !== 'hidden' && !node.closest('.tsnb-unseen, svg')
+    && css.overflowX === 'hidden' && css.textOverflow === 'ellipsis' && node.clientWidth > 1 && node.innerText
+    && node.scrollWidth > node.clientWidth + 1;
+}).map((node) => node.className + ': ' + node.innerText)"""
+
+BROKEN = """() => [...document.querySelectorAll('.tsnb-panel .tsnb-pair')]
+  .filter((node) => getComputedStyle(node).whiteSpace === 'nowrap' && getComputedStyle(node).display === 'inline'
+    && node.getClientRects().length > 1).map((node) => node.innerText)"""
+
+LINES = """() => {
+  const all = [...document.querySelectorAll('.tsnb-tools :is(.tsnb-section, .tsnb-tool)')];
+  const middles = all.filter((one) => one.getClientRects().length)
+    .map((one) => one.getBoundingClientRect()).map(({ top, bottom }) => (top + bottom) / 2).sort((a, b) => a - b);
+  const lines = [];
+  middles.forEach((y, k) => k && y - middles[k - 1] < 10 ? lines.push(lines.pop() + 1) : lines.push(1));
+  return lines;
+}"""
+
+HIGH = """() => document.querySelector('.tsnb-header').offsetHeight"""
+
+SCROLLS = """() => {
+  const box = document.querySelector('.tsnb-scroll');
+  return box.scrollHeight - box.clientHeight;
+}"""
+
+
+def stream_of(count: int, seed: int) -> Stream:
+    """Return a stream with so many trials: of some by name, of many as a sweep names them."""
+    random.seed(seed)
+    if count <= 3:
+        names = ("mlp", "small-cnn", "wide-cnn")[:count]
+        return Stream([Trial(name, 0.02 + 0.04 * k) for k, name in enumerate(names)])
+    grid = itertools.product(
+        [8, 64, 256, 1024, 4096], [0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.1]
+    )
+    return Stream(
+        [
+            Trial(f"train-lr{rate}-width{width}", random.uniform(0.02, 0.1))
+            for width, rate in list(grid)[:count]
+        ]
+    )
+
+
+def planned(readings: Iterator[StreamReading]) -> Iterator[StreamReading]:
+    """Yield readings of trials whose loops say that they take 600 epochs."""
+    for reading in readings:
+        yield replace(reading, consumers=tuple(replace(one, planned=600) for one in reading.consumers))
+
+
+def shown(browser: Browser, count: int, streams: int, theme: str) -> tuple[Host, list[Tape]]:
+    """Return a page with a panel of so many trials on so many streams, with a notebook's buttons, and its tapes."""
+    host, params = Host(browser, WIDTHS[0], theme), {}
+    tapes: list[Tape] = []
+    for k, name in enumerate(("train", "validation")[:streams]):
+        stream, tape = stream_of(count, k), Tape(name)
+        stream.name = name
+        tape.allow(interrupt=True, report=True)
+        for reading in planned(stream.run(30)):
+            tape.feed(reading)
+        tapes.append(tape)
+        for trial in stream.trials:
+            if "-lr" in trial.name:
+                rate, _, width = trial.name.removeprefix("train-lr").partition("-width")
+                params[trial.name] = [["lr", rate], ["width", width]]
+    if streams > 1:
+        host.open_several(tapes)
+    else:
+        host.tape = tapes[0]
+        host.open()
+    host.hear(Message({"op": "params", "trials": params, "verdicts": {}, "changes": {}, "sweeps": {}}))
+    host.settle()
+    return host, tapes
+
+
+@pytest.mark.parametrize(
+    ("count", "streams", "theme"),
+    [(1, 1, "light"), (3, 1, "dark"), (9, 1, "light"), (50, 1, "dark"), (3, 2, "light"), (9, 2, "dark")],
+)
+def test_every_text_is_whole_at_each_width(browser: Browser, count: int, streams: int, theme: str) -> None:
+    """No text is cut or broken in its midst, nothing sticks out, and lines of tools are filled."""
+    (host, tapes), wrong = shown(browser, count, streams, theme), []
+    for width in WIDTHS:
+        host.page.set_viewport_size({"width": width, "height": 700})
+        for at, tape in enumerate(tapes):
+            latest = tape.latest
+            assert latest is not None
+            message = tape.feed(replace(latest, time_s=latest.time_s + 1))  # else its data is old
+            host.hear(replace(message, content={**message.content, "at": at}))
+        host.page.wait_for_timeout(
+            1200
+        )  # names are cut anew when it draws next, with many curves once a second
+        host.shot(ARTIFACTS / f"panel-whole-{count}-{streams}-{width}.png")
+        lines = host.page.evaluate(LINES)
+        faults = {
+            "sticks out": host.page.evaluate(OVERFLOW) != [0, 0],
+            "is cut": host.page.evaluate(CUT) + host.page.evaluate(HIDDEN),
+            "is broken": host.page.evaluate(BROKEN),
+            "stands alone": len(lines) > 1 and min(lines) == 1,
+            "tools in two lines": width >= 840 and count < 9 and len(lines) > 1,
+            "header in two lines": width >= 700 and host.page.evaluate(HIGH) >= 40,
+            "few rows scroll": count < 13 and host.page.evaluate(SCROLLS) > 0,
+        }
+        wrong += [(width, fault, what) for fault, what in faults.items() if what]
+    assert not wrong, "\n".join(map(str, wrong))
+    assert not host.errors
+
+
+def test_numbers_of_a_column_have_one_format(browser: Browser) -> None:
+    """As many decimals in each row, and no power of ten in one beside none in the next."""
+    host, _ = shown(browser, 9, 1, "light")
+    latest = host.tape.latest
+    assert latest is not None
+    values = [0.00078, 0.039, 0.5, 1.25, 0.0, 2.0, 0.1, 0.2, 0.3]
+    consumers = tuple(
+        replace(one, metrics={**one.metrics, "loss": value})
+        for one, value in zip(latest.consumers, values, strict=True)
+    )
+    host.feed(replace(latest, time_s=latest.time_s + 2, consumers=consumers))
+    host.page.wait_for_timeout(1200)
+    told = host.page.locator(".tsnb-trials tbody td.tsnb-c-metric").all_inner_texts()[::2]
+    decimals = {len(text.removeprefix("★").strip().partition(".")[2]) for text in told}
+    assert decimals == {5}, told
+    rates = host.page.locator(".tsnb-trials tbody td.tsnb-c-param-1").all_inner_texts()
+    assert rates[0] == "0.0003" and not any("e" in rate for rate in rates), rates
