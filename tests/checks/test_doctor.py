@@ -153,6 +153,19 @@ def test_an_editor_that_shows_the_notebook_is_known_by_its_kernels_variables(
         )
 
 
+@pytest.mark.parametrize(
+    ("sign", "name"), [("COLAB_RELEASE_TAG", "Google Colab"), ("KAGGLE_KERNEL_RUN_TYPE", "Kaggle")]
+)
+def test_a_service_that_runs_the_kernel_is_named_with_what_works_there(
+    sign: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a real kernel: pictures and the terminal work where the panel does not."""
+    monkeypatch.setenv(sign, "batch")
+    said = said_in(run_notebook(Path(sys.executable), [LOOKS], tmp_path, monkeypatch))
+    assert said.startswith(f"limited | {name} shows this notebook ({sign} is set)"), said
+    assert "call tsnb.report() or run `tsnb top`" in said
+
+
 def test_a_terminal_of_an_editor_shows_no_notebook(monkeypatch: pytest.MonkeyPatch) -> None:
     """`tsnb doctor` there tells of the JupyterLab of the environment."""
     monkeypatch.setenv("VSCODE_PID", "17")

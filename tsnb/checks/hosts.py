@@ -1,23 +1,26 @@
-"""Which program shows this notebook, where that is not JupyterLab, and what the panel needs there.
+"""Which program shows this notebook, and what works there.
 
 A kernel's environment tells: these programs start the kernels themselves. What they set was read in their own sources
 and in reports of their users. Some set the same in their terminals. A process without a kernel does not count, since it
-shows no panel. A kernel that a Jupyter server started does not count either, wherever that server was started.
+shows no panel. A kernel that a Jupyter server started is that server's, wherever the server was started.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import psutil
 from jupyter_core.paths import jupyter_path
 
 from tsnb.checks.findings import Finding
 
-__all__ = ["editor", "panel_elsewhere"]
+__all__ = ["editor", "panel_elsewhere", "server", "service"]
 
 EDITORS = {
     "Positron": ("POSITRON",),
@@ -26,26 +29,66 @@ EDITORS = {
 }
 """Editors, and variables that each sets in the kernels that it starts. Those that build on VS Code set its too."""
 
+SERVICES = {"Google Colab": ("COLAB_RELEASE_TAG",), "Kaggle": ("KAGGLE_KERNEL_RUN_TYPE",)}
+"""Services, and variables that each sets in its machines."""
+
+SERVERS = {"jupyterhub": "JupyterHub", "notebook": "Notebook", "lab": "JupyterLab"}
+"""Words in the command line of a Jupyter server, and its name."""
+
 JUPYTER = "JPY_SESSION_NAME"
 """What a Jupyter server sets in each kernel that it starts for a notebook."""
 
 
 def editor() -> tuple[str, str] | None:
     """Return the editor that started this kernel, and the variable that tells; None: another program, or no kernel."""
+    return None if JUPYTER in os.environ else _known_by(EDITORS)
+
+
+def service() -> tuple[str, str] | None:
+    """Return the service that this kernel runs in, and the variable that tells; None: none that is known."""
+    return _known_by(SERVICES)
+
+
+def server() -> str:
+    """Return the name of the Jupyter server that started this kernel; empty: another program, or no kernel."""
+    if not _in_kernel() or JUPYTER not in os.environ:
+        return ""
+    try:
+        command = " ".join(psutil.Process(os.getppid()).cmdline())
+    except psutil.Error:
+        return ""
+    found = re.search(r"(jupyterhub)|\bjupyter-?(lab)|\b(notebook)\b", command)
+    return SERVERS[next(word for word in found.groups() if word)] if found else ""
+
+
+def _in_kernel() -> bool:
     ipython = sys.modules.get("IPython")
     shell: Any = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is None or JUPYTER in os.environ:
+    return getattr(shell, "kernel", None) is not None
+
+
+def _known_by(hosts: Mapping[str, Sequence[str]]) -> tuple[str, str] | None:
+    if not _in_kernel():
         return None
-    signs = ((name, sign) for name, several in EDITORS.items() for sign in several)
+    signs = ((name, sign) for name, several in hosts.items() for sign in several)
     return next(((name, sign) for name, sign in signs if os.environ.get(sign)), None)
 
 
 def panel_elsewhere() -> Finding | None:
-    """Return the finding on the panel where marimo or an editor shows the notebook; None elsewhere."""
+    """Return the finding on the panel where marimo, a service or an editor shows the notebook; None elsewhere."""
     marimo = sys.modules.get("marimo")
     if marimo is not None and marimo.running_in_notebook():
         says = f"marimo {_version('marimo')} shows the panel with mo.ui.anywidget(tsnb.dashboard())."
         return Finding("panel", "works", says)
+    served = service()
+    if served is not None:
+        name, sign = served
+        says = (
+            f"{name} shows this notebook ({sign} is set). tsnb is tested with its versions, without its page."
+        )
+        return Finding(
+            "panel", "limited", says, "If the panel stays empty, call tsnb.report() or run `tsnb top`."
+        )
     found = editor()
     if found is None:
         return None

@@ -19,7 +19,7 @@ from pathlib import Path
 from jupyter_core.paths import jupyter_path
 
 from tsnb.checks.findings import Finding
-from tsnb.checks.hosts import panel_elsewhere
+from tsnb.checks.hosts import panel_elsewhere, server
 from tsnb.config import MOUNT_PROC, nobody_elses, runtime_directory, tells_of_processes
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
@@ -303,4 +303,6 @@ def panel() -> Finding:
             "If JupyterLab runs from another environment, install there: pip install ipywidgets anywidget."
         )
         return Finding("panel", "limited", says, advice)
-    return Finding("panel", "works", f"JupyterLab {lab} in this environment can show it.")
+    host = server()
+    says = f"{host} started this kernel, and its page shows the live panel. " if host else ""
+    return Finding("panel", "works", f"{says}JupyterLab {lab} in this environment can show it.")
