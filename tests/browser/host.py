@@ -29,6 +29,8 @@ class Host:
         self.tape = Tape("mnist")
         self.view: dict[str, Any] | None = {"flow": True}
         """What a reader chose before: to see the large charts of the flow."""
+        self.still = ""
+        """The mark of the picture beside it."""
         self.errors: list[str] = []
         self.page: Page = browser.new_page(viewport={"width": width, "height": 700}, device_scale_factor=1)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
@@ -55,7 +57,9 @@ class Host:
     def show(self, scene: dict[str, Any], history: str, curves: str = "") -> None:
         """Show the panel of a model that holds this, history and curves in base 64."""
         script, css = ((_STATIC / f"panel.{kind}").read_text(encoding="utf-8") for kind in ("js", "css"))
-        self.page.evaluate("a => window.host.open(...a)", [script, css, scene, history, curves, self.view])
+        self.page.evaluate(
+            "a => window.host.open(...a)", [script, css, scene, history, curves, self.view, self.still]
+        )
         self.settle()
 
     def saved(self) -> tuple[dict[str, Any], str, str]:

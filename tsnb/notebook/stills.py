@@ -134,7 +134,8 @@ def _no_error(mark: str) -> str:
     """Return what hides JupyterLab's error above a picture: a widget's output that holds words and no widget."""
     child, style = ".jp-OutputArea-child", f"{mark}-style"
     lost = f"{child}:has(> .jupyter-widgets):not(:has(> .jupyter-widgets > *)):has(~ {child} #{style})"
-    return f'<style id="{style}">{lost},{child}:has(#{style}){{display:none}}</style>'
+    # in a comment, which a style sheet may have: where a page takes the element away, no text of it stays
+    return f'<style id="{style}"><!-- {lost},{child}:has(#{style}){{display:none}} --></style>'
 
 
 @dataclass

@@ -13,6 +13,7 @@ the tape. Nothing is computed under it that takes longer than copying the histor
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,8 +23,9 @@ import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
+from tsnb.files import replace_file
 from tsnb.panel.logs import LogFeed
-from tsnb.panel.saved import Fallback, saved
+from tsnb.panel.saved import Fallback, page_of, saved
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.history import MOST, History
@@ -239,12 +241,37 @@ class Panel(anywidget.AnyWidget):
         # before __init__ has run, traitlets asks already
         if "_channels" in self.__dict__ and {"scene", "history", "curves"} & state.keys():
             with self._lock:
-                scene, history, curves = self._everything()
-                if self._is_left:
-                    log = {**scene["log"], "can": False, "shown": False}
-                    scene = saved(scene) | {"known": self._known(), "log": log}
+                scene, history, curves = self._recorded() if self._is_left else self._everything()
                 state.update(scene=scene, history=history, curves=curves)
         return state
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the panel as it is now to an HTML file, which shows it in any browser, without a network.
+
+        The file shows a recording: charts and rows work, and buttons that steer trials are off.
+
+        Example:
+            >>> tsnb.dashboard("digits").save("digits.html")
+
+        Args:
+            path: Path of the file, which ends with .html. A new file is this user's alone (mode 0600).
+
+        Returns:
+            The path.
+
+        Raises:
+            ValueError: If the path does not end with .html.
+            OSError: If the file cannot be written.
+        """
+        target = Path(path)
+        if target.suffix != ".html":
+            raise ValueError(f"{target.name!r} cannot be written: a panel is saved as .html.")
+        with self._lock:
+            scene, history, curves = self._recorded()
+        state = {"scene": scene, "history": history, "curves": curves, "view": {**self.view, "drawer": ""}}
+        script, css = (_bundle(file).read_text(encoding="utf-8") for file in ("panel.js", "panel.css"))
+        replace_file(target, page_of(f"tsnb {', '.join(self.streams)}", script, css, state))
+        return target
 
     def leave_recording(self) -> None:
         """Send all of it once as a recording, for a client that keeps widgets' state and has no page (nbclient)."""
@@ -278,6 +305,12 @@ class Panel(anywidget.AnyWidget):
         lengths = [[len(history), len(curve)] for _, history, curve in parts]
         scene = {"streams": list(scenes), "lengths": lengths, "log": self.logs.scene()}
         return scene, b"".join(histories), b"".join(curves)
+
+    def _recorded(self) -> tuple[dict[str, Any], bytes, bytes]:
+        """Return the same as a recording, with what only the notebook knows; the lock is held."""
+        scene, history, curves = self._everything()
+        log = {**scene["log"], "can": False, "shown": False}
+        return saved(scene) | {"known": self._known(), "log": log}, history, curves
 
     def _last_ticks(self) -> int | list[int]:
         """Return the number of the last tick, of several streams that of each; the lock is held."""
