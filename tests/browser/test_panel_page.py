@@ -939,7 +939,7 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
     page = host.page
     page.get_by_role("group", name="across").get_by_role("button", name="epoch").click()
     page.get_by_role("button", name="log", exact=True).click()
-    page.get_by_role("button", name="loss, accuracy").click()
+    page.locator(".tsnb-tools").get_by_role("button", name="loss, accuracy").click()
     page.get_by_role("checkbox", name="accuracy").uncheck()
     page.keyboard.press("Escape")
     assert page.locator(".tsnb-learning .tsnb-menu").is_hidden()
@@ -972,7 +972,7 @@ def test_every_metric_can_be_chosen_and_read_without_a_pointer(browser: Browser)
         for r in stream.run(30)
     )
     page = host.page
-    page.get_by_role("button", name="loss, accuracy").press("Enter")
+    page.locator(".tsnb-tools").get_by_role("button", name="loss, accuracy").press("Enter")
     page.keyboard.type("layer29")
     page.get_by_role("checkbox", name="norm/layer29").check()
     page.keyboard.press("Escape")
@@ -1170,6 +1170,43 @@ def test_trials_that_wait_in_a_sweep_are_rows_with_their_values(browser: Browser
     assert host.page.evaluate(CONTRAST) == []
     host.shot(ARTIFACTS / f"panel-waiting-{width}.png")
     assert not host.errors
+
+
+def test_columns_follow_the_charts_until_others_are_chosen(browser: Browser) -> None:
+    """The number that a chart shows has its column; what was chosen for the table stays over a reload."""
+    host, stream = Host(browser, 1200), three_models()
+    *before, last = stream.run(12)
+    more = {"f1": 0.5, "auc": 0.7}
+    consumers = tuple(replace(one, metrics={**one.metrics, **more}) for one in last.consumers)
+    host.open([*before, replace(last, consumers=consumers)])
+    page = host.page
+    heads = page.locator(".tsnb-trials thead .tsnb-c-metric .tsnb-sort-word")
+    expect(heads).to_have_text(["loss", "accuracy"])
+    page.locator(".tsnb-tools .tsnb-menu-button").click()
+    for name in ("loss", "accuracy", "auc"):
+        page.locator(".tsnb-tools").get_by_label(name, exact=True).click()
+    page.keyboard.press("Escape")
+    expect(heads).to_have_text(["auc", "loss"])
+    columns = page.locator(".tsnb-rows .tsnb-menu-of")
+    columns.locator("button").click()
+    assert columns.get_by_label("f1", exact=True).get_attribute("aria-disabled") == "true", "there are two"
+    columns.get_by_label("loss", exact=True).click()
+    columns.get_by_label("f1", exact=True).click()
+    page.keyboard.press("Escape")
+    expect(heads).to_have_text(["f1", "auc"])
+    assert "0.700" in page.locator("tbody", has_text="resnet10").inner_text()
+    assert sorted(host.chosen()["rows"]["metrics"]) == ["auc", "f1"]
+    again = Host(browser, 1200)
+    again.view = host.chosen()
+    again.open([*before, replace(last, consumers=consumers)])
+    expect(again.page.locator(".tsnb-trials thead .tsnb-c-metric .tsnb-sort-word")).to_have_text(
+        ["f1", "auc"]
+    )
+    page.locator(".tsnb-tools .tsnb-menu-button").click()
+    page.locator(".tsnb-tools").get_by_label("accuracy", exact=True).click()
+    page.keyboard.press("Escape")
+    expect(heads).to_have_text(["accuracy", "auc"])
+    assert not host.errors + again.errors
 
 
 @pytest.mark.parametrize("width", [1200, 500])

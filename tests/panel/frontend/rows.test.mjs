@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { SOURCES } from "./sources.mjs";
 
 const { arranged, groups, paramOf, sorted, telling } = await import(`${SOURCES}/order.js`);
+const { columnsOf } = await import(`${SOURCES}/table.js`);
 const { parameter } = await import(`${SOURCES}/words.js`);
 const { parts, placeWords } = await import(`${SOURCES}/place.js`);
 
@@ -89,4 +90,13 @@ test("a place shows taken, ready and not prepared on one scale for all", () => {
   assert.deepEqual(parts(null, 3, 8), { at: 0, ready: 0, later: 8 });
   assert.equal(placeWords({ fill: 8, lag: 8 }), "8 behind · 8 ready");
   assert.equal(placeWords({ fill: 0, lag: 0 }), "at the front · 0 ready");
+});
+
+test("columns of numbers are the chosen ones, else those of the charts, then the first ones", () => {
+  const all = ["loss", "accuracy", "f1", "auc"];
+  assert.deepEqual(columnsOf(all), ["loss", "accuracy"]);
+  assert.deepEqual(columnsOf(all, null, ["f1"]), ["f1", "loss"]);
+  assert.deepEqual(columnsOf(all, null, ["f1", "auc", "loss"]), ["f1", "auc"]);
+  assert.deepEqual(columnsOf(all, ["auc"], ["f1"]), ["auc"]);
+  assert.deepEqual(columnsOf(all, ["gone", "auc"], ["f1"]), ["auc"]);
 });

@@ -73,10 +73,15 @@ export class Lessons {
     if (this.store) this.draw(this.store);
   }
 
+  /** The numbers whose charts are shown. */
+  chosen(store) {
+    const all = metricsOf(store.lanes), { show } = this.view;
+    return (show || all.slice(0, SHOWN[this.body.clientWidth < WIDE ? 0 : 1])).filter((name) => all.includes(name)).slice(0, MOST);
+  }
+
   draw(store) {
     this.store = store;
-    const all = metricsOf(store.lanes), { view } = this;
-    const chosen = (view.show || all.slice(0, SHOWN[this.body.clientWidth < WIDE ? 0 : 1])).filter((name) => all.includes(name)).slice(0, MOST);
+    const all = metricsOf(store.lanes), chosen = this.chosen(store);
     this.names = chosen;
     this.drawTools(store, all, chosen);
     const busy = performance.now() - this.drawnMs < (store.lanes.length > ALL_IN_COLOUR ? SLOW_MS : 0);
@@ -286,9 +291,10 @@ export function menu(label, changed, { most = MOST, what = "charts" } = {}) {
   document.addEventListener("pointerdown", (event) => !list.hidden && !event.composedPath().includes(element) && toggle(false));
   const sift = () => [...boxes.children].forEach((row) => (row.hidden = !row.textContent.toLowerCase().includes(filter.value.toLowerCase())));
   filter.oninput = sift;
-  const draw = (all, chosen, pick) => {
+  const draw = (all, chosen, pick, full = () => chosen.length >= most) => {
     act = pick;
     put(open, chosen.join(", ") || "nothing yet");
+    if (label !== "show") attribute(open, "aria-label", `${label}: ${open.textContent}`);
     filter.hidden = all.length < 9;
     if (known !== all.join("\n")) {
       known = all.join("\n");
@@ -299,10 +305,9 @@ export function menu(label, changed, { most = MOST, what = "charts" } = {}) {
       }));
       sift();
     }
-    const full = chosen.length >= most;
     for (const box of boxes.querySelectorAll("input")) {
       box.checked = chosen.includes(box.value);
-      grey(box, full && !box.checked);
+      grey(box, full(box.value) && !box.checked);
       attribute(box.parentElement, "title", isGrey(box) ? `${most} ${what} at most. Remove one first` : "");
     }
   };

@@ -84,13 +84,13 @@ export class Table {
   draw(store, state) {
     const wide = this.head[0].clientWidth; // before anything is written: the page has been laid out
     Object.assign(this, { store, shownState: state, room: wide ? wide - MARK : 0 });
-    const live = LIVE.has(state), metrics = metricsOf(store.lanes).slice(0, METRIC_COLUMNS);
+    const live = LIVE.has(state), metrics = columnsOf(metricsOf(store.lanes), this.kept.metrics, this.shownMetrics);
     for (let k = 0; k < METRIC_COLUMNS; k++) {
       put(this.labels[METRICS_AT + k], metrics[k] || "");
       this.labels[METRICS_AT + k].parentElement.hidden = !metrics[k];
     }
     put(this.labels[4], OVER.has(state) ? "where its time went" : "where its time goes");
-    this.drawParams(store);
+    this.drawParams(store, metrics);
     for (const cell of [...this.head, ...this.paramHeads]) {
       const { sort } = this.kept, on = sort && cell.by && sort.by === cell.by;
       if (cell.by) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
@@ -136,12 +136,24 @@ export class Table {
     return true;
   }
 
+  /** The numbers that charts show have their columns, until others are chosen; choosing other charts brings theirs back. */
+  follow(metrics) {
+    if (this.shownMetrics && metrics.join("\n") !== this.shownMetrics.join("\n") && this.kept.metrics) this.change({ metrics: null });
+    this.shownMetrics = metrics;
+  }
+
   /** A column for each chosen parameter, of those by which trials differ; the first ones, where nobody has chosen. */
-  drawParams(store) {
+  drawParams(store, metrics) {
     const all = telling(store.lanes, store.params), { columns } = this.kept;
     const params = (columns || all).filter((name) => all.includes(name)).slice(0, PARAM_COLUMNS), key = params.join("\n");
-    this.columns.element.hidden = !all.length;
-    this.columns.draw(all, params, (names) => this.change({ columns: names }));
+    const logged = metricsOf(store.lanes).filter((name) => !all.includes(name)), more = logged.length > METRIC_COLUMNS ? logged : [];
+    this.columns.element.hidden = !all.length && !more.length;
+    const kinds = [[all, params, PARAM_COLUMNS], [more, metrics.filter((name) => more.includes(name)), METRIC_COLUMNS]];
+    const full = (name) => kinds.some(([names, chosen, most]) => names.includes(name) && chosen.length >= most);
+    this.columns.draw([...all, ...more], kinds.flatMap(([, chosen]) => chosen), (names) => {
+      const [own, numbers] = kinds.map(([names_]) => names_.filter((name) => names.includes(name)));
+      this.change({ columns: own, ...(more.length && numbers.join() !== kinds[1][1].join() ? { metrics: numbers } : {}) });
+    }, full);
     this.element.classList.toggle("tsnb-has-params", params.length > 0);
     if (key === this.params.join("\n")) return;
     this.params = params;
@@ -320,6 +332,12 @@ export class Table {
     row.element.remove();
     this.rows.delete(lane);
   }
+}
+
+/** The numbers that have columns: those that were chosen, else those that charts show, and then the first ones. */
+export function columnsOf(all, chosen, shown = []) {
+  const names = chosen || [...new Set([...shown, ...all])];
+  return names.filter((name) => all.includes(name)).slice(0, METRIC_COLUMNS);
 }
 
 /** How many of these trials do what: "5 running, 7 pruned". */

@@ -73,7 +73,7 @@ export class View {
     this.beside = new Beside((name) => this.show(name));
     this.told = new Told();
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name), (name) => this.show(name));
-    this.lessons = new Lessons(() => this.theme, (learning) => this.keep({ learning }), { pointed, wantParams: () => this.wantParams() });
+    this.lessons = new Lessons(() => this.theme, (learning) => (this.keep({ learning }), this.news()), { pointed, wantParams: () => this.wantParams() });
     this.kept = kept && typeof kept === "object" ? kept : {};
     this.keep = (change) => keep && keep((this.kept = { ...this.kept, ...change }));
     this.lessons.restore(this.kept.learning);
@@ -276,6 +276,7 @@ export class View {
     this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === at, hidden: k !== at }));
     this.chooser.draw(stores, at);
     this.told.draw(store);
+    this.table.follow(this.lessons.chosen(store));
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.beside.draw(store.beside, store.lanes);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
