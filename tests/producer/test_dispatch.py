@@ -19,6 +19,7 @@ from tests.producer.simulation import (
 )
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.decisions.members import Member
 from tsnb.stream.protocol import messages as ms
 
 
@@ -972,3 +973,32 @@ def test_a_pass_is_withdrawn_only_while_nobody_takes_it() -> None:
     assert dispatch.epochs.kept == 0
     _joined(dispatch, 2)
     assert dispatch.wanted == ev.Wanted(1, 1, 0)
+
+
+def test_a_batch_costs_in_proportion_to_the_consumers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them takes each batch: a look at all of them at each take would be the square of their number."""
+    looks = [0]
+
+    def counted(member: Member, name: str) -> Any:
+        looks[0] += 1
+        return object.__getattribute__(member, name)
+
+    monkeypatch.setattr(Member, "__getattribute__", counted)
+    found = {}
+    for consumers in (1, 128):
+        dispatch = Dispatch(4, 4, 30.0)
+        for key in range(consumers):
+            dispatch.step(joined(key, f"c{key}"), 0.0)
+            out = dispatch.step(asked(key), 0.0)
+        for at in range(20):
+            looks[0] = looks[0] if at > 5 else 0
+            wanted = dispatch.wanted
+            assert wanted is not None
+            out = dispatch.step(ev.BatchLoaded(wanted.run, ev.Placed(at, b"", 1, 0, 0)), float(at))
+            for made in out:
+                if isinstance(made, ev.Granted):
+                    for said in (took(made.member), waits(made.member), released(made.member, made.lease)):
+                        dispatch.step(said, float(at))
+        dispatch.check()
+        found[consumers] = looks[0]
+    assert found[128] < 150 * found[1], found

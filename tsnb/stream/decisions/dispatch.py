@@ -145,9 +145,10 @@ class Dispatch:
         """
         self._now = now
         self._out = self.granting.begin(now)
-        kind: type[Any] = type(event)
+        kind: type[Any] = type(event.message) if isinstance(event, ev.Heard) else type(event)
+        if kind not in _QUIET:
+            self.drift.unsettled()
         if isinstance(event, ev.Heard):
-            kind = type(event.message)
             self._heard[kind](*event)
         else:
             self._steps[kind](event)
@@ -245,6 +246,7 @@ class Dispatch:
         if self._weighs:
             self.balance.took(member, self._now)
         member.stands = False
+        before = member.taken, member.cursor
         taken = member.granted.popleft()
         member.skipping = taken.seq > member.position
         member.position = taken.seq + 1
@@ -258,9 +260,9 @@ class Dispatch:
             self.granting.end_epoch(member, member.then)
             member.last_step = True
             return
-        before = member.cursor
         self.granting.grant(member)
-        if member.cursor != before:
+        self.drift.moved(member, *before)
+        if member.cursor != before[1]:
             self._collect()
         self._note_wanted()
 
@@ -434,6 +436,7 @@ class Dispatch:
 
     def _settle(self) -> None:
         """Let in consumers that asked, grant all batches that can be granted, free those that are no longer needed."""
+        self.drift.unsettled()
         lost = [m.leases[lease] for m, lease in self._lost if lease in m.leases]
         self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now), lost)
         if self.turns.on:
@@ -449,22 +452,18 @@ class Dispatch:
                 if member.phase is Phase.STREAMING:
                     self.granting.grant(member)
         self.due_s = self.balance.due_s if self.granting.withheld else None
+        self.drift.settled()
         self._collect()
         self._note_wanted()
 
     def _collect(self) -> None:
         """Free the batches that are no longer needed."""
-        members = self.members.values()
-        runs = [m.run for m in members if m.phase in (Phase.STREAMING, Phase.BETWEEN)]
-        kept = [epoch.run for m in members if (epoch := self.drift.kept_pass(m)) is not None]
-        self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), runs + kept))
+        self._out += map(ev.FreeSlot, self.epochs.collect(self.drift.needed_from(), self.drift.in_use()))
 
     def _note_wanted(self) -> None:
         """Tell the loader what to do."""
         loading = self.epochs.loading
-        streaming = loading is not None and any(
-            m.phase is Phase.STREAMING and m.run == loading.run for m in self.members.values()
-        )
+        streaming = loading is not None and self.drift.takes(loading.run)
         full = self.drift.note(streaming, self._now)
         proof = loading is not None and loading.primed and not loading.count
         goes_on = proof or (streaming and not full)
@@ -490,6 +489,7 @@ class Dispatch:
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self.drift.needed_from())
         self.balance.check(self.due_s)
+        self.drift.check()
         self.turns.check()
         far = self.drift.ahead > self.drift.window
         self._wider = self._wider if far else 0

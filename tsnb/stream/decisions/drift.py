@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tsnb.stream.decisions.epochs import Epoch, Epochs
 from tsnb.stream.decisions.groups import waits_for_own
 from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.places import Standing
 
 __all__ = ["Drift"]
 
@@ -33,6 +34,36 @@ class Drift:
         self._epochs = epochs
         self._blocked_since: float | None = None
         self._blocked_s = 0.0
+        self._settled = False
+        self._kept_standing: Standing | None = None
+
+    def unsettled(self) -> None:
+        """Look at all consumers at each question from now on: any of them may change."""
+        self._settled, self._kept_standing = False, None
+
+    def settled(self) -> None:
+        """Remember where all consumers are from now on: until `unsettled`, only `moved` changes that."""
+        self._settled = not self.skipping
+
+    def moved(self, member: Member, taken: int, cursor: int) -> None:
+        """Note that a consumer went on inside its epoch.
+
+        Args:
+            member: Which.
+            taken: Its `taken` before.
+            cursor: Its `cursor` before.
+        """
+        if self._kept_standing is not None:
+            self._kept_standing.moved(member, taken, cursor)
+
+    @property
+    def _standing(self) -> Standing:
+        if self._kept_standing is not None:
+            return self._kept_standing
+        found = Standing(self._members.values(), self._awaited())
+        if self._settled:
+            self._kept_standing = found
+        return found
 
     @property
     def ahead(self) -> int:
@@ -137,9 +168,19 @@ class Drift:
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for consumers that have yet to be granted them."""
-        needed = (m.cursor if m.phase is Phase.STREAMING else self._position(m) for m in self._awaited())
-        paused = (kept for m in self._members.values() if (kept := self._kept_from(m)) is not None)
-        return min([self._epochs.end, *needed, *paused])
+        standing = self._standing
+        places = [self._epochs.end, *self._expected(standing.others), *map(self._kept_from, standing.keeping)]
+        return min(place for place in (*places, standing.cursors.lowest) if place is not None)
+
+    def takes(self, run: int) -> bool:
+        """Whether any consumer takes this pass."""
+        return run in self._standing.streaming
+
+    def in_use(self) -> set[int]:
+        """Return the passes that consumers take, go on in after a pause, or took last and are between epochs."""
+        standing = self._standing
+        kept = {epoch.run for m in standing.keeping if (epoch := self.kept_pass(m)) is not None}
+        return standing.in_use | kept
 
     def kept_pass(self, member: Member) -> Epoch | None:
         """Return the pass in which a consumer that was paused can still go on; None: it wants none, or that has gone.
@@ -165,15 +206,22 @@ class Drift:
         return self._epochs.end if epoch.complete and place == epoch.end else place
 
     def _slowest_taken(self) -> int:
-        return min([self._position(m) for m in self._awaited()], default=self._epochs.end)
+        standing = self._standing
+        places = [standing.taken.lowest, *self._expected(standing.others)]
+        return min((place for place in places if place is not None), default=self._epochs.end)
+
+    def _expected(self, others: Iterable[Member]) -> list[int]:
+        """Return where those that take no epoch are waited for."""
+        return [self._position(m) for m in others if self._is_awaited(m)]
+
+    def _is_awaited(self, member: Member) -> bool:
+        if member.phase in (Phase.STREAMING, Phase.BETWEEN):
+            return True
+        return member.resumed and self._kept_from(member) is not None
 
     def _awaited(self) -> list[Member]:
         """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
-        there = [
-            m
-            for m in self._members.values()
-            if m.phase in (Phase.STREAMING, Phase.BETWEEN) or (m.resumed and self._kept_from(m) is not None)
-        ]
+        there = list(filter(self._is_awaited, self._members.values()))
         if not self.skipping:
             return there
         waited_for = [m for m in there if not m.skips]
@@ -193,3 +241,15 @@ class Drift:
             return kept
         expected = self._epochs.joinable_from(member.epoch + 1, member.next_part)
         return self._epochs.end if expected is None else expected.start
+
+    def check(self) -> None:
+        """Verify that what is remembered is what a look at all consumers gives (tests only).
+
+        Raises:
+            AssertionError: It is not.
+        """
+        kept, settled = self._kept_standing, self._settled
+        remembered = (self.ahead, self.needed_from(), self.in_use())
+        self.unsettled()
+        assert remembered == (self.ahead, self.needed_from(), self.in_use())
+        self._kept_standing, self._settled = kept, settled

@@ -1,0 +1,95 @@
+"""Where the consumers of a stream are, counted by index: the lowest place is known without a look at all of them.
+
+Pure, a part of `dispatch`. Each consumer takes each batch, so whatever looks at all consumers at each take costs the
+square of their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tsnb.stream.decisions.members import Member, Phase
+
+__all__ = ["Places", "Standing"]
+
+
+class Places:
+    """How many consumers are at each index.
+
+    Attributes:
+        lowest: The lowest index at which one is; None without any.
+    """
+
+    def __init__(self) -> None:
+        self.lowest: int | None = None
+        self._counts: dict[int, int] = {}
+
+    def add(self, index: int) -> None:
+        """Count one more consumer at an index."""
+        self._counts[index] = self._counts.get(index, 0) + 1
+        if self.lowest is None or index < self.lowest:
+            self.lowest = index
+
+    def move(self, before: int, after: int) -> None:
+        """Note that one consumer went on from one index to a later one."""
+        if before == after:
+            return
+        self.add(after)
+        self._counts[before] -= 1
+        if not self._counts[before]:
+            del self._counts[before]
+            while self.lowest not in self._counts:
+                self.lowest = before = before + 1
+
+
+class Standing:
+    """What the window's bounds follow from, while no consumer begins an epoch or leaves one.
+
+    Args:
+        members: All consumers.
+        awaited: Those that are waited for, as far as that does not change with every batch.
+
+    Attributes:
+        taken: The next batch to be taken, of those that take an epoch.
+        cursors: The next batch to be granted, of the same.
+        others: Consumers that take no epoch now, and may be waited for. One stands for all that expect the same epoch.
+        keeping: Consumers that were paused, and keep their places.
+        streaming: The passes that consumers take.
+        in_use: The same passes, and those that consumers took last who are between epochs.
+    """
+
+    def __init__(self, members: Iterable[Member], awaited: Iterable[Member]) -> None:
+        self.taken, self.cursors = Places(), Places()
+        self.others: list[Member] = []
+        self.keeping: list[Member] = []
+        self.streaming: set[int] = set()
+        self.in_use: set[int] = set()
+        expected: set[tuple[int, int | None]] = set()
+        for member in awaited:
+            if member.phase is Phase.STREAMING:
+                self.taken.add(member.taken)
+                self.cursors.add(member.cursor)
+            elif member.resumed:
+                self.others.append(member)
+            elif (wants := (member.epoch, member.next_part)) not in expected:
+                expected.add(wants)
+                self.others.append(member)
+        for member in members:
+            if member.phase is Phase.STREAMING:
+                self.streaming.add(member.run)
+            elif member.phase is Phase.BETWEEN:
+                self.in_use.add(member.run)
+            if member.keeps_place:
+                self.keeping.append(member)
+        self.in_use |= self.streaming
+
+    def moved(self, member: Member, taken: int, cursor: int) -> None:
+        """Note that a consumer went on inside its epoch.
+
+        Args:
+            member: Which.
+            taken: Its `taken` before.
+            cursor: Its `cursor` before.
+        """
+        self.taken.move(taken, member.taken)
+        self.cursors.move(cursor, member.cursor)
