@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from tests.transport.lines import Line, abstract_address, connect, file_address,
 from tsnb.errors import RemoteProtocolError
 from tsnb.stream.transport import loopback
 from tsnb.stream.transport.channel import Channel, ChannelClosed, Outbox
+from tsnb.stream.transport.sockets import MAX_PACKET_BYTES
 
 KINDS = ["seqpacket", "stream"]
 
@@ -177,6 +179,26 @@ def test_a_packet_larger_than_ours_is_not_cut_short_and_taken_for_whole(lines: t
     one.send(b"x" * ((1 << 17) + 1))
     with pytest.raises(RemoteProtocolError):
         two.receive()
+
+
+def test_a_small_packet_takes_little_memory_to_receive(lines: tuple[Line, Line]) -> None:
+    """Not as much as the largest would need, each time; and it stays as it is when the next one comes."""
+    one, two = lines
+    sent = [bytes((number,)) * 40 for number in range(100)]
+    one.send(b"first")
+    two.wait(1.0)
+    assert two.receive() == b"first"
+    received = []
+    tracemalloc.start()
+    try:
+        for packet in sent:
+            one.send(packet)
+            two.wait(1.0)
+            received.append(two.receive())
+        assert tracemalloc.get_traced_memory()[1] < MAX_PACKET_BYTES // 2
+    finally:
+        tracemalloc.stop()
+    assert received == sent
 
 
 def test_descriptors_nobody_asked_for_are_not_kept(lines: tuple[Line, Line]) -> None:

@@ -31,6 +31,9 @@ __all__ = ["SeqpacketChannel", "connect", "listen"]
 
 _RECEIVE_BYTES = MAX_PACKET_BYTES + 1
 """One more than may come, so that a packet cut off differs from a whole one."""
+_buffers: list[memoryview] = []
+"""Where packets are received, each used by one thread at a time. New memory for each packet would cost more than the
+packet: malloc takes so much from the system, and gives it back."""
 
 
 class SeqpacketChannel(HasSocket):
@@ -75,7 +78,22 @@ class SeqpacketChannel(HasSocket):
             ChannelClosed: As the contract says.
             RemoteProtocolError: The packet is larger than any of ours.
         """
-        return self._receive(None)
+        try:
+            buffer = _buffers.pop()
+        except IndexError:  # other threads have all of them
+            buffer = memoryview(bytearray(_RECEIVE_BYTES))
+        try:
+            size = self._socket.recv_into(buffer)
+            packet = buffer[:size].tobytes()
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno in (*GONE, errno.ECONNRESET):
+                return self._receive(None)
+            raise
+        finally:
+            _buffers.append(buffer)
+        return packet if 0 < size <= MAX_PACKET_BYTES else self._checked(packet)
 
     def receive_with_fd(self) -> tuple[bytes | None, int | None]:
         """Return the next packet and the descriptor it carries, where it does.
@@ -108,12 +126,15 @@ class SeqpacketChannel(HasSocket):
                 if error.errno in GONE:
                     break
                 raise
-            if len(packet) > MAX_PACKET_BYTES:
-                raise RemoteProtocolError(f"a packet of more than {MAX_PACKET_BYTES:,} bytes")
-            if packet:
-                return packet
-            break
+            return self._checked(packet)
         raise ChannelClosed("the other end has gone")
+
+    def _checked(self, packet: bytes) -> bytes:
+        if len(packet) > MAX_PACKET_BYTES:
+            raise RemoteProtocolError(f"a packet of more than {MAX_PACKET_BYTES:,} bytes")
+        if not packet:
+            raise ChannelClosed("the other end has gone")
+        return packet
 
     def wait(self, timeout_s: float | None) -> bool:
         """Wait until there is a packet or the other end has gone."""
