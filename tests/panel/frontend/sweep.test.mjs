@@ -19,7 +19,11 @@ test("parameters that differ have an axis: numbers, numbers of many sizes, words
   assert.deepEqual(axes.map(({ name, kind }) => [name, kind]), [["lr", "log"], ["width", "number"], ["opt", "word"], ["note", "word"]]);
   assert.deepEqual([...axes[0].at].map(([k, at]) => [k, Number(at.toFixed(3))]), [[0, 0], [1, 0.5], [2, 1]]);
   assert.deepEqual([...axes[2].at], [[0, 1], [1, 0], [2, 0]]);
-  assert.deepEqual(labelsOf(axes[0]), [[0, "0.0001"], [0.25, "0.001"], [0.5, "0.01"], [0.75, "0.1"], [1, "1"]]);
+  assert.deepEqual(labelsOf(axes[0]), [[0, "0.0001"], [0.5, "0.01"], [1, "1"]]);
+  assert.deepEqual(labelsOf(axes[1]), [[0, "16"], [0.5, "24"], [1, "32"]], "the values of the grid");
+  const drawn = new Map(Array.from({ length: 9 }, (_, k) => [`t${k}`, [["lr", String(10 ** (-4 + k / 2))]]]));
+  const [wide] = axesOf([...drawn.keys()].map((name) => lane(name)), drawn);
+  assert.deepEqual(labelsOf(wide), [[0, "0.0001"], [0.25, "0.001"], [0.5, "0.01"], [0.75, "0.1"], [1, "1"]]);
   assert.deepEqual(axesOf(lanes, new Map()), []);
 });
 

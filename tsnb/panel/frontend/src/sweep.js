@@ -1,10 +1,12 @@
 // A sweep as numbers: the best so far, and what its parameters had to do with it. Pure.
 
 import { ticks } from "./learning.js";
+import { parameter } from "./words.js";
 
 const APART = 0.12; // of an axis between two numbers beside it
 const MOST_AXES = 6;
 const MOST_WORDS = 12; // values of one parameter that is no number; more say nothing
+const FEW_VALUES = 6; // of a grid: its axis has them, and no others
 const SPREAD = 50; // a parameter whose largest value is so many times its smallest has a log axis
 
 /** The best value of all curves until each place: {lane, x, raw, y}, with a step where it is beaten; null where there is none. */
@@ -51,7 +53,10 @@ export function axisOf(name, texts) {
   const different = [...new Set(texts.values())];
   if (different.length < 2) return null;
   const numbers = different.map((text) => (text.trim() ? Number(text) : NaN));
-  if (numbers.every(Number.isFinite)) return numberAxis(name, [...texts].map(([lane, text]) => [lane, Number(text)]));
+  if (numbers.every(Number.isFinite)) {
+    const axis = numberAxis(name, [...texts].map(([lane, text]) => [lane, Number(text)]));
+    return numbers.length <= FEW_VALUES ? { ...axis, values: [...numbers].sort((a, b) => a - b) } : axis;
+  }
   if (different.length > MOST_WORDS) return null;
   const words = different.sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   return { name, kind: "word", words, at: new Map([...texts].map(([lane, text]) => [lane, words.indexOf(text) / (words.length - 1)])) };
@@ -65,11 +70,15 @@ export function numberAxis(name, values, way = 1) {
   return { name, kind: log ? "log" : "number", low, high, way, at: new Map(values.map(([lane, value]) => [lane, way < 0 ? 1 - place(value) : place(value)])) };
 }
 
-/** What stands beside an axis: [[place from 0 to 1, text], ...]; its ends, and round numbers between them. */
-export function labelsOf({ kind, words, low, high, way }, show = (v) => String(Number(v.toPrecision(2)))) {
+/** What stands beside an axis: [[place from 0 to 1, text], ...]; its ends, and the values of a grid or round numbers between them. */
+export function labelsOf({ kind, words, low, high, way, values }, show = (v) => String(Number(v.toPrecision(2)))) {
   if (kind === "word") return words.map((word, k) => [k / (words.length - 1), word]);
   const of = kind === "log" ? Math.log : (v) => v, turn = (at) => (way < 0 ? 1 - at : at);
   const place = (value) => (high > low ? (of(value) - of(low)) / (of(high) - of(low)) : 0.5);
+  if (values) {
+    const all = values.map((value) => [Number(place(value).toFixed(4)), parameter(value)]), last = all.length - 1;
+    return all.filter(([at], k) => k === 0 || k === last || (at - all[k - 1][0] >= APART / 2 && 1 - at >= APART / 2));
+  }
   const round = ticks(low, high, 4, kind === "log").map((value) => [place(value), show(value)]).filter(([at]) => at >= 0 && at <= 1);
   const ends = [[0, show(low)], [1, show(high)]].filter(([at]) => !round.some(([other]) => Math.abs(other - at) < APART));
   return [...ends, ...round].sort(([a], [b]) => a - b).map(([at, text]) => [Number(turn(at).toFixed(4)), text]);
