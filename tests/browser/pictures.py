@@ -61,13 +61,12 @@ def cells() -> list[str]:
     """Return the cells: the quickstart's data and stream, then what is trained here."""
     quickstart = json.loads(QUICKSTART.read_text(encoding="utf-8"))["cells"]
     code = ["".join(cell["source"]) for cell in quickstart if cell["cell_type"] == "code"]
-    served = next(k for k, text in enumerate(code) if text.startswith("%tensorsocket start"))
+    served = next(k for k, text in enumerate(code) if "%tensorsocket start" in text)
     before = [text for text in code[:served] if "px.imshow" not in text]
-    models = next(text for text in code if "def mlp()" in text).partition("def train_on")[0]
     return [
         *before,
         code[served],
-        models + TRAINING,
+        TRAINING,
         "%tensorsocket dashboard digits",
         *(f"%%trial {name}\ntrain({net})" for name, net in MODELS.items()),
         "tsnb.trials['wide-cnn'].set(lr=0.001)",

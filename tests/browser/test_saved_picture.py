@@ -19,6 +19,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.
 CELLS = [
     """%load_ext tsnb
 import torch
+from tsnb.checks.machine import panel
+print(panel().says)
 rows = torch.utils.data.DataLoader(torch.arange(400.).reshape(200, 2), batch_size=4)""",
     "%tensorsocket start rows --name kept",
     "%tensorsocket dashboard kept",
@@ -83,7 +85,9 @@ def test_after_a_reload_the_picture_goes_on_enter_sets_and_the_report_comes(
     page = browser.new_page(viewport={"width": 1400, "height": 1000})
     notebook = Notebook(page, lab, "kept.ipynb")
     notebook.open()
-    for index in range(4):
+    said = json.dumps(notebook.run(0)["outputs"])
+    assert "JupyterLab started this kernel, and its page shows the live panel." in said
+    for index in range(1, 4):
         notebook.run(index)
     page.wait_for_selector(PANEL, timeout=60_000)
     until(page, lambda: pictures(notebook, "tsnb-still-"))

@@ -8,7 +8,6 @@ shows no panel. A kernel that a Jupyter server started is that server's, whereve
 from __future__ import annotations
 
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
@@ -32,8 +31,17 @@ EDITORS = {
 SERVICES = {"Google Colab": ("COLAB_RELEASE_TAG",), "Kaggle": ("KAGGLE_KERNEL_RUN_TYPE",)}
 """Services, and variables that each sets in its machines."""
 
-SERVERS = {"jupyterhub": "JupyterHub", "notebook": "Notebook", "lab": "JupyterLab"}
-"""Words in the command line of a Jupyter server, and its name."""
+SERVERS = {
+    "jupyter-lab": "JupyterLab",
+    "jupyterlab": "JupyterLab",
+    "jupyter-notebook": "Notebook",
+    "notebook": "Notebook",
+    "jupyterhub-singleuser": "JupyterHub",
+}
+"""Programs and modules by which a Jupyter server is started, and its name."""
+
+FIRST_WORDS = 4
+"""Where in a command line they stand: behind Python, its options and `-m`."""
 
 JUPYTER = "JPY_SESSION_NAME"
 """What a Jupyter server sets in each kernel that it starts for a notebook."""
@@ -54,11 +62,10 @@ def server() -> str:
     if not _in_kernel() or JUPYTER not in os.environ:
         return ""
     try:
-        command = " ".join(psutil.Process(os.getppid()).cmdline())
+        words = psutil.Process(os.getppid()).cmdline()[:FIRST_WORDS]
     except psutil.Error:
         return ""
-    found = re.search(r"(jupyterhub)|\bjupyter-?(lab)|\b(notebook)\b", command)
-    return SERVERS[next(word for word in found.groups() if word)] if found else ""
+    return next((SERVERS[name] for name in (Path(word).name for word in words) if name in SERVERS), "")
 
 
 def _in_kernel() -> bool:
