@@ -1172,6 +1172,38 @@ def test_trials_that_wait_in_a_sweep_are_rows_with_their_values(browser: Browser
     assert not host.errors
 
 
+def test_the_run_before_of_a_trial_lies_below_its_curve_until_it_is_switched_off(browser: Browser) -> None:
+    """Dashed and faint, told beside the chart's title, also in a page that opens later; the choice is kept."""
+    host, stream = Host(browser, 1200), three_models()
+    host.open(stream.run(20))
+    page = host.page
+    switch, note = (
+        page.get_by_role("button", name="former runs"),
+        page.locator(".tsnb-learned .tsnb-soft").first,
+    )
+    expect(switch).to_be_hidden()
+    expect(note).to_have_text("by batch")
+    *_, last = stream.run(0.25)
+    first = last.consumers[0]
+    for k in range(12):
+        anew = replace(first, pid=77, batches=k + 1, metrics={"loss": 2.0 - 0.1 * k, "accuracy": 0.5})
+        host.feed(replace(last, time_s=last.time_s + k, consumers=(anew, *last.consumers[1:])))
+    expect(switch).to_be_visible()
+    expect(note).to_have_text("by batch; dashed: the former run")
+    host.settle()
+    assert page.evaluate(OVERFLOW) == [0, 0]
+    host.shot(ARTIFACTS / "panel-former.png")
+    late = Host(browser, 1200)
+    late.tape = host.tape
+    late.open()
+    expect(late.page.get_by_role("button", name="former runs")).to_be_visible()
+    late.shot(ARTIFACTS / "panel-former-late.png")
+    switch.click()
+    expect(note).to_have_text("by batch")
+    assert host.chosen()["learning"]["former"] is False
+    assert not host.errors + late.errors
+
+
 def test_columns_follow_the_charts_until_others_are_chosen(browser: Browser) -> None:
     """The number that a chart shows has its column; what was chosen for the table stays over a reload."""
     host, stream = Host(browser, 1200), three_models()

@@ -309,10 +309,14 @@ class Curves:
     def _room(self) -> int:
         return max(FEWEST, min(POINTS, BUDGET // len(self._curves)))
 
-    def forget(self, lane: int) -> None:
-        """Let go of all that a lane has logged: another run of its trial begins."""
-        for key in [key for key in self._curves if key[0] == lane]:
-            del self._curves[key]
+    def begin_anew(self, lane: int) -> None:
+        """Keep what a lane has logged as its former run's, at -1 - lane: another run of its trial begins."""
+        now, former = ([key for key in self._curves if key[0] == one] for one in (lane, -1 - lane))
+        if now:
+            for key in former:
+                del self._curves[key]
+            for _, metric in now:
+                self._curves[-1 - lane, metric] = self._curves.pop((lane, metric))
 
     def points(self, lane: int, metric: int) -> list[tuple[float, ...]]:
         """Return a curve's points, oldest first."""

@@ -359,13 +359,13 @@ class StreamView:
         return row
 
     def _begin_run(self, row: Row) -> None:
-        """Forget what another run of a trial's name has logged."""
+        """Begin with no numbers: what another run of a trial's name has logged is its former run's."""
         row.run += 1
         row.told = UNKNOWN
         row.metrics.clear()
         row.logged_at.clear()
         row.sparse = ()
-        self.curves.forget(row.number)
+        self.curves.begin_anew(row.number)
 
     def _steady(self, row: Row, state: str, now_s: float) -> None:
         if state not in _PASSING:

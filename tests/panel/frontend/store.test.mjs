@@ -172,3 +172,20 @@ test("a trial that stands still takes as many epochs as before, until it runs ag
   store.tick({ op: "tick", n: 6, lanes: { 0: { ...lane("a"), run: 2 } } }, paced(5, NaN, 0));
   assert.equal(all(), 0, "another run of that name");
 });
+
+test("a run that begins anew leaves the curve of the one before, also to a page that opens later", () => {
+  const store = new Store(() => 0), words = { name: "a", here: true, since_s: 0, metrics: ["loss"], run: 0 };
+  store.load({ n: 1, states: ["joining", "streaming"], lanes: [words] }, bytes(frame(0, { 0: { batches: 1, metrics: [2] } })));
+  store.tick({ n: 2 }, bytes(frame(1, { 0: { batches: 2, metrics: [1] } })));
+  assert.deepEqual([store.curve(0, "loss").length, store.former(0, "loss").length], [1, 0]);
+  store.tick({ n: 3, lanes: { 0: { ...words, run: 1 } } }, bytes(frame(2, { 0: { batches: 1 } })));
+  assert.deepEqual([store.curve(0, "loss").length, store.former(0, "loss").map((point) => point[3])], [0, [1]]);
+  store.tick({ n: 4 }, bytes(frame(3, { 0: { batches: 2, metrics: [5] } })));
+  const late = new Store(() => 0), { scene, history, curves } = store.snapshot();
+  late.load(scene, history, curves);
+  for (const one of [store, late]) {
+    assert.deepEqual([one.curve(0, "loss"), one.former(0, "loss")].map((points) => points.map((point) => point[3])), [[5], [1]]);
+  }
+  store.tick({ n: 5, lanes: { 0: { ...words, run: 2 } } }, bytes(frame(4, { 0: { batches: 1 } })));
+  assert.deepEqual(store.former(0, "loss").map((point) => point[3]), [5], "only the last one stays");
+});

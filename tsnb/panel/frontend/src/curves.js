@@ -32,9 +32,15 @@ export class Curves {
     return Math.max(FEWEST, Math.min(POINTS, Math.floor(BUDGET / this.byKey.size)));
   }
 
-  /** Another run of that lane's trial begins. */
-  forget(lane) {
-    for (const name of [...this.byKey.keys()]) if (name.startsWith(`${lane} `)) this.byKey.delete(name);
+  /** Another run of that lane's trial begins: what the last one logged is its former run's, at -1 - lane. */
+  beginAnew(lane) {
+    const of = (one) => [...this.byKey.keys()].filter((name) => name.startsWith(`${one} `)), now = of(lane);
+    if (!now.length) return;
+    for (const name of of(-1 - lane)) this.byKey.delete(name);
+    for (const name of now) {
+      this.byKey.set(key(-1 - lane, name.split(" ")[1]), this.byKey.get(name));
+      this.byKey.delete(name);
+    }
     this.version += 1;
   }
 

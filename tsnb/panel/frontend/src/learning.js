@@ -10,10 +10,10 @@ const SAMPLED = 2000; // values that tell how high a chart has to be
 
 /** Curves of one metric: [{lane, x, at, counts, low, high, raw, y}], one for each trial that has logged it: `raw` is the mean of
  * each stretch, `low` and `high` its extremes, and `y` is `raw` smoothed over batches. */
-export function curvesOf(store, name, { axis, smooth: weight }) {
+export function curvesOf(store, name, { axis, smooth: weight }, pointsOf = (lane) => store.curve(lane, name)) {
   const place = AXES[axis], found = [];
   store.lanes.forEach((lane, number) => {
-    const points = lane ? store.curve(number, name).filter((point) => Number.isFinite(point[place]) && point[place] >= 0) : [];
+    const points = lane ? pointsOf(number).filter((point) => Number.isFinite(point[place]) && point[place] >= 0) : [];
     if (!points.length || (points.length === 1 && !lane.here && !points[0][BATCHES])) return; // it had ended before anybody looked
     const of = (what) => points.map((point) => point[what]), sparse = (lane.sparse || []).includes(name);
     const curve = { lane: number, name: lane.name, x: of(place), at: of(BATCHES), counts: of(VALUES), low: of(LOW), high: of(HIGH), raw: of(MEAN), sparse };
@@ -21,6 +21,9 @@ export function curvesOf(store, name, { axis, smooth: weight }) {
   });
   return found;
 }
+
+/** The same of the former runs of these trials. */
+export const formersOf = (store, name, how) => curvesOf(store, name, how, (lane) => store.former(lane, name));
 
 /** A value of about one an epoch is a mean already: it stays as it was logged. */
 const smoothed = ({ raw, at, counts, sparse }, weight) => (sparse ? raw : smooth(raw, at, counts, constantOf(weight)));

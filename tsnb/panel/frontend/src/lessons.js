@@ -7,7 +7,7 @@ import { telling } from "./order.js";
 import { Parallel } from "./parallel.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, constantOf, curvesOf, fitsLog, ranked, setsOf } from "./learning.js";
+import { IN_COLOUR, against, constantOf, curvesOf, formersOf, fitsLog, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { clock, count, isAccuracy, metric } from "./words.js";
@@ -20,7 +20,7 @@ const SLOW_MS = 1000; // many curves are drawn once a second
 
 const SIDES = ["parameters", "scatter", "importance"]; // beside the best of a sweep
 
-const USUAL = { kind: "curves", side: "parameters", scatter: {}, show: null, axis: "batch", smooth: 0.6, log: [], against: "" };
+const USUAL = { kind: "curves", side: "parameters", scatter: {}, show: null, axis: "batch", smooth: 0.6, log: [], against: "", former: true };
 
 export class Lessons {
   /** `keep(view)` is called with what was chosen. */
@@ -38,6 +38,8 @@ export class Lessons {
     this.reset = button("all of it", "tsnb-choice tsnb-reset", () => this.look(null));
     attribute(this.reset, "title", "Show the whole charts again (double-click or Escape in a chart)");
     this.scale = several("", ["linear", "log"], (scale) => this.choose({ log: scale === "log" ? this.names : [] }));
+    this.formers = button("former runs", "tsnb-choice tsnb-formers", () => this.choose({ former: !this.view.former }));
+    attribute(this.formers, "title", "Show the run before of each trial that runs again, as a faint dashed line");
     this.slider = make("input", "tsnb-slider");
     Object.assign(this.slider, { type: "range", min: 0, max: 0.98, step: 0.02 });
     attribute(this.slider, "aria-label", "smooth");
@@ -46,7 +48,7 @@ export class Lessons {
     const smooth = make("label", "tsnb-tool tsnb-plain", make("span", "tsnb-soft", "smooth"), this.slider, this.weight);
     // where there is no room for all in one line, half of them stand in the next: none alone
     const group = (...parts) => make("span", "tsnb-tools-of", ...parts);
-    const what = group(group(this.kind.element, this.side.element), group(this.show.element, this.against.element)), how = group(this.axis.element, group(smooth, this.scale.element), this.reset);
+    const what = group(group(this.kind.element, this.side.element), group(this.show.element, this.against.element)), how = group(this.axis.element, group(smooth, this.scale.element), this.formers, this.reset);
     const tools = make("div", "tsnb-tools", make("h3", "tsnb-section", "Learning"), what, how);
     this.empty = make("p", "tsnb-empty-chart tsnb-soft");
     this.empty.append("Curves appear with the first ", make("code", "", "tsnb.log(loss=…)"), " of a trial.");
@@ -122,7 +124,7 @@ export class Lessons {
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
     const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [], among: [...shown].map((k) => store.lanes[k].name) };
-    this.best.draw({ ...what, curves: best, log: log.includes(name) && fitsLog(name, best), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
+    this.best.draw({ ...what, curves: best, formers: [], log: log.includes(name) && fitsLog(name, best), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
 
@@ -148,12 +150,14 @@ export class Lessons {
     let curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => lane === base || !this.hidden.has(lane));
     const paired = base >= 0 && curves.some(({ lane }) => lane === base);
     if (paired) curves = against(curves, base, smooth);
+    const formers = this.view.former && !paired ? formersOf(store, name, { axis, smooth }).filter(({ lane }) => !this.hidden.has(lane)) : [];
     const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {
       title: name,
-      unit: paired ? `minus that of ${other}, at the same ${axis}` : `by ${axis}`,
+      unit: paired ? `minus that of ${other}, at the same ${axis}` : `by ${axis}${formers.length ? "; dashed: the former run" : ""}`,
       curves,
+      formers,
       way,
       lit: this.lit,
       colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
@@ -185,6 +189,8 @@ export class Lessons {
     attribute(this.slider, "aria-valuetext", over);
     attribute(this.slider, "title", `smooth: ${over}`);
     put(this.weight, over);
+    this.formers.hidden = this.isSweep(store) || !store.lanes.some((lane, k) => lane && chosen.some((name) => store.former(k, name).length));
+    attribute(this.formers, "aria-pressed", Boolean(view.former));
     this.reset.hidden = !this.zoom && ![...this.plots.values()].some(({ yChosen }) => yChosen);
     this.element.classList.toggle("tsnb-nothing", !all.length);
   }

@@ -58,9 +58,9 @@ export class Plot {
     ctx.font = this.theme.font;
     const names = this.named.map(({ name }) => ctx.measureText(this.short[name]).width);
     const right = Math.min(width * 0.3, 26 + Math.max(0, ...names));
-    const x = extent(this.curves.map((curve) => curve.x), false) || [0, 1];
+    const all = [...this.curves, ...(this.formers || [])], x = extent(all.map((curve) => curve.x), false) || [0, 1];
     this.xs = this.zoom || across(x);
-    const y = (this.zoom ? within(this.curves, this.zoom, this.log) : calmExtent(this.curves, this.log)) || [this.log ? 0.1 : 0, 1];
+    const y = (this.zoom ? within(all, this.zoom, this.log) : calmExtent(all, this.log)) || [this.log ? 0.1 : 0, 1];
     this.ys = this.yChosen || (this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y));
     const top = this.setsShown().length ? SETS_HIGH : TOP;
     this.area = { left: LEFT, top, width: Math.max(10, width - LEFT - right), height: HEIGHT - top - BOTTOM };
@@ -146,6 +146,7 @@ export class Plot {
     ctx.beginPath();
     ctx.rect(this.area.left, this.area.top - 4, this.area.width + 6, this.area.height + 8);
     ctx.clip();
+    for (const curve of this.formers || []) this.former(ctx, curve);
     for (const named of [false, true]) for (const curve of this.curves) if (this.named.includes(curve) === named) this.line(ctx, curve, named);
     ctx.restore();
     this.names(ctx);
@@ -228,6 +229,16 @@ export class Plot {
       x.forEach((at, k) => this.drawn(y[k]) && paintShape(ctx, lane, this.toX(at), this.toY(y[k]), 6));
     }
     ctx.globalAlpha = 1;
+  }
+
+  /** The run before, faint and dashed: it has no name at its end and is not read under the pointer. */
+  former(ctx, { lane, x, y }) {
+    const { soft, ground } = this.theme, colour = this.colours.get(lane) || mix(soft, ground, 0.45);
+    ctx.setLineDash([5, 4]);
+    ctx.globalAlpha = this.lit !== null && this.lit !== lane ? 0.15 : 0.5;
+    this.stroke(ctx, x, y, colour, 1.3);
+    ctx.globalAlpha = 1;
+    ctx.setLineDash([]);
   }
 
   drawn(value) {

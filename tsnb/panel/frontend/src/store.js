@@ -102,7 +102,7 @@ export class Store extends Numbers {
     this.lastFrames = []; // by lane, the last with it: the reel lets go of most frames, and what a trial came to must stay
     this.reel = new Reel(decode(history, this.places));
     for (const frame of this.reel.frames) this.remember(frame);
-    this.curves = new Curves(decodeCurves(curves).map((curve) => ({ ...curve, lane: this.placeAt(curve.lane) })));
+    this.curves = new Curves(decodeCurves(curves).map((curve) => ({ ...curve, lane: either(curve.lane, (lane) => this.placeAt(lane)) })));
     this.machine = this.reel.frames.reduce((found, frame) => frame.machine || found, null);
     this.paces = this.reel.frames.reduce((found, frame) => pacesAfter(found, frame.paces), []); // by lane: {stepMs, alonePerS, eta}
     this.all = this.reel.frames.reduce((found, frame) => frame.all || found, NO_ETA); // what is left of all of them
@@ -119,7 +119,7 @@ export class Store extends Numbers {
       while (this.lanes.length < this.places[number]) this.lanes.push(null);
     }
     const at = this.placeAt(number);
-    if (this.curves && this.lanes[at] && lane.run !== this.lanes[at].run) (this.curves.forget(at), delete this.paces[at]);
+    if (this.curves && this.lanes[at] && lane.run !== this.lanes[at].run) (this.curves.beginAnew(at), delete this.paces[at]);
     this.lanes[at] = lane && lane.unknown ? null : lane;
   }
 
@@ -174,7 +174,7 @@ export class Store extends Numbers {
     const { n, originS: origin_s, states, state, stream, say, gpus, ways } = this;
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
     const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: this.own.slice(), marks, gpus, ways, can: {} };
-    const curves = this.curves.all().map((curve) => ({ ...curve, lane: this.places ? this.places.indexOf(curve.lane) : curve.lane }));
+    const curves = this.curves.all().map((curve) => ({ ...curve, lane: either(curve.lane, (lane) => (this.places ? this.places.indexOf(lane) : lane)) }));
     return { scene: { ...words, log: this.log.snapshot() }, history: encode([...new Set([...this.frames, ...this.lastFrames.filter(Boolean)])].sort((a, b) => a.t - b.t)), curves: encodeCurves(curves) };
   }
 
@@ -182,6 +182,12 @@ export class Store extends Numbers {
   curve(lane, name) {
     const metric = this.lanes[lane] ? this.lanes[lane].metrics.indexOf(name) : -1;
     return metric < 0 ? [] : this.curves.of(lane, metric);
+  }
+
+  /** The same of the run before. */
+  former(lane, name) {
+    const metric = this.lanes[lane] ? this.lanes[lane].metrics.indexOf(name) : -1;
+    return metric < 0 ? [] : this.curves.of(-1 - lane, metric);
   }
 
   lastOf(lane, name) {
@@ -280,6 +286,9 @@ export class Store extends Numbers {
     frame.rows.forEach((_, lane) => (this.lastFrames[lane] = frame));
   }
 }
+
+/** A lane's number elsewhere; that of its former run is -1 less it. */
+const either = (lane, of) => (lane < 0 ? -1 - of(-1 - lane) : of(lane));
 
 /** The state of a trial that is not attached yet: "queued"; empty: it is, or was. */
 export const pendingState = ({ pending }) => (pending || "").replace(/:.*/s, "");

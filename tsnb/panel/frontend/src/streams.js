@@ -258,11 +258,15 @@ export class Joint extends Numbers {
   }
 
   /** A number is told to every stream that a trial is on, at its steps there: of the first, unless another has heard far more of it. */
-  curve(lane, name) {
-    const all = this.on(lane).map((store) => [store, store.curve(lane, name)]);
+  curve(lane, name, run = "curve") {
+    const all = this.on(lane).map((store) => [store, store[run](lane, name)]);
     if (!all.length) return [];
     const [store, points] = all.reduce((most, one) => (one[1].length > 2 * most[1].length ? one : most)), shift = this.shift(store);
     return shift ? points.map(([t, ...rest]) => [t + shift, ...rest]) : points;
+  }
+
+  former(lane, name) {
+    return this.curve(lane, name, "former");
   }
 
   lastOf(lane, name) {
