@@ -237,7 +237,7 @@ def _ended(trial: Trial) -> dict[str, Any]:
         "state": trial.state,
         "metrics": trial.metrics,
         **({"parent": trial.parent.name} if trial.parent is not None else {}),
-        **({"error": failure} if failure else {}),
+        **({"stopped" if trial.state == "stopped" else "error": failure} if failure else {}),
     }
 
 

@@ -371,9 +371,11 @@ def test_a_stop_that_was_asked_for_is_one_plain_line(page: Any, until: Until) ->
         "asked", "import tsnb\nraise tsnb.errors.StopRequested('asked to stop, from its panel')", page
     )
     asked.wait(120)
+    who = {"waits": "by trial.stop()", "asked": "by another notebook or a command"}
     for trial in (waits, asked):
         assert trial.state == "stopped"
         assert f"trial {trial.name!r} stopped after" in page.text
+        assert f" s: {who[trial.name]}\n" in page.text and trial.life.failure == who[trial.name]
         shown = plain(trial.logs())
         assert "Traceback" not in shown and "KeyboardInterrupt" not in shown and "StopRequested" not in shown
     assert not page.of("error")

@@ -82,7 +82,7 @@ def test_the_project_remembers_how_each_trial_ended(page: Any, until: Until) -> 
     until(lambda: killed.state == "crashed")
     assert recorded("killed").state == "crashed"
     assert "SIGKILL" in recorded("killed").failure
-    assert recorded("stopped").state == "stopped"
+    assert (recorded("stopped").state, recorded("stopped").failure) == ("stopped", "by trial.stop()")
 
 
 def test_rows_know_where_in_training_they_were_logged(page: Any) -> None:

@@ -204,7 +204,7 @@ class Board(Hinting, Mapping[str, Trial]):
         """
         for starter in self.starters:
             starter(None)
-        stop_together(self.own)
+        stop_together(self.own, by="with all of its notebook")
 
     def leave(self, stream: str) -> None:
         """Stop those of this process's own that take a stream, which is about to end; not those that are detached.
@@ -215,7 +215,7 @@ class Board(Hinting, Mapping[str, Trial]):
         going = [trial for trial in self.own if trial.state not in ENDED and _takes(trial, stream)]
         for starter in self.starters if going else ():
             starter(going)
-        stop_together(going)
+        stop_together(going, by="with its stream")
 
     def clear(self) -> None:
         """Stop all of this process's own and forget them: the table is empty, and none of them can be run again.
@@ -276,7 +276,7 @@ sources.append(trials.pending)
 registry.leaving.append(trials.leave)
 
 
-def stop_together(some: Iterable[Trial], timeout_s: float | None = None) -> None:
+def stop_together(some: Iterable[Trial], timeout_s: float | None = None, by: str = "") -> None:
     """Stop several trials of this process as `Trial.stop`, all at the same time; return when all have ended.
 
     One after the other, each that puts things in order first would hold up the rest, which train on meanwhile.
@@ -284,6 +284,7 @@ def stop_together(some: Iterable[Trial], timeout_s: float | None = None) -> None
     Args:
         some: The trials.
         timeout_s: For all of them together, seconds.
+        by: Who or what stops them, in words: "in the panel".
 
     Raises:
         TimeoutError: They have not ended within `timeout_s`.
@@ -291,7 +292,7 @@ def stop_together(some: Iterable[Trial], timeout_s: float | None = None) -> None
     lives = [trial.life for trial in some]
 
     async def end() -> None:
-        await asyncio.gather(*(life.end(STOP_GRACE_S) for life in lives))
+        await asyncio.gather(*(life.end(STOP_GRACE_S, by=by) for life in lives))
 
     if lives:
         the_hub().call(end(), timeout_s)

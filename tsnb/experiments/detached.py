@@ -201,11 +201,11 @@ class FoundTrial(Trial):
         self._found.require_here()
         super().interrupt()
 
-    def stop(self) -> None:
+    def stop_by(self, by: str) -> None:
         """End it.
 
         Raises:
             TsnbError: It cannot be reached from here.
         """
         self._found.require_here()
-        super().stop()
+        super().stop_by(by)

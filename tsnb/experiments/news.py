@@ -76,6 +76,9 @@ FORGET_BRANCH = "tsnb_forget_branch"
 GO_ON = "tsnb_go_on"
 """A request to a clone that stands at its place: train on, as this run."""
 
+BY_STREAM = "by another notebook or a command"
+"""Who stopped a trial that was asked to stop over its stream."""
+
 STOPPED = frozenset({"CancelledError", "KeyboardInterrupt", "StopRequested"})
 """What ends code that was asked to end."""
 
@@ -297,7 +300,7 @@ def how_it_ended(raised: str, first: str = "", traceback: Sequence[str] = ()) ->
     if not raised:
         return Ended("done")
     if raised in STOPPED:
-        return Ended("stopped")
+        return Ended("stopped", BY_STREAM if raised == StopRequested.__name__ else "")
     return Ended("failed", block(f"{first}{limit_met(first)}\n\n{uncoloured(traceback)}".rstrip()))
 
 

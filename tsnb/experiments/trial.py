@@ -261,7 +261,15 @@ class Trial(Bound, Hinting):
             >>> trial = tsnb.run(train, lr=0.1, epochs=100)
             >>> trial.stop()
         """
-        self._call(self.life.end(STOP_GRACE_S))
+        self.stop_by("by trial.stop()")
+
+    def stop_by(self, by: str) -> None:
+        """Stop it, and have every screen say who did.
+
+        Args:
+            by: Who or what stops it, in words: "in the panel".
+        """
+        self._call(self.life.end(STOP_GRACE_S, by=by))
 
     def pause(self, *, release: bool = False) -> None:
         """Pause the trial at its next batch, until `resume`.
@@ -543,7 +551,9 @@ class Trial(Bound, Hinting):
         kind = {"KeyError": NoSuchVariable, "NotShippable": NotShippable}.get(reply["ename"], TsnbError)
         said = block(reply["evalue"])
         if kind is NoSuchVariable:
-            failed = f" It failed: {self.life.failure.partition(chr(10))[0]}" if self.life.failure else ""
+            failed = (
+                f" It failed: {self.life.failure.partition(chr(10))[0]}" if self.state == "failed" else ""
+            )
             said = said.strip("\"'") + failed
         raise kind(said)
 

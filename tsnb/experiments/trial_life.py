@@ -146,6 +146,7 @@ class TrialLife(ABC):
         self._pid = 0
         self._stopping = False
         self.ended_by = "stopped"  # which kind of stop it is, should it end by one
+        self.stopped_by = ""
         self.ended = threading.Event()
         self._over = asyncio.Event()  # for the hub's thread
 
@@ -298,12 +299,16 @@ class TrialLife(ABC):
     async def _conclude(self, outcome: Outcome) -> None:
         """Note how it ended, tell under its cell, and wake all that wait."""
         state, failure, took_s = outcome
+        if state == "stopped" and self.ended_by == state and not failure:
+            failure = self.stopped_by
         self.failure = masked_text(failure)
         self.took_s = time.time() - self.started_s if took_s is None else took_s
         await written(self._run.end, state, self.failure, self.took_s)
-        if state == "stopped" and self.ended_by != state:
+        if state == "stopped" and (self.ended_by != state or failure):
             state = self.ended_by
-            await written(self._run.stopped_by, state)  # its kernel knows only that it was stopped
+            await written(
+                self._run.stopped_by, state, self.failure
+            )  # its kernel knows only that it was stopped
         if outcome.state in {"crashed", "stopped"}:  # else its kernel told all rows before its end
             with contextlib.suppress(TsnbError):
                 self._take_written((await asked(self._run.rows))[0])
@@ -452,15 +457,16 @@ class TrialLife(ABC):
         await self._over.wait()
         return self if self.successor is None else await self.successor.over()
 
-    async def end(self, grace_s: float = 0.0, state: str = "stopped") -> None:
+    async def end(self, grace_s: float = 0.0, state: str = "stopped", by: str = "") -> None:
         """End the code if it runs, and the kernel. On the hub's thread; `stop` is for all others.
 
         Args:
             grace_s: How long interrupted code may take to put things in order.
             state: Its state after that: "stopped", or "pruned".
+            by: Who or what stops it, in words: "in the panel".
         """
         if not self._stopping:
-            self.ended_by = state
+            self.ended_by, self.stopped_by = state, by
         self._stopping = self._stopping or self.state not in ENDED
         if grace_s and self.state == "running":
             self.interrupt()

@@ -39,7 +39,8 @@ def _origin(trial: Trial) -> str:
 def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:
     name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
     state = f"{trial.state} (detached)" if trial.options.get("detach") else trial.state
-    state += f": {trial.waits_for}" if trial.waits_for else ""
+    said = trial.waits_for or (trial.life.failure if trial.state == "stopped" else "")
+    state += f": {said}" if said else ""
     params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
     left = remaining(trial.eta)
     return [name, state, f"{trial.duration_s:.1f} s", left, params, shown_scores(trial, leading)]

@@ -149,7 +149,7 @@ def stop(names: Sequence[str]) -> Any:
     sweeps, single = _meant(names)
     for sweep in sweeps:
         sweep.stop()
-    stop_together(single)
+    stop_together(single, by="by %trials stop")
     return trials
 
 
@@ -320,7 +320,7 @@ def stop_consumer(panel: Panel) -> Callable[[str], None]:
     def stop(name: str) -> None:
         trial = _trial_on(panel, name)
         if trial is not None and trial.state not in ENDED:
-            trial.stop()
+            trial.stop_by("in the panel")
             return
         for sweep in live():
             if name in sweep.queued():

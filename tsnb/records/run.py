@@ -317,11 +317,17 @@ class Run:
         self._end(state, encodable(masked_text(failure)), duration_s)
 
     @_never_raises
-    def stopped_by(self, state: str) -> None:
-        """Note what kind of stop it was that ended it: "interrupted" or "pruned". Its own process cannot know."""
+    def stopped_by(self, state: str, by: str = "") -> None:
+        """Note what kind of stop it was that ended it, and who stopped it, in words. Its own process cannot know.
+
+        Args:
+            state: "stopped", "interrupted" or "pruned".
+            by: As "in the panel"; empty: not known.
+        """
         with writing(self.directory) as connection:
             connection.execute(
-                "UPDATE runs SET state = ? WHERE key = ? AND state = 'stopped'", (state, self.key)
+                "UPDATE runs SET state = ?, failure = ? WHERE key = ? AND state = 'stopped'",
+                (state, by, self.key),
             )
 
     @_never_raises

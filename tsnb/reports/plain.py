@@ -154,4 +154,4 @@ def _row(trial: Spent, name: str) -> str:
         f"{count(trial.samples_per_s):>10} {milliseconds(trial.step_s):>9} {count(trial.alone_per_s):>8} "
         f"{cpu_text(trial.cpu_s):>7} {trial.epochs:>7.2f}  {logged}"
     )
-    return row.rstrip() + (f"\n{'':<20} {trial.error}" if trial.error else "")
+    return row.rstrip() + (f"\n{'':<20} {trial.state}: {trial.error}" if trial.error else "")

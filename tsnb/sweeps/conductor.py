@@ -324,4 +324,6 @@ class Conductor:
         """Have trials ended, all at once, on the hub's thread."""
         for trial in some:
             if trial.state not in ENDED:
-                the_hub().post(trial.life.end(STOP_GRACE_S, state))
+                the_hub().post(
+                    trial.life.end(STOP_GRACE_S, state, "with its sweep" if state == "stopped" else "")
+                )

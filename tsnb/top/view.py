@@ -70,7 +70,11 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
             Text('No trial is attached. In a training script: for batch in tsnb.attach("NAME"): …', _SOFT)
         )
     lines = [Text(line, "yellow") for line in (incidents(view.latest) if view.latest else [])]
-    lines += [Text(f"{row.name} {row.state}: {row.error}", "red") for row in rows if row.error]
+    lines += [
+        Text(f"{row.name} {row.state}: {row.error}", "" if row.end == "stopped" else "red")
+        for row in rows
+        if row.error
+    ]
     lines += [Text(f"{row.name} {row.waits}", "yellow") for row in rows if row.here and row.waits]
     pending = {row.name: row.pending for row in view.rows.values() if row.pending}
     lines += [Text(line, "yellow") for line in words.waiting(pending)]
