@@ -11,7 +11,7 @@ import pytest
 
 from tests.panel.streams import rebalanced, three_models
 from tsnb.errors import TsnbError
-from tsnb.panel import widget as module
+from tsnb.panel import saved
 from tsnb.panel.widget import Panel
 from tsnb.planners import timeline
 from tsnb.planners.timeline import PlannedTrial, Timeline, show
@@ -303,9 +303,9 @@ def test_clicks_reach_a_busy_kernel_where_ipykernel_lets_them() -> None:
 
 def test_a_missing_bundle_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """In a checkout that was never installed the import names the command."""
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "panel.py"))
+    monkeypatch.setattr(saved, "__file__", str(tmp_path / "panel.py"))
     with pytest.raises(ImportError, match=r"pip install -e \.") as caught:
-        module._bundle("panel.js")
+        saved.bundle("panel.js")
     assert "hatch_build.py" in str(caught.value)
 
 

@@ -51,6 +51,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from tsnb.errors import TsnbError
+
 __all__ = ["PANE_CHARACTERS", "LogFeed", "LogPart", "LogSource"]
 
 PANE_CHARACTERS = 200_000
@@ -234,6 +236,30 @@ class LogFeed:
             # a page that asks gets them, known or not
             self._drawers[name] = _Drawer(time.monotonic() + FORGET_S, has=set(has))
             self._begin()
+
+    def steer(self, op: str, trial: str, content: dict[str, Any]) -> None:
+        """Do what only the notebook that has a trial can do: set, clone, extend, release or rerun it.
+
+        Raises:
+            TsnbError: There is no such notebook behind the panel; else as `LogSource`.
+        """
+        source = self.source
+        if source is None:
+            raise TsnbError(
+                f"this panel has no trials of its own, so it cannot {op} {trial}. Use the notebook that "
+                "started it"
+            )
+        if op == "set":
+            source.set(trial, str(content.get("value", "")), str(content.get("text", "")))
+        elif op == "clone":
+            changes = {str(name): str(text) for name, text in content.get("changes", ())}
+            source.clone(trial, str(content.get("as", "")), changes)
+        elif op == "release":
+            source.release(trial)
+        elif op == "rerun":
+            source.rerun(trial)
+        else:
+            source.extend(trial, content.get("epochs", 0))
 
     def rest(self) -> None:
         """Send no logs any more: the pane was closed. Another page's that is still open asks again."""

@@ -6,11 +6,12 @@ import base64
 import html
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 from tsnb.telemetry.readings import StreamReading
 
-__all__ = ["Fallback", "page_of", "saved"]
+__all__ = ["Fallback", "bundle", "page_of", "saved"]
 
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -38,6 +39,21 @@ widget.render({{ model, el: document.getElementById("here") }});
 </body></html>
 """
 """A page with all that the panel needs, and nothing from the network."""
+
+
+def bundle(file: str) -> Path:
+    """Return the path of one file of the bundle.
+
+    Raises:
+        ImportError: It was never built.
+    """
+    path = Path(__file__).parent / "static" / file
+    if not path.is_file():
+        raise ImportError(
+            f"The panel's front end is missing ({path}). It is built when tsnb is installed. In a checkout, "
+            "run `pip install -e .`, or `python hatch_build.py` for the front end alone."
+        )
+    return path
 
 
 class Fallback(Protocol):

@@ -25,7 +25,7 @@ import traitlets
 from tsnb.errors import TsnbError
 from tsnb.files import replace_file
 from tsnb.panel.logs import LogFeed
-from tsnb.panel.saved import Fallback, page_of, saved
+from tsnb.panel.saved import Fallback, bundle, page_of, saved
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.history import MOST, History
@@ -36,21 +36,6 @@ from tsnb.telemetry.watching import Watch
 __all__ = ["Panel"]
 
 _log = logging.getLogger(__name__)
-
-
-def _bundle(file: str) -> Path:
-    """Return the path of one file of the bundle.
-
-    Raises:
-        ImportError: It was never built.
-    """
-    path = Path(__file__).parent / "static" / file
-    if not path.is_file():
-        raise ImportError(
-            f"The panel's front end is missing ({path}). It is built when tsnb is installed. In a checkout, "
-            "run `pip install -e .`, or `python hatch_build.py` for the front end alone."
-        )
-    return path
 
 
 class Panel(anywidget.AnyWidget):
@@ -70,8 +55,8 @@ class Panel(anywidget.AnyWidget):
         recorded: Whether it will be fed what happened at another time.
     """
 
-    _esm = _bundle("panel.js")
-    _css = _bundle("panel.css")
+    _esm = bundle("panel.js")
+    _css = bundle("panel.css")
     scene = traitlets.Dict().tag(sync=True)
     """All words; filled in by `get_state` only."""
     history = traitlets.Bytes(b"").tag(sync=True)
@@ -269,7 +254,7 @@ class Panel(anywidget.AnyWidget):
         with self._lock:
             scene, history, curves = self._recorded()
         state = {"scene": scene, "history": history, "curves": curves, "view": {**self.view, "drawer": ""}}
-        script, css = (_bundle(file).read_text(encoding="utf-8") for file in ("panel.js", "panel.css"))
+        script, css = (bundle(file).read_text(encoding="utf-8") for file in ("panel.js", "panel.css"))
         replace_file(target, page_of(f"tsnb {', '.join(self.streams)}", script, css, state))
         return target
 
@@ -415,7 +400,7 @@ class Panel(anywidget.AnyWidget):
             if self.logs.source is not None:
                 self._send_log({"op": op, **self._known()})
         else:
-            self._in_background(name, lambda trial: self._steer(op, trial, content), what=op)
+            self._in_background(name, lambda trial: self.logs.steer(op, trial, content), what=op)
 
     def _known(self) -> dict[str, Any]:
         """Return what only the notebook knows of its trials."""
@@ -447,26 +432,6 @@ class Panel(anywidget.AnyWidget):
     def _pause_consumer(self, name: str, on: bool) -> None:
         for channel in [channel for channel in self._channels if channel.pid_of(name) is not None]:
             pause(channel.name, name, on=on)
-
-    def _steer(self, op: str, trial: str, content: dict[str, Any]) -> None:
-        """Do what only the notebook that has a trial can do: set a live value of it, clone, extend or release it."""
-        source = self.logs.source
-        if source is None:
-            raise TsnbError(
-                f"this panel has no trials of its own, so it cannot {op} {trial}. Use the notebook that "
-                "started it"
-            )
-        if op == "set":
-            source.set(trial, str(content.get("value", "")), str(content.get("text", "")))
-        elif op == "clone":
-            changes = {str(name): str(text) for name, text in content.get("changes", ())}
-            source.clone(trial, str(content.get("as", "")), changes)
-        elif op == "release":
-            source.release(trial)
-        elif op == "rerun":
-            source.rerun(trial)
-        else:
-            source.extend(trial, content.get("epochs", 0))
 
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.
