@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tsnb.stream.decisions.epochs import Epoch, Epochs
 from tsnb.stream.decisions.groups import waits_for_own
 from tsnb.stream.decisions.members import Member, Phase
-from tsnb.stream.decisions.places import Standing
+from tsnb.stream.decisions.positions import Positions
 
 __all__ = ["Drift"]
 
@@ -35,11 +35,11 @@ class Drift:
         self._blocked_since: float | None = None
         self._blocked_s = 0.0
         self._settled = False
-        self._kept_standing: Standing | None = None
+        self._remembered: Positions | None = None
 
     def unsettled(self) -> None:
         """Look at all consumers at each question from now on: any of them may change."""
-        self._settled, self._kept_standing = False, None
+        self._settled, self._remembered = False, None
 
     def settled(self) -> None:
         """Remember where all consumers are from now on: until `unsettled`, only `moved` changes that."""
@@ -53,16 +53,16 @@ class Drift:
             taken: Its `taken` before.
             cursor: Its `cursor` before.
         """
-        if self._kept_standing is not None:
-            self._kept_standing.moved(member, taken, cursor)
+        if self._remembered is not None:
+            self._remembered.moved(member, taken, cursor)
 
     @property
-    def _standing(self) -> Standing:
-        if self._kept_standing is not None:
-            return self._kept_standing
-        found = Standing(self._members.values(), self._awaited())
+    def _positions(self) -> Positions:
+        if self._remembered is not None:
+            return self._remembered
+        found = Positions(self._members.values(), self._awaited())
         if self._settled:
-            self._kept_standing = found
+            self._remembered = found
         return found
 
     @property
@@ -168,19 +168,23 @@ class Drift:
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for consumers that have yet to be granted them."""
-        standing = self._standing
-        places = [self._epochs.end, *self._expected(standing.others), *map(self._kept_from, standing.keeping)]
-        return min(place for place in (*places, standing.cursors.lowest) if place is not None)
+        positions = self._positions
+        places = [
+            self._epochs.end,
+            *self._expected(positions.others),
+            *map(self._kept_from, positions.keeping),
+        ]
+        return min(place for place in (*places, positions.cursors.lowest) if place is not None)
 
     def takes(self, run: int) -> bool:
         """Whether any consumer takes this pass."""
-        return run in self._standing.streaming
+        return run in self._positions.streaming
 
     def in_use(self) -> set[int]:
         """Return the passes that consumers take, go on in after a pause, or took last and are between epochs."""
-        standing = self._standing
-        kept = {epoch.run for m in standing.keeping if (epoch := self.kept_pass(m)) is not None}
-        return standing.in_use | kept
+        positions = self._positions
+        kept = {epoch.run for m in positions.keeping if (epoch := self.kept_pass(m)) is not None}
+        return positions.in_use | kept
 
     def kept_pass(self, member: Member) -> Epoch | None:
         """Return the pass in which a consumer that was paused can still go on; None: it wants none, or that has gone.
@@ -206,8 +210,8 @@ class Drift:
         return self._epochs.end if epoch.complete and place == epoch.end else place
 
     def _slowest_taken(self) -> int:
-        standing = self._standing
-        places = [standing.taken.lowest, *self._expected(standing.others)]
+        positions = self._positions
+        places = [positions.taken.lowest, *self._expected(positions.others)]
         return min((place for place in places if place is not None), default=self._epochs.end)
 
     def _expected(self, others: Iterable[Member]) -> list[int]:
@@ -248,8 +252,8 @@ class Drift:
         Raises:
             AssertionError: It is not.
         """
-        kept, settled = self._kept_standing, self._settled
+        kept, settled = self._remembered, self._settled
         remembered = (self.ahead, self.needed_from(), self.in_use())
         self.unsettled()
         assert remembered == (self.ahead, self.needed_from(), self.in_use())
-        self._kept_standing, self._settled = kept, settled
+        self._remembered, self._settled = kept, settled

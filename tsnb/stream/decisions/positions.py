@@ -10,10 +10,10 @@ from collections.abc import Iterable
 
 from tsnb.stream.decisions.members import Member, Phase
 
-__all__ = ["Places", "Standing"]
+__all__ = ["IndexCounts", "Positions"]
 
 
-class Places:
+class IndexCounts:
     """How many consumers are at each index.
 
     Attributes:
@@ -42,7 +42,7 @@ class Places:
                 self.lowest = before = before + 1
 
 
-class Standing:
+class Positions:
     """What the window's bounds follow from, while no consumer begins an epoch or leaves one.
 
     Args:
@@ -59,7 +59,7 @@ class Standing:
     """
 
     def __init__(self, members: Iterable[Member], awaited: Iterable[Member]) -> None:
-        self.taken, self.cursors = Places(), Places()
+        self.taken, self.cursors = IndexCounts(), IndexCounts()
         self.others: list[Member] = []
         self.keeping: list[Member] = []
         self.streaming: set[int] = set()
