@@ -20,9 +20,9 @@ import time
 import torch
 
 import tsnb
+from tsnb.extensions.readings import reading
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
-from tsnb.stream.producer.reporting import reading
 from tsnb.stream.protocol import messages as ms
 
 SIZES = (1, 2, 8, 16, 32, 64, 128)

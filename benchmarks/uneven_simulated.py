@@ -6,7 +6,7 @@ be to let the loop begin later. Each is the mean over the orders, in seconds of 
 
     plain     torch's DataLoader, with as much memory
     in turn   by one line that all workers take from, in the order of the epoch: nothing is known of any sample
-    tsnb      by the same line, as `planners.slow_samples.begun_next` says
+    tsnb      by the same line, as `decisions.slow_samples.begun_next` says
     best      the best of many orders that are tried, each with all costs known: what a better rule could reach
     split     as tsnb, if the samples of a batch went to all workers. They cannot: the generators are seeded for each
               batch, so what a sample draws depends on those before it
@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 import torch
 
 from benchmarks.uneven import PREFETCH, SEED, Uneven
-from tsnb.planners.slow_samples import begun_next
+from tsnb.stream.decisions.slow_samples import begun_next
 from tsnb.stream.loader.tickets import mix
 from tsnb.words import text_table
 

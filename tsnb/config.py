@@ -145,8 +145,8 @@ class AttachDefaults:
     extensions: list[Callable[[], Any]] = field(default_factory=list)
     """What makes each consumer's halves of extensions (`protocol.extension`)."""
     ask_cluster: Callable[[str | None], str | None] | None = None
-    """Asks the cluster for a process that has not joined it itself: to have a stream served on this machine
-    (`engines.stream_of_cluster`); or, by None, which is its only one."""
+    """Has a stream of the cluster served here, and returns its name; with None it returns the name of the only one. It
+    is `engines.stream_of_cluster`, or in a trial on another machine a question to its actor."""
 
 
 attach_defaults = AttachDefaults()

@@ -15,7 +15,6 @@ import sys
 from importlib import import_module
 from typing import Any, Protocol
 
-from tsnb.config import attach_defaults
 from tsnb.options import runs_here
 
 __all__ = ["Cluster", "cluster_at", "joined", "stream_of_cluster"]
@@ -73,8 +72,6 @@ def stream_of_cluster(name: str | None) -> str | None:
         ProducerNotFound: The cluster has no such stream, or several where the only one was asked for; lists them.
         TsnbError: It is not available on this machine; says why.
     """
-    if attach_defaults.ask_cluster is not None:
-        return attach_defaults.ask_cluster(name)
     if joined() is None:
         return None
     streams = import_module("tsnb.cluster.lookup")

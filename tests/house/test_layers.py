@@ -99,10 +99,6 @@ STILL_IMPORTED = {
     "device_sharing.driver": "stream.consumer.unpacking",
     "device_sharing.gpu_slots": "stream.producer.on_devices",
     "device_sharing.kinds": "stream.consumer.device stream.producer.on_devices",
-    "engines": "stream.consumer.finding",
-    "planners.slow_samples": "stream.loader.crew stream.loader.dataloader",
-    "samples.learning": "stream.loader.workers",
-    "telemetry.readings": "stream.producer.reporting",
 }
 """What the stream still imports from above, and where: the list may only shrink, and is to become empty."""
 

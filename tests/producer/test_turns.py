@@ -12,12 +12,12 @@ import torch
 import tsnb
 from tests.producer.simulation import Simulation, asked, joined, tells, took, waits
 from tsnb.config import MAX_CONSUMERS
+from tsnb.extensions.readings import reading, reading_in_letters
 from tsnb.machine.memory import Free
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
 from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.producer.limits import no_room_for_turns
-from tsnb.stream.producer.reporting import reading, reading_in_letters
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
 from tsnb.telemetry.readings import ConsumerReading, StreamReading

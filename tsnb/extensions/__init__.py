@@ -4,6 +4,7 @@ The stream imports none of them. `protocol.extension` says what they may do, and
 
 | module | what it owns |
 |---|---|
+| `readings` | what observers are told about a stream and its consumers |
 | `metrics` | the last numbers of `tsnb.log` |
 | `live` | live values that are changed and shown from outside |
 | `growth`, `rounds` | a data set that grows; rounds of it, and the losses that they are chosen by |

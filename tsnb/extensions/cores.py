@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from tsnb.balancing.controller import Attached, Controller, Stream
 from tsnb.balancing.told import Allotted, Threads
 from tsnb.errors import RemoteProtocolError
+from tsnb.extensions.readings import consumers
 from tsnb.foreign import pack, unpack
 from tsnb.options import check_in_step
-from tsnb.stream.producer.reporting import consumers
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.observer import Rebalance
 

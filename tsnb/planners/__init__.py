@@ -8,7 +8,6 @@ Pure: observations go in, instructions come out.
 | `estimating` | what each party did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
 | `tuning` | how many workers a loader gets, and how far each works ahead |
-| `slow_samples` | which batch a loader begins next, and what each sample costs |
 | `fluid` | trials and their resources, as the planners take them; how fast unequal trials go beside each other |
 | `scheduling` | how long unequal trials take, together or in turn, and a good order |
 | `proof` | a bound that no order of them is sooner than, by a solver where one is installed |

@@ -33,6 +33,7 @@ from tsnb.samples.lent import LentMemory
 from tsnb.samples.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.samples.packed import worth
 from tsnb.samples.records import decode, digest, encode, join, part
+from tsnb.stream.loader.seams import StandIn
 
 __all__ = ["KeptDataset"]
 
@@ -40,19 +41,16 @@ PROBES = 2
 """Samples of a worker that are prepared twice at once, so that what draws in a way of its own is found early."""
 
 
-class KeptDataset:
+class KeptDataset(StandIn):
     """Stands in for the loader's dataset, in its workers.
 
-    Attributes:
-        dataset: The user's.
-
     Args:
-        dataset: As above; may have been made fit to travel.
+        dataset: The user's; may have been made fit to travel.
         memory: Where samples are kept.
     """
 
     def __init__(self, dataset: Any, memory: SampleMemory) -> None:
-        self.dataset = dataset
+        super().__init__(dataset)
         self._memory = memory
         self._lent = LentMemory(memory)
         self._cut: Any = None

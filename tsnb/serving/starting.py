@@ -19,6 +19,7 @@ from tsnb.extensions.ends import TrialEnds
 from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
 from tsnb.extensions.metrics import MetricsKept
+from tsnb.extensions.readings import reading, reading_in_letters
 from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
 from tsnb.options import AUTO, StreamOptions
@@ -239,6 +240,7 @@ def begin(
         core = Core(settings)
         undo.callback(core.arena.close)
         undo.callback(core.slots.close)
+        core.read = lambda since: reading_in_letters(reading(core, since))
         core.growth, rounds = growth, Rounds(core, growth)
         built_on: list[Extension] = [TrialEnds(core), MetricsKept(core), LiveExchange(core), rounds]
         if settings.cache is not None:

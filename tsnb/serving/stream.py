@@ -15,11 +15,11 @@ from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.extensions.cores import CoreBalance
+from tsnb.extensions.readings import reading
 from tsnb.extensions.tuning import Probes, Tuning
 from tsnb.native.endings import Bound
 from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.feeder import Feeder
-from tsnb.stream.producer.reporting import reading
 from tsnb.stream.producer.server import Server
 from tsnb.telemetry.readings import StreamReading
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tsnb import registry
-from tsnb.engines import stream_of_cluster
+from tsnb.config import attach_defaults
 from tsnb.errors import ProducerNotFound
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def find(
 
     Raises:
         ProducerNotFound: It is not there.
-        TsnbError: As `stream_of_cluster`.
+        TsnbError: As `config.AttachDefaults.ask_cluster`.
     """
     wanted = stream or _only_one() or registry.away()
     until_s = time.monotonic() + RETURN_S
@@ -48,7 +48,7 @@ def find(
                 return mine
             if wanted is None or registry.away(wanted) is None or time.monotonic() > until_s:
                 if wanted is not None:
-                    stream_of_cluster(wanted)  # starts its relay here, should there be one
+                    _ask_cluster(wanted)  # starts its relay here, should there be one
                 return registry.find(wanted)
         time.sleep(LOOK_S)
 
@@ -62,7 +62,7 @@ def _only_one() -> str | None:
     Raises:
         ProducerNotFound: There are several.
     """
-    in_cluster = stream_of_cluster(None)
+    in_cluster = _ask_cluster(None)
     if in_cluster is None:
         return None
     here = [entry.name for entry in registry.entries() if entry.name != in_cluster]
@@ -87,3 +87,8 @@ def _connected(
             if not consumer.closed:
                 return consumer
     return None
+
+
+def _ask_cluster(stream: str | None) -> str | None:
+    """Have a stream of the cluster served here, or ask which is the only one; None: there is none."""
+    return None if attach_defaults.ask_cluster is None else attach_defaults.ask_cluster(stream)

@@ -8,9 +8,10 @@
 | `epochs` | the epochs, and the batches that are still kept |
 | `admission` | which pass over the loader each consumer takes, and which are begun |
 | `drift` | how far apart consumers are: window, batches that must be kept, consumers that hold the others |
-| `places` | where the consumers are, counted by index: the lowest place without a look at all of them |
+| `positions` | where the consumers are, counted by index: the lowest place without a look at all of them |
 | `granting` | batches to consumers, one by one |
 | `groups` | the ranks of one training job, which go on together |
 | `turns` | more consumers than are to compute at once, which take windows of batches by turns |
 | `balance` | dividing compute: by need, by weight, or not at all |
+| `slow_samples` | which batch a loader begins next, and what each sample costs |
 """

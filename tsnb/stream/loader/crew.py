@@ -5,7 +5,7 @@ A crew gets its tickets in one of two ways:
 | | tickets go | a batch is begun | answers come |
 |---|---|---|---|
 | in turn | through the DataLoader's own queues | in the order of the epoch | in that order |
-| by a line (`ticket_line`) | to whichever worker is free | in time (`planners.slow_samples`) | as they are ready |
+| by a line (`ticket_line`) | to whichever worker is free | in time (`decisions.slow_samples`) | as they are ready |
 
 By a line, where the stream has a seed: what a batch draws is then a function of its number, and it makes no difference
 which worker prepares it, or when. Without one, a batch stays with the worker that torch gives it to.
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from torch._utils import ExceptionWrapper
 
-from tsnb.planners.slow_samples import SampleCosts, begun_next
+from tsnb.stream.decisions.slow_samples import SampleCosts, begun_next
 from tsnb.stream.loader.repeating import AllGiven, Skipped
 from tsnb.stream.loader.ticket_line import TicketLine
 from tsnb.stream.loader.tickets import Prepared, Ticket, Tickets

@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
-from tsnb.planners.slow_samples import SampleCosts
+from tsnb.stream.decisions.slow_samples import SampleCosts
 from tsnb.stream.loader.collate import SlotCollate
 from tsnb.stream.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
 from tsnb.stream.loader.dataloader_facts import GROWS, epoch_samples, indices_of, why_deaf

@@ -10,7 +10,21 @@ from typing import Any, Protocol
 
 from torch.utils.data import DataLoader
 
-__all__ = ["EpochLength", "OrderedBatches", "OwnOrder", "SampleStore"]
+__all__ = ["EpochLength", "OrderedBatches", "OwnOrder", "SampleStore", "StandIn"]
+
+
+class StandIn:
+    """Stands for the loader's dataset in its workers.
+
+    Args:
+        dataset: The user's; may have been made fit to travel.
+
+    Attributes:
+        dataset: The user's.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
 
 
 class EpochLength(Protocol):
@@ -68,7 +82,7 @@ class OwnOrder(Protocol):
 class SampleStore(Protocol):
     """Keeps prepared samples for epochs to come."""
 
-    def dataset(self, dataset: Any, loader: DataLoader[Any], workers: int) -> Any:
+    def dataset(self, dataset: Any, loader: DataLoader[Any], workers: int) -> StandIn:
         """Return what workers see in place of the loader's dataset. Called once, before they start.
 
         Args:

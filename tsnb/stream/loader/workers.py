@@ -21,7 +21,7 @@ from torch.utils.data._utils import signal_handling
 
 from tsnb.native.start_line import close_workers
 from tsnb.native.ties import tie_to_parent
-from tsnb.samples.learning import KeptDataset
+from tsnb.stream.loader.seams import StandIn
 from tsnb.stream.loader.tickets import TicketDataset
 
 __all__ = [
@@ -81,7 +81,7 @@ def _pass(_number: int, _frame: object) -> None:
 
 def _users(dataset: Any) -> Any:
     """Return the user's own dataset."""
-    return dataset.dataset if isinstance(dataset, KeptDataset) else dataset
+    return dataset.dataset if isinstance(dataset, StandIn) else dataset
 
 
 def _sent(error: ExceptionWrapper) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@
 | `feeder`, `failures` | the loading thread; what the loader raised |
 | `server`, `session` | the serving thread; one connection |
 | `guard` | what a connection may say, and what its messages mean |
-| `reporting` | what a producer says about itself |
+| `welcoming` | what a newcomer is told about the stream |
 | `steering` | dividing compute: competition for the machine, and the balancer |
 | `limits`, `on_devices` | the memory that a stream needs; batches on GPUs |
 """

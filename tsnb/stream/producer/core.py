@@ -88,6 +88,7 @@ class Core:
         growth: The order of a data set that grows; None: it does not.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         extensions: What is built on the stream, by name (`protocol.extension`).
+        read: Returns the text of a reading, for an observer that knows so many news. Called under the lock.
         news: Counts what observers are told at once, before the next reading would be due.
         refused: How many connections were dropped (`count_refused`).
     """
@@ -120,6 +121,7 @@ class Core:
         self.successor_s = 0.0
         self.refused = 0
         self.extensions: dict[str, Extension] = {}
+        self.read: Callable[[int], str] = lambda _news: ""
         self.news = 0
         self.alarm: Callable[[], None] = lambda: None
         self._batch_bytes = 0  # what the largest batch took, in whole pages

@@ -23,9 +23,9 @@ from tsnb.machine.processes import has_gone, has_told, watch
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.guard import ACCEPTS, Guard, hear_consumer, hear_observer
-from tsnb.stream.producer.reporting import reading, reading_in_letters, welcome
 from tsnb.stream.producer.session import Session
 from tsnb.stream.producer.steering import Contention
+from tsnb.stream.producer.welcoming import welcome
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import encode
 from tsnb.stream.transport.channel import Channel, ChannelClosed
@@ -378,7 +378,7 @@ class Server(threading.Thread):
         news = self._core.news
         texts = dict.fromkeys({observer.knows_news for observer in observers}, "")
         for since in texts:
-            texts[since] = reading_in_letters(reading(self._core, since))
+            texts[since] = self._core.read(since)
         for observer in observers:
             observer.send(ms.Reading(texts[observer.knows_news]))
             observer.knows_news = news

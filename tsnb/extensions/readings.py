@@ -1,4 +1,4 @@
-"""What a producer says about itself: the welcome to a newcomer, and the readings for observers."""
+"""The readings of a stream: what its producer tells observers about itself and its consumers."""
 
 from __future__ import annotations
 
@@ -10,44 +10,14 @@ from typing import Any
 from tsnb.config import is_profiled
 from tsnb.stream.decisions.groups import awaited
 from tsnb.stream.decisions.members import Member, Phase
-from tsnb.stream.loader.dataloader_facts import Indices
-from tsnb.stream.producer.core import HOLD, Core
+from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.session import Session
-from tsnb.stream.protocol import messages as ms
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["consumers", "reading", "reading_in_letters", "welcome"]
+__all__ = ["consumers", "reading", "reading_in_letters"]
 
 READING_LETTERS = 96 << 10
 """Letters of a reading: in its packet each quotation mark is two."""
-
-
-def welcome(core: Core) -> ms.Welcome:
-    """Describe the stream to a newcomer. Called under the lock."""
-    source = core.source
-    indices = source.indices if source else Indices()
-    return ms.Welcome(
-        name=core.settings.name,
-        pid=os.getpid(),
-        window=core.settings.window,
-        hold=HOLD,
-        batch_size=source.batch_size if source else None,
-        epoch_batches=source.batches if source else None,
-        epoch_samples=source.samples if source else None,
-        order=source.order if source else "",
-        unordered=core.unordered,
-        reconnect_s=core.settings.reconnect_s,
-        guard=core.settings.guard,
-        indexed=indices.samples,
-        each_once=indices.each_once,
-        unindexed=indices.why_not,
-        grows=core.growth is not None,
-        dataset=core.dataset,
-        first_seeds=core.seeds.first,
-        later_seeds=core.seeds.later,
-        draws=core.draws,
-        stall_timeout_s=core.settings.stall_timeout_s,
-    )
 
 
 def reading(core: Core, since: int = 0) -> StreamReading:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.uneven_simulated import by_line, in_turn, plain, searched
-from tsnb.planners.slow_samples import SampleCosts, begun_next
+from tsnb.stream.decisions.slow_samples import SampleCosts, begun_next
 
 SLOW, TIMES, BATCHES = 0.05, 20.0, 600
 
