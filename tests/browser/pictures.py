@@ -2,7 +2,7 @@
 
     python -m tests.browser.pictures [FOLDER]
 
-Three models of the quickstart train on one stream for a minute and a half; then twelve trials of a sweep. Look at each
+Three models of the quickstart train on one stream for some minutes; then twelve trials of a sweep. Look at each
 picture before it is committed. Not a test: pixels are of the machine that draws them.
 """
 
@@ -107,7 +107,7 @@ def draw(folder: Path, seconds: float) -> None:
             end_s = time.monotonic() + seconds
             wait_for(page, "batches", lambda v: v > 80, timeout_s=600)
             notebook.run(last + 1)
-            page.wait_for_timeout(1000 * max(0.0, end_s - time.monotonic()))
+            page.wait_for_timeout(1000 * max(20.0, end_s - time.monotonic()))  # what was set is marked by then
             show(page)
             page.get_by_role("button", name="log", exact=True).click()
             shot(page, folder / "panel.png")
@@ -135,7 +135,7 @@ def main() -> int:
     """Draw them into docs/, or the folder that is given."""
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else DOCS
     folder.mkdir(parents=True, exist_ok=True)
-    draw(folder, 90.0)
+    draw(folder, 150.0)
     return 0
 
 

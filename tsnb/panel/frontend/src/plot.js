@@ -144,7 +144,7 @@ export class Plot {
     this.drawSets(ctx);
     ctx.save();
     ctx.beginPath();
-    ctx.rect(this.area.left, this.area.top - 4, this.area.width + 6, this.area.height + 8);
+    ctx.rect(this.area.left - 4, this.area.top - 4, this.area.width + 10, this.area.height + 8);
     ctx.clip();
     for (const curve of this.formers || []) this.former(ctx, curve);
     for (const named of [false, true]) for (const curve of this.curves) if (this.named.includes(curve) === named) this.line(ctx, curve, named);
