@@ -107,7 +107,8 @@ def draw(folder: Path, seconds: float) -> None:
             end_s = time.monotonic() + seconds
             wait_for(page, "batches", lambda v: v > 80, timeout_s=600)
             notebook.run(last + 1)
-            page.wait_for_timeout(1000 * max(20.0, end_s - time.monotonic()))  # what was set is marked by then
+            # what was set is marked by then
+            page.wait_for_timeout(1000 * max(20.0, end_s - time.monotonic()))
             show(page)
             page.get_by_role("button", name="log", exact=True).click()
             shot(page, folder / "panel.png")
