@@ -33,7 +33,8 @@ class Producer:
     def __init__(self) -> None:
         self.notes: dict[str, Any] = {}
         self.told: list[bytes] = []
-        self.batches, self.epochs = 0, 0.0
+        self.batches = self.ended = 0
+        self.length: int | None = 45
 
     def tell(self, extension: str, payload: bytes) -> None:
         assert extension == "metrics"
@@ -67,9 +68,9 @@ def test_a_number_has_the_batch_at_which_it_was_logged(monkeypatch: pytest.Monke
     half, cnn = kept()
     told, stream = MetricsTold(), Producer()
     told.met(stream)
-    stream.batches, stream.epochs = 45, 1.0
+    stream.batches, stream.ended = 45, 1
     log(place_val=0.5)
-    stream.batches, stream.epochs = 52, 1.2
+    stream.batches = 52
     log(place_loss=1.0)
     told.tick(0.0)
     cnn.member.batches = 52

@@ -103,7 +103,8 @@ class MetricsTold(Extension):
         """Return how many loader batches were taken, and how many epochs."""
         batches, epochs = self._before
         if self._peer is not None and os.getpid() == self._pid:
-            batches, epochs = batches + self._peer.batches, epochs + self._peer.epochs
+            share = self._peer.batches / self._peer.length if self._peer.length else 0.0
+            batches, epochs = batches + self._peer.batches, epochs + max(float(self._peer.ended), share)
         return batches, epochs
 
     def met(self, peer: ProducerRemote) -> None:

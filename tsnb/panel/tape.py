@@ -42,7 +42,8 @@ from typing import Any
 from tsnb.telemetry.history import History
 from tsnb.telemetry.marks import Mark, pacing_text
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
-from tsnb.telemetry.view import Row, StreamNews, StreamView
+from tsnb.telemetry.rows import Row
+from tsnb.telemetry.view import StreamNews, StreamView
 from tsnb.telemetry.words import cache_text
 
 __all__ = ["Message", "Tape"]

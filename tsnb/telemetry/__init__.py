@@ -9,7 +9,8 @@
 | `tuning` | how many workers its loader is to have |
 | `watching` | one such thread a stream and process, with its view and its history |
 | `neighbours`, `standing` | what streams that are watched together tell each other; how one consumer stands |
-| `view`, `view_text` | one stream as every screen shows it: rows, rates, sentence, marks; the same as text |
+| `view`, `view_text` | one stream as every screen shows it: rates, sentence, marks; the same as text |
+| `rows` | one trial as screens show it |
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |
 | `recording` | readings in a file |
 | `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |

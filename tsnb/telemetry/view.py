@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 from tsnb.machine.energy import NOT_MEASURABLE
@@ -23,19 +22,17 @@ from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.frames import Curve, Curves, Logged, frame
 from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached, newly_logged
-from tsnb.telemetry.rates import UNKNOWN, Pace, RateWindow, energy_use
+from tsnb.telemetry.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
+from tsnb.telemetry.rows import Row
 
-__all__ = ["MARKS", "Row", "StreamNews", "StreamView"]
+__all__ = ["MARKS", "StreamNews", "StreamView"]
 
 MARKS = 200
 """Marks kept: more would not be read, and a sweep of a thousand trials makes two of each."""
 
 _PASSING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"})
-"""States that change with every batch..."""
-
-_STEADY = 8
-"""... so that the one shown is the most frequent of this many ticks: it agrees with the rates beside it."""
+"""States that change with every batch: of these the most frequent of the last ticks is shown."""
 
 _SENTENCE_S = 2.5
 """The sentence is rewritten this often at most, so that its numbers can be read..."""
@@ -61,78 +58,6 @@ _LOOKS = 15
 
 _NAMES = 1000
 """Metrics of one trial that are shown."""
-
-
-@dataclass
-class Row:
-    """One trial."""
-
-    number: int
-    """In the order of first appearance: its lane, and so its colour."""
-    reading: ConsumerReading
-    """The last that was heard of it."""
-    here: bool = False
-    """Whether it is attached."""
-    pace: Pace = UNKNOWN
-    """Of the last seconds."""
-    told: Pace = UNKNOWN
-    """Its pace when the sentence was said last: the shares of its time that are shown beside it, so that both say the
-    same."""
-    state: str = "joining"
-    """What to show: one of `CONSUMER_STATES`, of `END_STATES`, or that of a trial that is not attached yet."""
-    since_s: float = 0.0
-    """Since when it is in that state; wall clock."""
-    came_s: float = 0.0
-    """When it came, or left; wall clock."""
-    end: str = ""
-    """How it ended, one of `END_STATES`; empty while it is here, or if that is unknown."""
-    pending: str = ""
-    """State and reason of a trial that is not attached yet, as its notebook says: "queued: it needs 2.1 GiB ..."."""
-    error: str = ""
-    """What it failed of, one line."""
-    last: dict[str, float] = field(default_factory=dict)
-    """The last that it logged, once it has ended."""
-    epochs: float = math.nan
-    """Epochs that it has taken."""
-    batches: int = 0
-    """Loader batches that it has taken."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    """The last of each number that it has logged, in the order of first appearance."""
-    logged_at: dict[str, int] = field(default_factory=dict)
-    """The batches of its own at which they were logged, as its readings count."""
-    sparse: tuple[str, ...] = ()
-    """Names of those that are logged about once an epoch, or less often: curves of them are never smoothed."""
-    places: dict[str, int] = field(default_factory=dict)
-    """The place of each of those names, which stays when another run of the trial begins anew."""
-    run: int = 0
-    """How many runs of its name came before this one: another process, another curve."""
-    states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
-    """Its states of the last ticks."""
-    left: Callable[[str], Eta] = field(default=lambda _: NO_ETA, repr=False, compare=False)
-    """Says how long the trial of a name still takes."""
-
-    @property
-    def eta(self) -> Eta:
-        """How long it still takes; reckoned when somebody asks: most ticks nobody does."""
-        return self.left(self.name)
-
-    @property
-    def name(self) -> str:
-        """Its consumer's name."""
-        return self.reading.name
-
-    @property
-    def unknown(self) -> bool:
-        """Whether nothing is to be told of it: it was pending, and is not attached yet."""
-        never = self.reading.state == "gone" and not self.reading.pid
-        return never and not (self.here or self.end or self.pending)
-
-    @property
-    def waits(self) -> str:
-        """What it waits for, in words: "queued: it needs ...", "waits for its turn"; empty: for batches at most."""
-        if self.here:
-            return f"waits for {self.reading.awaits}" if self.reading.awaits else ""
-        return self.pending
 
 
 class StreamNews(NamedTuple):

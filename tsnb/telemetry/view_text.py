@@ -7,7 +7,8 @@ import math
 from tsnb.telemetry import words
 from tsnb.telemetry.marks import pacing_text
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import Row, StreamView
+from tsnb.telemetry.rows import Row
+from tsnb.telemetry.view import StreamView
 
 __all__ = ["as_text"]
 

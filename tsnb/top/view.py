@@ -12,7 +12,8 @@ from rich.text import Text
 from tsnb.telemetry import words
 from tsnb.telemetry.marks import pacing_text
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.view import Row, StreamView
+from tsnb.telemetry.rows import Row
+from tsnb.telemetry.view import StreamView
 from tsnb.telemetry.words import incidents
 
 __all__ = ["screen"]

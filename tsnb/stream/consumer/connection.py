@@ -72,8 +72,8 @@ class Connection:
         extensions: What hears payloads that come over it, by name.
 
     Attributes:
-        batches: Loader batches that were taken over it.
-        ended: Epochs that were taken to their end.
+        batches, ended: Loader batches that were taken over it, and epochs that were taken to their end.
+        length: Loader batches of an epoch; None: the loader has no length.
         on_device: Knows which batches lie there.
         successor_s: How long to wait for another producer of the name once this one has gone; 0: not at all.
         unpacker: Reads what the slots hold.
@@ -139,7 +139,7 @@ class Connection:
         except BaseException:
             self._close()
             raise
-        self.successor_s = self.welcome.reconnect_s
+        self.successor_s, self.length = self.welcome.reconnect_s, self.welcome.epoch_batches
         self.unpacker = reader(self._arena, self.welcome.hold, scratch, self.release, self.on_device)
         self.unpacker.foreign = not self._own
 
@@ -189,12 +189,6 @@ class Connection:
     def name(self) -> str:
         """The stream's name."""
         return self.entry.name
-
-    @property
-    def epochs(self) -> float:
-        """Epochs that were taken over it, the one under way as a share where the loader has a length."""
-        whole = self.welcome.epoch_batches
-        return max(float(self.ended), self.batches / whole if whole else 0.0)
 
     @property
     def pid(self) -> int:

@@ -78,10 +78,10 @@ class ProducerRemote(Remote, Protocol):
 
     batches: int
     """Loader batches that were taken over this connection."""
-
-    @property
-    def epochs(self) -> float:
-        """Epochs that were taken over this connection, the one under way as a share."""
+    ended: int
+    """Epochs that were taken to their end."""
+    length: int | None
+    """Loader batches of an epoch; None: the loader has no length."""
 
 
 class Extension:
