@@ -6,6 +6,7 @@ The consumer itself imports none of it (`protocol.extension`).
 from __future__ import annotations
 
 from tsnb.config import attach_defaults
+from tsnb.device_sharing.on_consumers import SharedDevices
 from tsnb.engines import stream_of_cluster
 from tsnb.extensions.allotment import Allotment
 from tsnb.extensions.live import LiveAnswers
@@ -15,6 +16,7 @@ from tsnb.stream.consumer.consumer import Consumer
 
 __all__ = ["Consumer", "attach"]
 
+attach_defaults.device_access = SharedDevices()
 attach_defaults.extensions[:] = [LiveAnswers, MetricsTold, Allotment]
 if attach_defaults.ask_cluster is None:  # a trial on another machine asks through its own actor
     attach_defaults.ask_cluster = stream_of_cluster

@@ -112,11 +112,9 @@ class AttachDefaults:
     outside: str | None = None
     """What that device is called outside, where this process was put on it and sees no other GPU."""
     rotation: tuple[str, int, int] | None = None
-    """With whom the first consumer of that stream takes turns, a name that all of them say; the batches of a turn; and
-    how many have theirs at once. None: it takes none."""
+    """The name that all who take turns say, the batches of a turn, and how many have theirs at once; None: no turns."""
     in_turn: bool = False
-    """Whether a sweep or a plan started it when it had its turn: that one knows with which others it is to have its
-    batches in common."""
+    """Whether a sweep or a plan started it when it had its turn: that one knows who shares its batches."""
     threads_fixed: bool = False
     """Whether the user has chosen the number of threads."""
     run: int = 0
@@ -144,6 +142,8 @@ class AttachDefaults:
     """Called once, in the thread that takes batches, before the next one is taken: the trial is to be cloned there."""
     extensions: list[Callable[[], Any]] = field(default_factory=list)
     """What makes each consumer's halves of extensions (`protocol.extension`)."""
+    device_access: Any = None
+    """What consumers do with memory for devices (`stream.consumer.device.DeviceAccess`)."""
     ask_cluster: Callable[[str | None], str | None] | None = None
     """Has a stream of the cluster served here, and returns its name; with None it returns the name of the only one. It
     is `engines.stream_of_cluster`, or in a trial on another machine a question to its actor."""

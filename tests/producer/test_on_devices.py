@@ -14,9 +14,9 @@ import pytest
 
 from tsnb.device_sharing.copies import SharingRefused
 from tsnb.device_sharing.kinds import kinds, write_wish
+from tsnb.device_sharing.on_devices import OnDevices
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.memory.arena import Arena
-from tsnb.stream.producer.on_devices import OnDevices
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import MAX_MESSAGE_BYTES, encode
 

@@ -18,6 +18,7 @@ import uuid
 from typing import Any
 
 from tsnb.device_sharing.copies import SharingRefused
+from tsnb.stream.consumer.device import Locked
 from tsnb.stream.memory.arena import Arena
 
 __all__ = ["HANDLE_BYTES", "Driver", "PinnedSlots"]
@@ -138,7 +139,7 @@ class Driver:
 _log = logging.getLogger("tsnb")
 
 
-class PinnedSlots:
+class PinnedSlots(Locked):
     """The slots that this process has locked. Called with a current CUDA context: inside `torch.cuda.device(...)`.
 
     Args:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.config import check_name, require_platform
+from tsnb.device_sharing.on_devices import OnDevices
 from tsnb.draws import Draws
 from tsnb.engines import cluster_at
 from tsnb.extensions.cache import CacheCounts
@@ -240,6 +241,7 @@ def begin(
         core = Core(settings)
         undo.callback(core.arena.close)
         undo.callback(core.slots.close)
+        core.devices = OnDevices(core.arena, core.lock, settings.window, core.tell)
         core.read = lambda since: reading_in_letters(reading(core, since))
         core.growth, rounds = growth, Rounds(core, growth)
         built_on: list[Extension] = [TrialEnds(core), MetricsKept(core), LiveExchange(core), rounds]

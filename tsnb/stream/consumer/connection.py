@@ -30,7 +30,7 @@ from tsnb.errors import (
 )
 from tsnb.machine.processes import has_gone, is_ending, is_stopped, watch
 from tsnb.promises import is_promised
-from tsnb.stream.consumer.device import DeviceShare
+from tsnb.stream.consumer.device import device_access
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.consumer.standstill import Standstill
 from tsnb.stream.consumer.unpacking import Unpacker
@@ -100,7 +100,7 @@ class Connection:
         self.extensions = extensions or {}
         self.notes: dict[str, Any] = {}
         self.batches = self.ended = 0
-        self.on_device = DeviceShare(options.shared_device, 0 if entry.elsewhere else entry.pid)
+        self.on_device = device_access().share(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
         self.layouts = LayoutReader()
         self.drawn: ms.Drawn | None = None

@@ -1,6 +1,6 @@
 """A consumer's batches on a GPU: one copy that all consumers of the device share, or copies of its own made ahead.
 
-`DeviceShare` asks the producer for batches that are shared on the device, opens the memory, and falls back.
+`DeviceShare` knows which batches lie on the device; one that shares is handed in as part of a `DeviceAccess`.
 
 `Prefetch` copies a few loader batches ahead of the loop, on a stream of their own, from locked memory. The loop's own
 stream waits for a batch's copy when the batch is given, on the GPU; the processor waits for nothing. The source
@@ -10,30 +10,33 @@ Only batches that have arrived are copied ahead, so a slow loader does not delay
 
 from __future__ import annotations
 
-import json
-import os
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from tsnb.device_sharing.copies import DeviceViews, SharingRefused
-from tsnb.device_sharing.kinds import kind_of, write_wish
+from tsnb.config import attach_defaults
 from tsnb.errors import GroupBroken, TsnbError
+from tsnb.stream.memory.arena import Arena
 
 if TYPE_CHECKING:
     from tsnb.stream.consumer.unpacking import Delivered
 
-__all__ = ["CudaUploads", "DeviceShare", "Prefetch", "Uploads", "uploads_for"]
+__all__ = [
+    "CudaUploads",
+    "DeviceAccess",
+    "DeviceShare",
+    "Locked",
+    "Prefetch",
+    "Uploads",
+    "device_access",
+    "uploads_for",
+]
 
 
 class DeviceShare:
-    """What one connection knows of its device.
-
-    Args:
-        device: Where batches are wanted to be shared; None: nowhere.
-        producer: The process that serves them.
+    """What one connection knows of its device: that nothing is shared there.
 
     Attributes:
         wish: The wish to send to the producer; empty: none.
@@ -41,48 +44,25 @@ class DeviceShare:
         taken: Batches that were read on the device.
     """
 
-    def __init__(self, device: torch.device | None, producer: int) -> None:
+    def __init__(self) -> None:
         self.wish = self.refusal = ""
         self.taken = 0
-        self._device = device
-        self._views: DeviceViews | None = None
-        self._places: dict[int, int] = {}
-        if device is None:
-            return
-        if producer == os.getpid():
-            self.refusal = "the loader is served by this same process"
-            return
-        try:
-            self.wish = write_wish(device.type, kind_of(device.type).identity(device))
-        except SharingRefused as error:
-            self.refusal = str(error)
 
     def open(self, handles: str) -> bool:
         """Open the producer's memory; return whether that went well."""
-        try:
-            if self._device is None:
-                raise SharingRefused("it was not requested")
-            self._views = kind_of(self._device.type).views(self._device, json.loads(handles))
-        except (
-            SharingRefused, ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError
-        ) as error:  # fmt: skip
-            self.refuse(str(error)[:500])
-            return False
-        return True
+        self.refuse("it was not requested")
+        return False
 
     def refuse(self, reason: str) -> None:
         """Batches come through the host's arena from now on."""
         self.refusal = reason
-        self._places.clear()
 
     def lies(self, lease: int, place: int) -> None:
         """The batch of that lease, which follows, lies in a place of the device."""
-        if self._views is not None:
-            self._places[lease] = place
 
     def has(self, lease: int) -> bool:
         """Whether the batch of that lease lies in a place of the device."""
-        return lease in self._places
+        return False
 
     def view(self, lease: int, size: int, owner: Any) -> torch.Tensor | None:
         """Return a batch's bytes on the device, uint8 [size]; None: it does not lie there.
@@ -92,22 +72,46 @@ class DeviceShare:
             size: Bytes of its arrays.
             owner: Kept alive by the tensor, and by all that is made of it.
         """
-        place = self._places.pop(lease, None)
-        if place is None or self._views is None:
-            return None
-        try:
-            found = self._views.view(place, size, owner)
-        except SharingRefused as error:
-            self.refuse(str(error))
-            return None
-        self.taken += 1
-        return found
 
     def close(self) -> None:
         """Let go of the memory; no view is left."""
-        views, self._views = self._views, None
-        if views is not None:
-            views.close()
+
+
+class Locked:
+    """The slots of the arena that this process has page-locked for copies to a GPU: none."""
+
+    def pin(self, slot: int, size: int) -> bool:
+        """Lock a slot's first bytes, if they are not; return whether they are."""
+        return False
+
+    def __contains__(self, slot: object) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Unlock all. The copies from them must be over, and the arena still mapped."""
+
+
+class DeviceAccess:
+    """What a consumer can do with memory for devices: nothing. `tsnb.attaching` hands in one that shares and locks."""
+
+    def share(self, device: torch.device | None, producer: int) -> DeviceShare:
+        """Return what a connection knows of its device.
+
+        Args:
+            device: Where batches are wanted to be shared; None: nowhere.
+            producer: The process that serves them.
+        """
+        return DeviceShare()
+
+    def locked(self, arena: Arena) -> Locked:
+        """Return the slots of an arena that this process has locked."""
+        return Locked()
+
+
+def device_access() -> DeviceAccess:
+    """Return what this process's consumers do with memory for devices."""
+    found: DeviceAccess = attach_defaults.device_access or DeviceAccess()
+    return found
 
 
 class Uploads(Protocol):

@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsnb.device_sharing.driver import PinnedSlots
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
-from tsnb.stream.consumer.device import DeviceShare
+from tsnb.stream.consumer.device import DeviceShare, device_access
 from tsnb.stream.consumer.leaves import array, array_on, make
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.leases import lease
@@ -177,7 +176,7 @@ class Unpacker:
             int, weakref.ref[Any]
         ] = {}  # single operations are atomic: finalizers need no lock
         self.crowded = False
-        self.pinned = PinnedSlots(arena)
+        self.pinned = device_access().locked(arena)
         self._own = OwnPages(arena, self)
 
     @property

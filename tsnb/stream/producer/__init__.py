@@ -10,5 +10,5 @@
 | `guard` | what a connection may say, and what its messages mean |
 | `welcoming` | what a newcomer is told about the stream |
 | `steering` | dividing compute: competition for the machine, and the balancer |
-| `limits`, `on_devices` | the memory that a stream needs; batches on GPUs |
+| `limits`, `devices` | the memory that a stream needs; batches on GPUs, where they can be shared |
 """

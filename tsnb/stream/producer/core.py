@@ -26,6 +26,7 @@ from tsnb.stream.loader.seams import OwnOrder, SampleStore
 from tsnb.stream.loader.sources import Source
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.slots import FreeSlots
+from tsnb.stream.producer.devices import StreamDevices
 from tsnb.stream.producer.limits import (
     addresses,
     least_room,
@@ -35,7 +36,6 @@ from tsnb.stream.producer.limits import (
     whole_pages,
     wide_window,
 )
-from tsnb.stream.producer.on_devices import OnDevices
 from tsnb.stream.producer.session import Session
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.extension import Extension
@@ -87,6 +87,7 @@ class Core:
         keeper: Keeps prepared samples; None: nothing is kept.
         growth: The order of a data set that grows; None: it does not.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
+        devices: Where batches lie on devices as well.
         extensions: What is built on the stream, by name (`protocol.extension`).
         read: Returns the text of a reading, for an observer that knows so many news. Called under the lock.
         news: Counts what observers are told at once, before the next reading would be due.
@@ -106,7 +107,7 @@ class Core:
             settings.window, settings.window, settings.stall_timeout_s, settings.first_epoch
         )
         self.sessions: dict[int, Session] = {}
-        self.devices = OnDevices(self.arena, self.lock, settings.window, self._tell)
+        self.devices = StreamDevices()
         self.source: Source | None = None
         self.keeper: SampleStore | None = None
         self.growth: OwnOrder | None = None
@@ -348,7 +349,8 @@ class Core:
         if self.arena.slots:
             self.arena.punch((self.slots.free_ones() | self.dispatch.epochs.slots()) - self._held)
 
-    def _tell(self, member: int, message: ms.Message) -> None:
+    def tell(self, member: int, message: ms.Message) -> None:
+        """Send a consumer a message, if it is still there. Called under the lock."""
         if member in self.sessions:
             self.sessions[member].send(message)
 

@@ -24,6 +24,7 @@ from tsnb.device_sharing.kinds import kind_of, namespaces, obstacle_between, rea
 from tsnb.machine.gpus import under_wsl
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.memory.arena import Arena, aligned
+from tsnb.stream.producer.devices import StreamDevices
 from tsnb.stream.protocol import messages as ms
 
 __all__ = ["OnDevices"]
@@ -59,7 +60,7 @@ class _Stock:
         self.refusal = ""
 
 
-class OnDevices:
+class OnDevices(StreamDevices):
     """The devices of one producer.
 
     Args:
