@@ -28,9 +28,18 @@ class Grant(NamedTuple):
 class Phase(Enum):
     """The state of a consumer.
 
-    JOINING --ask--> ASKED --epoch open--> STREAMING --last batch taken--> BETWEEN --ask--> ASKED
-                                              |  stood still                  | stall timeout over, or rested
-                                              +----------------> AWAY <-------+  --ask--> ASKED
+    | from | to | when |
+    |---|---|---|
+    | JOINING | ASKED | it asks for an epoch |
+    | JOINING | AWAY | it asks while it is paused |
+    | ASKED | STREAMING | an epoch is open |
+    | ASKED | AWAY | it leaves, is paused, or is refused |
+    | STREAMING | BETWEEN | it took the last batch, or left the epoch |
+    | STREAMING | ASKED | it asks again, or its place moves over to a new pass |
+    | STREAMING | AWAY | it stood still, is paused, or the loader or a rank of its group failed |
+    | BETWEEN | ASKED | it asks for the next epoch |
+    | BETWEEN | AWAY | the stall timeout is over, or it rests |
+    | AWAY | ASKED | it asks again, or its group goes on |
     """
 
     JOINING = "joining"
