@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 
@@ -14,7 +14,7 @@ EPOCHS = 4
 
 
 def epoch_of(consumer: tsnb.Consumer) -> list[int]:
-    return [int(batch[0]) for batch in consumer]
+    return [int(numbers) for (numbers,) in consumer]
 
 
 def train(name: str, began: threading.Barrier, stops: threading.Event, epochs: list[list[int]]) -> None:
@@ -28,7 +28,7 @@ def train(name: str, began: threading.Barrier, stops: threading.Event, epochs: l
 
 def test_a_trial_that_validates_holds_no_other_and_misses_nothing() -> None:
     """The other trains to its end meanwhile; after it the memory of what was kept is used by nobody."""
-    loader = DataLoader(torch.arange(BATCHES), batch_size=1, shuffle=True)
+    loader = DataLoader(TensorDataset(torch.arange(BATCHES)), batch_size=1, shuffle=True)
     began, validated, never = threading.Barrier(2), threading.Event(), threading.Event()
     never.set()
     stopped: list[list[int]] = []
@@ -54,7 +54,7 @@ def test_a_trial_that_validates_holds_no_other_and_misses_nothing() -> None:
 
 def test_a_number_of_batches_bounds_the_lag_whatever_a_trial_does() -> None:
     """`window=4` is a promise: one that validates is waited for."""
-    loader = DataLoader(torch.arange(BATCHES), batch_size=1)
+    loader = DataLoader(TensorDataset(torch.arange(BATCHES)), batch_size=1)
     began, validated, never = threading.Barrier(2), threading.Event(), threading.Event()
     never.set()
     stopped: list[list[int]] = []
