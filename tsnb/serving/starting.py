@@ -83,9 +83,7 @@ def serve(
         name: Name of the stream: 1 to 64 letters, digits, `.`, `_` or `-`. Unique among your running streams.
         engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/ray-cluster.md). Defaults
             to "local".
-        window: Number of batches that the fastest trial may be ahead of the slowest, whatever the slowest does. A size
-            such as "512MiB" keeps the 8 batches of the default and limits the memory for the lag of a trial that stops
-            (docs/how-sharing-works.md). Defaults to 8 batches, and up to "1GiB" while a trial stops.
+        window: Lead of the fastest trial in batches, or memory such as "1GiB" for a trial that stops. Defaults to 8.
         late_join: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to
             0.02.
         stall_timeout_s: Seconds to wait for a stalled trial before the others continue without it. Defaults to 30.
