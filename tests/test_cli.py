@@ -72,7 +72,7 @@ def test_serve_list_status_stop(tmp_path: Path) -> None:
         while len((tmp_path / "run.jsonl").read_text().splitlines()) < 3:
             time.sleep(0.05)
         with attach("c", "toy") as consumer:
-            assert consumer._inner.guarded
+            assert consumer._inner.welcome.guard
         assert tsnb("stop", cwd=tmp_path).stdout == "stopped 'toy'\n"
         assert serving.wait(120) == 0
         said, _ = recording.communicate(timeout=240)

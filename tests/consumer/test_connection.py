@@ -23,8 +23,9 @@ from tsnb.errors import (
 )
 from tsnb.registry import Entry
 from tsnb.stream.consumer import connection as connections
-from tsnb.stream.consumer.connection import Connection, connect_to_successor
+from tsnb.stream.consumer.connection import Connection
 from tsnb.stream.consumer.options import Options
+from tsnb.stream.consumer.waits import connect_to_successor
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 

@@ -81,11 +81,11 @@ ONE = '[["a","tensor"],[["tensor",{},1,false]],[0],false]\n[4,0]'
 class Lagging:
     """A GPU on which one batch after the other waits for its kernels; asked for the next, it lets the oldest go."""
 
-    def __init__(self) -> None:
-        self.waiting: list[Any] = []
-
     def has(self, lease: int) -> bool:
         return True
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
 
     def view(self, lease: int, size: int, owner: Any) -> torch.Tensor:
         del self.waiting[:-2]
@@ -200,6 +200,21 @@ def test_a_class_is_found_without_asking_any_module(monkeypatch: pytest.MonkeyPa
     assert asked == []
     leaves, spec = flatten(Pair(1, Box(2, 3)), lambda node: None)
     assert type(unflatten(spec, iter(leaves)).right) is Box, "what is there is found"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_lease_ends_with_the_last_view_of_a_tensor(arena: Arena, dtype: str) -> None:
+    """Of a dtype that numpy has, and of one that it has not."""
+    layout = Layout.decode(ONE.format(f'"{dtype}"').encode())
+    released: list[int] = []
+    unpacker = Unpacker(arena, 3, ScratchPool(), released.append)
+    delivered = unpacker.read(ms.Batch(0, 0, 0, 0, 2, 7, 2048, 0), layout, private=False)
+    (tensor,) = delivered.leaves
+    view, array = tensor[1:], tensor.view(torch.uint8).numpy()
+    del tensor, delivered, view
+    assert released == [] and array.flags.writeable
+    del array
+    assert released == [7]
 
 
 def test_leases_may_end_while_they_are_counted(arena: Arena) -> None:

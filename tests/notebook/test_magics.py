@@ -93,7 +93,7 @@ def test_the_main_job_by_magics_alone(shell: Any, capsys: pytest.CaptureFixture[
     assert "serving this loader as 'numbers' again" in capsys.readouterr().out
     assert (tsnb.streams.status("numbers").epoch_batches, tsnb.streams.status("numbers").window) == (2, 3)
     with tsnb.attach("guarded", "numbers") as consumer:
-        assert consumer._inner.guarded
+        assert consumer._inner.welcome.guard
     run(shell, "%tensorsocket start other --name numbers --window 3 --guard")
     assert "'numbers' is already served" in capsys.readouterr().out
     run(shell, "%tensorsocket stop")

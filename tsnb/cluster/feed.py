@@ -166,7 +166,7 @@ class Feed(threading.Thread):
             self._leave()
             self._ask(self._hub.ended, run)
             return None
-        return self._give(run, taken[1])
+        return self._give(run, taken)
 
     def _tell_cover(self, run: int) -> None:
         """Say what the run's batches hold, if it is more than the cluster wants: then that is not to become less."""

@@ -56,7 +56,17 @@ from tsnb.stream.protocol import messages as ms
 
 __all__ = ["Attachment", "rest_siblings"]
 
-_Taken = TypeVar("_Taken")
+_Done = TypeVar("_Done")
+_ENDS = (
+    LoaderFailed,
+    ConsumerTimedOut,
+    JoinRefused,
+    GroupBroken,
+    ProducerGone,
+    ArenaFull,
+    RemoteProtocolError,
+)
+"""With these errors the line ends, or the epoch on it."""
 _made: weakref.WeakSet[Attachment] = weakref.WeakSet()
 
 
@@ -178,11 +188,6 @@ class Attachment(Bound):
     def welcome(self) -> ms.Welcome:
         """What the producer of now says of its stream."""
         return self._line.connection.welcome
-
-    @property
-    def guarded(self) -> bool:
-        """Whether the stream wants checksums taken of what it gives, whatever this consumer asked for."""
-        return self._line.connection.welcome.guard
 
     @property
     def stream_stall_timeout_s(self) -> float:
@@ -540,8 +545,8 @@ class Attachment(Bound):
 
     # -- used by `EpochIterator` -------------------------------------------------------------------------
 
-    def take(self, loop: Loop) -> tuple[int, Delivered] | None:
-        """Return the epoch's next loader batch and its number; None at its end.
+    def take(self, loop: Loop) -> Delivered | None:
+        """Return the epoch's next loader batch; None at its end.
 
         Raises:
             ConsumerReplaced: A newer loop over this consumer took over, or it was detached.
@@ -552,7 +557,7 @@ class Attachment(Bound):
             NameInUse: Another thread takes from this loop at the same time.
             ProducerGone: The producer has gone.
         """
-        return self._alone(loop, self._take)
+        return self._alone(loop, self._line.next, takes=True)
 
     def await_epoch(self, loop: Loop, most_s: float) -> None:
         """Before the first batch: wait until the producer has let it into an epoch, so that no other one runs away.
@@ -560,7 +565,7 @@ class Attachment(Bound):
         Raises:
             As `take`.
         """
-        self._alone(loop, lambda: self._with_line(lambda: self._line.await_epoch(most_s)))
+        self._alone(loop, lambda: self._line.await_epoch(most_s))
 
     def rejoin(self, loop: Loop) -> None:
         """Before the first batch: where others have gone on without it meanwhile, begin with the next whole epoch.
@@ -568,7 +573,7 @@ class Attachment(Bound):
         Raises:
             As `take`.
         """
-        self._alone(loop, lambda: self._with_line(lambda: self._line.rejoin(loop)))
+        self._alone(loop, lambda: self._line.rejoin(loop))
 
     def hold(self, loop: Loop) -> None:
         """Before a batch is given: look whether somebody wants this consumer to pause, and wait while it is.
@@ -577,62 +582,55 @@ class Attachment(Bound):
             As `take`.
         """
         if self._session.loop is loop:  # else its epoch has been received whole, or another loop goes on
-            self._alone(loop, self._hold)
+            self._alone(loop, self._line.hold)
 
-    def _alone(self, loop: Loop, act: Callable[[], _Taken]) -> _Taken:
-        """Do something with the line that no other thread may do meanwhile."""
+    def _alone(self, loop: Loop, act: Callable[[], _Done], *, takes: bool = False) -> _Done:
+        """Do something with the line that no other thread may do meanwhile; should it end there, end what ends with it.
+
+        Args:
+            loop: On whose behalf.
+            act: What.
+            takes: Whether it takes a batch: then the epoch has ended if there is none.
+        """
         if self._session.loop is not loop:
             raise self._not_current()
         if self._inside is not None:
             self.require_free()
+        reconnects = self._line.reconnects
         try:
             self._inside = threading.get_ident()
             if self._session.loop is not loop:  # since just now: another thread's loop has begun
                 raise self._not_current()
-            return act()
+            done = act()
+            if takes and done is None:
+                self._epochs += 1
+                self._line.tell_metrics()
+                self._end_epoch()
+            return done
+        except _ENDS as error:
+            self._end_with(error, reconnects)
+            raise
         finally:
             self._inside = None
 
-    def _hold(self) -> None:
-        self._line.tell_metrics()
-        self._with_line(self._line.hold)
+    def _end_with(self, error: TsnbError, reconnects: int) -> None:
+        """End what has to end with the line, or with the epoch on it.
 
-    def _take(self) -> tuple[int, Delivered] | None:
-        if self._line.stop_asked is not None:
-            error, self._line.stop_asked = self._line.stop_asked, None
-            raise error
-        self._line.tell_metrics()
-        taken = self._with_line(self._line.next)
-        if taken is None:
-            self._epochs += 1
-            self._end_epoch()
-        return taken
-
-    def _with_line(self, act: Callable[[], _Taken]) -> _Taken:
-        """Do something on the line; should it end there, end what has to end with it."""
-        reconnects = self._line.reconnects
-        try:
-            return act()
-        except (LoaderFailed, ConsumerTimedOut, JoinRefused):
-            self._end_epoch()
-            raise
-        except GroupBroken:
+        Args:
+            error: What it ended with.
+            reconnects: How often the line had found another producer before.
+        """
+        if isinstance(error, GroupBroken):
             self.close()  # the name is free for the group that comes after
-            raise
-        except (ProducerGone, ArenaFull, RemoteProtocolError) as error:
-            if self._closed:  # by `close` in another thread, perhaps as a first batch was about to be mapped
-                raise self._not_current() from None
-            if isinstance(error, ProducerGone):
-                if self._line.reconnects > reconnects:  # to one that cannot go on within the epoch
-                    self._end_epoch()
-                else:
-                    self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
-            raise
-
-    @property
-    def look_s(self) -> float:
-        """When to `hold` again (monotonic seconds)."""
-        return self._line.look_s
+        elif isinstance(error, (LoaderFailed, ConsumerTimedOut, JoinRefused)):
+            self._end_epoch()
+        elif self._closed:  # by `close` in another thread, perhaps as a first batch was about to be mapped
+            raise self._not_current() from None
+        elif isinstance(error, ProducerGone):
+            if self._line.reconnects > reconnects:  # to one that cannot go on within the epoch
+                self._end_epoch()
+            else:
+                self.close()  # lets go of the arena too: its memory is freed with the last batch that is held
 
     @property
     def idle(self) -> bool:

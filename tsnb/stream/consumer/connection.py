@@ -1,8 +1,8 @@
 """A consumer's connection to one producer: messages in and out, the batches it brought, and what its end means.
 
 Sends from any thread (finalizers release batches); receives in the thread that iterates. A producer that is
-started again is another connection (`connect_to_successor`); this one stays until the last batch that came over it has
-been let go of.
+started again is another connection (`waits.connect_to_successor`). This one stays until the last batch that came over
+it has been let go of.
 
 A process that was stopped (SIGSTOP, Ctrl-Z, a debugger's breakpoint) is alive: its socket stays open and its
 pidfd silent, so a consumer would wait for it in silence. That is not an error, since the process may be resumed; the
@@ -29,7 +29,6 @@ from tsnb.errors import (
     StopRequested,
 )
 from tsnb.machine.processes import has_gone, is_ending, is_stopped, watch
-from tsnb.promises import is_promised
 from tsnb.stream.consumer.device import device_access
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.consumer.standstill import Standstill
@@ -37,7 +36,15 @@ from tsnb.stream.consumer.unpacking import Unpacker
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
-from tsnb.stream.protocol.codec import decode, encode, is_extended, is_pause, is_rank_gone
+from tsnb.stream.protocol.codec import (
+    EARLY_KINDS,
+    decode,
+    encode,
+    is_extended,
+    is_pause,
+    is_rank_gone,
+    release_packet,
+)
 from tsnb.stream.protocol.extension import Extension
 from tsnb.stream.protocol.layout import Layout
 from tsnb.stream.protocol.table import LayoutReader
@@ -45,7 +52,7 @@ from tsnb.stream.transport.channel import ChannelClosed, LocalChannel, Outbox
 from tsnb.stream.transport.local import connect, is_path
 from tsnb.words import sentence
 
-__all__ = ["Connection", "Standstill", "connect_to_successor"]
+__all__ = ["Connection", "Standstill"]
 
 WELCOME_S = 10.0
 """How long a producer that is stopped is waited for to answer a Hello."""
@@ -215,6 +222,8 @@ class Connection:
             if packet is None:
                 return None
             message = decode(packet)
+            if type(message) is ms.Batch:
+                return message
             if self._note(message):
                 continue
             if isinstance(message, ms.Stopping):
@@ -254,8 +263,11 @@ class Connection:
         Args:
             pauses: Whether that goes for a pause, too; the ranks of a group pause after the same batch.
         """
-        with contextlib.suppress(ChannelClosed):  # `poll` says so, when all that came before has been taken
+        try:  # not contextlib.suppress: this runs for every batch, and that is several calls
             while (packet := self.channel.receive()) is not None:
+                if packet[0] not in EARLY_KINDS:
+                    self._unread.append(packet)
+                    continue
                 if pauses and is_pause(packet):
                     yield decode(packet)
                     continue
@@ -265,6 +277,8 @@ class Connection:
                 self._unread.append(packet)
                 if is_rank_gone(packet):
                     yield decode(packet)
+        except ChannelClosed:
+            pass  # `poll` says so, when all that came before has been taken
 
     def has_ended(self) -> bool:
         """Return whether nothing more will come, though what has come may not have been read."""
@@ -301,11 +315,12 @@ class Connection:
         elif not self.on_device.open(message.handles):
             self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
 
-    def wait(self, look: Callable[[float], None]) -> ms.Message:
+    def wait(self, look: Callable[[float], None], *, polled: bool = False) -> ms.Message:
         """Wait for the next message.
 
         Args:
             look: Called now and then with the seconds waited so far.
+            polled: Whether `poll` has just found none.
 
         Raises:
             ProducerGone: As `poll`; within a second of the producer's death.
@@ -313,16 +328,21 @@ class Connection:
         """
         began = time.monotonic()
         while True:
-            message = self.poll()
+            message = None if polled else self.poll()
+            polled = False
             if message is not None:
                 return message
-            with contextlib.suppress(ChannelClosed):
+            try:
                 self._outbox.flush()
+            except ChannelClosed:
+                pass
             if self._retired:
                 raise self._gone("was detached")
             self.idle = True
             ready = self._poll.poll(RETRY_S * 1000)
             self.idle = False
+            if len(ready) == 1 and ready[0][0] != self._pidfd:  # something has come, and no death
+                continue
             if not ready:
                 self._standstill.look(time.monotonic() - began)
                 look(time.monotonic() - began)
@@ -370,7 +390,7 @@ class Connection:
     def release(self, lease: int) -> None:
         """Give a batch back. Runs in finalizers: must not raise, block, or take a lock."""
         try:  # not contextlib.suppress: this runs for every batch, and that is several calls
-            self._outbox.post(encode(ms.Release(lease)))
+            self._outbox.post(release_packet(lease))
         except Exception:  # noqa: BLE001, S110  # the producer has gone, or the interpreter is going
             pass
         if self._retired:
@@ -397,52 +417,3 @@ class Connection:
         pidfd, self._pidfd = self._pidfd, -1
         if pidfd >= 0:
             os.close(pidfd)
-
-
-LOOK_S = 0.1
-"""How often a consumer looks for its producer's successor."""
-
-
-def connect_to_successor(
-    gone: Connection,
-    name: str,
-    options: Options,
-    scratch: ScratchPool,
-    within_s: float,
-    given_up: Callable[[], bool],
-    *,
-    paused: bool = False,
-    extensions: Mapping[str, Extension] | None = None,
-) -> Connection | None:
-    """Wait for another producer of the same name, and connect to it.
-
-    Args:
-        gone: The connection to the one that has gone.
-        name: As `Connection`.
-        options: As `Connection`.
-        scratch: As `Connection`.
-        within_s: How long to wait.
-        given_up: Asked now and then: whether to stop waiting.
-        paused: As `Connection`.
-        extensions: As `Connection`.
-
-    Returns:
-        The new connection; None if none came in time.
-    """
-    deadline = time.monotonic() + within_s
-    promised = last = is_promised(gone.entry.name)
-    while time.monotonic() < deadline and not given_up():
-        # somebody would start it again, and has given that up: after this look there is nobody to wait for
-        last = promised and not is_promised(gone.entry.name)
-        entry = next((e for e in registry.entries() if e.name == gone.entry.name), None)
-        if entry is not None and entry.address != gone.entry.address:
-            try:
-                return Connection(
-                    entry, name, options, scratch, back=True, paused=paused, extensions=extensions
-                )
-            except (ProducerGone, NameInUse, RemoteProtocolError):
-                last = False  # it has just ended in its turn, or is not up yet: the next look tells
-        if last:
-            break
-        time.sleep(LOOK_S)
-    return None

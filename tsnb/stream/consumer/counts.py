@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["Count", "CpuTime", "Total", "Totals", "shared"]
 
 
+_ALL = ms.Take()
+
+
 def shared(rows: int, options: Options) -> int:
     """Return how many rows of a batch a consumer is given: a rank its share, any other all."""
     if not options.sharded:
@@ -63,9 +66,11 @@ class Count:
             drawn: Which samples its rows are, as `Drawn.indices`.
             options: How the consumer wants its batches.
         """
-        rows = self._own(batch.rows, drawn, options)
+        rows = batch.rows
+        if self.mask is not None or options.world_size > 1:
+            rows = self._own(rows, drawn, options)
         self._told += rows
-        return ms.Take() if rows == batch.rows else ms.Take(rows)
+        return _ALL if rows == batch.rows else ms.Take(rows)
 
     def _own(self, rows: int, drawn: bytes, options: Options) -> int:
         if self.mask is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
@@ -20,7 +21,7 @@ from tsnb.stream.protocol import classes
 from tsnb.stream.protocol.checks import TENSOR_DTYPES, attribute_of
 from tsnb.stream.protocol.layout import ArrayLeaf
 
-__all__ = ["array", "array_on", "make", "torch_dtype"]
+__all__ = ["array", "array_on", "arrays", "make", "torch_dtype"]
 
 
 def array(leaf: ArrayLeaf, over: Any) -> Any:
@@ -36,6 +37,26 @@ def array(leaf: ArrayLeaf, over: Any) -> Any:
         return np.empty(leaf.shape, dtype)
     made: np.ndarray[Any, Any] = np.ndarray(leaf.shape, dtype, over, leaf.offset, leaf.strides)
     return made[()].copy() if leaf.kind == "scalar" else made
+
+
+def arrays(leaves: Iterable[ArrayLeaf], over: Any) -> list[Any]:
+    """Return all leaves, as `array` does.
+
+    By way of numpy where it has the dtype: that takes a third of the time of `torch.frombuffer`, in one step of
+    compiled code for each. The array keeps the memory, and the tensor the array.
+
+    Raises:
+        ValueError, TypeError, RuntimeError: One reaches past the memory.
+    """
+    made = []
+    for leaf in leaves:
+        kind, name, shape, offset, strides = leaf
+        dtype = twin_of(name) if kind == "tensor" and strides is None and 0 not in shape else None
+        if dtype is None:
+            made.append(array(leaf, over))
+        else:
+            made.append(torch.from_numpy(np.ndarray(shape, dtype, over, offset)))
+    return made
 
 
 def _tensor(leaf: ArrayLeaf, over: Any) -> torch.Tensor:
@@ -80,6 +101,21 @@ def torch_dtype(name: str) -> torch.dtype:
             f"a tensor of dtype {name!r:.80}, which torch {torch.__version__} of this process does not have"
         )
     return dtype
+
+
+@lru_cache(maxsize=64)
+def twin_of(name: str) -> np.dtype[Any] | None:
+    """Return numpy's dtype of the same elements as torch's of that name; None where it has none, or torch none of it.
+
+    Raises:
+        RemoteProtocolError: As `torch_dtype`.
+    """
+    dtype = torch_dtype(name)
+    try:
+        twin = torch.empty(0, dtype=dtype).numpy().dtype
+        return twin if torch.from_numpy(np.empty(0, twin)).dtype == dtype else None
+    except TypeError:
+        return None
 
 
 @lru_cache(maxsize=256)

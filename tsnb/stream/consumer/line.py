@@ -16,7 +16,7 @@ import torch
 from tsnb import registry
 from tsnb.config import attach_defaults
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
-from tsnb.stream.consumer.connection import Connection, connect_to_successor
+from tsnb.stream.consumer.connection import Connection
 from tsnb.stream.consumer.counts import Count
 from tsnb.stream.consumer.device import Prefetch, uploads_for
 from tsnb.stream.consumer.notices import Notices
@@ -25,7 +25,7 @@ from tsnb.stream.consumer.parts import Part
 from tsnb.stream.consumer.place import Loop
 from tsnb.stream.consumer.session import Begins, ConsumerSession
 from tsnb.stream.consumer.unpacking import Delivered, Unpacker
-from tsnb.stream.consumer.waits import Wished, answered_by, look_for_wish, pass_boundary
+from tsnb.stream.consumer.waits import Wished, answered_by, connect_to_successor, look_for_wish, pass_boundary
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.extension import by_name, overriding
@@ -86,7 +86,7 @@ class Line:
         self.session.connected(self.connection.welcome)
         self._part: Part | None = None  # that the producer was told
         self.closed = False
-        self.look_s = 0.0
+        self.look_s = self._tell_s = 0.0
         self.waits: Callable[[str, str], None] | None = None
         self.stop_asked: StopRequested | None = None
         self.batches = self.reconnects = 0
@@ -145,8 +145,8 @@ class Line:
         """The loop is over: put right how many rows the producer was told that it got."""
         self.say(*self.count.settled())
 
-    def next(self) -> tuple[int, Delivered] | None:
-        """Return the epoch's next loader batch and its number; None at its end.
+    def next(self) -> Delivered | None:
+        """Return the epoch's next loader batch; None at its end.
 
         Raises:
             ConsumerTimedOut, JoinRefused, LoaderFailed: As `ConsumerSession.hear`.
@@ -154,25 +154,33 @@ class Line:
             ProducerGone: The producer has gone, and no successor goes on.
             StopRequested: This consumer was asked to stop.
         """
+        session, stop, self.stop_asked = self.session, self.stop_asked, None
+        if stop is not None:
+            raise stop
         while True:
-            if self.session.paused:
+            if session.paused:
                 self._stand_still()
             try:
-                turn = self.session.hear(self._next_message())
-                taken = None if turn.batch is None else self._read(turn.batch)
+                message = self.connection.poll() if session.options.world_size < 2 else self._with_ranks()
+                turn = session.hear(message if message is not None else self._wait())
+                batch = turn.batch
+                delivered = None if batch is None else self._read(batch)
             except ProducerGone as gone:
                 self._come_back(gone)
                 continue
-            self.say(*(turn.say if turn.batch is None else (self._took(turn.batch, taken),)))
+            if batch is not None and delivered is not None:
+                self.connection.post(self.count.took(batch, delivered.drawn, session.options))
+            else:
+                self.say(*turn.say)
             if turn.news is not None:
                 self._tell(turn.news)
-            if taken is not None or turn.ended:
-                if turn.ended:
-                    self.connection.ended += 1
-                    self._ended()
+            if turn.ended:
+                self.connection.ended += 1
+                self._ended()
+            if delivered is not None or turn.ended:
                 for step in self._steps:
                     step()
-                return taken
+                return delivered
 
     def await_epoch(self, most_s: float) -> None:
         """Before a batch is taken: hear which epoch, or place in one, the producer lets this consumer into.
@@ -214,6 +222,7 @@ class Line:
                 extension.close()
             return
         now_s = time.monotonic()
+        self._tell_s = now_s + LOOK_S
         for tick in self._ticks:
             tick(now_s)
 
@@ -267,12 +276,13 @@ class Line:
             self.say(*self.session.hear_early(early).say)
 
     def hold(self) -> None:
-        """Before a batch is given: wait while it is paused.
+        """Before a batch is given: tell what was logged, and wait while it is paused.
 
         Raises:
             ProducerGone: The producer has gone, and no successor goes on.
             StopRequested: Somebody asked this consumer to stop.
         """
+        self.tell_metrics()
         self.look_s = time.monotonic() + LOOK_S
         self._look_ahead()
         if self.session.paused:
@@ -303,20 +313,23 @@ class Line:
         since_s = self._stands_since_s
         return self._paused_s + (0.0 if since_s is None else time.monotonic() - since_s)
 
-    def _next_message(self) -> ms.Message:
-        if self.session.options.world_size > 1:
-            self._look_ahead()
-            self.session.require_ranks()
-        message = self.connection.poll()
-        if message is not None:
-            return message
+    def _with_ranks(self) -> ms.Message | None:
+        """Return the next message that has come for a rank of a group."""
+        self._look_ahead()
+        self.session.require_ranks()
+        return self.connection.poll()
+
+    def _wait(self) -> ms.Message:
+        """Say that nothing has come, and wait for the next message."""
+        if time.monotonic() >= self._tell_s:
+            self.tell_metrics()
         began, stands = time.monotonic(), self.session.rank_paused
         told = attach_defaults.stands if stands else None
         self.connection.post(ms.Waiting())
         try:
             if told is not None:
                 told(True)
-            return self.connection.wait(self._look_for_ranks)
+            return self.connection.wait(self._look_for_ranks, polled=True)
         finally:
             if stands:
                 self._paused_s += time.monotonic() - began
@@ -397,12 +410,7 @@ class Line:
             _log.info("%r skipped %d of %d batches of epoch %d", self.name, gone, of, self.session.epoch)
         self._skipped_before = skipped
 
-    def _took(self, batch: ms.Batch, taken: tuple[int, Delivered] | None) -> ms.Take:
-        """Return the session's `Take`, with how many of the batch's rows are this consumer's."""
-        drawn = b"" if taken is None else taken[1].drawn
-        return self.count.took(batch, drawn, self.session.options)
-
-    def _read(self, batch: ms.Batch) -> tuple[int, Delivered]:
+    def _read(self, batch: ms.Batch) -> Delivered:
         connection = self.connection
         unpacker = connection.unpacker
         layout = connection.layouts.lookup(batch.layout)
@@ -417,7 +425,8 @@ class Line:
             self.notices.device_refused(refusal)
         if unpacker.crowded and not self.session.options.private:
             self.notices.look_for_hoarding(unpacker.hold, unpacker.addresses)
-        return batch.seq, delivered
+        delivered.seq = batch.seq
+        return delivered
 
     def discard_waiting(self) -> None:
         """Give back what had been sent and not taken.

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochIterator", "pass_gate"]
 
+_UNKNOWN = Given(b"")
 LET_IN_S = 10.0
 """So long at most the producer's word is waited for before a gate: a rank's comes once all of its group have asked."""
 
@@ -73,6 +74,8 @@ class EpochIterator(Iterator[Any], Bound):
     def __init__(self, consumer: Attachment, loop: Loop) -> None:
         self._loop = loop
         self._consumer = consumer
+        self._line = consumer._line
+        self._session = consumer._line.session
         self._full_rows = consumer.full_rows
         self._failed: TsnbError | None = None
         self._in_step = False
@@ -108,15 +111,16 @@ class EpochIterator(Iterator[Any], Bound):
         """
         if self._failed is not None or self._loop.over or attach_defaults.boundary is not None:
             self._look_first()
-        notices = self._consumer.notices
+        line, options = self._line, self._session.options
+        notices = line.notices
         notices.look_for_writes()
         try:
-            self._stand_between()
+            if monotonic() >= line.look_s or attach_defaults.between_steps is not None:
+                self._stand_between()
             if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
                 self._consumer.go_back(self._loop)
                 self._begin()
             self._in_step = True
-            options = self._consumer.options
             ahead = self._prefetch
             delivered = self._next_plain() if ahead is None else ahead.next(self._next_plain)
         except NameInUse:
@@ -132,12 +136,13 @@ class EpochIterator(Iterator[Any], Bound):
             self._consumer.given = None
             self._consumer.settle()
             raise
-        notices.given(delivered, guard=options.guard or self._consumer.guarded)
-        place, count = self._place_after(delivered), self._consumer.count
-        rows = shared(delivered.rows, options)
+        notices.given(delivered, guard=options.guard or line.connection.welcome.guard)
+        place, count = self._place_after(delivered), line.count
+        rows = delivered.rows if options.world_size < 2 else shared(delivered.rows, options)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
-        batch, given = delivered.tree(), Given(delivered.drawn, delivered.weights)
+        batch = delivered.tree()
+        given = Given(delivered.drawn, delivered.weights) if delivered.drawn else _UNKNOWN
         if options.transform is not None:
             try:
                 batch = options.transform(batch)
@@ -157,7 +162,7 @@ class EpochIterator(Iterator[Any], Bound):
 
     def _stand_between(self) -> None:
         """Between two steps: wait while this consumer is paused; have the training's state kept."""
-        if monotonic() >= self._consumer.look_s:
+        if monotonic() >= self._line.look_s:
             self._consumer.hold(self._loop)
         if attach_defaults.between_steps is not None and not self._in_step:
             attach_defaults.between_steps(self._consumer, self._loop)
@@ -189,9 +194,11 @@ class EpochIterator(Iterator[Any], Bound):
         return place
 
     def _next_plain(self) -> Delivered:
-        options = self._consumer.options
+        options = self._session.options
         whole = self._next_full() if options.drop_last else self._next_delivered()
-        return part(whole, options.rank, options.world_size) if options.sharded else whole
+        if options.world_size < 2 or not options.sharded:
+            return whole
+        return part(whole, options.rank, options.world_size)
 
     def _next_full(self) -> Delivered:
         """Return the next batch, unless it is the epoch's last and not full: then the epoch has ended."""
@@ -224,14 +231,13 @@ class EpochIterator(Iterator[Any], Bound):
                 raise StopIteration
             if attach_defaults.attached is not None:  # only in a trial, before its first batch
                 self._arrive()
-            taken = self._consumer.take(self._loop)
-            if taken is None:
+            fresh = self._consumer.take(self._loop)
+            if fresh is None:
                 self._ended = True
                 rest = self._rebatcher.rest() if self._rebatcher else None
                 self._ready = iter(() if rest is None else (rest,))
                 continue
-            number, fresh = taken
-            fresh.seq = number
+            number = fresh.seq
             if self._mask is not None:
                 assert self._rebatcher is not None
                 own = chosen(fresh, self._mask)[self._loop.place.offset if self._first else 0 :]

@@ -16,7 +16,7 @@ import torch
 
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
 from tsnb.stream.consumer.device import DeviceShare, device_access
-from tsnb.stream.consumer.leaves import array, array_on, make
+from tsnb.stream.consumer.leaves import array_on, arrays, make
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.leases import lease
 from tsnb.stream.memory.own_pages import OwnPages
@@ -63,6 +63,8 @@ class Delivered:
             BatchNotShareable: It needs a class that this process has not loaded.
             RemoteProtocolError: The layout names a class of this process that cannot be made of these leaves.
         """
+        if (container := self.layout.container) is not None:
+            return container(self.leaves)
         if self.layout.has_numpy and not self.private:
             for leaf in self.leaves:
                 if isinstance(leaf, np.ndarray):
@@ -237,14 +239,15 @@ class Unpacker:
 
     def _leased(self, batch: ms.Batch, layout: Layout) -> Any:
         """Return the slot's memory; the lease ends with its last reference."""
-        if not self._arena.attach() or batch.slot >= self._arena.slots:
-            raise RemoteProtocolError(f"a batch in slot {batch.slot} of {self._arena.slots}")
-        if max(batch.values_offset + batch.values_bytes, layout.array_bytes) > self._arena.slot_bytes:
+        arena = self._arena
+        if not (arena.mapped or arena.attach()) or batch.slot >= arena.slots:
+            raise RemoteProtocolError(f"a batch in slot {batch.slot} of {arena.slots}")
+        if max(batch.values_offset + batch.values_bytes, layout.array_bytes) > arena.slot_bytes:
             raise RemoteProtocolError("a batch that reaches past its slot")
         if self._own.slots and batch.slot in self._own.slots:
             self._own.share(batch.slot)
-        start = self._arena.offset_of(batch.slot)
-        over = lease(self._arena.buffer, start, self._arena.slot_bytes, partial(self._let_go, batch.lease))
+        start = arena.offset_of(batch.slot)
+        over = lease(arena.buffer, start, arena.slot_bytes, partial(self._let_go, batch.lease))
         self._leases[batch.lease] = weakref.ref(over)
         return over
 
@@ -324,15 +327,17 @@ def _leaves(layout: Layout, over: Any, values: list[Any], there: torch.Tensor | 
         values: The leaves that are not arrays.
         there: The same bytes on a device, uint8; the tensors are made of those.
     """
-    arrays = iter(
-        [array(leaf, over) if there is None else array_on(leaf, over, there) for leaf in layout.arrays]
+    made = (
+        arrays(layout.arrays, over)
+        if there is None
+        else [array_on(leaf, over, there) for leaf in layout.arrays]
     )
     if not layout.has_values:
-        return list(arrays)
-    rest = iter(values)
+        return made
+    in_memory, rest = iter(made), iter(values)
     if len(values) != len(layout.leaf_words) - len(layout.arrays):
         raise ValueError(f"{len(values)} values")
-    leaves = [next(arrays) if word == "a" else next(rest) for word in layout.leaf_words]
+    leaves = [next(in_memory) if word == "a" else next(rest) for word in layout.leaf_words]
     for word, leaf in zip(layout.leaf_words, leaves, strict=True):
         if word == "vt" and not isinstance(leaf, list):
             raise ValueError(f"{leaf!r:.80} in place of a tuple")

@@ -72,6 +72,7 @@ class Arena:
             unix socket.
         slots: How many slots there are; 0 until `fit` was called somewhere and `attach` noticed it.
         slot_bytes: Bytes of one slot.
+        mapped: Whether this process has mapped it.
 
     Args:
         fd: The descriptor of its memory.
@@ -84,6 +85,7 @@ class Arena:
         self._sealed = sealed
         self.slots = 0
         self.slot_bytes = 0
+        self.mapped = False
         self._map: mmap.mmap | None = None
         self._warm: dict[int, int] = {}
         self._warm_since = b""  # as `punches` was then
@@ -167,7 +169,7 @@ class Arena:
             self.leave_out_of_dumps(0, len(self._map))
         finally:
             os.close(fd)
-        self.slots, self.slot_bytes = slots, slot_bytes
+        self.slots, self.slot_bytes, self.mapped = slots, slot_bytes, True
         return True
 
     @property
@@ -258,7 +260,7 @@ class Arena:
         fd, self.fd = self.fd, -1  # taken before it is closed: two finalizers may come here at once
         if fd >= 0:
             os.close(fd)
-        self._map = None
+        self.mapped, self._map = False, None
 
     def __getstate__(self) -> Any:
         # only while multiprocessing spawns a worker: DupFd then carries the descriptor across

@@ -11,6 +11,7 @@ import json
 import struct
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
@@ -57,7 +58,16 @@ from tsnb.stream.protocol.messages import (
     Welcome,
 )
 
-__all__ = ["MAX_MESSAGE_BYTES", "decode", "encode", "is_extended", "is_pause", "is_rank_gone"]
+__all__ = [
+    "EARLY_KINDS",
+    "MAX_MESSAGE_BYTES",
+    "decode",
+    "encode",
+    "is_extended",
+    "is_pause",
+    "is_rank_gone",
+    "release_packet",
+]
 
 MAX_MESSAGE_BYTES = 1 << 17
 """Largest packet; a Linux socket buffer (208 KiB by default) takes it whole."""
@@ -123,6 +133,10 @@ _JSON: dict[int, type[Any]] = {
 _STRUCT_OF = {cls: (kind, packer) for kind, (cls, packer) in _STRUCTS.items()}
 _CONSTANT = {cls: bytes((kind,)) for kind, (cls, packer) in _STRUCTS.items() if packer.size == 1}
 """Messages without fields are the same packet each time."""
+release_packet: Callable[[int], bytes] = partial(_STRUCTS[3][1].pack, 3)
+"""Returns the packet of a `Release`, in one step of compiled code: a finalizer calls it for every batch."""
+EARLY_KINDS = frozenset((18, 19, _EXTENDED_KIND))
+"""First bytes of packets that a consumer looks for among those that it has not read yet."""
 _JSON_OF = {cls: kind for kind, cls in _JSON.items()}
 
 

@@ -106,6 +106,13 @@ class Layout:
         return any(a.kind == "numpy" for a in self.arrays)
 
     @cached_property
+    def container(self) -> type[list[Any] | tuple[Any, ...]] | None:
+        """What the batch is, where that is a list or a tuple of tensors and nothing else. Read for every batch."""
+        found: Any = {"list": list, "tuple": tuple}.get(self.spec[0])
+        flat = found is not None and all(child[0] == "a" for child in self.spec[HEADS[self.spec[0]] :])
+        return found if flat and all(a.kind == "tensor" for a in self.arrays) else None
+
+    @cached_property
     def leaf_words(self) -> list[str]:
         """What each leaf is, in order: `a` an array, `v` or `vt` a value. Read for every batch, so kept."""
         return leaf_words(self.spec)
