@@ -83,6 +83,15 @@ def running(command: list[str], folder: Path, stdout: int) -> Iterator[subproces
             process.kill()
 
 
+def printed(text: str) -> list[int]:
+    """Return how many letters each of the two trials has printed: a line may come in two pieces, each marked."""
+    lines = text.splitlines()
+    return [
+        sum(line.count("x") for line in lines if line.startswith(f"[{name}] "))
+        for name in ("first", "second")
+    ]
+
+
 def test_a_trial_ends_where_stdout_takes_no_text(script: list[str], tmp_path: Path) -> None:
     """It is closed, None, on a full disk, or an object of one's own that can only write."""
     ways = ["closed", "none", "full", "bare"]
@@ -105,9 +114,7 @@ def test_trials_end_while_nobody_reads_the_pipe(script: list[str], tmp_path: Pat
         with open(reading, encoding="utf-8") as pipe:
             text = pipe.read()
         assert process.wait(60) == 0
-    for name in ("first", "second"):  # a line may come in two pieces, each marked
-        own = [line for line in text.splitlines() if line.startswith(f"[{name}] ")]
-        assert sum(line.count("x") for line in own) == 1000 * 200
+    assert printed(text) == [1000 * 200] * 2
 
 
 def test_trials_end_while_a_terminal_is_stopped(script: list[str], tmp_path: Path) -> None:
@@ -124,7 +131,51 @@ def test_trials_end_while_a_terminal_is_stopped(script: list[str], tmp_path: Pat
                 text += piece
         os.close(master)
         assert process.wait(60) == 0
-    assert text.count(b"x" * 200) == 2000
+    assert printed(text.decode()) == [1000 * 200] * 2
+
+
+STOPPED = """
+import sys, time, tsnb
+from pathlib import Path
+
+
+def work(lines, folder):
+    Path(folder, "begins").touch()
+    while not Path(folder, "go").exists():
+        time.sleep(0.01)
+    for number in range(lines):
+        print("line", number, "x" * 20, flush=True)
+    Path(folder, "printed").touch()
+
+
+if __name__ == "__main__":
+    trial = tsnb.run(work, name="t", lines=10_000, folder=sys.argv[1])
+    trial.wait(120)
+    Path(sys.argv[1], "log").write_text(trial.logs())
+"""
+
+
+def test_what_is_printed_while_nobody_takes_it_is_not_lost(tmp_path: Path) -> None:
+    """The trial's notebook stands still for a moment, as on a busy machine: here it is stopped by a signal."""
+    (tmp_path / "script.py").write_text(STOPPED)
+    with running(
+        [sys.executable, str(tmp_path / "script.py"), str(tmp_path)], tmp_path, subprocess.DEVNULL
+    ) as it:
+        wait_for(tmp_path / "begins")
+        it.send_signal(signal.SIGSTOP)
+        (tmp_path / "go").touch()
+        wait_for(tmp_path / "printed")
+        it.send_signal(signal.SIGCONT)
+        assert it.wait(120) == 0
+    lines = [line for line in (tmp_path / "log").read_text().splitlines() if line.startswith("line ")]
+    assert lines == [f"line {number} {'x' * 20}" for number in range(10_000)]
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.02)
 
 
 def test_letters_that_stdout_does_not_have_lose_no_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -213,13 +213,15 @@ def test_a_batch_job_without_terminal_and_home_leaves_nothing_when_its_time_is_o
 
 SWEEP = """
 import time, tsnb
+from pathlib import Path
 
 
 def train(rate):
     for step in range(40):
         tsnb.log(loss=rate / (step + 1))
         print("step", step, flush=True)
-        time.sleep(0.1)
+        while step == 3 and not Path("lost").exists():  # the terminal
+            time.sleep(0.1)
 """
 
 
@@ -236,7 +238,8 @@ def test_a_sweep_goes_on_when_its_terminal_is_lost(way: str, job: Path) -> None:
         os.execv("/bin/sh", ["sh", "-c", way.format(command)])
     assert in_time(lambda: "[train-rate2.0] step 3\n" in said_in(log)), said_in(log)
     os.close(terminal)
-    assert "step 39" not in said_in(log)
+    assert "step 4" not in said_in(log)
+    (job / "lost").touch()
     assert in_time(lambda: not of_this_folder(job)), said_in(log)
     os.waitpid(pid, 0)
     assert "sweep 'train': 2 done" in said_in(log), said_in(log)

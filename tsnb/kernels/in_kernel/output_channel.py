@@ -30,7 +30,7 @@ from tornado.ioloop import IOLoop
 
 from tsnb.native.ties import CLOEXEC, packet_pair
 
-__all__ = ["answer_requests", "keep_off_the_network", "publish"]
+__all__ = ["answer_requests", "keep_off_the_network", "lose_no_output", "publish"]
 
 PACKET_BYTES = 1 << 16
 """The longest packet; a socket's buffer holds three of them or more, on every system."""
@@ -38,13 +38,36 @@ BUFFER_BYTES = 4 * PACKET_BYTES
 """The buffer size requested for the pair; the system may give less."""
 WAIT_S = 30.0
 """How long a worker waits for a kernel that takes nothing, before its output is dropped."""
+MOST_MESSAGES = 1_000_000
+"""Messages that wait in a kernel for a notebook which stands still. ZeroMQ's own limit of 1,000 is that of a second in
+which a trial prints line by line on a busy machine, and what comes after it is dropped without a word."""
 AT_ONCE = 64
 """How many packets are taken before the kernel's own output has its turn."""
+SOCKETS_OWN = 1000
+"""ZeroMQ's own limit."""
 
 
 def keep_off_the_network() -> None:
     """Have the ipykernel that this process is about to become listen on no TCP port."""
     setattr(kernelapp, "IOPubThread", _OutputThread)  # noqa: B010 (ipykernel's own name for it, and not exported)
+
+
+def lose_no_output() -> None:
+    """Have the ipykernel that this process is about to become keep what its notebook does not take at once."""
+    setattr(kernelapp.IPKernelApp, "init_iopub", _init_iopub)  # noqa: B010 (mypy lets nobody assign a method)
+
+
+_ipykernels_own: Any = kernelapp.IPKernelApp.init_iopub
+
+
+def _init_iopub(app: Any, context: zmq.Context[Any]) -> None:
+    context.setsockopt(
+        zmq.SNDHWM, MOST_MESSAGES
+    )  # of sockets made from here on: it must be set before they are bound
+    try:
+        _ipykernels_own(app, context)
+    finally:
+        context.setsockopt(zmq.SNDHWM, SOCKETS_OWN)
 
 
 class _OutputThread(IOPubThread):

@@ -58,8 +58,9 @@ def become_kernel(arguments: list[str]) -> None:
     """
     from ipykernel.kernelapp import IPKernelApp
 
-    from tsnb.kernels.in_kernel.output_channel import keep_off_the_network
+    from tsnb.kernels.in_kernel.output_channel import keep_off_the_network, lose_no_output
 
     keep_off_the_network()
+    lose_no_output()
     sys.argv[1:] = arguments
     IPKernelApp.launch_instance()
