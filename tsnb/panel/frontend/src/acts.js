@@ -16,6 +16,7 @@ export class Act {
   constructor(op, word, face, send, { name = "", asks = false, className = "" } = {}) {
     Object.assign(this, { op, word, send, name, asks, face, usedMs: 0, why: "", asking: null });
     this.element = button(face, `${className} tsnb-${op}`, () => this.clicked());
+    if (name) this.name_(`${word} ${name}`);
     this.element.onblur = () => this.calm();
     this.element.onkeydown = (event) => {
       if (event.key !== "Escape" || !this.asking) return;
