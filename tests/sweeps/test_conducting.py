@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tsnb.experiments.bookkeeping import LoggedNumbers
@@ -38,6 +39,7 @@ class Told:
         self.name, self.state, self.attached = name, "running", False
         self.metrics = LoggedNumbers()
         self.reports = 0
+        self.life = SimpleNamespace(was_queued=False)
 
     @property
     def report(self) -> dict[str, Any]:
