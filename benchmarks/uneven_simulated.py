@@ -39,7 +39,7 @@ __all__ = ["by_line", "in_turn", "plain", "searched"]
 Rule = Callable[[int, Collection[int], Mapping[int, float], float, int], "int | None"]
 """As `begun_next`: which batch is begun next."""
 AHEAD = 4
-"""Batches that are looked at, in times the room: as `producer.loader.crew`."""
+"""Batches that are looked at, in times the room: as `stream.loader.crew`."""
 WARM = 40
 """Batches."""
 
@@ -124,7 +124,7 @@ def by_line(
 
 
 class _Line:
-    """What is ordered, as `producer.loader.crew` orders it."""
+    """What is ordered, as `stream.loader.crew` orders it."""
 
     def __init__(self, parts: list[list[float]], told_s: Sequence[float], room: int, rule: Rule) -> None:
         self.tickets: deque[tuple[float, int]] = deque()

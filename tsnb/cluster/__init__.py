@@ -11,7 +11,7 @@ The rest of tsnb reaches it through `tsnb.engines` only, which loads `ray_cluste
 
 The producer's machine has a stream as ever. The *feed* is one more consumer of it, which puts each batch into Ray's
 object store, once, as it lies in its slot. The *hub* decides which machine may have which batch: it runs the same
-`producer.decisions` as a local stream, with machines for consumers and references to objects for slots. A *relay* on
+`stream.decisions` as a local stream, with machines for consumers and references to objects for slots. A *relay* on
 each machine copies what it gets into an arena there and serves it under the stream's name: consumers attach as ever.
 
 A trial's kernel on another machine is an ordinary one, started there by an actor that speaks for it.

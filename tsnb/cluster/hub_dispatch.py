@@ -1,6 +1,6 @@
 """A hub's knowledge and decisions, without Ray: which machine may have which batch, and which batches are kept.
 
-Pure: time comes in, messages for the machines come out. It runs `producer.decisions` with relays for members and
+Pure: time comes in, messages for the machines come out. It runs `stream.decisions` with relays for members and
 references to objects for slots; a reference that is no longer needed is dropped, which frees its object everywhere.
 
 Window and late-join window are bounded in bytes: to as many of the largest batch so far as `budget_bytes` holds, and at

@@ -1,4 +1,4 @@
-"""A relay's source: epochs that come from the hub, batch by batch. As `producer.loader.sources.Source`."""
+"""A relay's source: epochs that come from the hub, batch by batch. As `stream.loader.sources.Source`."""
 
 from __future__ import annotations
 

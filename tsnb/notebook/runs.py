@@ -25,7 +25,7 @@ from tsnb.sweeps.population import MEMBERS, population_cell
 from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.starting import prune_of, sweep_cell
-from tsnb.sweeps.sweep import Sweep, find, known, live
+from tsnb.sweeps.sweep import Sweep, find, known, live, waiting_in
 from tsnb.telemetry.observer import pause as pause_consumers
 from tsnb.words import is_now
 
@@ -322,12 +322,11 @@ def stop_consumer(panel: Panel) -> Callable[[str], None]:
         if trial is not None and trial.state not in ENDED:
             trial.stop_by("in the panel")
             return
-        for sweep in live():
-            if name in sweep.queued():
-                raise TsnbError(
-                    f"{name!r} has not been started: sweep {sweep.name!r} starts it. To stop the whole sweep, "
-                    f"run %trials stop {sweep.name}"
-                )
+        if (sweep := waiting_in(name)) is not None:
+            raise TsnbError(
+                f"{name!r} has not been started: sweep {sweep.name!r} starts it. To stop the whole sweep, "
+                f"run %trials stop {sweep.name}"
+            )
         from tsnb.telemetry.observer import Observer
 
         observer = Observer(panel.stream_of(name) or None)

@@ -73,7 +73,9 @@ class TrialLogs:
     def facts(self, name: str) -> dict[str, Any] | None:
         """Return a trial's parameters, live values with their changes, artifacts and family of clones."""
         trial = trials.get(name)
-        if (sweep := _waits_in(name)) is not None:
+        from tsnb.sweeps.sweep import waiting_in
+
+        if (sweep := waiting_in(name)) is not None:
             waits = f"it is {sweep.queued()[name]}"
             cannot = dict.fromkeys(("clone", "extend", "release", "rerun"), waits)
             return {"params": _texts(sweep.params[name]), "live": [], "cannot": cannot}
@@ -210,13 +212,6 @@ def _row(trial: Trial) -> dict[str, Any]:
         "error": trial.life.failure.partition("\n")[0][:SHOWN],
         "metrics": {name: value if math.isfinite(value) else repr(value) for name, value in numbers},
     }
-
-
-def _waits_in(name: str) -> Sweep | None:
-    """Return the sweep in which a trial waits that has not been started yet; None: there is none."""
-    from tsnb.sweeps.sweep import live
-
-    return next((sweep for sweep in live() if name in sweep.queued()), None)
 
 
 def _params(trial: Trial) -> list[list[str]]:

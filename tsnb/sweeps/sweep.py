@@ -494,6 +494,11 @@ def live() -> list[Sweep]:
     return [sweep for sweep in _sweeps.values() if not sweep.over]
 
 
+def waiting_in(name: str) -> Sweep | None:
+    """Return the sweep in which a trial waits that has not been started yet; None: there is none."""
+    return next((sweep for sweep in live() if name in sweep.queued()), None)
+
+
 def _stop_those_of(going: Sequence[Trial] | None) -> None:
     for sweep in live():
         if going is None or any(trial in going for trial in sweep.values()):

@@ -43,8 +43,6 @@ MOST_MESSAGES = 1_000_000
 which a trial prints line by line on a busy machine, and what comes after it is dropped without a word."""
 AT_ONCE = 64
 """How many packets are taken before the kernel's own output has its turn."""
-SOCKETS_OWN = 1000
-"""ZeroMQ's own limit."""
 
 
 def keep_off_the_network() -> None:
@@ -61,13 +59,9 @@ _ipykernels_own: Any = kernelapp.IPKernelApp.init_iopub
 
 
 def _init_iopub(app: Any, context: zmq.Context[Any]) -> None:
-    context.setsockopt(
-        zmq.SNDHWM, MOST_MESSAGES
-    )  # of sockets made from here on: it must be set before they are bound
-    try:
-        _ipykernels_own(app, context)
-    finally:
-        context.setsockopt(zmq.SNDHWM, SOCKETS_OWN)
+    # for the sockets that the context makes from here on: a socket that is bound already keeps its limit
+    context.setsockopt(zmq.SNDHWM, MOST_MESSAGES)
+    _ipykernels_own(app, context)
 
 
 class _OutputThread(IOPubThread):

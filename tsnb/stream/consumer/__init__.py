@@ -9,8 +9,8 @@
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
 | `counts` | rows of one consumer, and the totals of a process |
 | `session`, `place` | a consumer's side of the protocol, without I/O; where it stands, and saved places |
-| `line`, `waits` | carries out what the session decides; what is looked at while it waits for a message |
-| `connection` | messages and batches of one producer, and finding its successor |
+| `line`, `waits` | carries out what the session decides; what is looked at while it waits for a message or successor |
+| `connection` | messages and batches of one producer |
 | `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
 | `rebatching`, `parts` | batches of another size; which rows are its own |
 | `device` | batches on a GPU: shared there, or copied ahead |

@@ -1,6 +1,6 @@
 """Makes leaves of the bytes of a slot: views of them, with the type, shape and strides that the loader gave.
 
-The counterpart of `producer.loader.leaves`. Numpy arrays are made read-only unless the consumer has copies of its own:
+The counterpart of `stream.loader.leaves`. Numpy arrays are made read-only unless the consumer has copies of its own:
 numpy then stops a write at its very line, where a tensor's would be noticed one batch later at best.
 """
 
@@ -120,7 +120,7 @@ def twin_of(name: str) -> np.dtype[Any] | None:
 
 @lru_cache(maxsize=256)
 def numpy_dtype(word: str) -> np.dtype[Any]:
-    """Return the dtype that `producer.loader.leaves.dtype_word` spelled so; its size was checked when the layout came.
+    """Return the dtype that `stream.loader.leaves.dtype_word` spelled so; its size was checked when the layout came.
 
     Raises:
         ValueError, TypeError: The dtype does not exist.
@@ -151,7 +151,7 @@ def _tuples(fields: Any) -> Any:
 
 
 def make(recipe: str, form: list[Any], names: list[str], children: list[Any]) -> Any:
-    """Make what `producer.loader.leaves.classify` took apart.
+    """Make what `stream.loader.leaves.classify` took apart.
 
     Args:
         recipe: `masked`, or what is inside the object of the class that `form` names: `tensor`, `array` or `tuple`.

@@ -1,6 +1,6 @@
 """Turns a slot into tensors: views over the shared memory, or copies in warm scratch where they must be.
 
-The counterpart of `producer.loader.packing`. A view keeps its slot leased until the last reference to it has gone.
+The counterpart of `stream.loader.packing`. A view keeps its slot leased until the last reference to it has gone.
 """
 
 from __future__ import annotations

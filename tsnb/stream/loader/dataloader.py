@@ -1,7 +1,7 @@
 """A DataLoader as a source: its workers write into the arena, and its epochs can be seeded and begun anywhere.
 
 The user's loader object is never changed: its shallow copy gets another `collate_fn`, `worker_init_fn` and
-batch sampler (`producer.loader.tickets`), and with a seed samplers of its own.
+batch sampler (`stream.loader.tickets`), and with a seed samplers of its own.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _no_advice() -> None:
 
 
 class DataLoaderSource:
-    """A DataLoader whose workers collate into the arena; a `producer.loader.sources.Source`."""
+    """A DataLoader whose workers collate into the arena; a `stream.loader.sources.Source`."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Writes a batch into a slot: tensors and arrays at 64-byte boundaries, everything else as one JSON text.
 
-Runs in the loader's workers (`producer.loader.collate`), or in the producer for loaders without workers.
+Runs in the loader's workers (`stream.loader.collate`), or in the producer for loaders without workers.
 """
 
 from __future__ import annotations

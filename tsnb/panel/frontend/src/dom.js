@@ -8,6 +8,13 @@ export function make(tag, className, ...children) {
   return element;
 }
 
+/** svgNode("line", { x1: 0, "stroke-width": 2 }) */
+export function svgNode(tag, attributes) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  return made;
+}
+
 export function put(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }

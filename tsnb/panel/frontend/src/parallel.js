@@ -1,9 +1,8 @@
 // Parallel coordinates: one axis a parameter and the metric last, one line a trial, the best in colour.
 
-import { attribute, make, put, style } from "./dom.js";
+import { attribute, make, put, style, svgNode as node } from "./dom.js";
 import { labelsOf } from "./sweep.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 236, TOP = 26, BOTTOM = 14, LEFT = 48, RIGHT = 66;
 
 export class Parallel {
@@ -65,9 +64,3 @@ export class Parallel {
 }
 
 const short = (text, px) => (text.length * 6.2 > px ? `${text.slice(0, Math.max(2, Math.floor(px / 6.2) - 1))}…` : text);
-
-function node(tag, attributes) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  return made;
-}

@@ -1,12 +1,11 @@
 // A sweep's trials as points: one of their values across, a metric up, and the state or another value as the colour.
 
-import { attribute, make, style } from "./dom.js";
+import { attribute, make, style, svgNode as node } from "./dom.js";
 import { paramOf } from "./order.js";
 import { axisOf, labelsOf, numberAxis } from "./sweep.js";
 import { COLOURS, DARK, mix, paint } from "./theme.js";
 import { metric } from "./words.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const HEIGHT = 210, TOP = 10, BOTTOM = 34, LEFT = 56, RIGHT = 14;
 const SIZE = 4.2; // of a mark, from its middle
 const JITTER = 0.3; // of the way between two words, so that trials with the same one lie apart
@@ -129,10 +128,4 @@ function label(x, y, anchor, text) {
 function fill(select, names, chosen) {
   if ([...select.options].map(({ value }) => value).join("\n") !== names.join("\n")) select.replaceChildren(...names.map((name) => Object.assign(make("option", "", name), { value: name })));
   if (chosen !== undefined && select.value !== chosen) select.value = chosen;
-}
-
-function node(tag, attributes) {
-  const made = document.createElementNS(SVG, tag);
-  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
-  return made;
 }
