@@ -509,6 +509,28 @@ def test_what_was_logged_is_told_once_and_at_the_end_at_once(
     assert kinds(said)[-1] == "Bye"
 
 
+@pytest.mark.parametrize("wait", ["for its epoch", "for a batch", "while it is paused"])
+def test_what_was_logged_just_before_a_wait_is_told_while_it_waits(producer: Played, wait: str) -> None:
+    """A trial logs its validation and waits for its neighbours: every screen shows the number, not the one before."""
+    from tsnb.telemetry import metrics
+
+    consumer, end = attached(producer)
+    loop = iter(consumer)
+    if wait != "for its epoch":
+        end.begin()
+    if wait == "while it is paused":
+        end.tell(ms.PauseAsked(on=True))
+    metrics.log(loss=0.5)
+    consumer.tell_metrics()
+    metrics.log(loss=0.25)  # so soon after the number before that it is not told at once
+    thread, raised = in_thread(lambda: next(loop))
+    until(lambda: {"loss": 0.25} in numbers_in(end.heard()))
+    assert thread.is_alive()
+    consumer.close()
+    thread.join(LONG_S)
+    assert [type(error) for error in raised] == [ConsumerReplaced]
+
+
 def test_an_interrupt_of_a_wait_costs_nothing(producer: Played) -> None:
     """The loop goes on with the batch that it waited for, without asking again."""
     consumer, end = attached(producer)

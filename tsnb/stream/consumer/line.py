@@ -192,7 +192,7 @@ class Line:
         look = answered_by(time.monotonic() + most_s)
         while self.session.waits_for_epoch and not self.session.paused:
             try:
-                turn = self.session.hear(self.connection.wait(look))
+                turn = self.session.hear(self.connection.wait(self._telling(look)))
             except ProducerGone as gone:
                 self._come_back(gone)
                 continue
@@ -297,7 +297,7 @@ class Line:
                 told(True)
             while self.session.paused:
                 try:
-                    self.say(*self.session.hear(self.connection.wait(look_for_wish)).say)
+                    self.say(*self.session.hear(self.connection.wait(self._telling(look_for_wish))).say)
                 except Wished:
                     pass_boundary()
                 except ProducerGone as gone:
@@ -329,7 +329,7 @@ class Line:
         try:
             if told is not None:
                 told(True)
-            return self.connection.wait(self._look_for_ranks, polled=True)
+            return self.connection.wait(self._telling(self._look_for_ranks), polled=True)
         finally:
             if stands:
                 self._paused_s += time.monotonic() - began
@@ -337,6 +337,15 @@ class Line:
                 self.waited_s += time.monotonic() - began
             if told is not None:
                 told(False)
+
+    def _telling(self, look: Callable[[float], None]) -> Callable[[float], None]:
+        """Return what looks as `look` does, and first tells what was logged: a wait may last for minutes."""
+
+        def told(waited_s: float) -> None:
+            self.tell_metrics()
+            look(waited_s)
+
+        return told
 
     def _look_for_ranks(self, waited_s: float) -> None:
         """Say which consumers of this thread stand meanwhile; and once when a rank of the group may never come."""
