@@ -111,12 +111,12 @@ def add_verbs(commands: Any) -> None:
             )
         if run is _clone:
             verb.add_argument("--name", help="name of the clone (default: a new one)")
-            past = whole("an epoch number of its loop, 0 or more", 0)
+            past = whole("the number of an epoch, 1 or more", 1)
             verb.add_argument(
                 "--at",
                 type=past.typed,
                 metavar="EPOCH",
-                help="start from the checkpoint at the start of this epoch; also works after the trial has ended",
+                help="start from the checkpoint at the start of this epoch, from 1; also works for an ended trial",
             )
         if run is _extend:
             count = whole("a whole number of epochs, 1 or more", 1)

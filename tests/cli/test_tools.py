@@ -27,7 +27,7 @@ CALLS: list[tuple[str, dict[str, Any], str]] = [
     ),
     ("set", {"target": "digits/cnn", "changes": ["lr=0.3", "wd=0"]}, "set --json -- digits/cnn lr=0.3 wd=0"),
     ("pause", {"target": "digits", "release": False}, "pause --json -- digits"),
-    ("clone", {"target": "digits/cnn", "name": "hot", "at": 0}, "clone --json --name=hot --at=0 -- digits/cnn"),
+    ("clone", {"target": "digits/cnn", "name": "hot", "at": 1}, "clone --json --name=hot --at=1 -- digits/cnn"),
     ("extend", {"target": "digits/cnn", "epochs": 2}, "extend --json --epochs=2 -- digits/cnn"),
     ("stop", {"name": "--json"}, "stop --json -- --json"),
     ("stalls", {"loader": "m:make", "seconds": 0.5, "cold": True}, "stalls --json --seconds=0.5 --cold -- m:make"),

@@ -127,7 +127,7 @@ def test_a_batch_that_never_arrives_and_a_hub_that_says_nothing_are_errors(
     silent = scripted()
     never = silent.poll.remote(0, 0, 0, 0, False, None)
     lost = scripted([], [[started(0, 0), batch(0, stored(1)), batch(1, never)]])
-    with pytest.raises(LoaderFailed, match=r"Batch 1 of epoch 0 has not reached this machine.*`ray memory`"):
+    with pytest.raises(LoaderFailed, match=r"Batch 1 of pass 1 has not reached this machine.*`ray memory`"):
         list(relayed(lost).epoch(0))
     monkeypatch.setattr(remote_epochs, "ANSWER_S", 0.2)
     monkeypatch.setattr(remote_epochs, "SILENT_S", 0.5)

@@ -89,7 +89,7 @@ def test_an_epoch_from_its_ask_to_its_end(producer: Played) -> None:
     assert (stats.batches, stats.samples, stats.epochs, stats.held, stats.copied) == (3, 12, 1, 0, 0)
     iter(consumer)
     assert end.begin(epoch=8).epoch == 8
-    assert repr(consumer) == "<tsnb consumer 'c' of 's': epoch 7>"
+    assert repr(consumer) == "<tsnb consumer 'c' of 's': pass 8>"
     consumer.close()
     assert kinds(end.heard())[-1] == "Bye" and end.closed and repr(consumer).endswith("detached>")
 
@@ -173,7 +173,7 @@ def test_a_parked_one_that_cannot_come_back_is_told_where_the_stream_is(producer
     next(loop)
     end.heard()
     end.tell(ms.Parked(0, 1, 30.0), ms.NotJoined(2, 1, 2, 1))
-    with pytest.raises(ConsumerTimedOut, match="'c' timed out: it stalled for 30 s in epoch 0"):
+    with pytest.raises(ConsumerTimedOut, match="'c' timed out: it stalled for 30 s in pass 1"):
         next(loop)
     said = end.heard()
     assert [(m.epoch, m.seq, m.exact) for m in said if isinstance(m, ms.Ask)] == [(0, 1, True)]
@@ -455,7 +455,7 @@ def test_a_place_in_an_epoch_that_cannot_be_given_again_is_refused(order: str, s
     with played(order=order) as producer:
         consumer, end = attached(producer)
         state = {**consumer.state_dict(), "order": saved, "epoch": 4}
-        with pytest.raises(JoinRefused, match=rf"Epoch 4 cannot continue at batch 2: stream 's' {says}"):
+        with pytest.raises(JoinRefused, match=rf"Pass 5 cannot continue at batch 2: stream 's' {says}"):
             consumer.load_state_dict({**state, "batch": 2})
         consumer.load_state_dict(state)
         iter(consumer)

@@ -109,7 +109,7 @@ def test_another_producer_is_told_the_place_if_it_can_give_it() -> None:
     begun(made)
     made.hear(batch(0))
     assert made.connected(WELCOME) == (ms.Ask(2, 2, 1, True, False, (3,)),)
-    with pytest.raises(ProducerGone, match="cannot repeat the rest of epoch 2"):
+    with pytest.raises(ProducerGone, match="cannot repeat the rest of pass 3"):
         made.connected(WELCOME._replace(order="seed=2"))
     made.leave()
     assert made.connected(WELCOME._replace(order=""))[0].number == 3  # type: ignore[union-attr]
@@ -130,7 +130,7 @@ def test_a_pause_makes_what_is_under_way_out_of_date_and_keeps_the_place() -> No
     assert isinstance(ask, ms.Ask)
     assert (ask.epoch, ask.seq, ask.exact) == (2, 1, True)
     assert made.hear(ms.PauseAsked(False)) == Turn()
-    with pytest.raises(ConsumerTimedOut, match="was paused at batch 1 of epoch 2"):
+    with pytest.raises(ConsumerTimedOut, match="was paused at batch 1 of pass 3"):
         made.hear(ms.NotJoined(ask.number, 3, 5, 1))
 
 

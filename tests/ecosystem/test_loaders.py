@@ -107,7 +107,7 @@ def test_what_can_be_gone_through_once_gives_one_epoch_and_then_says_what_to_ser
     assert [warned.filename for warned in early] == ([] if kind == UNSEEN else [__file__])
     with producer, tsnb.attach("one") as consumer:
         assert sum(1 for _ in consumer) == len(in_turn())
-        with pytest.raises(LoaderFailed, match=r"no batch in epoch 1.*Serve a function that creates"):
+        with pytest.raises(LoaderFailed, match=r"no batch in pass 2.*Serve a function that creates"):
             next(iter(consumer))
 
 

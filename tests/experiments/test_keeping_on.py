@@ -84,7 +84,7 @@ def test_a_trial_that_is_killed_goes_on_where_it_was_bit_for_bit(page: Any) -> N
     with serve(seed=5):
         trial = start(page, "killed", 3, dies=True, restart="on-crash").wait(300)
     assert trial.restarts == 1
-    assert "it resumes from its checkpoint: epoch 1, batch 7 (1 of 3)" in page.text
+    assert "it resumes from its checkpoint: epoch 2, batch 7 (1 of 3)" in page.text
     assert losses(trial) == losses(plain)
     assert all(map(torch.equal, trial["weights"], plain["weights"]))
     assert {key: trial.report[key] for key in ("epochs", "batches", "samples")} == {
@@ -245,23 +245,22 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
         kept = one.life._run.kept
         assert sorted(kept.starts) == [3, 4]
         with pytest.raises(
-            TsnbError,
-            match=r"no checkpoint from the start of epoch 1.*epochs 3, 4, counted from 0 like its loop",
+            TsnbError, match=r"no checkpoint from the start of epoch 2, only of epochs 4, 5\."
         ):
-            one.clone(at=1)
-        with pytest.raises(TsnbError, match=r"is done, .*\['one'\]\.clone\(at=3\)\. .*epochs 3, 4, counted"):
+            one.clone(at=2)
+        with pytest.raises(TsnbError, match=r"is done, .*\['one'\]\.clone\(at=4\)\. .*of epochs 4, 5$"):
             one.clone()
-        with pytest.raises(TsnbError, match=r"epoch 0, which is the top of its code.*rerun"):
+        with pytest.raises(TsnbError, match=r"epoch 1, which is the top of its code.*rerun"):
+            one.clone(at=1)
+        with pytest.raises(ValueError, match=r"clone\(at=0\) is invalid\..*count from 1"):
             one.clone(at=0)
-        with pytest.raises(ValueError, match=r"clone\(at=-1\)"):
-            one.clone(at=-1)
         with pytest.raises(NoSuchLiveValue, match="Did you mean 'rate'"):
-            one.clone(at=3, rates=2.0)
-        two = one.clone("two", at=3).wait(120)
+            one.clone(at=4, rates=2.0)
+        two = one.clone("two", at=4).wait(120)
         assert losses(two) == losses(one)[3 * BATCHES :]
         assert all(map(torch.equal, one["weights"], two["weights"]))
         assert two.parent == ("one", 1, None, None, 3 * BATCHES * 8)
-        hot = one.clone("hot", at=3, rate=2.0).wait(120)
+        hot = one.clone("hot", at=4, rate=2.0).wait(120)
         assert losses(hot)[0][1] == 2 * losses(two)[0][1]
         assert [change.samples for change in hot.changes] == [(3 * BATCHES + 1) * 8]
         assert kept.starts[3].path.exists(), "the state is the parent's still"
@@ -314,7 +313,7 @@ def test_a_clone_that_is_killed_goes_on_without_a_row_twice_and_with_its_latest_
     )
     with serve(seed=5):
         one = start(page, "one", 4, cell=cell).wait(120)
-        two = one.clone("two", at=3, rate=2.0)
+        two = one.clone("two", at=4, rate=2.0)
         with pytest.raises(TsnbError, match="SIGKILL"):
             two.wait(120)
         two.extend(1).wait(120)
@@ -340,7 +339,7 @@ def test_rows_of_a_clone_that_are_written_before_its_beginning_is_heard_of_come_
     with serve(seed=5):
         one = start(page, "one", 4, cell=CELL.replace("every_s=0", "every_s=0, history=2")).wait(120)
         monkeypatch.setattr(TrialLife, "_go_back", late)
-        two = one.clone("two", at=3).wait(120)
+        two = one.clone("two", at=4).wait(120)
     assert losses(two) == losses(one)[3 * BATCHES :]
 
 

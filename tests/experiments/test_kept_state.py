@@ -279,7 +279,7 @@ def test_a_full_disk_is_a_warning_and_the_state_before_stays(
         (said,) = [record.getMessage() for record in caplog.records]
         assert "continues, but its checkpoint could not be written" in said
         assert "No space left" in said
-        assert "the last checkpoint is of epoch 0" in said
+        assert "the last checkpoint is of epoch 1" in said
         assert "Free some space there" in said
         assert sorted(path.name for path in files.place.iterdir()) == [before.path.name, "run.key"]
         files.read(before, states.load)

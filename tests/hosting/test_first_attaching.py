@@ -65,7 +65,7 @@ def test_every_kind_of_trial_waits_for_a_stream_that_comes_back(
     begun: dict[str, Trial] = {}
     try:
         begun["after"] = run_cell("after", SIMPLE, {}, outlet=page, after="one")
-        begun["clone"] = one.clone("clone", at=1)
+        begun["clone"] = one.clone("clone", at=2)
         begun["extended"] = one.extend(epochs=1)
         Path(f"{gate}.away").touch()
         wait_until(Path(f"{gate}.attaching").exists, LONG_S)

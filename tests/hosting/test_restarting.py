@@ -348,7 +348,7 @@ def test_an_edit_that_changes_the_order_ends_running_trials_with_what_to_do(box:
     reload_loader(kernel, box["DataLoader"](box["Squares"](64), batch_size=4, collate_fn=box["stacked"]))
     for trial in trials.values():
         with pytest.raises(
-            TrialFailed, match=r"ProducerGone.*started again.*cannot repeat the rest of epoch [01]"
+            TrialFailed, match=r"ProducerGone.*started again.*cannot repeat the rest of pass [12]"
         ):
             trial.wait(SETTLED_S)
     consumer = tsnb.attach("after", stream="two")

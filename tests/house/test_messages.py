@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import itertools
 import re
 from pathlib import Path
 
 import pytest
 
 import tsnb
-from tests.house.messages import can_say
+from tests.house.messages import SOURCES, can_say
 
 DOCS = Path(__file__).parents[2] / "docs"
 HEADING = "When something is refused"
@@ -82,3 +84,30 @@ def test_the_list_of_other_programs_is_needed() -> None:
 def test_a_quote_is_found_with_its_values(quote: str, said: bool) -> None:
     """Names and numbers may be any, the words between them may not."""
     assert can_say(quote) is said
+
+
+FROM_ONE = {"tsnb/records/writes.py": "a parent's epoch is counted from 1 where it is stored"}
+"""Modules whose numbers of epochs are counted from 1 already, with the reason."""
+
+
+def numbered_from_zero(path: Path) -> list[str]:
+    """Return the places of a module where a text has an epoch's, a pass's or a round's number as it is stored."""
+    return [
+        f"{path.name}:{text.lineno}: {ast.unparse(after)}"
+        for text in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(text, ast.JoinedStr)
+        for before, after in itertools.pairwise(text.values)
+        if isinstance(before, ast.Constant)
+        and re.search(r"\b(epoch|pass|round) $", str(before.value), re.IGNORECASE)
+        and isinstance(after, ast.FormattedValue)
+        and isinstance(after.value, (ast.Name, ast.Attribute))
+        and re.search("epoch|number", ast.unparse(after.value))
+    ]
+
+
+def test_people_read_epochs_counted_from_one() -> None:
+    """The code counts epochs, passes and rounds from 0. No text shows that number as it is."""
+    wrong = {
+        str(path.relative_to(SOURCES.parent)): numbered_from_zero(path) for path in SOURCES.rglob("*.py")
+    }
+    assert {name for name, places in wrong.items() if places} == set(FROM_ONE), wrong

@@ -146,7 +146,7 @@ def test_an_error_of_any_shape_is_told_with_its_traceback_and_the_stream_lives_o
     with tsnb.serve(DataLoader(Raises(shape), 4), name="s", late_join=1.0) as producer:
         for _ in range(2):
             got: list[int] = []
-            with pytest.raises(LoaderFailed, match="at batch 2 of epoch") as raised:
+            with pytest.raises(LoaderFailed, match="at batch 2 of pass") as raised:
                 got.extend(int(x) for batch in tsnb.attach("c") for x in batch)
             assert got == list(range(8))
             told = raised.value
@@ -164,7 +164,7 @@ def test_an_error_of_any_shape_comes_out_of_a_worker(shape: str, method: str) ->
     loader = DataLoader(Raises(shape), 4, num_workers=1, multiprocessing_context=method, timeout=30)
     with (
         tsnb.serve(loader, name="s", late_join=1.0),
-        pytest.raises(LoaderFailed, match="at batch 2 of epoch 0") as raised,
+        pytest.raises(LoaderFailed, match="at batch 2 of pass 1") as raised,
     ):
         list(tsnb.attach("c"))
     assert "__getitem__" in raised.value.loader_traceback
@@ -177,7 +177,7 @@ def _lambdas(samples: list[Any]) -> Any:
 def test_a_batch_that_no_queue_takes_is_an_error_at_the_first_one() -> None:
     """A worker's first batches take the DataLoader's own way, whose thread would lose it."""
     loader = DataLoader(Raises("mute"), 4, num_workers=1, collate_fn=_lambdas, timeout=30)
-    with pytest.raises(LoaderFailed, match="at batch 0 of epoch 0") as raised:
+    with pytest.raises(LoaderFailed, match="at batch 0 of pass 1") as raised:
         tsnb.serve(loader, name="s")
     assert "batch['how'] is a builtins.function" in str(raised.value)
 

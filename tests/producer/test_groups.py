@@ -246,7 +246,7 @@ def test_ranks_that_would_begin_at_different_places_are_all_turned_away() -> Non
         out = stream.do(other)
         told = [(m, x.code) for m, x in tells(out, ms.Refused)]
         assert sorted(told) == [(0, "group"), (1, "group")]
-        assert "batch 3 of epoch 1 in rank 0" in tells(out, ms.Refused)[0][1].reason
+        assert "batch 3 of pass 2 in rank 0" in tells(out, ms.Refused)[0][1].reason
         assert started(out) == []
         stream.do(asked(0, 2, epoch=1, seq=3, exact=True))
     assert started(stream.do(asked(1, 3, epoch=1, seq=3, exact=True))) == [(0, 1, 3), (1, 1, 3)]

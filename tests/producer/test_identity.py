@@ -315,7 +315,7 @@ def test_one_in_mid_epoch_goes_on_with_the_same_function_and_not_with_an_edited_
     exec(again, names)
     with tsnb.serve(names["make"], name="s", reconnect_s=60.0), consumer:
         if edited:
-            with pytest.raises(ProducerGone, match="cannot repeat the rest of epoch 0"):
+            with pytest.raises(ProducerGone, match="cannot repeat the rest of pass 1"):
                 list(loop)  # what had been granted comes first
             assert [row for (row,) in consumer] == [*range(11, -1, -1)]
         else:

@@ -221,7 +221,7 @@ def test_an_epoch_that_is_too_short_to_go_on_says_so(workers: int) -> None:
     """A dataset that shrank between two starts."""
     with Stand(DataLoader(Numbers(20), 8, num_workers=workers)) as stand:
         with pytest.raises(
-            LoaderFailed, match="Epoch 2 should continue at batch 9, but the loader now has only 3"
+            LoaderFailed, match="Pass 3 should continue at batch 9, but the loader now has only 3"
         ):
             stand.epoch(2, 9)
         assert stand.epoch(2, 3) == []
@@ -335,7 +335,7 @@ def test_workers_end_with_the_epoch_that_failed() -> None:
     gc.disable()
     try:
         with tsnb.serve(failing, name="failing"):
-            with pytest.raises(LoaderFailed, match="at batch 15 of epoch 0: ValueError: sample 30 is rotten"):
+            with pytest.raises(LoaderFailed, match="at batch 15 of pass 1: ValueError: sample 30 is rotten"):
                 for _ in tsnb.attach("c"):
                     pass
             deadline = time.monotonic() + 60

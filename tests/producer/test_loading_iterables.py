@@ -72,7 +72,7 @@ def test_an_epoch_begun_in_the_middle_is_the_rest_of_it(loader: Any) -> None:
             assert same(stand.epoch(1, start), whole[start:])
             assert stand.skipped == start
         with pytest.raises(
-            LoaderFailed, match="Epoch 1 should continue at batch 6, but the loader now has only 5"
+            LoaderFailed, match="Pass 2 should continue at batch 6, but the loader now has only 5"
         ):
             stand.epoch(1, 6)
 
@@ -146,7 +146,7 @@ def test_an_epoch_that_is_empty_because_the_loader_is_used_up_says_so(loader: An
         if says is None:
             assert [len(batch) for batch in consumer]
         else:
-            with pytest.raises(LoaderFailed, match="no batch in epoch 1: .*" + says):
+            with pytest.raises(LoaderFailed, match="no batch in pass 2: .*" + says):
                 next(iter(consumer))
 
 
@@ -248,7 +248,7 @@ def test_the_batches_before_an_error_reach_the_consumer(monkeypatch: pytest.Monk
     loader = DataLoader(Fails(3000, 2999), 2, num_workers=1)
     with tsnb.serve(loader, name="rotten") as producer:
         got: list[int] = []
-        with pytest.raises(LoaderFailed, match="at batch 1499 of epoch 0: ValueError: sample 2999 is rotten"):
+        with pytest.raises(LoaderFailed, match="at batch 1499 of pass 1: ValueError: sample 2999 is rotten"):
             got.extend(i for batch in tsnb.attach("c") for i in batch.tolist())
         assert got == list(range(2998))
         source = producer._core.source

@@ -83,8 +83,8 @@ def test_each_is_one_mark_also_where_a_producer_was_started_again() -> None:
     assert found == [
         [],
         [(90.0, "entered", "1 new sample in pass 3")],
-        [(95.0, "round", "round 3: 1,200 samples (hard:0.3), after 60 s")],
-        [(100.0, "restarted", "producer restarted"), (80.0, "round", "round 4: 1 sample (new)")],
+        [(95.0, "round", "round 4: 1,200 samples (hard:0.3), after 60 s")],
+        [(100.0, "restarted", "producer restarted"), (80.0, "round", "round 5: 1 sample (new)")],
     ]
 
 
@@ -139,6 +139,6 @@ def test_a_round_and_samples_that_enter_are_marks_with_the_same_words_everywhere
         readings.append(producer.status())
     assert taken == [41, 14]
     shown = surfaces(readings)
-    for text in ("1 new sample in pass 1", "round 1: 14 samples (hard:0.3), 5 new samples"):
+    for text in ("1 new sample in pass 1", "round 2: 14 samples (hard:0.3), 5 new samples"):
         counts = {surface: found.count(text) for surface, found in shown.items()}
         assert counts == dict.fromkeys(shown, 1), (text, readings[-1].growth)

@@ -104,7 +104,7 @@ def test_who_comes_as_it_is_started_again_gets_the_next_one(
         comes.join(60)
         assert got[-2:] == [4, 5]
         told = [said for said in got if isinstance(said, str)]
-        assert all("cannot repeat the rest of epoch 0" in said for said in told)  # it was in its middle
+        assert all("cannot repeat the rest of pass 1" in said for said in told)  # it was in its middle
         detach_all()
 
 

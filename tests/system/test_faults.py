@@ -178,7 +178,7 @@ def test_a_loader_that_raises_at_its_500th_batch_says_so_everywhere_and_the_prod
             for batch in tsnb.attach(sys.argv[1]): taken += 1
         except tsnb.errors.LoaderFailed as error:
             assert "ZeroDivisionError: sample 4000 is rotten" in error.loader_traceback
-            assert "__getitem__" in str(error) and "batch 500 of epoch" in error.summary
+            assert "__getitem__" in str(error) and "batch 500 of pass" in error.summary
             say("failed after", taken)
         for batch in tsnb.attach(sys.argv[1]):
             say("next epoch")
@@ -259,7 +259,7 @@ def test_failures_of_odd_kinds_are_told_and_never_hang(run: Run) -> None:
         """
     )
     for _ in range(2):
-        assert "SystemExit at batch 1 of epoch" in script.expect("exits")
+        assert "SystemExit at batch 1 of pass" in script.expect("exits")
     for _ in range(2):
         assert "raised ValueError at batch 1" in script.expect("shouts")
     for _ in range(2):

@@ -45,7 +45,7 @@ def test_one_that_skips_holds_nobody_and_is_told_what_it_missed(run: Run) -> Non
     assert fast.expect("order") == "True"
     logged = slow.expect("log tsnb")
     taken, skipped, ordered, held = slow.expect("taken").split()
-    assert logged == f"'slow' skipped {skipped} of 400 batches of epoch 0"
+    assert logged == f"'slow' skipped {skipped} of 400 batches of pass 1"
     assert int(taken) + int(skipped) == 400
     assert 0 < int(taken) < 400
     assert (ordered, held) == ("True", "0")
@@ -99,7 +99,7 @@ def test_join_now_is_refused_with_the_numbers(run: Run) -> None:
         """
     )
     told = late.expect("refused")
-    assert "of 40000 of epoch 0" in told
+    assert "of 40000 of pass 1" in told
     assert "its first 4 batches are kept" in told
     assert 'join="epoch"' in told
     assert "Pass 'epoch' or 'now'" in late.expect("refused")

@@ -108,7 +108,7 @@ class RemoteEpochs:
 
     def why_empty(self, number: int) -> str:
         """Say what an epoch without a batch may mean."""
-        return f"The loader of the stream returned no batch in epoch {number}."
+        return f"The loader of the stream returned no batch in pass {number + 1}."
 
     # -- called by the relay's watching thread -------------------------------------------------------------
 
@@ -252,7 +252,7 @@ class RemoteEpochs:
         Raises:
             LoaderFailed: It does not come.
         """
-        what = f"Batch {seq} of epoch {epoch}"
+        what = f"Batch {seq} of pass {epoch + 1}"
         try:
             image = SlotImage(*ray.get(refs.pop(), timeout=BATCH_S))._replace(first_bytes=self._batch_bytes)
         except GetTimeoutError:
@@ -328,8 +328,8 @@ def _failure(told: ms.Failed | ms.NotJoined, epoch: int, seq: int) -> LoaderFail
     if isinstance(told, ms.Failed):
         return LoaderFailed(told.message, told.traceback)
     return LoaderFailed(
-        f"This machine cannot continue at batch {seq} of epoch {epoch}: its trials stalled or came "
-        f"back too late, and other machines have continued to batch {told.published} of epoch "
-        f"{told.epoch}. Iterate again for the next epoch. If you pause on purpose, serve with a larger "
+        f"This machine cannot continue at batch {seq} of pass {epoch + 1}: its trials stalled or came "
+        f"back too late, and other machines have continued to batch {told.published} of pass "
+        f"{told.epoch + 1}. Iterate again for the next epoch. If you pause on purpose, serve with a larger "
         "stall_timeout_s."
     )

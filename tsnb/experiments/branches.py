@@ -47,7 +47,7 @@ class KeptStart(NamedTuple):
     path: Path
     """Its file."""
     place: tuple[int | None, int | None, int]
-    """Where it was taken: the stream's epoch, from 0, loader batches taken of it, samples in all."""
+    """Where it was taken: the trial's epoch, from 1, loader batches taken of it, samples in all."""
     copied: bool = False
     """Whether the file stays where it is; else it is the clone's alone."""
     why: str = ""

@@ -165,7 +165,7 @@ class Branched(NamedTuple):
     pid: int
     """The clone's process."""
     epoch: int | None
-    """The stream's epoch, from 0."""
+    """The trial's epoch, from 1."""
     batch: int | None
     """Loader batches taken of it: the clone's next one is this one's next."""
     samples: int
@@ -187,7 +187,7 @@ class KeptForClone(NamedTuple):
     why: str
     """Why the trial was not forked."""
     epoch: int | None
-    """The stream's epoch, from 0."""
+    """The trial's epoch, from 1."""
     batch: int | None
     """Loader batches taken of it."""
     samples: int

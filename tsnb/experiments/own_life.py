@@ -53,6 +53,11 @@ _memory = MemoryQueue()
 """Where the trials of this process wait for memory."""
 
 
+def _epochs(starts: Sequence[int]) -> str:
+    """Name epochs, from 0, as people count them, from 1."""
+    return f"{'epoch' if len(starts) == 1 else 'epochs'} {', '.join(str(epoch + 1) for epoch in starts)}"
+
+
 class OwnLife(TrialLife):
     """The life of a trial that this process has started.
 
@@ -335,10 +340,9 @@ class OwnLife(TrialLife):
                 "of an epoch. To write some, put tsnb.checkpoint(net=net, optimizer=optimizer) before its "
                 "loop over tsnb.epochs(n)"
             )
-        epochs = f"{'epoch' if len(at) == 1 else 'epochs'} {', '.join(map(str, at))}"
         return (
-            f"To start from a checkpoint: {where}.clone(at={at[0]}). It has checkpoints of {epochs}, counted "
-            "from 0 like its loop"
+            f"To start from a checkpoint: {where}.clone(at={at[0] + 1}). It has checkpoints from the start of "
+            f"{_epochs(at)}"
         )
 
     def kept_start(self, epoch: int, changes: Mapping[str, Any]) -> KeptStart:
@@ -356,7 +360,7 @@ class OwnLife(TrialLife):
             return KeptStart(starts[epoch].path, (None, None, starts[epoch].samples or 0), copied=True)
         if not epoch:
             raise TsnbError(
-                f"Trial {self.name!r} has no checkpoint of epoch 0, which is the top of its code. To run "
+                f"Trial {self.name!r} has no checkpoint of epoch 1, which is the top of its code. To run "
                 f"that again: {where}.rerun(name=...)"
             )
         if not starts:
@@ -366,9 +370,8 @@ class OwnLife(TrialLife):
                 "it again"
             )
         raise TsnbError(
-            f"Trial {self.name!r} has no checkpoint from the start of epoch {epoch}, only of "
-            f"{'epoch' if len(starts) == 1 else 'epochs'} {', '.join(map(str, sorted(starts)))}, counted from "
-            "0 like its loop. To keep more: tsnb.checkpoint(..., history=N)"
+            f"Trial {self.name!r} has no checkpoint from the start of epoch {epoch + 1}, only of "
+            f"{_epochs(sorted(starts))}. To keep more: tsnb.checkpoint(..., history=N)"
         )
 
     def _beyond(self) -> str:

@@ -387,8 +387,9 @@ class Trial(Bound, Hinting):
 
         Args:
             name: Name of the clone. Defaults to this trial's name with the changes or a number.
-            at: Epoch, from 0, whose first state in `tsnb.checkpoint` the clone begins with. Works for an ended
-                trial too. Defaults to None, the next batch.
+            at: Epoch whose first state in `tsnb.checkpoint` the clone begins with. Epochs count from 1, as the panel
+                shows them: `at=4` repeats what `tsnb.epochs` numbered 3. Works for an ended trial too. Defaults to
+                None, the next batch.
             **changes: New values of live hyperparameters (`tsnb.live`), from its first batch on.
 
         Returns:
@@ -402,15 +403,16 @@ class Trial(Bound, Hinting):
                 takes batches of no stream, memory is short, or there is no state of that epoch.
             TimeoutError: If it has not requested a batch for a minute.
         """
-        if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 0):
+        if at is not None and (isinstance(at, bool) or not isinstance(at, int) or at < 1):
             raise ValueError(
-                f"clone(at={at!r}) is invalid. Pass an epoch, a whole number from 0, as its loop counts."
+                f"clone(at={at!r}) is invalid. Pass an epoch: they count from 1, as in the panel."
             )
         why = self._why_not_cloned_here if at is not None else self.why_not_cloned
         if why:
             raise TsnbError(f"Trial {self.name!r} {why}")
         plan = self.life.plan
-        wish = CloneWish(self, name, {word: own_number(value) for word, value in changes.items()}, at=at)
+        start = None if at is None else at - 1
+        wish = CloneWish(self, name, {word: own_number(value) for word, value in changes.items()}, at=start)
         assert self.life.launch is not None
         cloned: Trial = self.life.launch(plan, self._outlet_of_next, wish)
         return cloned

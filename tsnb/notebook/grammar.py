@@ -93,7 +93,6 @@ def options_of(parser: argparse.ArgumentParser) -> list[str]:
     ]
 
 
-_WHOLE = whole("a whole number, 0 or more", 0).typed
 _COUNT = whole("a whole number, 1 or more", 1).typed
 
 
@@ -319,9 +318,9 @@ def _clone() -> Parser:
     parser.add_argument("--name", dest="new", metavar="N", help="name of the clone (default: a new one)")
     parser.add_argument(
         "--at",
-        type=_WHOLE,
+        type=_COUNT,
         metavar="EPOCH",
-        help="start from the checkpoint at the start of this epoch; also works after the trial has ended",
+        help="start from the checkpoint at the start of this epoch, from 1; also works for an ended trial",
     )
     parser.add_argument(
         "changes",

@@ -71,7 +71,7 @@ class KeptFile(NamedTuple):
     """Samples that the trial had taken in all; None: an earlier version of tsnb wrote it."""
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch}" + (f", batch {self.batch}" if self.batch is not None else "")
+        return f"epoch {self.epoch + 1}" + (f", batch {self.batch}" if self.batch is not None else "")
 
 
 def _stem(epoch: int, batch: int | None, counted: bool) -> str:

@@ -183,7 +183,7 @@ class GrowthLog:
             text = read_private(path)
         except FileNotFoundError:
             raise TsnbError(
-                f"The samples of round {epoch} are no longer stored ({path}): tsnb keeps the last "
+                f"The samples of round {epoch + 1} are no longer stored ({path}): tsnb keeps the last "
                 f"{KEPT} rounds. Start with a whole epoch."
             ) from None
         count, odd = divmod(len(text), 12)

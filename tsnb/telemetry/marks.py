@@ -238,7 +238,7 @@ def _grown_text(one: GrowthReading) -> str:
     if one.kind == "entered":
         return f"{samples} in pass {one.epoch + 1}"
     because = f", {one.reason}" if one.reason else ""
-    return f"round {one.epoch}: {samples.replace('new ', '')} ({one.select}){because}"
+    return f"round {one.epoch + 1}: {samples.replace('new ', '')} ({one.select}){because}"
 
 
 def _moved(before: HostReading, after: HostReading) -> Iterator[tuple[str, str]]:

@@ -51,7 +51,7 @@ class Restored:
     """Rows that it has logged."""
 
     def __str__(self) -> str:
-        return f"epoch {self.epoch}" + (f", batch {self.batch}" if self.batch is not None else "")
+        return f"epoch {self.epoch + 1}" + (f", batch {self.batch}" if self.batch is not None else "")
 
 
 def check_objects(objects: Mapping[str, Any], every_s: Any) -> None:

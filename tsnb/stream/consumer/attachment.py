@@ -389,7 +389,8 @@ class Attachment(Bound):
         return self._closed
 
     def __repr__(self) -> str:
-        state = "detached" if self._closed else f"epoch {self.epoch}"
+        under_way = f"pass {self.epoch + 1}" if self.epoch >= 0 else "attached"
+        state = "detached" if self._closed else under_way
         return f"<tsnb consumer {self.name!r} of {self.stream!r}: {state}>"
 
     # -- used by `attaching` -----------------------------------------------------------------------------

@@ -416,7 +416,7 @@ class Line:
         skipped = self.session.skipped
         if skipped > self._skipped_before:
             gone, of = skipped - self._skipped_before, self.session.place.batch
-            _log.info("%r skipped %d of %d batches of epoch %d", self.name, gone, of, self.session.epoch)
+            _log.info("%r skipped %d of %d batches of pass %d", self.name, gone, of, self.session.epoch + 1)
         self._skipped_before = skipped
 
     def _read(self, batch: ms.Batch) -> Delivered:

@@ -111,12 +111,12 @@ def require_same(place: Place, state: Mapping[str, Any], stream: ms.Welcome, par
             else f"cannot repeat an epoch: {stream.unordered or 'its loader has no reproducible order'}"
         )
         raise JoinRefused(
-            f"Epoch {place.epoch} cannot continue at batch {place.batch}: stream {stream.name!r} "
+            f"Pass {place.epoch + 1} cannot continue at batch {place.batch}: stream {stream.name!r} "
             f"{why}. Or leave the state out, to start with a whole epoch."
         )
     if state.get("part", "") != part:
         raise JoinRefused(
-            f"Epoch {place.epoch} cannot continue at batch {place.batch}: this state was saved by a "
+            f"Pass {place.epoch + 1} cannot continue at batch {place.batch}: this state was saved by a "
             "trial that took other samples. Attach with the same subset= or fold= again, or leave the "
             "state out, to start with a whole epoch."
         )

@@ -143,8 +143,8 @@ class ConsumerSession:
             return ()
         if self.place.begun and (not before.order or before.order != stream.order):
             raise ProducerGone(
-                f"Stream {stream.name!r} was started again, and cannot repeat the rest of epoch "
-                f"{self.place.epoch}: the loader has no seed, or another order than before. Iterate "
+                f"Stream {stream.name!r} was started again, and cannot repeat the rest of pass "
+                f"{self.place.epoch + 1}: the loader has no seed, or another order than before. Iterate "
                 "again for a whole epoch. To continue within an epoch next time, serve with seed=."
             )
         return () if self.paused else (self.ask(),)
@@ -373,12 +373,12 @@ class ConsumerSession:
         place, parked = self.place, self._parked_as
         batches = None if self._stream is None else self._stream.epoch_batches
         of = f" of {batches}" if batches is not None else ""
-        where = f"the stream is at batch {answer.published}{of} of epoch {answer.epoch}"
+        where = f"the stream is at batch {answer.published}{of} of pass {answer.epoch + 1}"
         if (self._was_paused or self._rank_was_paused) and place.begun:
             seeded = self._stream is not None and self._stream.order
             again = "" if seeded else " With seed=, a stream gives a paused trial the batches that it missed."
             return ConsumerTimedOut(
-                f"{self._name!r} was paused at batch {place.batch} of epoch {place.epoch}. Meanwhile "
+                f"{self._name!r} was paused at batch {place.batch} of pass {place.epoch + 1}. Meanwhile "
                 f"{where}, and the stream cannot repeat the batches in between. Iterate again for the "
                 f"next epoch.{again}"
             )
@@ -392,14 +392,14 @@ class ConsumerSession:
                 )
             )
             return ConsumerTimedOut(
-                f"{self._name!r} timed out: it stalled for {parked.stood_still_s:.0f} s in epoch "
-                f"{parked.epoch} while other trials waited, so they continued without it. It received "
-                f"{place.batch} batches of that epoch, and {where}. Iterate again for the next epoch. "
+                f"{self._name!r} timed out: it stalled for {parked.stood_still_s:.0f} s in pass "
+                f"{parked.epoch + 1} while other trials waited, so they continued without it. It received "
+                f"{place.batch} batches of that pass, and {where}. Iterate again for the next epoch. "
                 f"{advice}"
             )
         if place.begun:
             return ConsumerTimedOut(
-                f"{self._name!r} cannot continue at batch {place.batch} of epoch {place.epoch}. Other "
+                f"{self._name!r} cannot continue at batch {place.batch} of pass {place.epoch + 1}. Other "
                 f"trials use the stream, {where}, and the batches in between are gone. Iterate again "
                 "for the next epoch."
             )
@@ -433,9 +433,9 @@ def broken(group: str, gone: ms.RankGone | None, place: Place) -> GroupBroken | 
     if gone.seq and behind:
         return None
     where = (
-        f"left after it had taken part in epoch {gone.epoch}"
+        f"left after it had taken part in pass {gone.epoch + 1}"
         if gone.seq
-        else f"died or left in the middle of epoch {gone.epoch}"
+        else f"died or left in the middle of pass {gone.epoch + 1}"
     )
     error = GroupBroken(
         f"Rank {gone.rank} of group {group!r} {where}, so this rank gets no more batches: in a "

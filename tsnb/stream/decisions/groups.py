@@ -179,7 +179,7 @@ def _missing(group: Group) -> list[int]:
 
 def _wanted(member: Member) -> str:
     ask = member.asked
-    return f"batch {ask.seq} of epoch {ask.epoch}" if ask.exact else "a whole epoch"
+    return f"batch {ask.seq} of pass {ask.epoch + 1}" if ask.exact else "a whole epoch"
 
 
 def _begun(member: Member) -> int:

@@ -327,7 +327,7 @@ def _replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
 def too_short(epoch: int, batches: int, start: int) -> LoaderFailed:
     """Return the error of an epoch that cannot be begun where it should."""
     return LoaderFailed(
-        f"Epoch {epoch} should continue at batch {start}, but the loader now has only {batches} "
+        f"Pass {epoch + 1} should continue at batch {start}, but the loader now has only {batches} "
         "batches: its dataset or its batch size has changed. Take the next epoch from its start "
         "instead."
     )

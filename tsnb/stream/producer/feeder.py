@@ -155,7 +155,7 @@ class Feeder(threading.Thread):
             return next(self._iterator)
         except StopIteration:
             if not self._count:
-                when = f"in epoch {self._epoch}" if self.proven.is_set() else "at all"
+                when = f"in pass {self._epoch + 1}" if self.proven.is_set() else "at all"
                 why = self._source.why_empty(self._epoch)
                 raise LoaderFailed(f"The loader returned no batch {when}: {why}") from None
             return _END
@@ -210,7 +210,7 @@ class Feeder(threading.Thread):
             return LoaderFailed(masked_text(block(known.summary)), masked_text(block(known.loader_traceback)))
         if issubclass(type(error), ArenaFull):  # not the loader's fault: it says itself what to do
             return LoaderFailed(masked_text(str(error)))
-        where = f"at batch {self._count} of epoch {self._epoch}"
+        where = f"at batch {self._count} of pass {self._epoch + 1}"
         said = f"The loader raised {kind_of(error)} {where}: {one_line(message_of(error))}{way_out_of(error)}"
         return LoaderFailed(masked_text(said), masked_text(block(text_of(error))))
 
