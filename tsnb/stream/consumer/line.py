@@ -16,6 +16,7 @@ import torch
 from tsnb import registry
 from tsnb.config import attach_defaults
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
+from tsnb.stream.consumer import waits
 from tsnb.stream.consumer.connection import Connection
 from tsnb.stream.consumer.counts import Count
 from tsnb.stream.consumer.device import Prefetch, uploads_for
@@ -25,7 +26,6 @@ from tsnb.stream.consumer.parts import Part
 from tsnb.stream.consumer.place import Loop
 from tsnb.stream.consumer.session import Begins, ConsumerSession
 from tsnb.stream.consumer.unpacking import Delivered, Unpacker
-from tsnb.stream.consumer.waits import Wished, answered_by, connect_to_successor, look_for_wish, pass_boundary
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.extension import by_name, overriding
@@ -189,10 +189,10 @@ class Line:
             TimeoutError: It is not said within so many seconds: others may have to ask before.
             Exception: As `next`.
         """
-        look = answered_by(time.monotonic() + most_s)
+        look = waits.telling(self.tell_metrics, waits.answered_by(time.monotonic() + most_s))
         while self.session.waits_for_epoch and not self.session.paused:
             try:
-                turn = self.session.hear(self.connection.wait(self._telling(look)))
+                turn = self.session.hear(self.connection.wait(look))
             except ProducerGone as gone:
                 self._come_back(gone)
                 continue
@@ -291,15 +291,16 @@ class Line:
     def _stand_still(self) -> None:
         """Wait while it is paused. That is neither computing nor waiting for a batch."""
         told, waited_s = attach_defaults.stands, self.waited_s
+        look = waits.telling(self.tell_metrics, waits.look_for_wish)
         self._stands_since_s = time.monotonic()
         try:
             if told is not None:
                 told(True)
             while self.session.paused:
                 try:
-                    self.say(*self.session.hear(self.connection.wait(self._telling(look_for_wish))).say)
-                except Wished:
-                    pass_boundary()
+                    self.say(*self.session.hear(self.connection.wait(look)).say)
+                except waits.Wished:
+                    waits.pass_boundary()
                 except ProducerGone as gone:
                     self._come_back(gone)
         finally:
@@ -329,7 +330,7 @@ class Line:
         try:
             if told is not None:
                 told(True)
-            return self.connection.wait(self._telling(self._look_for_ranks), polled=True)
+            return self.connection.wait(waits.telling(self.tell_metrics, self._look_for_ranks), polled=True)
         finally:
             if stands:
                 self._paused_s += time.monotonic() - began
@@ -337,15 +338,6 @@ class Line:
                 self.waited_s += time.monotonic() - began
             if told is not None:
                 told(False)
-
-    def _telling(self, look: Callable[[float], None]) -> Callable[[float], None]:
-        """Return what looks as `look` does, and first tells what was logged: a wait may last for minutes."""
-
-        def told(waited_s: float) -> None:
-            self.tell_metrics()
-            look(waited_s)
-
-        return told
 
     def _look_for_ranks(self, waited_s: float) -> None:
         """Say which consumers of this thread stand meanwhile; and once when a rank of the group may never come."""
@@ -368,10 +360,9 @@ class Line:
             ProducerGone: No successor will come, none came in time, or it serves something else.
         """
         self.parted()  # before a successor sees it
-        old, began = self.connection, time.monotonic()
-        successor = None
+        old, began, successor = self.connection, time.monotonic(), None
         if not self.closed:
-            successor = connect_to_successor(
+            successor = waits.connect_to_successor(
                 old,
                 self._hello_name,
                 self.session.options,

@@ -14,7 +14,7 @@ from tsnb.stream.consumer.options import Options
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol.extension import Extension
 
-__all__ = ["Wished", "answered_by", "connect_to_successor", "look_for_wish", "pass_boundary"]
+__all__ = ["Wished", "answered_by", "connect_to_successor", "look_for_wish", "pass_boundary", "telling"]
 
 
 LOOK_S = 0.1
@@ -34,6 +34,16 @@ def answered_by(deadline: float) -> Callable[[float], None]:
             raise TimeoutError(f"The stream did not answer within {deadline - began:.0f} s.")
 
     return look
+
+
+def telling(tell: Callable[[], None], look: Callable[[float], None]) -> Callable[[float], None]:
+    """Return what looks as `look` does, and before that tells what was logged: a wait may last for minutes."""
+
+    def told(waited_s: float) -> None:
+        tell()
+        look(waited_s)
+
+    return told
 
 
 class Wished(Exception):
