@@ -79,12 +79,15 @@ def test_a_score_is_the_last_value() -> None:
     assert math.isnan(score([])) and math.isnan(score([0.9, math.nan]))
 
 
-def test_the_best_is_looked_for_among_those_that_are_done() -> None:
-    """While none is done, among all; nan is worse than any number; of equal ones the first stays."""
+def test_one_that_ended_early_is_the_best_only_where_there_is_no_other() -> None:
+    """A nan is worse than any number; of equal ones one that is done is best, then the first."""
     trials = [("a", "stopped", 0.1), ("b", "done", 0.4), ("c", "done", 0.4), ("d", "done", math.nan)]
     assert best_of(trials, "min") == "b"
     assert best_of(trials, "max") == "b"
     assert best_of([("a", "running", 0.1), ("b", "running", 0.4)], "max") == "b"
+    assert best_of([("a", "running", 0.1), *trials], "min") == "a"
+    assert best_of([("a", "running", 0.4), *trials[1:]], "min") == "b"
+    assert best_of([("a", "stopped", 0.1), ("b", "pruned", 0.4)], "max") == "b"
     assert best_of([("a", "done", math.nan), ("b", "stopped", math.inf)], "min") == "b"
     assert best_of([("a", "done", math.nan)], "min") is None
 

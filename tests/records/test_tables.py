@@ -156,7 +156,16 @@ def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
     trained("c", [math.nan], params={"lr": 10})
     trained("d", [0.0])
     table = tsnb.results(sort="loss", by="lr")
-    assert list(table.columns) == ["lr", "trials", "best", "best_trial", "mean", "std", "best_ever"]
+    assert list(table.columns) == [
+        "lr",
+        "trials",
+        "best",
+        "best_trial",
+        "best_state",
+        "mean",
+        "std",
+        "best_ever",
+    ]
     assert list(table["lr"]) == [0.1, 1, 10]
     assert list(table["trials"]) == [2, 1, 1]
     assert list(table["best"].iloc[:2]) == [2.0, 9.0]
@@ -172,18 +181,26 @@ def test_compare_ranks_the_values_of_a_parameter(project: Path) -> None:
 
 
 def test_an_accuracy_is_ranked_by_its_highest_without_a_word(project: Path) -> None:
-    """In `compare` and in `results(sort=)`: those that are done before those that were stopped, nan and none last."""
+    """Those that train stand among those that are done, by value; those that were stopped follow, nan and none last."""
     for name, state, values in (
         ("low", "done", [0.9, 0.4]),
         ("high", "done", [0.1, 0.8]),
         ("cut", "stopped", [0.95]),
         ("broken", "done", [math.nan]),
+        ("equal", "running", [0.8]),
+        ("first", "running", [0.9]),
     ):
-        trained(name, values, state=state, params={"lr": 0.1 if state == "done" else 1}, metric="val_acc")
+        trained(name, values, state=state, params={"lr": 1 if state == "stopped" else 0.1}, metric="val_acc")
     trained("other", [1.0])
-    assert list(tsnb.results(sort="val_acc", by="lr")["best_trial"]) == ["high", "cut"]
-    assert list(tsnb.results(sort="val_acc")["name"]) == ["high", "low", "cut", "broken", "other"]
-    assert list(tsnb.results()["name"]) == ["low", "high", "cut", "broken", "other"]
+    table = tsnb.results(sort="val_acc", by="lr")
+    assert list(table["best_trial"]) == ["first", "cut"] and list(table["best_state"]) == [
+        "running",
+        "stopped",
+    ]
+    table = tsnb.results(sort="val_acc")
+    assert list(table["name"]) == ["first", "high", "equal", "low", "cut", "broken", "other"]
+    assert list(table["state"][:4]) == ["running", "done", "running", "done"]
+    assert list(tsnb.results()["name"]) == ["low", "high", "cut", "broken", "equal", "first", "other"]
     with pytest.raises(NoSuchRecord, match="Did you mean 'val_acc'"):
         tsnb.results(sort="val_ac")
 

@@ -3,8 +3,8 @@
 - A metric's **direction** is what `tsnb.records.direction` was told, else what its name means: "val/accuracy" is good
   when it is high, "loss_val" when it is low. No other name is guessed: `direction_of` says which line to type.
 - A trial's **score** in a metric is the last value that it logged: that of the network that `trial["net"]` returns.
-- Of several trials the **best** is the one with the best score among those that are done; while none is done, among
-  all. nan is worse than any number; of equal scores the first stays.
+- Of several trials the **best** is the one with the best score. One that ended early counts only where there is no
+  other. nan is worse than any number; of equal scores one that is done is best, then the first.
 
 Tables, `best`, `compare`, `halving`, Optuna, panel, `tsnb top` and reports all ask here.
 """
@@ -31,6 +31,8 @@ __all__ = [
 ]
 
 MODES = ("min", "max")
+ENDED_EARLY = ("failed", "crashed", "interrupted", "stopped", "pruned")
+"""Ends of trials that have trained less than they should: their last value is no result."""
 
 _HIGH = (
     "acc accuracy accuracies auc auroc auprc aupr ap map precision recall sensitivity specificity f f1 f2 fbeta fscore "
@@ -166,17 +168,17 @@ def score(values: Sequence[float]) -> float:
     return values[-1] if values else math.nan
 
 
-def rank(value: float, mode: str, *, done: bool = True) -> tuple[bool, bool, float]:
+def rank(value: float, mode: str, state: str = "done") -> tuple[bool, bool, float, bool]:
     """Return a key to sort scores by, the best first.
 
     Args:
         value: A trial's score.
         mode: "min" or "max".
-        done: Whether the trial trained to its end: one that did goes before those that did not.
+        state: How the trial stands. One that ended early comes after the others. Of equal scores, one that is done
+            comes first.
     """
-    if math.isnan(value):
-        return True, not done, 0.0
-    return False, not done, value if mode == "min" else -value
+    low = 0.0 if math.isnan(value) else value if mode == "min" else -value
+    return math.isnan(value), state in ENDED_EARLY, low, state != "done"
 
 
 def best_of(trials: Iterable[tuple[str, str, float]], mode: str) -> str | None:
@@ -187,7 +189,7 @@ def best_of(trials: Iterable[tuple[str, str, float]], mode: str) -> str | None:
         mode: "min" or "max".
     """
     able = [trial for trial in trials if not math.isnan(trial[2])]
-    found = min(able, key=lambda trial: rank(trial[2], mode, done=trial[1] == "done"), default=None)
+    found = min(able, key=lambda trial: rank(trial[2], mode, trial[1]), default=None)
     return None if found is None else found[0]
 
 

@@ -100,10 +100,10 @@ def told_apart(names: Iterable[str], taken: Collection[str], word: str) -> list[
     return found
 
 
-def _place(run: RunRecord, metric: str, mode: str) -> tuple[bool, bool, bool, float]:
+def _place(run: RunRecord, metric: str, mode: str) -> tuple[Any, ...]:
     """Return a key that sorts runs by their score, those without one last."""
     found = run.metrics.get(metric)
-    return found is None, *rank(math.nan if found is None else found.last, mode, done=run.state == "done")
+    return found is None, *rank(math.nan if found is None else found.last, mode, run.state)
 
 
 def history_table(metric: str | None, name: str | None, all_runs: bool) -> Table:
@@ -167,9 +167,9 @@ def compared(
     check_metric(metric, runs)
     mode = direction_of(metric, mode)
     groups = grouped([run for run in runs if metric in run.metrics], by)
-    rows = [(_done(members, metric), [value, *_summary(members, metric, mode)]) for value, members in groups]
-    rows.sort(key=lambda pair: rank(pair[1][2], mode, done=pair[0]))
-    return [by, "trials", "best", "best_trial", "mean", "std", "best_ever"], [row for _, row in rows]
+    rows = [[value, *_summary(members, metric, mode)] for value, members in groups]
+    rows.sort(key=lambda row: rank(row[2], mode, row[4]))
+    return [by, "trials", "best", "best_trial", "best_state", "mean", "std", "best_ever"], rows
 
 
 def grouped(runs: Sequence[RunRecord], by: str) -> list[tuple[Any, list[RunRecord]]]:
@@ -195,23 +195,19 @@ def _key(value: Any) -> str:
     return json.dumps(int(value) if number else value, sort_keys=True)
 
 
-def _done(runs: Sequence[RunRecord], metric: str) -> bool:
-    """Whether one of the runs trained to its end, and has a score."""
-    return any(run.state == "done" and not math.isnan(run.metrics[metric].last) for run in runs)
-
-
 def _summary(runs: Sequence[RunRecord], metric: str, mode: str) -> list[Any]:
-    """Return trials, best, best_trial, mean, std, best_ever of the runs of one value."""
+    """Return trials, best, best_trial, best_state, mean, std, best_ever of the runs of one value."""
     records = [run.metrics[metric] for run in runs]
     scores = [record.last for record in records]
     place = best_of(
         [(str(k), run.state, score) for k, (run, score) in enumerate(zip(runs, scores, strict=True))], mode
     )
-    top, name = (math.nan, None) if place is None else (scores[int(place)], runs[int(place)].name)
+    best = None if place is None else runs[int(place)]
+    found = (math.nan, None, None) if best is None else (best.metrics[metric].last, best.name, best.state)
     numbers = [score for score in scores if not math.isnan(score)]
     peaks = [record.lowest if mode == "min" else record.highest for record in records]
     peak = min(peaks, key=lambda value: rank(value, mode), default=math.nan)
-    return [len(runs), top, name, _mean(numbers), _std(numbers), peak]
+    return [len(runs), *found, _mean(numbers), _std(numbers), peak]
 
 
 def _mean(numbers: Sequence[float]) -> float:

@@ -55,7 +55,7 @@ def results(
     Args:
         trial: Name of one trial or sweep. Defaults to all of the project.
         all_runs: Whether former runs of each name are shown too. Defaults to False.
-        sort: Logged name to sort by, best trial first. Trials that are done come before the others. Defaults to the
+        sort: Logged name to sort by, best trial first. Trials that ended early come last. Defaults to the
             order of starts.
         by: Parameter or option, with `sort`, to compare the trials by: one row per value. Defaults to None.
         mode: "min" or "max", with `by`: whether a low or a high score is good. Defaults to

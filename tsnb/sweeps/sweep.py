@@ -328,7 +328,7 @@ class Sweep(Bound, Hinting, Mapping[str, Trial]):
     def best(self, metric: str | None = None, mode: str | None = None) -> Trial:
         """Return the best trial, by the last value that it logged.
 
-        Only trials that are done count, if there are any. A trial that was stopped early has trained less.
+        A trial that ended early, for example because it was stopped or failed, counts only if there is no other.
 
         Example:
             >>> sweep.best("loss").params

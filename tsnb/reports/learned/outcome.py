@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from tsnb.records.scores import known_direction
+from tsnb.records.scores import known_direction, rank
 from tsnb.reports.spent import Spent
 from tsnb.telemetry.words import is_accuracy, metric
 
@@ -25,7 +25,7 @@ def best_of(trials: Sequence[Spent]) -> tuple[Spent, str] | None:
     """Return the best trial and the number by which it is best; None where that cannot be said.
 
     The number is an accuracy if one was logged, else the first one of which is known whether a high or a low value is
-    good. Among several trials those that are done count, while none is done all of them.
+    good. A trial that ended early counts only where there is no other.
     """
     ways = {name: way for name in metrics_of(trials) if (way := known_direction(name)) is not None}
     name = next((one for one in ways if is_accuracy(one)), next(iter(ways), None))
@@ -34,9 +34,7 @@ def best_of(trials: Sequence[Spent]) -> tuple[Spent, str] | None:
     those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]
     if len(those) < 2:
         return None
-    done = [trial for trial in those if trial.state == "done"] or those
-    choose = max if ways[name] == "max" else min
-    return choose(done, key=lambda trial: trial.metrics[name]), name
+    return min(those, key=lambda trial: rank(trial.metrics[name], ways[name], trial.state)), name
 
 
 def ends_of(trials: Sequence[Spent]) -> str:

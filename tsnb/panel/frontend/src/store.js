@@ -11,7 +11,9 @@ import { NO_ETA } from "./words.js";
 const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
-const KEPT_S = 3; // a word or a star that changes with every batch stays so long, to be read
+const KEPT_S = 3; // a word that changes with every batch stays so long, to be read
+const ENDED_EARLY = new Set(["failed", "crashed", "interrupted", "stopped", "pruned"]);
+const STAR_MS = 1000; // a star moves no sooner, and stands at a number that was overtaken no longer
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
@@ -46,12 +48,12 @@ export class Numbers {
   steady(name, lane) {
     this.stars ||= new Map();
     const trains = (k) => k >= 0 && this.lanes[k] && this.lanes[k].here, before = this.stars.get(name), nowMs = this.clock();
-    if (before && before.lane !== lane && trains(lane) && trains(before.lane) && nowMs - before.sinceMs < 1000 * KEPT_S) return before.lane;
+    if (before && before.lane !== lane && trains(lane) && trains(before.lane) && nowMs - before.sinceMs < STAR_MS) return before.lane;
     if (!before || before.lane !== lane) this.stars.set(name, { lane, sinceMs: nowMs });
     return lane;
   }
 
-  /** The lane with the best number under a name, of those that are shown: among the done, while none is among all. */
+  /** The lane with the best number under a name, of those that are shown: of equal ones one that is done, and one that has ended before it was done only where there is no other. */
   bestOf(name) {
     return this.bestAmong(this.lanes.map((_, k) => k), name);
   }
@@ -60,8 +62,8 @@ export class Numbers {
     const way = this.ways[name] || 0;
     const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => value !== undefined && !Number.isNaN(value));
     if (!way || those.length < 2) return -1;
-    const done = those.filter(([k]) => !this.lanes[k].here && this.lanes[k].end === "done");
-    return (done.length ? done : those).reduce((best, one) => (way * one[1] > way * best[1] ? one : best))[0];
+    const done = ([k]) => !this.lanes[k].here && this.lanes[k].end === "done", counts = those.filter(([k]) => this.lanes[k].here || !ENDED_EARLY.has(this.lanes[k].end));
+    return (counts.length ? counts : those).reduce((best, one) => (way * (one[1] - best[1]) || done(one) - done(best)) > 0 ? one : best)[0];
   }
 }
 
