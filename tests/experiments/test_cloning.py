@@ -244,6 +244,22 @@ def test_a_change_holds_from_the_clones_first_batch_and_a_clone_of_a_clone_is_on
             one.clone()
 
 
+def test_a_clone_in_the_cell_of_its_parent_prints_marked_lines_and_its_own_log(
+    page: Any, until: Until, tmp_path: Path
+) -> None:
+    """Whoever reads the cell, now or in the saved notebook, sees which of the two a line is of."""
+    with serve():
+        one = start(page, tmp_path / "go", 5)
+        waits_at(one, until, 5)
+        two = one.clone("two")
+        for trial in (one, two):
+            trial.wait(120)
+    lines = page.text.splitlines()
+    assert lines.count(f"last {3 * IN_EPOCH}") == 1 and lines.count(f"[two] last {3 * IN_EPOCH}") == 1
+    assert all(line.startswith("[two] ") for line in lines if "'two'" in line), lines
+    assert f"\nlast {3 * IN_EPOCH}\n" in two.logs()
+
+
 @SLOW
 def test_a_clone_of_a_paused_trial_is_paused_where_that_stands_and_both_get_each_sample_once(
     page: Any, until: Until, tmp_path: Path

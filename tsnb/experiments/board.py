@@ -32,6 +32,7 @@ from tsnb.experiments.requests import open_door
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, NoSuchVariable, Trial
 from tsnb.experiments.trials_table import rows_of
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.marking import marked_beside
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.lazy import Hinting
 from tsnb.records.detached_entries import entries_of, entry_of
@@ -323,7 +324,8 @@ def launch(plan: TrialPlan, outlet: Outlet | None = None, wish: CloneWish | None
         _require_turn(plan.name, after)
         engine_of(plan).join()
         if wish is not None:
-            return _cloned(plan, outlet or outlet_here(plan.name), wish)
+            theirs, here = wish.parent.life, outlet or outlet_here(plan.name)
+            return _cloned(plan, marked_beside(here, theirs.outlet, plan.name, theirs.unfinished), wish)
         run = begin_run(plan)
     except BaseException:  # an interrupt while it looks for the cluster, a full disk
         plan.discard()

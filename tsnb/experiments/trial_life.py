@@ -428,6 +428,11 @@ class TrialLife(ABC):
         """Its state for the user: one that runs may be paused."""
         return "paused" if self.state == "running" and self.paused else self.state
 
+    def unfinished(self) -> str:
+        """Return the line that it has begun to print and not ended; empty: none."""
+        seen = self._relay.transcript
+        return seen.open if seen.in_a_line else ""
+
     @property
     def hint(self) -> str:
         """How its output is found once its cell does not follow it any more; nothing where that cannot happen."""

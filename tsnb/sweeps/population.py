@@ -33,13 +33,13 @@ from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
+from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.forking import await_server
 from tsnb.planners.queueing import Places
 from tsnb.sweeps.cell_plans import settle_cell
 from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.generations import Evolution, Generations, explored
-from tsnb.sweeps.marking import marked
 from tsnb.sweeps.rungs import Cut
 from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.spaces import settings

@@ -13,10 +13,10 @@ from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
+from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.planners.strategies import given_words
 from tsnb.sweeps.conductor import Launcher
-from tsnb.sweeps.marking import marked
 
 __all__ = ["Settled"]
 

@@ -87,6 +87,7 @@ class CellOutlet:
 
     Attributes:
         client: Which client sent the launching cell (`client_here`).
+        cell: Which message asked for the launching cell.
 
     Args:
         kernel: The ipykernel of this process. Made while it runs the launching cell.
@@ -98,6 +99,7 @@ class CellOutlet:
         self._socket = kernel.iopub_socket
         self._parent = _request(kernel)
         self.client = _client_of(self._parent)
+        self.cell: str | None = self._parent.get("header", {}).get("msg_id")
         theirs = kernel.session
         self._session = Session(
             key=theirs.key, signature_scheme=theirs.signature_scheme, username=theirs.username

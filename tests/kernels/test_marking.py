@@ -7,10 +7,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.sweeps.conftest import Page
+from tests.kernels.conftest import Page
 from tsnb.kernels.output.capping import SHOWN_CHARACTERS, Budget, Cap
+from tsnb.kernels.output.marking import Marked, marked, marked_beside
 from tsnb.kernels.output.outlets import TerminalOutlet
-from tsnb.sweeps.marking import Marked, marked
+from tsnb.kernels.output.transcript import Transcript
 
 
 def say(outlet: Any, text: str, name: str = "stdout") -> None:
@@ -37,9 +38,9 @@ def test_of_a_progress_bar_its_last_state_is_shown() -> None:
     outlet = Marked(page, "cnn")
     for text in ("\r 0%", "\r 50%", "\r100%", "\n", "done\r\n"):
         say(outlet, text, "stderr")
-    assert page.shown == [
-        ("stream", {"name": "stderr", "text": "[cnn] 100%\n"}),
-        ("stream", {"name": "stderr", "text": "[cnn] done\n"}),
+    assert page.of("stream") == [
+        {"name": "stderr", "text": "[cnn] 100%\n"},
+        {"name": "stderr", "text": "[cnn] done\n"},
     ]
 
 
@@ -51,7 +52,7 @@ def test_rich_output_stands_below_its_mark() -> None:
     outlet.publish("display_data", {"data": {}})
     outlet.publish("clear_output", {"wait": False})
     outlet.publish("update_display_data", {"data": {}})
-    kinds = [kind for kind, _ in page.shown]
+    kinds = [kind for _, kind, _ in page.shown]
     assert page.text == "[cnn] half a line\n[cnn] \n"
     assert kinds == ["stream", "stream", "display_data", "update_display_data"]
 
@@ -73,6 +74,30 @@ def test_all_trials_of_a_cell_share_its_bound() -> None:
         for message in (kind for _ in range(200) for kind in cap.text("stdout", line)):
             outlet.publish(*message)
         assert cap.rich("clear_output", {"wait": False}) == [], "others' output stays"
-    told = [content["data"]["text/plain"] for kind, content in page.shown if kind == "display_data"]
+    told = [content["data"]["text/plain"] for content in page.of("display_data")]
     assert len(told) == 1 and "Some output is not shown" in told[0]
     assert 0.9 * SHOWN_CHARACTERS < page.text.count("x") < 1.1 * SHOWN_CHARACTERS
+
+
+def test_in_the_cell_of_another_a_trial_is_marked_and_does_not_run_on_its_line() -> None:
+    """The other's lines are as they were; clones of a sweep's trials are marked as those are, within their budget."""
+    page, printed = Page(), Transcript()
+    outlet = marked_beside(page, page, "two", lambda: printed.open if printed.in_a_line else "")
+    for begun, line in (("batch 3: ", "loss 0.5\n"), ("", "loss 0.4\n"), ("loss 0.3\n", "loss 0.2\n")):
+        printed.feed(begun)
+        say(page, begun)
+        say(outlet, line)
+    assert page.text.splitlines() == [
+        "batch 3: ",
+        "[two] loss 0.5",
+        "[two] loss 0.4",
+        "loss 0.3",
+        "[two] loss 0.2",
+    ]
+    others = Marked(page, "one", Budget())
+    clones = marked_beside(others, others, "two", str)
+    assert isinstance(clones, Marked) and clones.beneath is page and clones.budget is others.budget
+    assert marked_beside(Page(), page, "two", str) is not page
+    terminal = TerminalOutlet("one")
+    assert isinstance(marked_beside(terminal, terminal, "two", str), TerminalOutlet)
+    assert marked_beside(others, page, "two", str) is others, "it has its marks"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from tsnb.kernels.output.capping import Budget
-from tsnb.kernels.output.outlets import Outlet, TerminalOutlet
+from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet
 
-__all__ = ["Marked", "marked"]
+__all__ = ["Marked", "marked", "marked_beside"]
 
 
 class Marked:
@@ -24,10 +25,18 @@ class Marked:
         outlet: The same as `beneath`.
         label: The trial's name.
         budget: As the attribute.
+        unfinished: Returns the line that an unmarked neighbour has begun and not ended; empty: none.
     """
 
-    def __init__(self, outlet: Outlet, label: str, budget: Budget | None = None) -> None:
+    def __init__(
+        self,
+        outlet: Outlet,
+        label: str,
+        budget: Budget | None = None,
+        unfinished: Callable[[], str] = lambda: "",
+    ) -> None:
         self.beneath = outlet
+        self._unfinished, self._broken = unfinished, ""
         self.budget = budget or Budget()
         self._mark = f"[{label}] "
         self._open = {"stdout": "", "stderr": ""}
@@ -49,8 +58,11 @@ class Marked:
         self._show(name, "".join(f"{self._mark}{line}\n" for line in shown if line))
 
     def _show(self, name: str, text: str) -> None:
-        if text:
-            self.beneath.publish("stream", {"name": name, "text": text})
+        if not text:
+            return
+        before, self._broken = self._broken, self._unfinished()
+        apart = "\n" if self._broken and self._broken != before else ""
+        self.beneath.publish("stream", {"name": name, "text": apart + text})
 
 
 def marked(here: Outlet, label: str, budget: Budget | None = None) -> Outlet:
@@ -62,3 +74,22 @@ def marked(here: Outlet, label: str, budget: Budget | None = None) -> Outlet:
         budget: How much is shown there, by all of the sweep's trials.
     """
     return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label, budget)
+
+
+def marked_beside(outlet: Outlet, other: Outlet, label: str, unfinished: Callable[[], str]) -> Outlet:
+    """Return the outlet for a trial whose output may stand in the cell of another: its lines are marked there.
+
+    Args:
+        outlet: Where its output goes.
+        other: Where the other's output goes.
+        label: The trial's name.
+        unfinished: Returns the line that the other one has begun and not ended; empty: none.
+    """
+    beneath = getattr(other, "beneath", other)
+    if beneath is not other and outlet is other:
+        return marked(beneath, label, getattr(other, "budget", None))
+    cell = outlet.cell if isinstance(outlet, CellOutlet) else None
+    shared = outlet is other or (cell is not None and cell == getattr(beneath, "cell", None))
+    if not shared or isinstance(outlet, TerminalOutlet):
+        return TerminalOutlet(label) if shared else outlet
+    return Marked(outlet, label, unfinished=unfinished)
