@@ -97,7 +97,17 @@ def settings_together(parser: argparse.ArgumentParser, words: Sequence[str]) -> 
     return [*words[:first], *(words[k] for k in late), *rest]
 
 
-_BATCHES = whole("a number of batches, 1 or more", 1)
+WINDOW = 8
+"""Batches that the fastest trial may be ahead of the slowest, unless a number was given."""
+WINDOW_BYTES = 1 << 30
+"""Memory for the lag of a trial that stops, unless a number or a size was given."""
+_WINDOW = Kind(
+    'a number of batches, 1 or more, or a size with its unit, such as "512MiB"',
+    lambda text: int(text) if text.lstrip("+-").isdigit() else text,
+    lambda value: is_size(value) if isinstance(value, str) else is_whole(value) and value >= 1,
+    "N|SIZE",
+    lambda value: value if isinstance(value, str) else int(value),
+)
 _BAND = share("a share of an epoch, 0 to 1 (0.02 is 2%)")
 _LONGEST_S = 1e8
 """Three years are for ever: consumers are told of it, and a message holds no infinity."""
@@ -186,8 +196,11 @@ class StreamOptions:
         ValueError: A value is out of bounds, the pacing or engine is unknown, or two options do not go together.
     """
 
-    window: int = option(
-        8, _BATCHES, "batches that the fastest trial may be ahead of the slowest (default: 8)"
+    window: int | str | None = option(
+        None,
+        _WINDOW,
+        "batches that the fastest trial may be ahead of the slowest, or memory for the lag of a trial that "
+        "validates or saves (default: 8 batches, and 1GiB while one stops)",
     )
     late_join: float = option(
         0.02, _BAND, "share of an epoch in which a late trial can still join it from the start (default: 2%)"
@@ -242,6 +255,18 @@ class StreamOptions:
         "restart the stream when its process dies, and resume trials where they were (a DataLoader without "
         "--seed gets one)",
     )
+
+    @property
+    def window_batches(self) -> int:
+        """Batches that the fastest trial may be ahead of the slowest, while none stops."""
+        return self.window if isinstance(self.window, int) else WINDOW
+
+    @property
+    def window_bytes(self) -> int | None:
+        """Memory for the lag of a trial that stops; None: that counts as any lag does."""
+        if isinstance(self.window, int):
+            return None
+        return WINDOW_BYTES if self.window is None else int(bytes_of(self.window))
 
     def __post_init__(self) -> None:
         check_options(self)

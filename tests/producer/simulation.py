@@ -420,6 +420,7 @@ class Simulation:
         if self.growing is not None:
             first_epoch = self.growing.start()
         self.dispatch = Dispatch(self.window, self.band, 50.0, first_epoch)
+        self.dispatch.widen((0, 12, 60)[self.seed % 3])
         self.dispatch.note_repeatable(self.seeded)
         if self.rounds:
             self.dispatch.step(ev.RoundDue(0), self.now)

@@ -53,11 +53,17 @@ def serve(loader: Any, options: StreamOptions, *, name: str, origin: str | None,
     with join_cluster(address) as leave:
         waits = replace(options, stall_timeout_s=options.stall_timeout_s + 2 * LATER_S)
         producer = serve_here(
-            loader, waits, name=name, origin=origin, in_step=True, least_band=_kept_here(options.window)
+            loader,
+            waits,
+            name=name,
+            origin=origin,
+            in_step=True,
+            least_band=_kept_here(options.window_batches),
         )
-        of_each_machine = ("window", "late_join", "stall_timeout_s", "max_batch_bytes", "guard")
+        same = ("late_join", "stall_timeout_s", "max_batch_bytes", "guard")
         try:
-            stop = _open(producer, {name: getattr(options, name) for name in of_each_machine})
+            of_each_machine = {name: getattr(options, name) for name in same}
+            stop = _open(producer, {"window": options.window_batches, **of_each_machine})
         except BaseException:
             producer.stop()
             raise

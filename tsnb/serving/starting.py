@@ -52,7 +52,7 @@ def serve(
     name: str,
     *,
     engine: str = "local",
-    window: int = 8,
+    window: int | str | None = None,
     late_join: float = 0.02,
     stall_timeout_s: float = 30.0,
     seed: int | None = None,
@@ -83,7 +83,7 @@ def serve(
         name: Name of the stream: 1 to 64 letters, digits, `.`, `_` or `-`. Unique among your running streams.
         engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/ray-cluster.md). Defaults
             to "local".
-        window: Number of batches that the fastest trial may be ahead of the slowest. Defaults to 8.
+        window: Lead of the fastest trial in batches, or memory such as "1GiB" for a trial that stops. Defaults to 8.
         late_join: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to
             0.02.
         stall_timeout_s: Seconds to wait for a stalled trial before the others continue without it. Defaults to 30.
@@ -241,7 +241,7 @@ def begin(
         core = Core(settings)
         undo.callback(core.arena.close)
         undo.callback(core.slots.close)
-        core.devices = OnDevices(core.arena, core.lock, settings.window, core.tell)
+        core.devices = OnDevices(core.arena, core.lock, settings.window_batches, core.tell)
         core.read = lambda since: reading_in_letters(reading(core, since))
         core.growth, rounds = growth, Rounds(core, growth)
         built_on: list[Extension] = [TrialEnds(core), MetricsKept(core), LiveExchange(core), rounds]

@@ -11,6 +11,8 @@ The rules:
   under it.
 - The loader goes on while the fastest consumer is less than `window` batches ahead of the slowest one that is
   waited for (`drift`). Those that stream are waited for, and those between epochs until `stall_timeout_s` has passed.
+- A consumer that stops, between two epochs or in one long step, holds no other back before it is `widest` batches
+  behind: what was published meanwhile is kept for it and does not count as its lag.
 - A batch is kept while a consumer reads it, one that is waited for has yet to take it, or the *late-join window* holds
   it: the first `band` batches of an epoch stay until the loader has gone past them, so that a consumer that asks by
   then still gets the whole epoch. One that comes later takes the next epoch.
@@ -80,6 +82,7 @@ class Dispatch:
 
     def __init__(self, window: int, band: int, stall_timeout_s: float, first_epoch: int = 0) -> None:
         self.window = window
+        self._widest = 0  # as `widen` said
         self.stall_timeout_s = stall_timeout_s
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
@@ -157,6 +160,8 @@ class Dispatch:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()
+        due_s = (self.drift.due_s, self._withheld_until_s)
+        self.due_s = min([each for each in due_s if each is not None], default=None)
         return self._out
 
     # -- what consumers say ------------------------------------------------------------------------------
@@ -417,6 +422,11 @@ class Dispatch:
         """Keep so many batches from an epoch's start for latecomers from now on."""
         self.epochs.band = band
 
+    def widen(self, widest: int) -> None:
+        """Let one that stops be so many batches behind from now on, and never less than the window."""
+        self._widest = widest
+        self._keep_within(self.window)
+
     def narrow(self, window: int) -> None:
         """Let the window, and the late-join window, be no larger than this from now on."""
         self._keep_within(min(self.window, window))
@@ -424,10 +434,11 @@ class Dispatch:
         self.epochs.band = min(self.epochs.band, window)
 
     def _keep_within(self, window: int) -> None:
-        self._wider = max(self._wider, self.drift.window)
+        self._wider = max(self._wider, self.drift.widest)
         self.window = window
         self.epochs.least_band = self.turns.reach
         self.drift.window = max(window, self.epochs.least_band)
+        self.drift.widest = max(self._widest, self.drift.window)
 
     # -- what follows from every event -------------------------------------------------------------------
 
@@ -451,7 +462,6 @@ class Dispatch:
             for member in self.members.values():
                 if member.phase is Phase.STREAMING:
                     self.granting.grant(member)
-        self.due_s = self.balance.due_s if self.granting.withheld else None
         self.drift.settled()
         self._collect()
         self._note_wanted()
@@ -471,6 +481,10 @@ class Dispatch:
         if loading is not None and goes_on:
             self.wanted = ev.Wanted(loading.run, loading.number, loading.first, loading.cover)
 
+    @property
+    def _withheld_until_s(self) -> float | None:
+        return self.balance.due_s if self.granting.withheld else None
+
     # -- invariants --------------------------------------------------------------------------------------
 
     def check(self) -> None:
@@ -488,14 +502,14 @@ class Dispatch:
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self.drift.needed_from())
-        self.balance.check(self.due_s)
+        self.balance.check(self._withheld_until_s)
         self.drift.check()
         self.turns.check()
-        far = self.drift.ahead > self.drift.window
+        far = self.drift.ahead > self.drift.widest
         self._wider = self._wider if far else 0
         # the sum in docs/architecture.md: beside what consumers hold, what is kept for those that are to have it
         span = self.epochs.span(self.drift.needed_from())
-        most = max(self.drift.window, self._wider, self.epochs.band) + 1
+        most = max(self.drift.widest, self._wider, self.epochs.band) + 1
         assert span <= most or far, f"{span} batches kept for those that are to have them, and not {most}"
         # one that came back is let in where only others' leases kept batches, which may go before it: less is kept then
         bound = max(most + len(pins), self._kept if far else 0)

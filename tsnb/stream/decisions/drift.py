@@ -1,10 +1,20 @@
 """How far apart a stream's consumers are: the window's bounds, the batches to keep, the consumers waited for.
 
 Pure, a part of `dispatch`. Positions are indices, counted over all batches the stream ever published.
+
+A consumer *stops* while it is between two epochs, or in a step that takes far longer than its others: it validates,
+saves a checkpoint or compiles. The others do not wait for it then. What they get ahead meanwhile is its *stood*, and
+does not count as its lag; all of it is kept for it. So two bounds hold at once:
+
+    lag - stood < window     consumers whose models differ steadily keep in step
+    lag < widest             what is kept for one that stops fits into memory
+
+As it catches up, its `stood` gets smaller, and never grows again but by stopping.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from tsnb.stream.decisions.epochs import Epoch, Epochs
@@ -14,36 +24,48 @@ from tsnb.stream.decisions.positions import Positions
 
 __all__ = ["Drift"]
 
+STOPS_STEPS = 5.0
+"""A consumer stops in a step that takes so many times as long as its steps do."""
+STOPS_S = 0.05
+"""And at least so long: shorter steps vary more."""
+
 
 class Drift:
     """The distance between the newest batch and the slowest consumer that is waited for.
 
     Args:
-        window: Batches that it may be at most.
+        window: Batches that it may be at most, without those that were published while the consumer stopped.
         members: The stream's consumers.
         epochs: Its epochs.
 
     Attributes:
+        widest: Batches that it may be at most, with those.
         skipping: Whether any of them would rather skip than hold the others up.
+        due_s: When one that holds the others counts as stopped (monotonic seconds); None: none may.
     """
 
     def __init__(self, window: int, members: Mapping[int, Member], epochs: Epochs) -> None:
-        self.window = window
+        self.window = self.widest = window
         self.skipping = False
+        self.due_s: float | None = None
         self._members = members
         self._epochs = epochs
         self._blocked_since: float | None = None
         self._blocked_s = 0.0
         self._settled = False
         self._remembered: Positions | None = None
+        self._at_work: Member | None = None  # filled the window at the last look, and did not stop
 
     def unsettled(self) -> None:
         """Look at all consumers at each question from now on: any of them may change."""
-        self._settled, self._remembered = False, None
+        self._settled, self._remembered, self._at_work = False, None, None
 
     def settled(self) -> None:
         """Remember where all consumers are from now on: until `unsettled`, only `moved` changes that."""
         self._settled = not self.skipping
+        for member in self._members.values():
+            if member.stood:
+                member.stood = max(0, min(member.stood, self._epochs.end - self._position(member)))
 
     def moved(self, member: Member, taken: int, cursor: int) -> None:
         """Note that a consumer went on inside its epoch.
@@ -53,8 +75,11 @@ class Drift:
             taken: Its `taken` before.
             cursor: Its `cursor` before.
         """
+        stood = member.stood
+        member.stood = min(stood, max(0, self._epochs.end - member.taken))
         if self._remembered is not None:
-            self._remembered.moved(member, taken, cursor)
+            self._remembered.moved(member, taken, cursor, stood)
+        member.lag_then = max(0, (self._positions.front or 0) - member.taken - member.stood)
 
     @property
     def _positions(self) -> Positions:
@@ -70,6 +95,11 @@ class Drift:
         """Batches between the newest one and the slowest consumer that is waited for."""
         return self._epochs.end - self._slowest_taken()
 
+    @property
+    def fill(self) -> int:
+        """Batches of the window that are in use: what was published while a consumer stopped does not count."""
+        return min(self.window, self._epochs.end - self._slowest_counted())
+
     def note(self, streaming: bool, now: float) -> bool:
         """Keep the blocked clock: it runs while only the window keeps the loader from going on.
 
@@ -80,7 +110,8 @@ class Drift:
         Returns:
             Whether it does so now.
         """
-        blocked = streaming and self.ahead >= self.window
+        self.due_s = None
+        blocked = streaming and self._is_full(now)
         if blocked and self._blocked_since is None:
             self._blocked_since = now
         elif not blocked and self._blocked_since is not None:
@@ -94,18 +125,67 @@ class Drift:
 
     def pace_setters(self) -> list[Member]:
         """Return the consumers that fill the window, but those that wait for their turn; empty while it is not full."""
-        if self._blocked_since is None or self.ahead < self.window:
+        if self._blocked_since is None:
             return []
-        slowest = self._slowest_taken()
-        slow = (m for m in self._awaited() if self._position(m) == slowest)
-        return [m for m in slow if m.queued_since_s is None]
+        return [m for m in self._filling() if m.queued_since_s is None]
 
     def held_by_line(self) -> bool:
         """Whether the window is full, and one of those that fill it waits for its turn (`turns`)."""
-        if self.ahead < self.window:
+        return any(m.queued_since_s is not None for m in self._filling())
+
+    def _is_full(self, now: float) -> bool:
+        """Whether the loader has to wait; consumers that stop are let lag as far as memory goes, instead."""
+        end, ahead = self._epochs.end, self.ahead
+        if ahead < self.window or ahead >= self.widest:
+            return ahead >= self.window
+        if end - (slowest := self._slowest_counted()) < self.window:
             return False
-        slowest = self._slowest_taken()
-        return any(m.queued_since_s is not None and self._position(m) == slowest for m in self._awaited())
+        if (one := self._at_work) is None or self._counted(one) != slowest or self._stops_at(one, now) <= now:
+            at_work = (m for m in reversed(self._filling()) if self._stops_at(m, now) > now)
+            one = self._at_work = next(at_work, None)
+        if one is not None:
+            stops_s = self._stops_at(one, now)
+            self.due_s = stops_s if stops_s < math.inf else None
+            return True
+        fronts = [m.taken for m in self._members.values() if self._wants_more(m, now)]
+        if not fronts:
+            return True  # all stop, or the others have enough to take
+        for member in self._filling():
+            behind = min(end - max(fronts) + member.lag_then, self.window - 1)
+            member.stood = end - self._position(member) - behind
+        self.unsettled()
+        return self._is_full(now)
+
+    def _wants_more(self, member: Member, now: float) -> bool:
+        """Whether a consumer trains on, and less than a window of batches lies ready for it."""
+        trains = member.phase is Phase.STREAMING and member.queued_since_s is None
+        return trains and self._epochs.end - member.taken < self.window and self._stops_at(member, now) > now
+
+    def _filling(self) -> list[Member]:
+        """Return the consumers that fill the window: the slowest, those that stop only where memory has no room."""
+        end, ahead = self._epochs.end, self.ahead
+        if ahead < self.window:
+            return []
+        if ahead >= self.widest:
+            return [m for m in self._awaited() if end - self._position(m) == ahead]
+        slowest = self._slowest_counted()
+        return (
+            [m for m in self._awaited() if self._counted(m) == slowest]
+            if end - slowest >= self.window
+            else []
+        )
+
+    @staticmethod
+    def _stops_at(member: Member, now: float) -> float:
+        """Return from when on a consumer counts as stopped; infinite where it waits for another, or takes turns."""
+        if member.skips or member.stands or member.rotation is not None or member.resumed:
+            return math.inf
+        if member.phase is Phase.BETWEEN and not member.last_step:
+            return now
+        if not member.last_step and (member.waiting_since_s is not None or not member.granted):
+            return math.inf
+        usual_s = member.computing_s / member.batches if member.batches else 0.0
+        return member.moved_s + max(STOPS_S, STOPS_STEPS * usual_s)
 
     def standing_still(self, now: float) -> Iterator[tuple[Member, float, bool]]:
         """Yield the consumers that hold others up, for how many seconds each has done nothing, and if that is in vain.
@@ -223,6 +303,16 @@ class Drift:
             return True
         return member.resumed and self._kept_from(member) is not None
 
+    def _slowest_counted(self) -> int:
+        positions = self._positions
+        expected = [self._counted(m) for m in positions.others if self._is_awaited(m)]
+        places = [self._epochs.end, positions.counted.lowest, *expected]
+        return min(place for place in places if place is not None)
+
+    def _counted(self, member: Member) -> int:
+        """Return the index of the next batch it will take, as if it had taken what was published while it stopped."""
+        return min(self._epochs.end, self._position(member) + member.stood)
+
     def _awaited(self) -> list[Member]:
         """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
         there = list(filter(self._is_awaited, self._members.values()))
@@ -253,7 +343,8 @@ class Drift:
             AssertionError: It is not.
         """
         kept, settled = self._remembered, self._settled
-        remembered = (self.ahead, self.needed_from(), self.in_use())
+        at_work = self._at_work
+        remembered = (self.ahead, self.fill, self.needed_from(), self.in_use())
         self.unsettled()
-        assert remembered == (self.ahead, self.needed_from(), self.in_use())
-        self._remembered, self._settled = kept, settled
+        assert remembered == (self.ahead, self.fill, self.needed_from(), self.in_use())
+        self._remembered, self._settled, self._at_work = kept, settled, at_work

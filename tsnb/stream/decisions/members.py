@@ -139,6 +139,10 @@ class Member:
     """Loader batches of its epoch that lie behind it: taken, or given up."""
     skipped: int = 0
     """Loader batches it gave up so far."""
+    stood: int = 0
+    """Batches of its lag that were published while it stopped: see `drift`."""
+    lag_then: int = 0
+    """The rest of its lag, behind the consumer in front, when it last took a batch."""
     first: list[int] = field(default_factory=list)
     """Indices of batches that it is granted before those at `cursor`: it was let in at a place that lies before what
     its pass gives it."""

@@ -52,6 +52,8 @@ class Positions:
     Attributes:
         taken: The next batch to be taken, of those that take an epoch.
         cursors: The next batch to be granted, of the same.
+        front: The highest of `taken`; None without any.
+        counted: `taken`, as if each had taken what was published while it stopped.
         others: Consumers that take no epoch now, and may be waited for. One stands for all that expect the same epoch.
         keeping: Consumers that were paused, and keep their places.
         streaming: The passes that consumers take.
@@ -59,19 +61,22 @@ class Positions:
     """
 
     def __init__(self, members: Iterable[Member], awaited: Iterable[Member]) -> None:
-        self.taken, self.cursors = IndexCounts(), IndexCounts()
+        self.taken, self.cursors, self.counted = IndexCounts(), IndexCounts(), IndexCounts()
+        self.front: int | None = None
         self.others: list[Member] = []
         self.keeping: list[Member] = []
         self.streaming: set[int] = set()
         self.in_use: set[int] = set()
-        expected: set[tuple[int, int | None]] = set()
+        expected: set[tuple[int, int | None, int]] = set()
         for member in awaited:
             if member.phase is Phase.STREAMING:
                 self.taken.add(member.taken)
+                self.front = max(self.front or 0, member.taken)
                 self.cursors.add(member.cursor)
+                self.counted.add(member.taken + member.stood)
             elif member.resumed:
                 self.others.append(member)
-            elif (wants := (member.epoch, member.next_part)) not in expected:
+            elif (wants := (member.epoch, member.next_part, member.stood)) not in expected:
                 expected.add(wants)
                 self.others.append(member)
         for member in members:
@@ -83,13 +88,16 @@ class Positions:
                 self.keeping.append(member)
         self.in_use |= self.streaming
 
-    def moved(self, member: Member, taken: int, cursor: int) -> None:
+    def moved(self, member: Member, taken: int, cursor: int, stood: int) -> None:
         """Note that a consumer went on inside its epoch.
 
         Args:
             member: Which.
             taken: Its `taken` before.
             cursor: Its `cursor` before.
+            stood: Its `stood` before.
         """
         self.taken.move(taken, member.taken)
+        self.front = max(self.front or 0, member.taken)
         self.cursors.move(cursor, member.cursor)
+        self.counted.move(taken + stood, member.taken + member.stood)

@@ -217,6 +217,11 @@ class Arena:
         if _DONTDUMP is not None:
             self.buffer.madvise(_DONTDUMP, start, size)
 
+    def left(self) -> int | None:
+        """Return the bytes that its file system has left; None where that has no limit of its own, as for a memfd."""
+        found = os.fstatvfs(self.fd)
+        return found.f_bavail * found.f_frsize if found.f_blocks else None
+
     @property
     def punches(self) -> bytes:
         """Another value after every punch, in whichever process."""

@@ -28,8 +28,10 @@ from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.slots import FreeSlots
 from tsnb.stream.producer.devices import StreamDevices
 from tsnb.stream.producer.limits import (
+    MOST_LAG,
     addresses,
     least_room,
+    most_lag,
     no_room_for_turns,
     reach_of,
     require_memory,
@@ -104,7 +106,7 @@ class Core:
             self.slots.close()
             raise
         self.dispatch = Dispatch(
-            settings.window, settings.window, settings.stall_timeout_s, settings.first_epoch
+            settings.window_batches, settings.window_batches, settings.stall_timeout_s, settings.first_epoch
         )
         self.sessions: dict[int, Session] = {}
         self.devices = StreamDevices()
@@ -220,8 +222,26 @@ class Core:
         """Have late-join window and window keep fewer batches where they have become larger."""
         if batch_bytes > self._batch_bytes:
             self._batch_bytes = batch_bytes
+            self._let_lag()
             self.dispatch.keep_band(min(self.dispatch.epochs.band, max(1, BAND_BYTES // batch_bytes)))
             self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
+
+    def _let_lag(self) -> None:
+        """Let a trial that stops lag as far as memory goes now. Called under the lock."""
+        settings = self.settings
+        if settings.window_bytes is None or settings.in_step or not self._batch_bytes:
+            return
+        kept, asked = max(0, self.dispatch.drift.ahead), settings.window is not None
+        free, left = free_memory(), self.arena.left()
+        room = [each for each in (left, None if free is None else free.size) if each is not None]
+        most = most_lag(settings.window_bytes, self._batch_bytes, min(room, default=None), kept, asked=asked)
+        self.dispatch.widen(min(most, self._reach))
+
+    def look_at_lag(self) -> None:
+        """While a trial lags by more than the window, look at the memory again. Called by the serving thread."""
+        with self.lock:
+            if self.dispatch.drift.ahead > self.dispatch.drift.window:
+                self._let_lag()
 
     def tell_length(self) -> None:
         """Tell consumers how long an epoch is, if that has changed: samples have entered."""
@@ -307,7 +327,7 @@ class Core:
         if self.settings.in_step:
             check_in_step(pacing)
         with self.lock:
-            window = self.settings.window
+            window = self.settings.window_batches
             if pacing != "together" and self._batch_bytes:
                 window = wide_window(window, self._batch_bytes, free_memory())
             self.step(ev.Balanced(pacing, dict(weights), window))
@@ -380,7 +400,7 @@ class Core:
             ArenaFull: The system does not give so much, or has not the memory for what will be used of it.
         """
         size = whole_pages(first_batch_bytes)
-        band = max(self.settings.window, self.settings.least_band)
+        band = max(self.settings.window_batches, self.settings.least_band)
         if batches is not None:
             band = max(band, math.ceil(self.settings.late_join * batches))
         elif self.settings.late_join >= 1:
@@ -389,14 +409,16 @@ class Core:
             logging.getLogger("tsnb").warning(NO_SHARE, self.settings.name, self.settings.late_join, band)
         band = max(1, min(band, BAND_BYTES // size))
         # what `Dispatch.check` proves can be kept, what the workers have in hand, one being copied
-        reach = max(self.settings.window, band, reach_of(size))
+        lag = reach_of(size, self.settings.window_bytes or 0, MOST_LAG)
+        reach = max(self.settings.window_batches, band, reach_of(size), lag)
         slots = reach + 1 + MAX_CONSUMERS * (HOLD + LOOKAHEAD) + 2 * (ahead + 2)
-        require_memory(self.settings.window, band, batches, ahead, size, free_memory())
+        require_memory(self.settings.window_batches, band, batches, ahead, size, free_memory())
         with self.lock:
             self.dispatch.keep_band(band)
             self._fit_slots(slots, size)
             self.slots.open(self.arena.slots)
             self._batch_bytes, self._reach = size, reach
+            self._let_lag()
             self.balance(self.dispatch.balance.pacing, self.dispatch.balance.weights)
 
     def _fit_slots(self, slots: int, batch_bytes: int) -> None:
@@ -448,7 +470,9 @@ class Core:
             )
         if not self._reach:
             return ""  # no batch has come yet, so their size is not known
-        return no_room_for_turns(batches, self.settings.window, self._reach, self._batch_bytes, free_memory())
+        return no_room_for_turns(
+            batches, self.settings.window_batches, self._reach, self._batch_bytes, free_memory()
+        )
 
     def count_refused(self) -> None:
         """Count a connection that was dropped because it did not keep to the protocol, or flooded."""

@@ -10,6 +10,13 @@ the batches kept for the slowest consumer and for latecomers, the one being gran
 have in hand or wait for. It is reached in every epoch in which two consumers drift apart. What consumers hold beyond
 comes on top (docs/architecture.md has the bound), so this refuses only what could not go well.
 
+A trial that stops, to validate say, may lag further than the window (`decisions.drift`): in batches at most
+
+    lag = max(window, min(4096, window_bytes / b, free / (8 b)))      `window_bytes` is 1 GiB unless `window=` is a size
+
+and free / (2 b) where a size was asked for. It counts beside what lies there already, and while a trial lags it is
+looked at again each second. The arena is sparse: memory is used only while a trial lags, and given back afterwards.
+
 In the ways of pacing `free` and `weights` a wide window takes the place of the stream's own:
 
     reach = min(256 batches, 1 GiB / b)                  the arena has slots for so many, as addresses
@@ -22,7 +29,7 @@ short texts, a folder that has just begun to fill), and a later one that does no
 
 Where consumers take turns (`rotate=`), the window is as wide as a turn, at most `reach` and what is free.
 
-`machine.memory` says how much is free. Memory that gets short later is not watched.
+`machine.memory` says how much is free. Memory that gets short later is watched only while a trial lags.
 """
 
 from __future__ import annotations
@@ -35,9 +42,11 @@ from tsnb.machine.memory import Free
 from tsnb.words import size_text
 
 __all__ = [
+    "MOST_LAG",
     "addresses",
     "certain_batches",
     "least_room",
+    "most_lag",
     "no_room_for_turns",
     "reach_of",
     "require_memory",
@@ -49,6 +58,10 @@ WIDE_BATCHES = 256
 """A consumer that is further behind than this will not catch up by a wider window."""
 WIDE_BYTES = 1 << 30
 """A wide window keeps no more than this."""
+MOST_LAG = 4096
+"""Batches that a trial which stops may be behind, however small they are: each costs the producer some time."""
+LAG_SHARE, ASKED_SHARE = 8, 2
+"""A trial that stops may cost this part of what is free: an eighth; half of it where a size was asked for."""
 
 ADDRESSES = 1 << 42
 """What the arena's slots may reach over in all: a process has 32 times as much, on most systems."""
@@ -77,13 +90,32 @@ def addresses() -> int:
     return min(ADDRESSES, *(limit // 8 if limit != resource.RLIM_INFINITY else ADDRESSES for limit in limits))
 
 
-def reach_of(batch_bytes: int) -> int:
+def reach_of(batch_bytes: int, most_bytes: int = WIDE_BYTES, most_batches: int = WIDE_BATCHES) -> int:
     """Return how many batches a wide window may keep at most.
 
     Args:
         batch_bytes: What the first batch takes.
+        most_bytes: What they may take in all.
+        most_batches: And how many they may be.
     """
-    return min(WIDE_BATCHES, WIDE_BYTES // max(1, batch_bytes))
+    return min(most_batches, most_bytes // max(1, batch_bytes))
+
+
+def most_lag(window_bytes: int, batch_bytes: int, free_bytes: int | None, kept: int, *, asked: bool) -> int:
+    """Return how many batches a trial that stops may be behind.
+
+    Args:
+        window_bytes: What they may take in all.
+        batch_bytes: What the largest batch takes so far.
+        free_bytes: What can be had; None where the system does not tell.
+        kept: Batches that it is behind now: their memory is not free any more.
+        asked: Whether the user chose that size.
+    """
+    most = reach_of(batch_bytes, window_bytes, MOST_LAG)
+    if free_bytes is None:
+        return most
+    share = ASKED_SHARE if asked else LAG_SHARE
+    return min(most, kept + free_bytes // (share * max(1, batch_bytes)))
 
 
 def wide_window(window: int, batch_bytes: int, free: Free | None) -> int:

@@ -328,6 +328,7 @@ class Server(threading.Thread):
             self._contention.watch(core)
             for extension in core.extensions.values():
                 extension.tick(now)
+            core.look_at_lag()
             core.cool()
             self._show_out()
             self._look_for_processes()

@@ -18,7 +18,7 @@ def welcome(core: Core) -> ms.Welcome:
     return ms.Welcome(
         name=core.settings.name,
         pid=os.getpid(),
-        window=core.settings.window,
+        window=core.settings.window_batches,
         hold=HOLD,
         batch_size=source.batch_size if source else None,
         epoch_batches=source.batches if source else None,
