@@ -12,14 +12,18 @@ from tests.house.notebooks import FOLDER, NOTHING_IS_LEFT, assert_a_person_can_r
 NOTEBOOK = FOLDER / "03_bottleneck.ipynb"
 
 WATCH = """
+import math
+
 from tsnb.telemetry.diagnosis import diagnose, shares
 
 def watch(*names):
-    while True:  # until each has begun and has caught up with the others
+    lags = {}
+    while True:  # until each has begun, and none gets further behind: a first step may take long, and stops no other
         before = tsnb.streams.status("digits")
-        if set(names) <= {one.name for one in before.consumers if one.batches and one.lag <= before.window}:
+        known, lags = lags, {one.name: one.lag for one in before.consumers if one.batches}
+        if all(name in known and lags.get(name, math.inf) <= known[name] + before.window for name in names):
             break
-        time.sleep(0.25)
+        time.sleep(0.5)
     time.sleep(3)
     after = tsnb.streams.status("digits")
     pairs = {name: [next(c for c in r.consumers if c.name == name) for r in (before, after)] for name in names}
