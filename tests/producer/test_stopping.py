@@ -10,6 +10,7 @@ from benchmarks.standing_simulated import Case, Trial, simulate
 from tests.producer.simulation import asked, joined, took, waits
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
+from tsnb.stream.decisions.members import Phase
 from tsnb.stream.producer.limits import MOST_LAG, most_lag
 from tsnb.stream.protocol import messages as ms
 
@@ -45,6 +46,16 @@ class Stream:
     def load(self) -> None:
         while (wanted := self.dispatch.wanted) is not None:
             self.step(ev.BatchLoaded(wanted.run, ev.Placed(next(self._slots), b"", 4, 0, 0)))
+
+    def end_epoch(self) -> None:
+        """Let the loader come to its end, and both trials take what is left."""
+        loading = self.dispatch.epochs.loading
+        assert loading is not None
+        self.step(ev.LoaderEnded(loading.run))
+        for key, member in self.dispatch.members.items():
+            while member.granted and member.run == loading.run:
+                self.step(took(key))
+                self.step(ms_release(self.dispatch, key))
 
     def run_ahead(self) -> int:
         """Let the first trial take all that it can get now; return how far ahead the loader is then."""
@@ -124,6 +135,73 @@ def test_one_between_two_epochs_is_not_waited_for_and_gets_its_next_one_whole() 
     alone = simulate(Case("", 4, 0.001, (Trial(0.005),)), "narrow")
     assert found.done_s[0] <= 1.01 * alone.done_s[0]
     assert found.most_behind == 300
+
+
+def between_two_epochs(stream: Stream, batches: int = 10) -> None:
+    """Let the second trial validate after its first epoch, while the first trains through most of another."""
+    both_train(stream, batches)
+    stream.end_epoch()
+    for member in (1, 2):
+        stream.step(ev.Heard(member, ms.Leave()))
+    stream.step(asked(1, 2, epoch=1))
+    stream.step(ev.Tick(), 0.1)
+    for _ in range(3 * batches):
+        stream.take(1)
+
+
+def test_one_that_comes_while_another_is_far_behind_waits_for_the_next_epoch_and_holds_nobody() -> None:
+    """The epoch is kept from its start for the one that validates; who comes late would stay as far behind for ever."""
+    stream = Stream(window=4, widest=50)
+    between_two_epochs(stream)
+    assert stream.dispatch.drift.ahead > 20
+    stream.step(joined(3, "c"))
+    stream.step(asked(3, 1))
+    assert stream.dispatch.members[3].phase is Phase.ASKED
+    stream.take(1)
+    stream.end_epoch()
+    stream.step(ev.Heard(1, ms.Leave()))
+    stream.step(asked(1, 3, epoch=2))
+    assert [stream.dispatch.members[key].epoch for key in (1, 3)] == [2, 2]
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_one_that_is_paused_keeps_its_place_as_far_as_memory_goes_and_then_holds_nobody(
+    repeatable: bool,
+) -> None:
+    """Without a seed its batches cannot be given again, so they are kept; the others go on before it has caught up."""
+    stream = Stream(window=4, widest=50)
+    stream.dispatch.note_repeatable(repeatable)
+    both_train(stream)
+    stream.step(ev.Paused((2,), True))
+    for _ in range(30):
+        stream.take(1)
+    place = stream.dispatch.members[2].position
+    stream.step(ev.Paused((2,), False))
+    stream.take(1)  # it is in a long step, and does not ask yet
+    stream.step(asked(2, 2, epoch=0, seq=place, exact=True))
+    assert stream.dispatch.members[2].phase is Phase.STREAMING
+    assert stream.dispatch.members[2].position == place
+    for _ in range(5):
+        stream.take(1)
+        stream.take(2)
+    assert stream.dispatch.drift.ahead > 25
+
+
+def test_the_clone_of_one_that_is_far_behind_goes_on_where_that_is_and_holds_nobody() -> None:
+    """Though its epoch can no longer be taken from the start by others: its parent was granted the first batches."""
+    stream = Stream(window=4, widest=50)
+    stream.dispatch.note_repeatable(False)
+    between_two_epochs(stream)
+    stream.step(asked(2, 2, epoch=1))
+    stream.step(joined(3, "clone"))
+    stream.step(asked(3, 2, epoch=1))
+    assert stream.dispatch.members[3].epoch == 1 and stream.dispatch.members[3].position == 0
+    before = stream.dispatch.drift.ahead
+    for _ in range(5):  # all train at one pace
+        stream.take(1)
+        stream.take(2)
+        stream.take(3)
+    assert abs(stream.dispatch.drift.ahead - before) <= 1
 
 
 @pytest.mark.parametrize("cores", [2, 8])

@@ -151,8 +151,7 @@ class Admission:
             elif epoch is None and (apart := self._apart(member)) is not None:
                 first, epoch = apart
         else:
-            epoch = self._epochs.joinable_from(ask.epoch, member.part)
-            seq = 0
+            epoch, seq = self._whole(member), 0
             if epoch is None and (place := self._midway(member)) is not None:
                 epoch, seq = place
         if epoch is None:
@@ -170,6 +169,9 @@ class Admission:
         member.first, member.cursor = first, epoch.index(onwards)
         member.position = seq - len(member.granted)
         member.told_end = False
+        # as far as memory kept batches while it stood, or while the one did that it is a clone of, nobody waits for it
+        behind = max(0, self._epochs.end - member.cursor)
+        member.stood = max(min(member.stood, behind), behind - self._drift.window + 1)
         if not member.moved_over:
             member.moved_s = self._now
         member.moved_over = False
@@ -177,6 +179,20 @@ class Admission:
         if not member.granted:
             member.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
         return True
+
+    def _whole(self, member: Member) -> Epoch | None:
+        """Return the pass that gives a consumer a whole epoch; None: it waits for the next one.
+
+        One that has just come begins no further behind than the window and the late-join window reach. Others take
+        their own next epoch while all of it is kept, if only since somebody reads it: a clone gets what its parent got.
+        """
+        ask, reach = member.asked, max(self._drift.window, self._epochs.band)
+        if not ask.epoch and not member.begun:
+            return self._epochs.joinable_from(0, member.part, self._epochs.end - reach)
+        own = self._epochs.giving(ask.epoch, 0, member.part)
+        if own is not None and own.failure is None:
+            return own
+        return self._epochs.joinable_from(ask.epoch, member.part)
 
     def _midway(self, member: Member) -> tuple[Epoch, int] | None:
         """Return the pass, and the batch of it, with which one begins that waits for no whole epoch; None: it waits.

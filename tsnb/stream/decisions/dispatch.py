@@ -24,9 +24,9 @@ The rules:
   that no other goes on with; one that waits long for an epoch is told which consumers take the one before.
 - One whose thread waits for another consumer is parked as soon as it holds others back: it cannot go on before.
 - A consumer that is paused is taken off the window at once, as if it had been parked, and gets nothing until it goes
-  on. The others do not wait for it; while they are no more than a window ahead, what it lacks is kept. When it goes on,
-  it is waited for until it asks for its place again, and it waits for that as long as it takes where the loader can
-  give it again.
+  on. The others do not wait for it; while they are no more than `widest` batches ahead, what it lacks is kept. When it
+  goes on, it waits for its place as long as it takes where the loader can give it again.
+- Who is let in further behind than the window has stopped, or is the clone of one that has: it holds no other back.
 - No consumer waits for one that would rather skip: it gives up the batches that have gone by the time it comes.
 - The ranks of one training job go on together, or not at all (`groups`).
 - A pass prepares the samples that somebody takes who is attached when it begins. A consumer that comes later, and takes
@@ -421,6 +421,11 @@ class Dispatch:
     def keep_band(self, band: int) -> None:
         """Keep so many batches from an epoch's start for latecomers from now on."""
         self.epochs.band = band
+
+    @property
+    def lagging(self) -> int:
+        """Batches that are kept for the one furthest behind, also one that was paused."""
+        return self.epochs.end - self.drift.needed_from()
 
     def widen(self, widest: int) -> None:
         """Let one that stops be so many batches behind from now on, and never less than the window."""

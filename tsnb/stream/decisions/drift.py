@@ -178,8 +178,10 @@ class Drift:
     @staticmethod
     def _stops_at(member: Member, now: float) -> float:
         """Return from when on a consumer counts as stopped; infinite where it waits for another, or takes turns."""
-        if member.skips or member.stands or member.rotation is not None or member.resumed:
+        if member.skips or member.stands or member.rotation is not None:
             return math.inf
+        if member.resumed:
+            return now
         if member.phase is Phase.BETWEEN and not member.last_step:
             return now
         if not member.last_step and (member.waiting_since_s is not None or not member.granted):
@@ -269,7 +271,7 @@ class Drift:
     def kept_pass(self, member: Member) -> Epoch | None:
         """Return the pass in which a consumer that was paused can still go on; None: it wants none, or that has gone.
 
-        What it lacks is kept as long as that is no more than a window of batches: memory is bounded as without it.
+        What it lacks is kept as long as that is no more than one that stops may lack: memory is bounded as without it.
         """
         epoch = (
             self._epochs.giving(member.epoch, member.position, member.part) if member.keeps_place else None
@@ -279,7 +281,7 @@ class Drift:
         place, end = epoch.index(member.position), self._epochs.end
         if epoch.complete and place == epoch.end:
             return epoch  # it lacks the word that this was all
-        return epoch if end - place <= self.window and all(map(self._epochs.has, range(place, end))) else None
+        return epoch if end - place <= self.widest and all(map(self._epochs.has, range(place, end))) else None
 
     def _kept_from(self, member: Member) -> int | None:
         """Return the index from which batches are kept for one that was paused; None: for it, none are."""

@@ -156,9 +156,16 @@ class Epochs:
             self.loading.joinable = False
             self.loading = None
 
-    def joinable_from(self, number: int, part: int | None = None) -> Epoch | None:
-        """Return the first epoch numbered `number` or more of which a part can still be taken from its start."""
-        fit = (e for e in self._epochs.values() if e.number >= number and e.joinable and e.covers(part))
+    def joinable_from(self, number: int, part: int | None = None, since: int = 0) -> Epoch | None:
+        """Return the first epoch numbered `number` or more of which a part can still be taken from its start.
+
+        Args:
+            number: The least.
+            part: The samples that its batches must hold.
+            since: The least index of its first batch.
+        """
+        there = (e for e in self._epochs.values() if e.number >= number and e.start >= since)
+        fit = (e for e in there if e.joinable and e.covers(part))
         return min(fit, key=lambda e: e.number, default=None)
 
     def giving(self, number: int, seq: int, part: int | None = None) -> Epoch | None:

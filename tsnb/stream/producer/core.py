@@ -231,7 +231,7 @@ class Core:
         settings = self.settings
         if settings.window_bytes is None or settings.in_step or not self._batch_bytes:
             return
-        kept, asked = max(0, self.dispatch.drift.ahead), settings.window is not None
+        kept, asked = self.dispatch.lagging, settings.window is not None
         free, left = free_memory(), self.arena.left()
         room = [each for each in (left, None if free is None else free.size) if each is not None]
         most = most_lag(settings.window_bytes, self._batch_bytes, min(room, default=None), kept, asked=asked)
@@ -240,7 +240,7 @@ class Core:
     def look_at_lag(self) -> None:
         """While a trial lags by more than the window, look at the memory again. Called by the serving thread."""
         with self.lock:
-            if self.dispatch.drift.ahead > self.dispatch.drift.window:
+            if self.dispatch.lagging > self.dispatch.drift.window:
                 self._let_lag()
 
     def tell_length(self) -> None:
