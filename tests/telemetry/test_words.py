@@ -22,7 +22,7 @@ from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
 from tsnb.telemetry import words
 from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES
+from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, StreamReading
 from tsnb.telemetry.view_text import as_text
 from tsnb.top.view import screen
 
@@ -147,11 +147,17 @@ console.log(JSON.stringify(told));
 """
 
 
+def lagging(reading: StreamReading) -> StreamReading:
+    """Return a reading in which the last trial is further behind than the window."""
+    *others, last = reading.consumers
+    return replace(reading, consumers=(*others, replace(last, lag=300, fill=308)))
+
+
 def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
-    """Of the same stream, from before the first trial until one is parked: the same titles and words in all three."""
+    """From before the first trial until one is parked, and while one stops, with far more than the window kept."""
     stream, tape, given, ours, shown = three_models(), Tape(), [], [], ""
     for k, reading in enumerate(stream.run(90)):
-        tape.feed(reading)
+        tape.feed(reading if k % 60 or not reading.consumers else lagging(reading))
         if k % 30 == 0 or k > 350:
             history = base64.b64encode(tape.history()).decode()
             given.append(json.dumps([tape.scene(), history]))
@@ -174,6 +180,7 @@ def test_status_top_and_the_panels_strip_say_alike_how_a_stream_flows() -> None:
     assert done.returncode == 0, done.stderr
     assert json.loads(plain(done.stdout)) == ours
     assert "behind: resnet18-wide" in shown and " of 8 prepared" in shown
+    assert any(flow["Buffer"] == "308 prepared" for flow in ours)
 
 
 def test_numbers_of_status_stand_below_their_heads_however_long_a_name_is() -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "LIVE",
     "all_left",
     "balanced",
+    "buffered",
     "cache_text",
     "cached",
     "clock",
@@ -365,11 +366,21 @@ def flow(window: int, rows: Sequence[tuple[str, int, int, Pace]]) -> dict[str, s
     computing = {name: pace.computing if math.isfinite(pace.computing) else 0.0 for name, _, _, pace in rows}
     spent, most = sum(computing.values()), max(computing, key=lambda name: computing[name])
     return {
-        "Buffer": f"{count(max(fill for _, _, fill, _ in rows))} of {count(window)} prepared",
+        "Buffer": f"{buffered(max(fill for _, _, fill, _ in rows), window)} prepared",
         "Lag": f"{count(lag)} behind: {far}" if lag > 0 else "all at the front",
         "Speed": _speeds([pace.samples_per_s for *_, pace in rows if math.isfinite(pace.samples_per_s)]),
         "Share of compute": f"{percent(computing[most] / spent)} {most}" if spent > 0 else _DASH,
     }
+
+
+def buffered(fill: int, window: int) -> str:
+    """Write how many batches are ready: of those that the window keeps, or more while they are kept for one that stops.
+
+    Example:
+        >>> buffered(3, 8), buffered(240, 8)
+        ('3 of 8', '240')
+    """
+    return f"{count(fill)} of {count(window)}" if fill <= window else count(fill)
 
 
 def _speeds(speeds: Sequence[float]) -> str:

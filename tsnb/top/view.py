@@ -154,8 +154,11 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     live = view.state in words.LIVE
     state = _Column("state", 14, lambda row: _state(view, row))
     squares = 0 < window <= _SQUARES
+    most = words.buffered(window, window)
     buffer = _Column(
-        "buffer", max(6, window if squares else len(_full(window))), lambda row: _buffer(row, window, live)
+        "buffer",
+        max(6, window if squares else len(most)),
+        lambda row: _buffer(row, window, live),
     )
     lags = [words.count(row.reading.lag) for row in rows]
     lag = _number(view, "lag", max(4, *map(len, lags)), lambda row: words.count(row.reading.lag))
@@ -253,15 +256,10 @@ def _uses(view: StreamView) -> list[_Column]:
     return columns
 
 
-def _full(window: int) -> str:
-    """Return the longest text of a buffer that is written in numbers."""
-    return f"{window} of {window}"
-
-
 def _buffer(row: Row, window: int, live: bool) -> Text:
     fill = row.reading.fill if live and row.here else 0
     if not 0 < window <= _SQUARES:
-        return Text(f"{fill} of {window}")
+        return Text(words.buffered(fill, window))
     full = min(fill, window)
     return Text.assemble(("■" * full, _colour(row.number)), ("·" * (window - full), _SOFT))
 

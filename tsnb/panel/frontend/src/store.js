@@ -203,7 +203,7 @@ export class Store extends Numbers {
 
   /** What its place in the stream is drawn of. */
   placeOf(lane) {
-    return { row: this.lastRow(lane), head: this.head, size: this.stream.window || 0, stream: "" };
+    return { row: this.lastRow(lane), head: this.head, size: Math.max(this.stream.window || 0, this.head || 0), stream: "" };
   }
 
   epochsOf(lane) {

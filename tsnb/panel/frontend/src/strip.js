@@ -34,7 +34,7 @@ export function flowWords({ lanes, last, states, stream, head }, call = (name) =
   const slow = Math.min(...known), fast = Math.max(...known), spent = rows.reduce((sum, [row]) => sum + (row.computing || 0), 0);
   const [largest, whose] = most((row) => row.computing || 0), alike = count(slow) === count(fast) || fast - slow <= 0.05 * fast;
   return {
-    Buffer: `${count(head)} of ${count(stream.window || 0)} prepared`,
+    Buffer: head > stream.window ? `${count(head)} prepared` : `${count(head)} of ${count(stream.window || 0)} prepared`, // more are kept for one that stops
     Lag: farthest.lag > 0 ? `${count(farthest.lag)} behind: ${call(who)}` : "all at the front",
     Speed: !known.length ? "–" : known.length === 1 ? count(fast) : alike ? `${count(fast)} each` : `${count(slow)} to ${count(fast)}`,
     "Share of compute": spent > 0 ? `${percent((largest.computing || 0) / spent)} ${call(whose)}` : "–",
