@@ -16,7 +16,7 @@
 | `population`, `generations` | `tsnb.search.population`: the worst go on as changed clones of the best |
 | `folds` | `tsnb.sweep(folds=)`: a trial for each fold, the mean and spread of their scores |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep`: what was asked for, checked and settled |
-| `settled`, `cell_plans`, `names`, `marking` | trials that start from one plan; their names; whose line is whose |
+| `settled`, `cell_plans`, `names` | trials that start from one plan; their names |
 """
 
 from __future__ import annotations
