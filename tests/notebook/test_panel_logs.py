@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
 
+import tsnb
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
+from tsnb.notebook.stills import Still
 from tsnb.notebook.trial_logs import TrialLogs
+from tsnb.panel import Panel
+from tsnb.reports import report
 
 
 def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
@@ -65,6 +73,7 @@ def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
     until(lambda: trials["svm"].state == "failed" and logs.beside())
     (row,) = logs.beside()
     assert row["name"] == "svm" and row["state"] == "failed" and row["ran_s"] > 0
+    assert row["started_s"] == trials["svm"].started_s
     assert row["error"] == "ValueError: x"
     assert row["metrics"] == {"score": 0.5, "bad": "nan"}
     shell.run_cell_magic("trial", "long", "import time\nwhile True: time.sleep(0.1)")
@@ -73,6 +82,46 @@ def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
     monkeypatch.setattr("tsnb.notebook.trial_logs.SURE_S", 0.0)
     assert [(row["name"], row["state"]) for row in logs.beside()] == [("svm", "failed"), ("long", "running")]
     trials["long"].stop()
+
+
+def test_the_saved_picture_has_trials_without_a_stream_and_each_trial_once(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that attaches later moves to the stream's rows; its next run without a stream has a row of its own."""
+    monkeypatch.setattr("tsnb.notebook.trial_logs.SURE_S", 0.0)
+    loader = DataLoader(TensorDataset(torch.arange(40.0)), batch_size=4)
+    with tsnb.serve(loader, name="numbers"), tsnb.serve(loader, name="other"):
+        panel = Panel("numbers")
+        still = Still(panel)
+
+        def picture() -> list[str]:
+            still.news()
+            until(lambda: not any(one.wanted for one in still._of.values()))
+            with still._drawing:
+                svg = still._left[still.mark]["image/svg+xml"]
+            texts = [element for element in ET.fromstring(svg).iter() if element.tag.endswith("text")]
+            return [(one.text or "") + "".join(child.tail or "" for child in one) for one in texts]
+
+        go = Path(os.environ["TSNB_PROJECT_DIR"]) / "go"
+        code = "for _ in tsnb.attach(stream='numbers'): pass"
+        wait = f"import time, tsnb\nfrom pathlib import Path\nwhile not Path({str(go)!r}).exists(): time.sleep(0.01)\n"
+        shell.run_cell_magic("trial", "late", f"{wait}{code}\ntime.sleep(1)")
+        shell.run_cell_magic(
+            "trial", "svm", "import tsnb\ntsnb.log(score=0.5)\nraise ValueError('no margin')"
+        )
+        until(lambda: trials["svm"].state == "failed" and trials["late"].state == "running")
+        texts = picture()
+        assert {"late", "svm", "✕ failed", "failed: ValueError: no margin", "score 0.500"} <= set(texts)
+        go.touch()
+        until(lambda: any(trial.name == "late" for trial in report("numbers").story.trials))
+        texts = picture()
+        assert "computing" in texts and texts.count("late") == 2, "its row, and its strip of time"
+        trials["late"].wait(60)
+        shell.run_cell_magic("trial", "late", "import tsnb\ntsnb.log(score=0.25)")
+        trials["late"].wait(60)
+        texts = picture()
+        assert texts.count("late") == 3 and "score 0.250" in texts
+        panel.close()
 
 
 def test_a_trial_that_has_ended_runs_again_under_its_name(shell: Any) -> None:

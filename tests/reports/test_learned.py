@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 
@@ -41,6 +42,20 @@ def test_a_failed_trial_is_not_the_best_while_another_is_done(trials: list[Spent
     """Its number may be a lucky one: it did not come to its end."""
     failed = [replace(trials[1], state="failed"), trials[0], trials[2]]
     assert outcome(failed) == (f"{trials[2].name} is best: accuracy 95.0 %.", "2 done, 1 failed.")
+
+
+def test_a_report_of_what_is_over_says_how_to_go_on(trials: list[Spent]) -> None:
+    """In the picture and in the text, with the best trial's name; nothing while a trial still trains."""
+    made = Report(list(three_models().run(30)), ended=True)
+    made.story = replace(made.story, trials=tuple(trials))
+    name = trials[1].name
+    said = f"Next: tsnb.trials['{name}'].extend(epochs=N) trains it for longer"
+    assert said in made.text and f"{name} is best: accuracy 97.0 %. 3 done." in made.text
+    assert said in html.unescape(made.svg)
+    going = (*trials[:2], replace(trials[2], state="streaming"))
+    made = Report(list(three_models().run(30)))
+    made.story = replace(made.story, trials=going)
+    assert "Next:" not in made.text + made.svg and "is best" not in made.text
 
 
 def test_no_trial_is_best_where_nobody_knows_which_way_is_good(trials: list[Spent]) -> None:

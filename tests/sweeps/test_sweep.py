@@ -28,6 +28,7 @@ from tsnb.notebook.runs import stop_consumer
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.planners import queueing
+from tsnb.records.run import Run
 from tsnb.reports.story import story
 from tsnb.sweeps import conductor
 from tsnb.sweeps.space_grammar import read_grid
@@ -395,6 +396,14 @@ for epoch in range(20):
         "race-rate2.0": "pruned",
     }
     assert "race-rate1.0 stopped at step" in page.text
+    for name, cut in sweep.stopped_early.items():
+        why = f"by its sweep at step {cut.step}: loss {cut.value:.4g}, {cut.why}"
+        record = Run.find(name)
+        assert record is not None and (found := record.read()) is not None
+        assert {sweep[name].life.failure, found.failure} == {why}, (
+            "in the panel, tables, reports and records alike"
+        )
+        assert f"trial {name!r} pruned after" in page.text and why in repr(tsnb.trials)
     assert "race-rate0.1 is ahead of race-rate1.0 now, 99%, after" in page.text
     assert "is ahead of race-rate2.0 now" in repr(sweep)
     assert sweep.best().name == "race-rate0.1"

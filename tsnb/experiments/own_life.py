@@ -142,7 +142,7 @@ class OwnLife(TrialLife):
         assert self.took_s is not None
         await self.leave()
         self._unwanted, self._over = asyncio.Event(), asyncio.Event()
-        self._after, self._stopping, self.ended_by = None, False, "stopped"
+        self._after, self._stopping, self.ended_by, self.stopped_by = None, False, "stopped", ""
         self._resume = (
             {"until": kept.epoch + epochs, "rows": len(self.metrics.rows)}
             if self.state == "done"

@@ -299,7 +299,7 @@ class TrialLife(ABC):
     async def _conclude(self, outcome: Outcome) -> None:
         """Note how it ended, tell under its cell, and wake all that wait."""
         state, failure, took_s = outcome
-        if state == "stopped" and self.ended_by == state and not failure:
+        if state == "stopped" and not failure:
             failure = self.stopped_by
         self.failure = masked_text(failure)
         self.took_s = time.time() - self.started_s if took_s is None else took_s

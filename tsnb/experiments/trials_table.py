@@ -39,7 +39,7 @@ def _origin(trial: Trial) -> str:
 def _cells(trial: Trial, leading: Mapping[str, str]) -> list[str]:
     name = trial.name if trial.number == 1 else f"{trial.name} (run {trial.number})"
     state = f"{trial.state} (detached)" if trial.options.get("detach") else trial.state
-    said = trial.waits_for or (trial.life.failure if trial.state == "stopped" else "")
+    said = trial.waits_for or (trial.life.failure if trial.state in ("stopped", "pruned") else "")
     state += f": {said}" if said else ""
     params = ", ".join(f"{word} {_short(value)}" for word, value in trial.params.items())
     left = remaining(trial.eta)

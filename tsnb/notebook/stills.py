@@ -25,13 +25,15 @@ import threading
 import time
 import uuid
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tsnb.errors import TsnbError
 from tsnb.kernels.output.outlets import CollectedOutlet, outlet_here
+from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.reports import report
+from tsnb.reports.learned.beside import told_beside
 from tsnb.telemetry.readings import StreamReading
 
 __all__ = ["EVERY_S", "Still", "leave_still", "renew_stills"]
@@ -70,9 +72,12 @@ class Still:
         """
         this = self._of.setdefault(stream, _Pictured(len(self._of)))
         former, ended = this.here, reading is None
+        beside = frozenset((row["name"], row["state"]) for row in TrialLogs().beside())
+        ended = ended or beside != this.beside
+        this.beside = beside
         if reading is not None:
             this.here = frozenset(c.name for c in reading.consumers if c.state != "gone")
-            ended = bool(reading.ends or former - this.here)
+            ended = ended or bool(reading.ends or former - this.here)
         first = bool(this.here) and not this.shown
         if ended or first or time.monotonic() - this.made_s > EVERY_S:
             this.made_s = time.monotonic()
@@ -109,8 +114,11 @@ class Still:
         except (TsnbError, LookupError, OSError, ValueError) as error:
             _log.debug("no picture of the panel: %s", error)
             return
-        if not found.story.trials:
+        rows = [] if this.number else TrialLogs().beside()  # once in a panel of several streams
+        told = told_beside(rows, found.story.trials, found.story.pending)
+        if not found.story.trials and not told:
             return
+        found.story = replace(found.story, beside=told)
         mark = f"{self.mark}-{this.number}" if this.number else self.mark
         data = found._repr_mimebundle_()
         from tsnb.reports.svg import marked  # numpy comes with it
@@ -145,6 +153,8 @@ class _Pictured:
     number: int
     here: frozenset[str] = frozenset()
     """The trials that were on it at its last reading."""
+    beside: frozenset[tuple[str, str]] = frozenset()
+    """The trials without a stream by then, with their states."""
     made_s: float = -EVERY_S
     """When its picture was made last; monotonic."""
     wanted: bool = False

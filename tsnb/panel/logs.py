@@ -34,8 +34,8 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "verdicts": {"mlp": "rank 3 of 4 at step 120"},
          "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]},  when which live value was set to what
          "sweeps": {"cnn": "s"},                                 of those that are of a sweep its name
-         "beside": [{"name", "state", "ran_s", "error",          trials that take batches of no stream
-                     "metrics": {"loss": 0.5}}]}
+         "beside": [{"name", "state", "started_s", "ran_s",      trials that take batches of no stream
+                     "error", "metrics": {"loss": 0.5}}]}
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked

@@ -17,8 +17,9 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from tsnb.planners.timeline import HELD, Timeline
+from tsnb.reports.learned.beside import draw_beside
 from tsnb.reports.learned.curves import Curves, draw_curves
-from tsnb.reports.learned.outcome import ENDS, best_of, metrics_of, outcome
+from tsnb.reports.learned.outcome import MARKS, best_of, metrics_of, next_step, outcome
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
@@ -65,9 +66,6 @@ STRIP = 26
 END, END_CHARACTERS = 15, 140
 """Pixels of the line that says how a trial ended, and as much of it as fits."""
 
-_ENDS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
-"""Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
-
 LINE_CHARACTERS = 122
 """As much of the sentence as fits in a line."""
 
@@ -102,11 +100,15 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
     picture = Picture(WIDTH)
     colours = colours_of(trial.name for trial in story.trials)
     y = _header(picture, story, colours)
-    marks = {trial.name: _ENDS[trial.state] for trial in story.trials if trial.state in _ENDS}
+    marks = {trial.name: MARKS[trial.state] for trial in story.trials if trial.state in MARKS}
     y = draw_curves(picture, curves, _ranked(story), colours, marks, (LEFT, RIGHT), y)
     if story.trials:
         y = _table(picture, story, colours, y)
         y = _key(picture, story, y)
+        if story.over and (said := next_step(story.trials)):
+            y += 20
+            picture.text(LEFT, y, said, "soft", size=11)
+    y = draw_beside(picture, story.beside, (LEFT, RIGHT), y)
     if story.trials and strips is not None:
         y = _strips(picture, story, strips, colours, y)
     if story.plan is not None:
@@ -142,8 +144,7 @@ def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
     lines, edge = list(_wrapped(story.lead, story.rest)), colours.get(story.pace, "held")
     if story.kind in {"failed", "loader-bound"}:
         edge = "bad"
-    over = story.state == "gone" or all(trial.state in ENDS for trial in story.trials)
-    lead, rest = outcome(story.trials) if over else ("", "")
+    lead, rest = outcome(story.trials) if story.over else ("", "")
     if lead:
         lines = [*_wrapped(lead, rest), *_wrapped("", f"{story.lead} {story.rest}")]
         best = best_of(story.trials)
@@ -215,9 +216,9 @@ def _fitted(names: Sequence[str], x: float) -> dict[str, str]:
 
 def _end(trial: Spent) -> str:
     """Return how a trial ended that was not done: its state with its mark, and its error."""
-    if trial.state not in _ENDS:
+    if trial.state not in MARKS:
         return ""
-    return f"{_ENDS[trial.state]} {trial.state}" + (f": {trial.error}" if trial.error else "")
+    return f"{MARKS[trial.state]} {trial.state}" + (f": {trial.error}" if trial.error else "")
 
 
 def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: Sequence[str]) -> None:

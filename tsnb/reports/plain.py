@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.cpu_time import cpu_text
+from tsnb.reports.learned.beside import beside_lines
+from tsnb.reports.learned.outcome import next_step, outcome
 from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
@@ -129,6 +131,9 @@ def plain(story: Story) -> str:
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
     lines += [f"{line}." for line in waiting(story.pending)]
+    said = (*outcome(story.trials), next_step(story.trials)) if story.over else ()
+    lines += [line for line in (" ".join(filter(None, said[:2])), *said[2:]) if line]
+    lines += beside_lines(story.beside)
     lines += [f"Energy: {story.energy}."]
     lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:

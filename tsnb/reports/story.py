@@ -11,6 +11,8 @@ from tsnb.errors import TsnbError
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
+from tsnb.reports.learned.beside import Beside
+from tsnb.reports.learned.outcome import ENDS
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
@@ -87,6 +89,14 @@ class Story:
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
     plan: Timeline | None = None
     """When its trials were to start and end, and did, if they were planned; times are from the plan's beginning on."""
+
+    beside: tuple[Beside, ...] = ()
+    """The notebook's trials without a stream, where this is the picture of its panel."""
+
+    @property
+    def over(self) -> bool:
+        """Whether the stream, or each of its trials, has ended."""
+        return self.state == "gone" or all(trial.state in ENDS for trial in self.trials)
 
     @property
     def left(self) -> str:

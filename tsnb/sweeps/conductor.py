@@ -287,7 +287,9 @@ class Conductor:
             self._give_up_after(news.trial)
         self.cuts.update({cut.name: cut for cut in cuts})
         self._places.leave(cut.name for cut in cuts)
-        self._end((self.trials[cut.name] for cut in cuts), "pruned")
+        for cut in cuts:
+            by = f"by its sweep at step {cut.step}: {self._metric} {cut.value:.4g}, {cut.why}"
+            self._end([self.trials[cut.name]], "pruned", by)
 
     def _judged(self, news: _TrialNews) -> list[Cut]:
         """Return the trials to stop after this."""
@@ -320,10 +322,8 @@ class Conductor:
                     what = "1 trial is" if len(left) == 1 else f"{len(left)} trials are"
                     self._course.say(f"{what} not started, because there is no stream: {said}")
 
-    def _end(self, some: Iterable[Trial], state: str = "stopped") -> None:
+    def _end(self, some: Iterable[Trial], state: str = "stopped", by: str = "with its sweep") -> None:
         """Have trials ended, all at once, on the hub's thread."""
         for trial in some:
             if trial.state not in ENDED:
-                the_hub().post(
-                    trial.life.end(STOP_GRACE_S, state, "with its sweep" if state == "stopped" else "")
-                )
+                the_hub().post(trial.life.end(STOP_GRACE_S, state, by))

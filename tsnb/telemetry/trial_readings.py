@@ -44,7 +44,7 @@ class EndReading:
     pid: Whole = 0
     """Its process; 0 where it never had one."""
     error: Text = ""
-    """What it failed of, one line; who stopped it, where it was stopped: "in the panel"."""
+    """What it failed of, one line; who stopped it, where it was stopped or pruned: "in the panel"."""
     metrics: Logged = field(default_factory=dict)
     """Last numbers given to `tsnb.log`, those of its last lines too."""
     cpu_s: Number | None = None

@@ -72,7 +72,7 @@ def screen(view: StreamView, width: int, hint: str = "") -> RenderableType:
         )
     lines = [Text(line, "yellow") for line in (incidents(view.latest) if view.latest else [])]
     lines += [
-        Text(f"{row.name} {row.state}: {row.error}", "" if row.end == "stopped" else "red")
+        Text(f"{row.name} {row.state}: {row.error}", "" if row.end in ("stopped", "pruned") else "red")
         for row in rows
         if row.error
     ]

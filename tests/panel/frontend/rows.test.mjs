@@ -5,6 +5,7 @@ import { SOURCES } from "./sources.mjs";
 const { arranged, groups, paramOf, sorted, telling } = await import(`${SOURCES}/order.js`);
 const { columnsOf } = await import(`${SOURCES}/table.js`);
 const { parameter } = await import(`${SOURCES}/words.js`);
+const { isOf } = await import(`${SOURCES}/beside.js`);
 const { parts, placeWords } = await import(`${SOURCES}/place.js`);
 
 const lane = (name, end, since_s = 0) => ({ name, here: !end, end: end || "", since_s });
@@ -99,4 +100,12 @@ test("columns of numbers are the chosen ones, else those of the charts, then the
   assert.deepEqual(columnsOf(all, null, ["f1", "auc", "loss"]), ["f1", "auc"]);
   assert.deepEqual(columnsOf(all, ["auc"], ["f1"]), ["auc"]);
   assert.deepEqual(columnsOf(all, ["gone", "auc"], ["f1"]), ["auc"]);
+});
+
+test("a trial without a stream has no second row, and a run after the one on the stream has its own", () => {
+  const trial = { name: "a", started_s: 1050 };
+  assert.equal(isOf({ ...lane("a"), since_s: 10 }, trial, 1000), true, "it has attached meanwhile");
+  assert.equal(isOf({ ...lane("a", "done"), since_s: 60 }, trial, 1000), true, "and has left");
+  assert.equal(isOf({ ...lane("a", "done"), since_s: 40 }, trial, 1000), false, "that was the run before");
+  assert.equal(isOf({ ...lane("a"), here: false, pending: "starting", since_s: 0 }, trial, 1000), true);
 });

@@ -7,13 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tsnb.records.scores import known_direction, rank
+from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
 from tsnb.telemetry.words import is_accuracy, metric
 
-__all__ = ["ENDS", "best_of", "ends_of", "metrics_of", "outcome"]
+__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "next_step", "outcome"]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
+
+MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
+"""Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
 
 def metrics_of(trials: Sequence[Spent]) -> list[str]:
@@ -57,3 +61,15 @@ def outcome(trials: Sequence[Spent]) -> tuple[str, str]:
         return f"{ends}.", ""
     trial, name = best
     return f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}.", f"{ends}."
+
+
+def next_step(trials: Sequence[Spent]) -> str:
+    """Return how to go on from the best trial, as code; empty where no trial is best."""
+    best = best_of(trials)
+    if best is None:
+        return ""
+    name, number = trial_of(best[0].name), best[1]
+    return (
+        f"Next: tsnb.trials[{name!r}].extend(epochs=N) trains it for longer, .rerun() runs it again. "
+        f"tsnb.results(sort={number!r}) compares all trials."
+    )

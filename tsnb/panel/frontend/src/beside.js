@@ -20,9 +20,9 @@ export class Beside {
     this.rows = new Map();
   }
 
-  /** `all`: as the kernel tells them; `lanes`: a trial that has a row on the stream has none here. */
-  draw(all = [], lanes = []) {
-    const streamed = new Set(lanes.flatMap((lane) => (lane ? [lane.name] : []))), shown = all.filter(({ name }) => !streamed.has(name));
+  /** `all`: as the kernel tells them; `lanes`: a trial that has a row on the stream has none here; `originS`: when the stream's time began. */
+  draw(all = [], lanes = [], originS = 0) {
+    const shown = all.filter((one) => !lanes.some((lane) => lane && lane.name === one.name && isOf(lane, one, originS)));
     this.element.hidden = !shown.length;
     if (!shown.length) return;
     const metrics = metricsOf(shown.map((one) => ({ metrics: Object.keys(one.metrics) }))).slice(0, METRICS);
@@ -55,3 +55,6 @@ export class Beside {
     return { mark, word, cells, name: open, element: make("tr", "", head, make("td", "", mark, word), ...cells) };
   }
 }
+
+/** Whether a lane is of that very trial, and not of an earlier run of its name, which had left before the trial began. */
+export const isOf = ({ here, pending, since_s }, { started_s = 0 }, originS) => Boolean(here || pending || !(originS > 0) || originS + since_s >= started_s);

@@ -145,7 +145,7 @@ export class Row {
     this.part.hidden = !part;
     attribute(this.cells[0], "title", part ? `${this.name}: ${part}` : this.name);
     put(this.detailState, failed ? error : pending ? `${pending}   ` : `${words.label}   `);
-    this.element.classList.toggle("tsnb-failed", Boolean(failed) && now.state !== "stopped");
+    this.element.classList.toggle("tsnb-failed", Boolean(failed) && !["stopped", "pruned"].includes(now.state));
     this.element.classList.toggle("tsnb-pending", Boolean(pending));
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };

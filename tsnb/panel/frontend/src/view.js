@@ -278,7 +278,7 @@ export class View {
     this.told.draw(store);
     this.table.follow(this.lessons.chosen(store));
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
-    this.beside.draw(store.beside, store.lanes);
+    this.beside.draw(store.beside, store.lanes, store.originS);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
     this.plan.draw(store.plan, store.lanes, shown);
     this.planned.hidden = !this.plan.known;
