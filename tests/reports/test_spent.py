@@ -148,3 +148,18 @@ def test_shares_and_samples_a_second_are_of_the_time_attached_on_every_surface()
     assert (trial.inside_s, trial.between_s, trial.attached_s) == (7.5, 2.5, 10.0)
     assert trial.share("computing") == 0.75 and trial.share("between") == 0.25
     assert trial.samples_per_s == trial.samples / 10.0
+
+
+@pytest.mark.parametrize("state", ["paused", "timed out"])
+def test_a_trial_that_stands_still_counts_once(state: str) -> None:
+    """The seconds since its last batch are no computing any more then, and what it had computed before stays."""
+    readings = [
+        reading(0, consumer("a", 0.0, batches=0)),
+        reading(4, consumer("a", 4.0, batches=40)),
+        reading(9, consumer("a", 9.0, batches=40)),
+        reading(10, consumer("a", 4.0, batches=40, state=state)),
+        reading(19, consumer("a", 4.0, batches=40, state=state)),
+        reading(20, consumer("a", 4.5, batches=45)),
+    ]
+    (trial,) = spent(readings)
+    assert (trial.computing_s, trial.total_s) == (4.5, 20.0)

@@ -13,50 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from tsnb.reports.cpu_time import cpu_until, stretches
 from tsnb.telemetry.marks import Ends, Taken, never_attached
 from tsnb.telemetry.rates import alone
-from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
+from tsnb.telemetry.readings import EndReading, StreamReading
+from tsnb.telemetry.rows import Life, TimeSpent
 
-__all__ = ["PARTS", "Life", "Spent", "lives", "spent"]
+__all__ = ["PARTS", "Spent", "lives", "spent"]
 
 PARTS = ("computing", "waiting", "held", "between", "parked")
 """What a trial's time goes to, in the order in which it is drawn."""
-
-
-@dataclass
-class Life:
-    """One attachment of a trial to one life of its producer."""
-
-    name: str
-    """The trial's."""
-    first_s: float
-    """When it was first seen (wall clock)."""
-    start: ConsumerReading
-    """How it was first seen."""
-    last_s: float
-    """When it was last seen (wall clock)."""
-    last: ConsumerReading
-    """How it was last seen."""
-    states_s: dict[str, float] = field(default_factory=dict)
-    """Seconds in each state, as far as it was watched."""
-
-    def extend(self, time_s: float, consumer: ConsumerReading) -> None:
-        """Take in the next reading of it: up to then it was in the state of the one before."""
-        state = self.last.state
-        self.states_s[state] = self.states_s.get(state, 0.0) + time_s - self.last_s
-        self.last_s, self.last = time_s, consumer
-
-    def continues(self, consumer: ConsumerReading) -> bool:
-        """Whether a reading is of this life: the same process, and no counter went back."""
-        last = self.last
-        return (
-            consumer.pid == last.pid
-            and consumer.batches >= last.batches
-            and consumer.computing_s >= last.computing_s - 1e-6
-        )
 
 
 @dataclass(frozen=True)
@@ -191,12 +159,7 @@ def _ended(trial: Spent, end: EndReading | None) -> Spent:
 
 
 def _sum(its: Sequence[Life], state: str, epochs: float) -> Spent:
-    parked_s, between_s = 0.0, 0.0
-    for life in its:
-        rest_s = max(0.0, life.last_s - life.first_s - (_inside_s(life.last) - _inside_s(life.start)))
-        parked = min(rest_s, life.states_s.get("timed out", 0.0))
-        parked_s += parked
-        between_s += rest_s - parked
+    parts = sum((life.parts for life in its), TimeSpent())
     last = its[-1].last
     batches = sum(life.last.batches for life in its)
     return Spent(
@@ -204,19 +167,15 @@ def _sum(its: Sequence[Life], state: str, epochs: float) -> Spent:
         first_s=its[0].first_s,
         last_s=its[-1].last_s,
         state=state,
-        computing_s=sum(life.last.computing_s for life in its),
-        waiting_s=sum(life.last.waiting_s for life in its),
-        held_s=sum(life.last.held_s for life in its),
-        between_s=between_s,
-        parked_s=parked_s,
+        computing_s=parts.computing_s,
+        waiting_s=parts.waiting_s,
+        held_s=parts.held_s,
+        between_s=parts.between_s,
+        parked_s=parts.parked_s,
         pace_s=sum(life.states_s.get("sets the pace", 0.0) for life in its),
-        samples=sum(life.last.samples for life in its),
+        samples=parts.samples,
         batches=batches,
         skipped=sum(life.last.skipped for life in its),
         epochs=0.0 if math.isnan(epochs) else epochs,
         metrics=last.metrics,
     )
-
-
-def _inside_s(consumer: ConsumerReading) -> float:
-    return consumer.computing_s + consumer.waiting_s + consumer.held_s

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tsnb.reports.spent import Life, lives
+from tsnb.reports.spent import lives
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.rows import Life
 
 __all__ = ["COUNTED", "Numbers", "Strips", "strips"]
 

@@ -5,16 +5,91 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.rates import UNKNOWN, Pace
 from tsnb.telemetry.readings import ConsumerReading
 
-__all__ = ["Row"]
+__all__ = ["Life", "Row", "TimeSpent"]
 
 _STEADY = 8
 """Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """Where a trial's time went, in seconds, and how many samples it took. Sums by +."""
+
+    computing_s: float = 0.0
+    waiting_s: float = 0.0
+    held_s: float = 0.0
+    between_s: float = 0.0
+    parked_s: float = 0.0
+    samples: int = 0
+
+    def __add__(self, other: TimeSpent) -> TimeSpent:
+        both = zip(astuple(self), astuple(other), strict=True)
+        return TimeSpent(*(one + another for one, another in both))
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the trial was, and its shares, of the time attached; `UNKNOWN`: there was none."""
+        attached_s = self.computing_s + self.waiting_s + self.held_s + self.between_s
+        if attached_s <= 0:
+            return UNKNOWN
+        shares = (part / attached_s for part in (self.computing_s, self.waiting_s, self.held_s))
+        return Pace(self.samples / attached_s, *shares)
+
+
+@dataclass
+class Life:
+    """One attachment of a trial to one life of its producer."""
+
+    name: str
+    """The trial's."""
+    first_s: float
+    """When it was first seen (wall clock)."""
+    start: ConsumerReading
+    """How it was first seen."""
+    last_s: float
+    """When it was last seen (wall clock)."""
+    last: ConsumerReading
+    """How it was last seen."""
+    states_s: dict[str, float] = field(default_factory=dict)
+    """Seconds in each state, as far as it was watched."""
+    fewer_s: float = -math.inf
+    """When it was last seen with fewer batches than at last (wall clock)."""
+
+    def extend(self, time_s: float, consumer: ConsumerReading) -> None:
+        """Take in the next reading of it: up to then it was in the state of the one before."""
+        state = self.last.state
+        self.states_s[state] = self.states_s.get(state, 0.0) + time_s - self.last_s
+        if consumer.batches > self.last.batches:
+            self.fewer_s = self.last_s
+        self.last_s, self.last = time_s, consumer
+
+    def continues(self, consumer: ConsumerReading) -> bool:
+        """Return whether a reading is of this life: the same process, and no counter went back.
+
+        One counter may: the seconds since its last batch are no computing any more once it is paused or timed out.
+        """
+        last = self.last
+        since_s = self.last_s - self.fewer_s if last.batches else 0.0
+        return (
+            consumer.pid == last.pid
+            and consumer.batches >= last.batches
+            and consumer.computing_s >= last.computing_s - since_s - 1e-6
+        )
+
+    @property
+    def parts(self) -> TimeSpent:
+        """Where its time went."""
+        inside = (self.last.computing_s, self.last.waiting_s, self.last.held_s)
+        before_s = self.start.computing_s + self.start.waiting_s + self.start.held_s
+        rest_s = max(0.0, self.last_s - self.first_s - (sum(inside) - before_s))
+        parked_s = min(rest_s, self.states_s.get("timed out", 0.0))
+        return TimeSpent(*inside, rest_s - parked_s, parked_s, self.last.samples)
 
 
 @dataclass
@@ -62,8 +137,32 @@ class Row:
     """How many runs of its name came before this one: another process, another curve."""
     states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
     """Its states of the last ticks."""
+    life: Life | None = None
+    """Its present attachment."""
+    producer: int = 0
+    """The process id of the producer that it was attached to last."""
+    before: TimeSpent = TimeSpent()
+    """Where its time went in those before."""
     left: Callable[[str], Eta] = field(default=lambda _: NO_ETA, repr=False, compare=False)
     """Says how long the trial of a name still takes."""
+
+    def lives(self, time_s: float, consumer: ConsumerReading, producer: int) -> None:
+        """Take in a reading of it while it is attached to a producer of that process id."""
+        if self.life is not None and self.producer == producer and self.life.continues(consumer):
+            self.life.extend(time_s, consumer)
+            return
+        self.leaves()
+        self.producer = producer
+        self.life = Life(consumer.name, time_s, consumer, time_s, consumer)
+
+    def leaves(self) -> None:
+        """Its next reading is of another attachment."""
+        self.before, self.life = self.whole, None
+
+    @property
+    def whole(self) -> TimeSpent:
+        """Where all its time went."""
+        return self.before if self.life is None else self.before + self.life.parts
 
     @property
     def eta(self) -> Eta:

@@ -24,7 +24,7 @@ from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached, newly_logged
 from tsnb.telemetry.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
-from tsnb.telemetry.rows import Row
+from tsnb.telemetry.rows import Row, TimeSpent
 
 __all__ = ["MARKS", "StreamNews", "StreamView"]
 
@@ -277,6 +277,7 @@ class StreamView:
         row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
         row.epochs, row.batches = self._taken.epochs(consumer.name), self._taken.batches(consumer.name)
         if here:
+            row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
             if math.isnan(row.told.computing):
                 row.told = row.pace
             row.end, row.error, row.last = "", "", {}
@@ -286,7 +287,7 @@ class StreamView:
     def _begin_run(self, row: Row) -> None:
         """Begin with no numbers: what another run of a trial's name has logged is its former run's."""
         row.run += 1
-        row.told = UNKNOWN
+        row.told, row.life, row.before = UNKNOWN, None, TimeSpent()
         row.metrics.clear()
         row.logged_at.clear()
         row.sparse = ()
@@ -322,6 +323,7 @@ class StreamView:
             row.pending = reading.pending.get(name, "") if name not in here else ""
             if name in here:
                 continue
+            row.leaves()
             if row.here:
                 row.here, row.came_s, row.pace, row.told = False, now_s, UNKNOWN, UNKNOWN
             end = None if row.pending else self._ends.by_name.get(name)
