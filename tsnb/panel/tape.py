@@ -18,6 +18,8 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                        "sparse",                                  names of metrics that are logged once an epoch
                        "run", "awaits", "end", "error", "last",   which run, how it ended, of what, its last numbers
                        "part",                                    which samples it takes, empty: all
+                       "whole",                                   samples/s and shares of all its time (computing,
+                                                                  waiting, held), once it has left or all is over
                        "pending", "unknown"}}                     of one that is not attached yet, and only then: state
                                                                   and reason; that it is not known any more
        "ways": {"loss": -1}                                       which way a metric is good: 1 high, -1 low
@@ -41,10 +43,11 @@ from typing import Any
 
 from tsnb.telemetry.history import History
 from tsnb.telemetry.marks import Mark, pacing_text
+from tsnb.telemetry.rates import UNKNOWN
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
 from tsnb.telemetry.rows import Row
 from tsnb.telemetry.view import StreamNews, StreamView
-from tsnb.telemetry.words import cache_text
+from tsnb.telemetry.words import LIVE, cache_text
 
 __all__ = ["Message", "Tape"]
 
@@ -164,8 +167,12 @@ class Tape:
         self._can = allowed
         return self._message({"can": allowed}, b"")
 
-    def scene(self) -> dict[str, Any]:
-        """Return all words as of the last tick."""
+    def scene(self, *, over: bool = False) -> dict[str, Any]:
+        """Return all words as of the last tick.
+
+        Args:
+            over: Whether nothing follows: what each trial did in all belongs to it.
+        """
         with self.view.lock:
             return {
                 "n": self._ticks,
@@ -174,7 +181,7 @@ class Tape:
                 "recorded": self.recorded,
                 "gpus": [],
                 **self._words(),
-                "lanes": self._lane_words(),
+                "lanes": self._lane_words(over or self.recorded or self._over),
                 "marks": [self._mark(mark) for mark in self.view.marks],
                 "can": self._can,
             }
@@ -208,9 +215,14 @@ class Tape:
             words["gpus"] = [gpu.name for gpu in view.host.gpus]
         return words
 
-    def _lane_words(self) -> list[dict[str, Any]]:
+    def _lane_words(self, over: bool) -> list[dict[str, Any]]:
         begin_s = self.view.origin_s or 0.0
-        return [_lane(row, begin_s) for row in self.view.rows.values()]
+        return [_lane(row, begin_s, over) for row in self.view.rows.values()]
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing more happens to any trial."""
+        return self.view.state not in LIVE
 
     def _news(self) -> dict[str, Any]:
         """Return the words that differ from what was said before, and keep them."""
@@ -228,10 +240,10 @@ class Tape:
         begin_s = self.view.origin_s or 0.0
         changed = {}
         for k, row in enumerate(self.view.rows.values()):
-            made_of = _made_of(row)
+            made_of = _made_of(row, self._over)
             if k < len(self._lanes_of) and made_of == self._lanes_of[k]:
                 continue
-            lane = _lane(row, begin_s)
+            lane = _lane(row, begin_s, self._over)
             if k == len(self._lanes):
                 self._lanes.append({})
                 self._lanes_of.append(())
@@ -245,7 +257,7 @@ class Tape:
         return [time_s, mark.kind, mark.consumer, mark.text]
 
 
-def _made_of(row: Row) -> tuple[Any, ...]:
+def _made_of(row: Row, over: bool) -> tuple[Any, ...]:
     """Return all that a lane's words follow from: most lanes are as they were, and this is cheaper than the words."""
     # a row's names are only added to; what it logged last is put in place as a whole
     return (
@@ -261,11 +273,14 @@ def _made_of(row: Row) -> tuple[Any, ...]:
         row.reading.part,
         row.pending,
         row.unknown,
+        None if row.here and not over else row.whole,
     )
 
 
-def _lane(row: Row, begin_s: float) -> dict[str, Any]:
+def _lane(row: Row, begin_s: float, over: bool) -> dict[str, Any]:
     """Return the message to the front end about a lane; numbers travel in the frames."""
+    whole = UNKNOWN if row.here and not over else row.whole.pace
+    told = [whole.samples_per_s, whole.computing, whole.waiting, whole.held]
     return {
         "name": row.name,
         "here": row.here,
@@ -280,6 +295,7 @@ def _lane(row: Row, begin_s: float) -> dict[str, Any]:
             name: number if math.isfinite(number) else repr(number) for name, number in row.last.items()
         },
         "part": row.reading.part,
+        **({} if math.isnan(whole.computing) else {"whole": [float(f"{one:.4g}") for one in told]}),
         **({"pending": row.pending} if row.pending else {}),
         **({"unknown": True} if row.unknown else {}),
     }

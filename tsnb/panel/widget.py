@@ -280,10 +280,14 @@ class Panel(anywidget.AnyWidget):
             return {**bundle[0], "text/plain": text}, bundle[1]
         return {**(bundle or {}), "text/plain": text}
 
-    def _everything(self) -> tuple[dict[str, Any], bytes, bytes]:
-        """Return scene, history and curves of all streams as of now; the lock is held."""
+    def _everything(self, *, over: bool = False) -> tuple[dict[str, Any], bytes, bytes]:
+        """Return scene, history and curves of all streams as of now; the lock is held.
+
+        Args:
+            over: As in `Tape.scene`.
+        """
         tapes = [channel.tape for channel in self._channels]
-        parts = [(tape.scene(), tape.history(), tape.curves()) for tape in tapes]
+        parts = [(tape.scene(over=over), tape.history(), tape.curves()) for tape in tapes]
         scenes, histories, curves = zip(*parts, strict=True)
         if len(tapes) == 1:
             return {**scenes[0], "log": self.logs.scene()}, histories[0], curves[0]
@@ -293,7 +297,7 @@ class Panel(anywidget.AnyWidget):
 
     def _recorded(self) -> tuple[dict[str, Any], bytes, bytes]:
         """Return the same as a recording, with what only the notebook knows; the lock is held."""
-        scene, history, curves = self._everything()
+        scene, history, curves = self._everything(over=True)
         log = {**scene["log"], "can": False, "shown": False}
         return saved(scene) | {"known": self._known(), "log": log}, history, curves
 

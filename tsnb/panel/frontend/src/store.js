@@ -210,9 +210,9 @@ export class Store extends Numbers {
     return { row: this.lastRow(lane), batches: this.stream.epoch_batches };
   }
 
-  /** What a lane did in all. */
+  /** What a lane did in all: as the kernel says it once the lane has left, else as frames tell it. */
   inAll(lane) {
-    return whole(this.reel, lane);
+    return wholeOf(this.lanes[lane]) || whole(this.reel, lane);
   }
 
   /** What a batch costs a lane: {stepMs, alonePerS}. */
@@ -222,7 +222,8 @@ export class Store extends Numbers {
 
   /** A lane's life in bars (`timeline`). */
   timesOf(lane, bars) {
-    return timesOf([[this.reel, 0]], lane, bars);
+    const times = timesOf([[this.reel, 0]], lane, bars);
+    return { ...times, share: times.share && (wholeOf(this.lanes[lane]) || times.share) };
   }
 
   /** A lane's state now, and for how many seconds it has been in it. */
@@ -308,6 +309,13 @@ export function timesOf(reels, lane, bars) {
   const sum = (parts) => Object.fromEntries(["computing", "waiting", "held"].map((key) => [key, Math.min(1, parts.reduce((total, one) => total + ((one && one[key]) || 0), 0))]));
   const out = Array.from({ length: bars }, (_, k) => ({ here: all.some((life) => life.bars[k] && life.bars[k].here), ...sum(all.map((life) => life.bars[k])) }));
   return { from, to, bars: out, share: sum(all.map((life) => life.share)) };
+}
+
+/** {samplesPerS, computing, waiting, held} over all the time that a lane was attached; undefined: not told. */
+function wholeOf(lane) {
+  if (!lane || !lane.whole) return undefined;
+  const [samplesPerS, computing, waiting, held] = lane.whole;
+  return { samplesPerS, computing, waiting, held };
 }
 
 /** The newest paces. Of a trial that stands still nothing is foretold, and it takes as many epochs all the same. */
