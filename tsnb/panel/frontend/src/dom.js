@@ -40,6 +40,27 @@ export const grey = (element, on) => attribute(element, "aria-disabled", Boolean
 
 export const isGrey = (element) => element.getAttribute("aria-disabled") === "true";
 
+const HEARD_MS = 5000;
+
+/** A line for screen readers, spoken when it changes. It is empty again some seconds later: whoever reads the page then would take it
+ * for what is so now. */
+export class Spoken {
+  constructor(tag) {
+    this.element = make(tag, "tsnb-unseen");
+    attribute(this.element, "role", "status");
+  }
+
+  say(text) {
+    put(this.element, text);
+    this.saidMs = performance.now();
+  }
+
+  /** Called with each drawing. */
+  fade() {
+    if (performance.now() - this.saidMs > HEARD_MS) put(this.element, "");
+  }
+}
+
 /** label and value, as in "loader 9.6 batches/s" */
 export function pair(label, className) {
   const value = make("b", "tsnb-value");

@@ -1,6 +1,6 @@
 // The one plain sentence on who waits for whom.
 
-import { attribute, make, put, style } from "./dom.js";
+import { Spoken, make, put, style } from "./dom.js";
 import { decisive, isOver, outcome, span } from "./outcome.js";
 import { paint } from "./theme.js";
 import { clock, sentence } from "./words.js";
@@ -14,9 +14,8 @@ export class Sentence {
     this.strong = make("b");
     this.rest = make("span");
     this.words = make("span", "", this.strong, this.rest); // one child: it is a grid
-    this.spoken = make("span", "tsnb-unseen");
-    attribute(this.spoken, "role", "status");
-    this.element = make("p", "tsnb-say", this.words, this.spoken);
+    this.spoken = new Spoken("span");
+    this.element = make("p", "tsnb-say", this.words, this.spoken.element);
   }
 
   draw(store, state) {
@@ -27,7 +26,8 @@ export class Sentence {
     put(this.strong, first);
     put(this.rest, rest);
     const turn = [stale, say.kind, say.pace, came].join();
-    if (turn !== this.turn) put(this.spoken, first + rest);
+    if (turn !== this.turn) this.spoken.say(first + rest);
+    this.spoken.fade();
     this.turn = turn;
     const best = came[0] ? store.bestOf(decisive(store)) : -1;
     const slowest = best >= 0 ? best : lanes.findIndex((lane) => lane && lane.name === say.pace);

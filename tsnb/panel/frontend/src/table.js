@@ -201,6 +201,7 @@ export class Table {
     const value = (lane, by) => this.value(store, lane, by, metrics);
     const { rows: all, folds } = arranged(store.lanes, { ...this.kept, filter: this.filter, params: store.params }, value);
     const found = groups(store.lanes, all, store.sweeps), { shut = [], ungrouped } = this.kept;
+    if (found.length && !this.canGroup) this.orderedMs = -Infinity; // what sweeps there are is known: a page that opens asks for it
     this.canGroup = found.length > 0;
     this.groups = ungrouped ? [] : found;
     const rows = this.groups.length ? this.groups.flatMap((group) => (shut.includes(group.name) ? [] : group.rows)) : all;

@@ -1,6 +1,6 @@
 // What a screen reader hears of trials: that one has joined, was paused, or how it ended. Its numbers stand in its row.
 
-import { attribute, make, put } from "./dom.js";
+import { Spoken } from "./dom.js";
 import { consumerState } from "./words.js";
 
 const EVERY_MS = 2000; // what comes together is said together
@@ -9,8 +9,8 @@ const PAUSES = new Set(["paused", "timed out"]);
 
 export class Told {
   constructor() {
-    this.element = make("p", "tsnb-unseen");
-    attribute(this.element, "role", "status");
+    this.spoken = new Spoken("p");
+    this.element = this.spoken.element;
     this.words = null; // by name, as they were said
     this.news = [];
   }
@@ -19,8 +19,9 @@ export class Told {
     const before = this.words, words = new Map(store.lanes.flatMap((lane, k) => (lane ? [[lane.name, wordOf(store, lane, k)]] : [])));
     this.words = words;
     if (before) for (const [name, word] of words) if (before.get(name) !== word) this.news.push([name, word]);
+    this.spoken.fade();
     if (!this.news.length || now - (this.saidMs ?? -Infinity) < EVERY_MS) return;
-    put(this.element, `${together(this.news).join(", ")}.`);
+    this.spoken.say(`${together(this.news).join(", ")}.`);
     Object.assign(this, { saidMs: now, news: [] });
   }
 }
