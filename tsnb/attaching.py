@@ -17,6 +17,6 @@ from tsnb.stream.consumer.consumer import Consumer
 __all__ = ["Consumer", "attach"]
 
 attach_defaults.device_access = SharedDevices()
-attach_defaults.extensions[:] = [LiveAnswers, MetricsTold, Allotment]
+attach_defaults.extensions[:0] = [LiveAnswers, MetricsTold, Allotment]  # before those that were added already
 if attach_defaults.ask_cluster is None:  # a trial on another machine asks through its own actor
     attach_defaults.ask_cluster = stream_of_cluster

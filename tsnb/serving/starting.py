@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -165,6 +165,7 @@ def serve_here(
     origin: str | None = None,
     least_band: int = 0,
     in_step: bool = False,
+    extensions: Iterable[Callable[[Core], Extension]] = (),
 ) -> Producer:
     """Serve a loader to any number of consumers of this machine, which attach by its name.
 
@@ -178,6 +179,7 @@ def serve_here(
         origin: What serves it; found out by default.
         least_band: As `Settings`.
         in_step: As `Settings`.
+        extensions: Make the producer's halves of further extensions (docs/write-an-extension.md).
 
     Returns:
         The producer; a context manager that stops it at its end.
@@ -196,7 +198,7 @@ def serve_here(
     seed, workers = options.seed, first_workers(loader, options.workers)
     settings = Settings(**vars(options), name=name, least_band=least_band, in_step=in_step)
     before = Draws.now()
-    producer = begin(loader, settings, seed=seed, workers=workers, origin=origin)
+    producer = begin(loader, settings, seed=seed, workers=workers, origin=origin, extensions=extensions)
     try:
         if producer.core.dispatch.admission.rounds is None:  # else its first batch comes with a round
             producer.prove()
@@ -219,6 +221,7 @@ def begin(
     workers: int | None = None,
     origin: str | None = None,
     primed: bool = True,
+    extensions: Iterable[Callable[[Core], Extension]] = (),
 ) -> Producer:
     """Begin to serve, without waiting for the first batch.
 
@@ -229,6 +232,7 @@ def begin(
         workers: As `serve`.
         origin: As `serve`.
         primed: Whether the first batch is loaded at once, before anybody asks.
+        extensions: As `serve_here`.
 
     Raises:
         NameInUse, TypeError, ValueError: As `serve`.
@@ -249,7 +253,7 @@ def begin(
             core.keeper = keeper = Keeper(int(settings.cache))
             undo.callback(keeper.close)
             built_on.append(CacheCounts(keeper))
-        core.extensions = by_name(built_on)
+        core.extensions = by_name([*built_on, *(make(core) for make in extensions)])
         source = as_source(
             loader,
             core.arena,
@@ -275,7 +279,7 @@ def begin(
         undo.callback(registry.unregister, entry)
         server.look_for_entry = functools.partial(registry.put_back, entry)
         cores, tuning = CoreBalance(core, feeder), Tuning(core, feeder)
-        core.extensions |= by_name([cores, tuning])
+        core.extensions = by_name([*core.extensions.values(), cores, tuning])
         producer = Producer(core, feeder, server, entry, cores, tuning)
         undo.pop_all()
         # an interrupt meanwhile: its name would be taken, and nobody would answer
