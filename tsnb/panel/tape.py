@@ -128,7 +128,7 @@ class Tape:
     def feed(self, reading: StreamReading) -> Message:
         """Take in a reading of this tape's own view; return what the front end must hear."""
         tick = self.view.feed(reading)
-        self._history.add(reading, tick.frame)
+        self._history.add(tick.reading, tick.frame, bool(tick.marks))
         return self.tell(tick)
 
     def tell(self, tick: StreamNews) -> Message:

@@ -165,6 +165,8 @@ class _Course:
         if before.state == reading.state and reading.state in _STILL:
             self.still_s += time_s - self.time_s
         self.last, self.time_s = reading, time_s
+        if self.points and self.batches + reading.batches + reading.skipped <= self.points[-1].batches:
+            return
         here = self.here()
         if not self.points:
             self.first_epoch = self.point_epoch = self.epoch
@@ -176,7 +178,7 @@ class _Course:
                     self.points.append(_Point(here.clock_s - since_s, self.inside_s, self.batches))
                     self.changed_s = here.inside_s
                 self.points.append(here)
-        elif here.batches > self.points[-1].batches:
+        else:
             self.points.append(here)
             self.point_epoch = self.epoch
             if len(self.points) > KEPT:
@@ -351,7 +353,9 @@ class Etas:
             if course is None or course.last.pid != consumer.pid:
                 course = self._courses[consumer.name] = _Course(consumer, reading.time_s)
             course.feed(consumer, reading.time_s)
-            course.hear(self._told.get(consumer.name))
+            told = self._told.get(consumer.name)
+            if told is not course.told:
+                course.hear(told)
         self._here = tuple(c.name for c in reading.consumers if c.state != "gone")
         before, active = self._active, tuple(c.name for c in reading.consumers if c.state not in _IDLE)
         self._active = active

@@ -284,6 +284,7 @@ class Curves:
 
     def __init__(self) -> None:
         self._curves: dict[tuple[int, int], _Kept] = {}
+        self._room = POINTS
 
     def __len__(self) -> int:
         return len(self._curves)
@@ -300,14 +301,16 @@ class Curves:
         curve = self._curves.get((lane, metric))
         if curve is None:
             curve = self._curves[lane, metric] = _Kept()
-            for each in self._curves.values():
-                each.fit(self._room)
+            self._share_room()
         curve.add(at, value if -_MOST <= value <= _MOST else _bounded(value))
-        curve.fit(self._room)
+        if len(curve.points) > _A_POINT * self._room:
+            curve.fit(self._room)
 
-    @property
-    def _room(self) -> int:
-        return max(FEWEST, min(POINTS, BUDGET // len(self._curves)))
+    def _share_room(self) -> None:
+        """Settle how many points a curve may have, by how many curves there are."""
+        self._room = max(FEWEST, min(POINTS, BUDGET // len(self._curves)))
+        for each in self._curves.values():
+            each.fit(self._room)
 
     def begin_anew(self, lane: int) -> None:
         """Keep what a lane has logged as its former run's, at -1 - lane: another run of its trial begins."""

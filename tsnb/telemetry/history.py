@@ -71,14 +71,23 @@ class History:
         self._marker = Marker()
         self._lock = threading.Lock()
 
-    def add(self, reading: StreamReading, frame: bytes = b"") -> None:
-        """Take in the next reading, with what screens draw of it."""
-        reading = without_profiled(reading)
+    def add(self, reading: StreamReading, frame: bytes = b"", changed: bool | None = None) -> None:
+        """Take in the next reading.
+
+        Args:
+            reading: The reading.
+            frame: What screens draw of it.
+            changed: Whether anything in it is worth a mark, as a view has found that was fed all readings; with it the
+                reading is the view's own. None: to be found here.
+        """
+        if changed is None:
+            reading = without_profiled(reading)
         with self._lock:
             last = self._moments[-1] if self._moments else None
             ends = {(end.name, end.time_s) for end in reading.ends} - self._ends
             self._ends |= ends
-            if self._marker.feed(reading) and last is not None:
+            changed = bool(self._marker.feed(reading)) if changed is None else changed
+            if changed and last is not None:
                 self._turns |= {last.number, self._added}
             if ends:
                 self._turns.add(self._added)
@@ -161,7 +170,7 @@ def thinned(moments: list[Moment], most: int, full_s: float, turns: set[int]) ->
 
 def without_profiled(reading: StreamReading) -> StreamReading:
     """Return a reading without trials that are only profiled (`tsnb.plan`, a planned sweep)."""
-    names = [*(each.name for each in reading.consumers), *(each.name for each in reading.ends)]
+    names = [*[each.name for each in reading.consumers], *[each.name for each in reading.ends]]
     if not any(map(is_profiled, [*names, *reading.pending])):
         return reading
     host = reading.host

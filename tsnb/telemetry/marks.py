@@ -343,7 +343,8 @@ def newly_logged(
     found = []
     for name, value in metrics.items():
         before, at = values.get(name), logged_at.get(name)
-        same = value == before or (before is not None and math.isnan(value) and math.isnan(before))
+        # nan is what differs from itself
+        same = value == before or (before is not None and value != value and before != before)  # noqa: PLR0124
         if same and (at is None or at == batches.get(name)):
             continue
         values[name] = value
@@ -414,14 +415,21 @@ class Taken:
         life = self._lives.get(name)
         return max(0, batch if life is None else life.taken - life.last.batches + batch)
 
+    def of(self, name: str) -> tuple[float, int]:
+        """Return `epochs` and `batches` of a trial: both are asked for at each tick."""
+        life = self._lives.get(name)
+        if life is None:
+            return math.nan, 0
+        taken = life.batches + life.before.batches_before + life.last.batches  # `taken`, without a call
+        if life.last.epoch < 0 and not taken:
+            return math.nan, taken
+        if self._whole:
+            return taken / self._whole, taken
+        return float(life.epochs + life.before.epochs_before + life.last.epochs), taken
+
     def epochs(self, name: str) -> float:
         """Return the epochs that a trial has taken, the one under way as a share; nan before its first.
 
         Where the loader has no length, those that it has begun.
         """
-        life = self._lives.get(name)
-        if life is None or (life.last.epoch < 0 and not life.taken):
-            return math.nan
-        if self._whole:
-            return life.taken / self._whole
-        return float(life.epochs + life.before.epochs_before + life.last.epochs)
+        return self.of(name)[0]

@@ -153,9 +153,9 @@ class PaceModel:
         for mean in (self._loading_s, self._loader_cpu_s, self._loading_core_s, self._cores):
             mean.fade(keep)
         for seen in self._seen.values():
-            seen.step_s.fade(keep)
-            seen.cpu_s.fade(keep)
-            seen.core_s.fade(keep)
+            for mean in (seen.step_s, seen.cpu_s, seen.core_s):
+                mean.total *= keep  # no call: this runs for each trial of each tick
+                mean.count *= keep
 
     def batch_s(self, trials: Collection[str], free: float = 0.0) -> float:
         """Return the seconds that a batch takes with some of those that have been here; 0: nothing is known.

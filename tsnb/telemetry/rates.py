@@ -165,11 +165,13 @@ class RateWindow:
 
 
 def _between(before: ConsumerReading, after: ConsumerReading, seconds: float) -> Pace:
-    computing_s = max(0.0, after.computing_s - before.computing_s)
-    waiting_s = max(0.0, after.waiting_s - before.waiting_s)
-    held_s = max(0.0, after.held_s - before.held_s)
+    # comparisons instead of max(): this runs for each trial of each tick
+    computing_s, waiting_s = after.computing_s - before.computing_s, after.waiting_s - before.waiting_s
+    computing_s, waiting_s = computing_s if computing_s > 0 else 0.0, waiting_s if waiting_s > 0 else 0.0
+    held_s = after.held_s - before.held_s if after.held_s > before.held_s else 0.0
     # time is booked when a step ends, so a long step can bring more seconds than have passed
-    whole = max(seconds, computing_s + waiting_s + held_s)
+    inside_s = computing_s + waiting_s + held_s
+    whole = max(seconds, inside_s)
     batches, samples = after.batches - before.batches, after.samples - before.samples
     step_s = computing_s / batches if batches else math.nan
     shares = computing_s / whole, waiting_s / whole, held_s / whole

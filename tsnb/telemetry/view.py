@@ -275,7 +275,7 @@ class StreamView:
         if here != row.here:
             row.here, row.came_s, row.told = here, now_s, UNKNOWN
         row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
-        row.epochs, row.batches = self._taken.epochs(consumer.name), self._taken.batches(consumer.name)
+        row.epochs, row.batches = self._taken.of(consumer.name)
         if here:
             row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
             if math.isnan(row.told.computing):

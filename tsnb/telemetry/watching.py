@@ -281,7 +281,7 @@ class Watch:
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
-        self._history.add(reading, tick.frame)
+        self._history.add(tick.reading, tick.frame, bool(tick.marks))
         return tick
 
     def tell_end(self, end: EndReading) -> None:
