@@ -1,7 +1,8 @@
-"""tsnb in the versions of IPython and Jupyter that Google Colab and Kaggle pin."""
+"""tsnb in the versions of IPython and Jupyter that Google Colab and Kaggle pin: by a kernel alone, and in a browser."""
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import venv
@@ -12,6 +13,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests.browser.chromium import ARTIFACTS, chromium
+from tests.browser.lab import Lab
+from tests.browser.test_lab import PANEL, notebook_of
 from tests.house.elsewhere import ROOT, SERVED, has_panel, install, run, run_notebook, said_in
 
 PINS = {
@@ -77,6 +81,49 @@ print("Tab:", get_ipython().complete("--na", line, len(line))[1])
     "%tensorsocket report squares",
     "%tensorsocket stop squares",
 ]
+
+
+SHOWN = [
+    """%load_ext tsnb
+import time, torch, tsnb
+rows = torch.utils.data.DataLoader(torch.arange(400.).reshape(200, 2), batch_size=4)
+def train(good, epochs):
+    for epoch in tsnb.epochs(epochs):
+        for k, batch in enumerate(tsnb.attach()):
+            tsnb.log(loss=good / (1 + k))
+            time.sleep(0.05)""",
+    "%tensorsocket start rows --name classic",
+    "%tensorsocket dashboard classic",
+    """short = tsnb.run(train, name="short", good=0.5, epochs=1)
+endless = tsnb.run(train, name="endless", good=0.8, epochs=10_000)""",
+]
+"""What is shown in a page of Notebook 6."""
+
+RAN = """(k) => {
+  const found = Jupyter.notebook.get_cell(k).input_prompt_number;
+  return found && found !== '*';
+}"""
+
+
+class Classic(Lab):
+    """Notebook 6, with its page from before JupyterLab.
+
+    Args:
+        python: The Python of its environment.
+        home: An empty directory: the server's HOME.
+        notebooks: The directory that it shows.
+        **variables: Added to its environment.
+    """
+
+    def __init__(self, python: Path, home: Path, notebooks: Path, **variables: str) -> None:
+        self.python = python
+        super().__init__(home, notebooks, **variables)
+
+    def _command(self, notebooks: Path) -> list[str]:
+        options = ("NotebookApp.token=", "NotebookApp.password=", "NotebookApp.disable_check_xsrf=True")
+        where = ("--ip=127.0.0.1", f"--port={self.port}", f"--notebook-dir={notebooks}")
+        own = (f"--{option}" for option in options)
+        return [str(self.python), "-m", "notebook", "--no-browser", "--allow-root", *where, *own]
 
 
 def link_torch(packages: Path) -> None:
@@ -148,3 +195,38 @@ def test_a_notebook_runs_with_the_versions_that_colab_pins(
     report, stop = ["".join(map(str, cell.outputs)) for cell in notebook.cells[-2:]]
     assert "image/svg+xml" in report and "stream squares" in report
     assert "stopped 'squares'" in stop
+
+
+@pytest.mark.slow
+@pytest.mark.system
+@pytest.mark.browser
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="IPython 7.34 is older than this Python")
+def test_the_panel_is_live_in_a_page_of_those_versions(pinned: Path, tmp_path: Path) -> None:
+    """Notebook 6 with ipywidgets 7.7: rows, a curve, a button that stops a trial, and no error in the page."""
+    home, run_, notebooks = (tmp_path / name for name in ("home", "run", "notebooks"))
+    for folder in (home, run_, notebooks):
+        folder.mkdir(mode=0o700)
+    (notebooks / "classic.ipynb").write_text(json.dumps(notebook_of(SHOWN)), encoding="utf-8")
+    variables = {"TSNB_RUNTIME_DIR": str(run_), "TSNB_PROJECT_DIR": str(home)}
+    with chromium() as browser, Classic(pinned, home, notebooks, **variables) as server:
+        page = browser.new_page(viewport={"width": 1300, "height": 1000})
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"{server.url}/notebooks/classic.ipynb", wait_until="domcontentloaded", timeout=120_000)
+        page.wait_for_function("() => window.Jupyter?.notebook?.kernel?.is_connected()", timeout=180_000)
+        for number in range(len(SHOWN)):
+            page.evaluate("(k) => Jupyter.notebook.execute_cells([k])", number)
+            page.wait_for_function(RAN, arg=number, timeout=180_000)
+        row = page.locator(f"{PANEL} .tsnb-trials tbody")
+        row.filter(has_text="short").filter(has_text="done").wait_for(timeout=120_000)
+        row.filter(has_text="endless").filter(has_text="sets the pace").wait_for(timeout=60_000)
+        page.get_by_role("img", name="loss by batch").wait_for(timeout=60_000)
+        stop = row.filter(has_text="endless").locator(".tsnb-stop")
+        stop.click()
+        stop.click()  # it asks once more
+        row.filter(has_text="endless").filter(has_text="stopped").wait_for(timeout=60_000)
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.screenshot(path=ARTIFACTS / "notebook-6.png")
+        page.wait_for_timeout(2000)  # the panel leaves the picture of the end in the page
+        assert errors == []

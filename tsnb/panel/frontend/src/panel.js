@@ -51,7 +51,7 @@ export default () => {
       if (!saved) keep(); // a page may open when all is over: no news will come
       const hello = () => model.send({ op: "hello", n: saved ? -1 : store.n });
       const placed = (content) => {
-        const seen = (mark) => Boolean(document.querySelector(picturesOf(mark)));
+        const seen = (mark) => Boolean(picturesOf(mark) && document.querySelector(picturesOf(mark)));
         if (leave(model.widget_manager, content, seen) || !content.mark.startsWith("tsnb-report-")) return;
         const name = store.whole.stream.name;
         views.forEach((view) => view.refused({ name: "", what: "report", why: `This page cannot show a report. Run tsnb.report(${JSON.stringify(name)}) in a cell` }));
