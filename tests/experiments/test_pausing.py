@@ -69,6 +69,18 @@ def recorded(name: str) -> str:
     return "" if record is None else record.state
 
 
+def test_a_trial_that_is_resumed_has_not_timed_out(page: Any, until: Until, tmp_path: Path) -> None:
+    """It is still at its last batch: nothing says that it stalled."""
+    with serve():
+        trial = start(page, "one", tmp_path / "go", 20, epochs=1)
+        until(lambda: sum(trial.metrics.by_step("rows").values()) == 20, 120)
+        trial.pause()
+        trial.resume()
+        assert states() == {"one": "between epochs"}
+        (tmp_path / "go").touch()
+        trial.wait(60)
+
+
 @pytest.mark.parametrize(
     "stop_at", [20, ROWS, -1], ids=["in the epoch's middle", "in its last batch", "between epochs"]
 )

@@ -169,7 +169,7 @@ def _consumer_state(member: Member, setters: frozenset[Member]) -> str:
         return "awaits ranks" if awaited(member) else "waiting"
     if member.phase is Phase.STREAMING:
         return _streaming_state(member, setters)
-    return "timed out" if member.parked else "between epochs"
+    return "timed out" if member.parked and not member.resumed else "between epochs"
 
 
 def _streaming_state(member: Member, setters: frozenset[Member]) -> str:
