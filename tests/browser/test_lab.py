@@ -280,9 +280,9 @@ def test_the_quickstart_shows_three_trials_at_work(browser: Browser, lab: Lab) -
     assert not errors
 
 
-ROWS = """() => Object.fromEntries([...document.querySelectorAll('.tsnb-trials tbody')].map((row) => {
+ROWS = """() => Object.fromEntries([...document.querySelectorAll('.tsnb-trials tbody:has(.tsnb-open)')].map((row) => {
   const cell = (of) => row.querySelector(of);
-  return [cell('.tsnb-c-name .tsnb-open').textContent, {
+  return [cell('.tsnb-c-name').title, {
     state: cell('.tsnb-c-state').textContent,
     epochs: cell('.tsnb-c-epoch').firstChild.textContent,
     metrics: cell('.tsnb-c-metric').title.split('\\n'),
