@@ -8,10 +8,11 @@ export function make(tag, className, ...children) {
   return element;
 }
 
-/** svgNode("line", { x1: 0, "stroke-width": 2 }) */
-export function svgNode(tag, attributes) {
+/** svgNode("g", { "stroke-width": 2 }, child, ...) */
+export function svgNode(tag, attributes = {}, ...children) {
   const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
   for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, String(value));
+  made.append(...children);
   return made;
 }
 

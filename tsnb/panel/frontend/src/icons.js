@@ -1,6 +1,7 @@
 // Icons of states and actions: small paths in a box of 12 by 12, drawn in the colour of their text.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { svgNode } from "./dom.js";
+
 const LINE = "fill:none;stroke:currentColor;stroke-width:1.5;stroke-linecap:round;stroke-linejoin:round";
 const FULL = "fill:currentColor";
 
@@ -30,14 +31,7 @@ const ICONS = {
 };
 
 /** An icon of no particular state yet. */
-export function icon() {
-  const [svg, path] = ["svg", "path"].map((tag) => document.createElementNS(SVG, tag));
-  svg.setAttribute("class", "tsnb-icon");
-  svg.setAttribute("viewBox", "0 0 12 12");
-  svg.setAttribute("aria-hidden", "true");
-  svg.append(path);
-  return svg;
-}
+export const icon = () => svgNode("svg", { class: "tsnb-icon", viewBox: "0 0 12 12", "aria-hidden": "true" }, svgNode("path"));
 
 /** Let it show a state; one without a picture leaves its place empty. Returns it. */
 export function showIcon(svg, state) {

@@ -41,24 +41,16 @@ export class Parallel {
       const [c, d] = points[k - 1], half = ((a + c) / 2).toFixed(1);
       return `C${half} ${d.toFixed(1)} ${half} ${b.toFixed(1)} ${a.toFixed(1)} ${b.toFixed(1)}`;
     };
-    const path = node("path", { d: points.map(bend).join(""), class: lane === lit ? "tsnb-lit" : colour ? "tsnb-of-the-best" : "tsnb-one" });
+    const path = node("path", { d: points.map(bend).join(""), class: lane === lit ? "tsnb-lit" : colour ? "tsnb-of-the-best" : "tsnb-one" }, node("title", {}, name));
     if (colour) style(path, "stroke", colour);
-    const title = node("title", {});
-    title.textContent = name;
-    path.append(title);
     path.onpointerenter = () => this.light(lane);
     return path;
   }
 
   axis(axis, x, y, show, gap) {
     const line = node("line", { x1: x, x2: x, y1: y(0), y2: y(1), class: "tsnb-axis" });
-    const name = node("text", { x, y: 12, "text-anchor": "middle", class: "tsnb-axis-name" });
-    name.textContent = short(axis.name, gap);
-    const texts = labelsOf(axis, show).map(([part, text]) => {
-      const label = node("text", { x: show ? x + 6 : x - 5, y: y(part) + 3.5, "text-anchor": show ? "start" : "end" });
-      label.textContent = short(text, 60);
-      return label;
-    });
+    const name = node("text", { x, y: 12, "text-anchor": "middle", class: "tsnb-axis-name" }, short(axis.name, gap));
+    const texts = labelsOf(axis, show).map(([part, text]) => node("text", { x: show ? x + 6 : x - 5, y: y(part) + 3.5, "text-anchor": show ? "start" : "end" }, short(text, 60)));
     return [line, name, ...texts];
   }
 }

@@ -1,7 +1,7 @@
 // A trial's row: what it does, where its time goes, what it logged, and its buttons.
 
 import { Act, PauseAct, idle, square } from "./acts.js";
-import { attribute, button, make, put, style } from "./dom.js";
+import { attribute, button, make, put, style, svgNode } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
 import { shape } from "./shapes.js";
@@ -45,8 +45,9 @@ export class Row {
     this.progress = make("div", "tsnb-progress", this.done);
     this.cells[5].append(this.epoch, this.progress, this.left);
     this.metrics = [make("span"), make("span")];
-    this.curve = curve();
-    this.cells[6].append(make("div", "tsnb-metric", this.curve.line, this.metrics[0]));
+    this.curve = svgNode("polyline");
+    const small = svgNode("svg", { class: "tsnb-spark", viewBox: "0 0 56 18", "aria-hidden": "true" }, this.curve);
+    this.cells[6].append(make("div", "tsnb-metric", small, this.metrics[0]));
     this.cells[7].append(this.metrics[1]);
     this.stop = new Act("stop", "Stop", square(), send, { name, asks: true, className: "tsnb-act" });
     this.pause = new PauseAct(send, { name });
@@ -184,7 +185,7 @@ export class Row {
       put(cell, metrics[k] ? metric(metrics[k], value(metrics[k]), decimals[k]) : "");
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
     });
-    if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve.path, "points", spark(store.metricHistory(this.lane, metrics[0])));
+    if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve, "points", spark(store.metricHistory(this.lane, metrics[0])));
     this.numbers = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
@@ -213,15 +214,6 @@ export class Row {
 
 /** The class of the k-th column of parameters: a narrower page has fewer. */
 export const paramClass = (k) => `tsnb-c-param tsnb-c-param-${k + 1} tsnb-n`;
-
-function curve() {
-  const [line, path] = ["svg", "polyline"].map((tag) => document.createElementNS("http://www.w3.org/2000/svg", tag));
-  attribute(line, "class", "tsnb-spark");
-  attribute(line, "viewBox", "0 0 56 18");
-  attribute(line, "aria-hidden", "true");
-  line.append(path);
-  return { line, path };
-}
 
 /** The points of a curve in a box of 56 by 18. */
 export function spark(values) {

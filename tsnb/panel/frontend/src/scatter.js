@@ -90,16 +90,13 @@ export class Scatter {
     this.drawing.replaceChildren(...frame, ...lighted.map((point) => this.point(point, px(point.at[0]), py(point.at[1]), point.k === lit)));
     const shown = points.map(({ k }) => k);
     this.legend.replaceChildren(...colours.legend(shown).map(([mark, paint, text]) => {
-      const svg = node("svg", { class: "tsnb-scatter-mark", viewBox: "-7 -7 14 14", "aria-hidden": "true" });
-      svg.append(drawn(mark, paint, 0, 0, SIZE));
-      return make("span", "", svg, text);
+      return make("span", "", node("svg", { class: "tsnb-scatter-mark", viewBox: "-7 -7 14 14", "aria-hidden": "true" }, drawn(mark, paint, 0, 0, SIZE)), text);
     }));
   }
 
   point({ k, mark: [mark, paint], words }, x, y, lit) {
-    const one = drawn(mark, paint, x, y, lit ? SIZE * 1.6 : SIZE), title = node("title", {});
-    title.textContent = words;
-    one.append(title);
+    const one = drawn(mark, paint, x, y, lit ? SIZE * 1.6 : SIZE);
+    one.append(node("title", {}, words));
     one.onpointerenter = () => this.light(k);
     return one;
   }
@@ -119,11 +116,7 @@ function drawn(mark, paint, x, y, size) {
   return path;
 }
 
-function label(x, y, anchor, text) {
-  const made = node("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor });
-  made.textContent = text;
-  return made;
-}
+const label = (x, y, anchor, text) => node("text", { x: x.toFixed(1), y: y.toFixed(1), "text-anchor": anchor }, text);
 
 function fill(select, names, chosen) {
   if ([...select.options].map(({ value }) => value).join("\n") !== names.join("\n")) select.replaceChildren(...names.map((name) => Object.assign(make("option", "", name), { value: name })));

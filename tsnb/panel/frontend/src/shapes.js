@@ -1,7 +1,7 @@
 // A trial's shape, beside its colour: what tells it from others without colours. Seven shapes and eight colours make
 // 56 pairs before one comes again.
 
-const SVG = "http://www.w3.org/2000/svg";
+import { svgNode } from "./dom.js";
 
 /** Each in a box from -5 to 5. */
 const PATHS = [
@@ -47,12 +47,4 @@ export function paintEnd(ctx, end, x, y, size) {
 }
 
 /** The shape as an element, in the trial's colour (--tsnb-lane of what it stands in). */
-export function shape(lane) {
-  const [svg, path] = ["svg", "path"].map((tag) => document.createElementNS(SVG, tag));
-  svg.setAttribute("class", "tsnb-shape");
-  svg.setAttribute("viewBox", "-5 -5 10 10");
-  svg.setAttribute("aria-hidden", "true");
-  path.setAttribute("d", PATHS[shapeOf(lane)]);
-  svg.append(path);
-  return svg;
-}
+export const shape = (lane) => svgNode("svg", { class: "tsnb-shape", viewBox: "-5 -5 10 10", "aria-hidden": "true" }, svgNode("path", { d: PATHS[shapeOf(lane)] }));

@@ -1,13 +1,12 @@
 // How the stream flows, in a strip that is always in sight: buffer, lag, speed, share of compute, each as a number in words (those
 // of `tsnb status` and `tsnb top`) and a small curve with the marks. A click opens the large charts below, another closes them.
 
-import { attribute, button, make, put } from "./dom.js";
+import { attribute, button, make, put, style, svgNode } from "./dom.js";
 import { shortened } from "./learning.js";
 import { series } from "./series.js";
 import { paint } from "./theme.js";
 import { count, percent, steadyTop } from "./words.js";
 
-const SVG = "http://www.w3.org/2000/svg";
 const WIDE = 200, HIGH = 26; // of a small curve, in its own units: it is stretched to the cell
 const MANY = 8; // more trials than this: only the farthest, the slowest and the fastest have lines
 const MANY_MS = 1000; // and they are drawn once a second
@@ -65,8 +64,7 @@ class Cell {
   constructor([title, unit, of], clicked) {
     this.title = title;
     this.words = make("b", "tsnb-cell-words");
-    this.curve = document.createElementNS(SVG, "svg");
-    for (const [name, value] of [["class", "tsnb-cell-curve"], ["viewBox", `0 0 ${WIDE} ${HIGH}`], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) this.curve.setAttribute(name, value);
+    this.curve = svgNode("svg", { class: "tsnb-cell-curve", viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" });
     const head = make("span", "tsnb-cell-head", make("span", "", title), make("span", "tsnb-cell-unit", unit));
     this.element = button(head, "tsnb-cell", clicked);
     this.element.append(this.words, this.curve);
@@ -82,12 +80,12 @@ class Cell {
     attribute(this.element, "aria-expanded", open);
     if (!lines) return;
     while (this.curve.childNodes.length > lines.length + 1) this.curve.lastChild.remove();
-    while (this.curve.childNodes.length < lines.length + 1) this.curve.append(document.createElementNS(SVG, "path"));
+    while (this.curve.childNodes.length < lines.length + 1) this.curve.append(svgNode("path"));
     [...lines, { d: marks, kind: "tsnb-cell-marks" }].forEach(({ d, colour = "", kind = "tsnb-cell-line" }, k) => {
       const one = this.curve.childNodes[k];
       attribute(one, "d", d);
       attribute(one, "class", kind);
-      if (one.style.getPropertyValue("--tsnb-lane") !== colour) one.style.setProperty("--tsnb-lane", colour);
+      style(one, "--tsnb-lane", colour);
     });
   }
 }
