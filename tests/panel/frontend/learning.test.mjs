@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-const { across, against, calmExtent, curvesOf, extent, fitsLog, nearest, ranked, setsOf, shortened, smooth, spread, stepOf, ticks, valueAt } = await import(`${SOURCES}/learning.js`);
+const { across, against, calmExtent, curvesOf, extent, fitsLog, nearest, ranked, setsOf, shortened, smooth, spread, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
@@ -80,23 +80,6 @@ test("an axis begins at 0 where its first point is near it, or is the only one",
   assert.deepEqual([[3, 100], [60, 100], [63, 63], [0, 0], [-2, 30]].map(across), [[0, 100], [60, 100], [0, 63], [0, 1], [-2, 30]]);
 });
 
-test("axes have round ticks, a log axis those of its decades", () => {
-  assert.deepEqual(ticks(0, 2.3, 5), [0, 0.5, 1, 1.5, 2]);
-  assert.deepEqual(ticks(0.02, 3, 6, true).map((v) => Number(v.toPrecision(3))), [0.02, 0.05, 0.1, 0.2, 0.5, 1, 2]);
-  assert.deepEqual(ticks(0.01, 30, 4, true).map((v) => Number(v.toPrecision(3))), [0.01, 0.1, 1, 10]);
-  assert.deepEqual(ticks(5, 5, 5), [5]);
-  assert.ok(ticks(1e-9, 1e9, 5, true).length <= 6);
-  for (const [low, high] of [[1e-300, 1e300], [-1e30, 1e30], [0.999, 1.001]]) assert.ok(ticks(low, high, 5, low > 0).length < 12);
-});
-
-test("ticks of a log axis over less than a decade are told apart, as those of a linear one", () => {
-  const near = ticks(1.05, 1.2, 5, true);
-  assert.ok(near.length > 2 && Math.abs(stepOf(near, true) - (near[1] - near[0])) < 1e-12);
-  assert.equal(stepOf(ticks(0.02, 3, 6, true), true), 0);
-  assert.equal(stepOf([1, 2, 5], true), 0);
-  assert.equal(stepOf([0, 0.5, 1], false), 0.5);
-});
-
 test("nan and inf are drawn nowhere, a log axis leaves out what is not above 0", () => {
   assert.deepEqual(extent([[1, NaN, Infinity], [-3]], false), [-3, 1]);
   assert.deepEqual(extent([[0, 2, 4]], true), [2, 4]);
@@ -165,9 +148,15 @@ test("no two names are shortened to the same, also where two families end alike"
   }
 });
 
-test("a log scale is for what is above 0 and no share", () => {
-  const curve = (...low) => ({ low });
-  assert.equal(fitsLog("loss", [curve(2, NaN, 0.5)]), true);
-  assert.equal(fitsLog("loss", [curve(2, 0.5), curve(1, 0)]), false);
-  assert.equal(fitsLog("val_acc", [curve(0.5, 0.75)]), false);
+test("a log scale is for what is above 0, and for what is good where it is high only if it was chosen for that alone", () => {
+  const curve = (...low) => ({ low }), ways = { loss: -1, f1: 1 };
+  const fits = (name, curves, ...chosen) => fitsLog(name, curves, chosen, ways);
+  assert.equal(fits("loss", [curve(2, NaN, 0.5)], "loss", "val_acc"), true);
+  assert.equal(fits("loss", [curve(2, NaN, 0.5)]), false);
+  assert.equal(fits("loss", [curve(2, 0.5), curve(1, 0)], "loss"), false);
+  for (const name of ["val_acc", "f1"]) {
+    assert.equal(fits(name, [curve(0.5, 0.75)], "loss", name), false);
+    assert.equal(fits(name, [curve(0.5, 0.75)], name), true);
+    assert.equal(fits(name, [curve(0, 0.75)], name), false);
+  }
 });

@@ -80,27 +80,6 @@ test("an axis ends at a round number and stays there", () => {
   assert.equal(words.steadyTop(0, 0), 1);
 });
 
-test("an axis that need not begin at zero does so only where that hides much", () => {
-  assert.deepEqual(words.roundRange(0.1, 0.9), [0, 1]);
-  assert.deepEqual(words.roundRange(0.86, 0.97).map((v) => v.toFixed(2)), ["0.80", "1.00"]);
-  assert.deepEqual(words.roundRange(Infinity, 0), [0, 1]);
-  for (const [low, high] of [[5, 5], [-3, -1], [0.979, 0.9801], [900, 1000]]) {
-    const [a, b] = words.roundRange(low, high);
-    assert.ok(a <= low && b >= high && a < b, `${low} ${high}: ${a} ${b}`);
-  }
-  assert.deepEqual(words.steadyRange([0, 1], 0.2, 0.7), [0, 1]);
-  assert.deepEqual(words.steadyRange([0, 1], 0.2, 1.7), [0, 2]);
-});
-
-test("labels beside an axis are short, and all different", () => {
-  for (const [name, low, high] of [["accuracy", 0.85, 1], ["accuracy", 0.978, 0.98], ["loss", 0, 0.2], ["loss", 0, 4], ["lr", 0, 2e-4], ["ppl", 0, 20000], ["reward", -15, -5]]) {
-    const said = [low, (low + high) / 2, high].map((v) => words.axisMetric(name, v, [low, high]));
-    assert.equal(new Set(said).size, 3, said.join());
-    assert.ok(said.every((text) => text.length <= 6), said.join());
-  }
-  assert.equal(words.axisMetric("accuracy", 0.9, [0.8, 1]), "90%");
-});
-
 test("memory of a whole, and cores", () => {
   assert.equal(words.usedOf(3170, 16384), "3.1 of 16 GiB");
   assert.equal(words.usedOf(512, 81920), "512 MiB of 80 GiB");

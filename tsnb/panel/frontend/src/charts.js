@@ -1,14 +1,14 @@
-// The large charts: how the stream flows (buffer, lag, speed, share of compute), and those of the details. What they
-// draw comes from the store.
+// The small charts: how the stream flows (buffer, lag, speed, share of compute), and those of the details. What they draw comes from
+// the store.
 
-import uPlot from "uplot";
-import { Chart } from "./chart.js";
 import { gpuName } from "./details.js";
 import { make } from "./dom.js";
+import { Plot } from "./plot.js";
 import { cpuSeries, gpuSeries } from "./series.js";
 import { COLOURS, again, colourIn } from "./theme.js";
-import { cores, count, percent, steadyTop } from "./words.js";
+import { ago, cores, count, percent, steadyTop } from "./words.js";
 
+// told: its marks have labels
 const LAG = { title: "Lag", unit: "batches behind the fastest", show: (v) => count(v) };
 const RATE = { title: "Speed", unit: "samples/s", show: (v) => count(v) };
 const SHARE = { title: "Share of compute", unit: "by trial", show: (v) => percent(v), stacked: true, told: true };
@@ -16,67 +16,74 @@ const FILL = { title: "Buffer", unit: "batches ready", show: (v) => count(v) };
 const CPU = { title: "CPU", unit: "cores busy, by process", show: (v, top) => (top >= 10 ? count(v) : cores(v)), stacked: true };
 const GPUS = { title: "GPU", unit: "share of time busy", show: (v) => percent(v) };
 
-const LOADER = { name: "loader", colour: "#59636e" };
+const LOADER = { lane: "loader", name: "loader", colour: "#59636e" };
+const USUAL = new Set(["joined", "left"]); // marks that are fainter than others
+const MANY = 6; // more marks than this, and the usual ones have no labels
+const CROWDED = 24; // and more than this, no lines: they would hide what they stand in
 
-/** A group of charts that share one cursor and one width. */
+/** A group of charts that share one width. */
 class Group {
-  constructor(theme, sync, className) {
-    Object.assign(this, { theme, sync, charts: new Map() });
+  constructor(theme, moved, className) {
+    Object.assign(this, { theme, moved, charts: new Map() });
     this.element = make("div", className);
-    this.observer = new ResizeObserver(() => this.each((chart) => chart.fit()));
+    this.observer = new ResizeObserver(() => this.each((chart) => chart.theme && chart.paint()));
     this.observer.observe(this.element);
   }
 
-  /** Draw a chart; it is made when it is drawn first. */
-  put(kind, what, range) {
-    if (!this.charts.has(kind.title)) {
-      const chart = new Chart(kind, this.sync);
-      this.charts.set(kind.title, chart);
-      this.element.append(chart.element);
+  /** Draw a chart of `lists`, one a track, of which `own` is said; it is made when it is drawn first. `top(before)`: of its axis. */
+  put(kind, { x, lists, own = lists, tracks, marks, spanS, over }, top) {
+    if (!this.charts.has(kind)) {
+      this.charts.set(kind, new Plot(this.moved, { small: true }));
+      this.element.append(this.charts.get(kind).element);
     }
-    const chart = this.charts.get(kind.title);
-    chart.draw({ ...what, range: range(chart.plot ? chart.range : null) }, this.theme());
+    const chart = this.charts.get(kind), high = top(chart.range ? chart.range[1] : 0), show = (value) => kind.show(value, high);
+    const below = (k) => lists[k].map((value, at) => (value === null ? null : k ? lists[k - 1][at] : 0));
+    const curves = tracks.map((track, k) => ({ ...track, x, y: lists[k], own: own[k], low: kind.stacked ? below(k) : null }));
+    const shown = marks.filter((mark) => mark.x >= -spanS), crowded = shown.length > CROWDED;
+    chart.draw({
+      ...kind,
+      curves,
+      show,
+      colours: new Map(tracks.map(({ lane, colour }) => [lane, colour])),
+      marks: shown.filter(({ faint }) => !faint || !crowded).map((mark) => ({ ...mark, text: kind.told && !(mark.faint && shown.length > MANY) ? mark.text : "" })),
+      span: [-spanS, 0],
+      range: [0, high],
+      up: () => [0, high / 2, high].map((value) => [value, show(value)]),
+      place: (at) => ago(at, true, over),
+      times: [1, 0.5, 0].map((part) => ago(-spanS * part, part === 1, over)),
+      now: ago(0, true, over),
+    }, this.theme());
   }
 
   each(act) {
     for (const chart of this.charts.values()) act(chart);
   }
-
-  /** The theme has changed: canvases must be painted anew. */
-  repaint() {
-    this.each((chart) => chart.forget());
-  }
-
-  destroy() {
-    this.observer.disconnect();
-    this.repaint();
-  }
 }
 
 export class Charts {
   constructor(theme) {
+    const moved = (at, from) => this.each((chart) => chart.point(at, chart === from)); // one cursor through all of them
     this.theme = theme;
-    this.sync = uPlot.sync(`tsnb-${Math.random()}`).key;
-    this.main = new Group(theme, this.sync, "tsnb-charts");
-    this.more = new Group(theme, this.sync, "tsnb-charts tsnb-more");
+    this.main = new Group(theme, moved, "tsnb-charts");
+    this.more = new Group(theme, moved, "tsnb-charts tsnb-more");
   }
 
   /** `over`: the stream has ended, or this is a recording. `main`, `details`: which charts are seen; `machine`: those of
    * the machine too; `found`: the stream's `series` over that span. */
   draw(store, spanS, { over, main = true, details, machine = true, found }) {
     const { lanes, stream } = store, reel = store.reel.withoutIdleEnd();
-    const tracks = lanes.map((lane, k) => ({ name: lane ? lane.name : "", colour: colourIn(k, this.theme() && this.theme().dark), dashed: again(k) }));
+    const tracks = lanes.map((lane, k) => ({ lane: k, name: lane ? lane.name : "", colour: colourIn(k, this.theme() && this.theme().dark), dashed: again(k) }));
     const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
-    const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, kind }));
+    const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, faint: USUAL.has(kind) }));
     const base = { spanS, over: over || idle, marks, tracks, x: found.x };
-    const simple = (lists) => ({ ...base, lists, own: lists });
-    const top = (peak) => (before) => [0, steadyTop(before ? before[1] : 0, peak)];
+    const top = (peak) => (before) => steadyTop(before, peak);
     const window = stream.window || 8;
+    if (!this.theme()) return;
     if (main) {
-      this.main.put(FILL, simple(found.fill), top(Math.max(window, highest(found.fill))));
-      this.main.put(LAG, simple(found.lag), top(Math.max(window, highest(found.lag))));
-      this.main.put(RATE, simple(found.rate), top(highest(found.rate) || 100)); // an axis to look at before anything is on it
-      this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => [0, 1]);
+      this.main.put(FILL, { ...base, lists: found.fill }, top(Math.max(window, highest(found.fill))));
+      this.main.put(LAG, { ...base, lists: found.lag }, top(Math.max(window, highest(found.lag))));
+      this.main.put(RATE, { ...base, lists: found.rate }, top(highest(found.rate) || 100)); // an axis to look at before anything is on it
+      this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => 1);
     }
     if (details && machine) this.drawMachine(store, reel, base);
   }
@@ -85,31 +92,24 @@ export class Charts {
     const { lanes, machine, gpus } = store;
     if (!machine) return;
     const { x, own, stack } = cpuSeries(reel, lanes.length, base.spanS);
-    const tracks = [LOADER, ...base.tracks];
-    this.more.put(CPU, { ...base, x, own, lists: stack, tracks }, () => [0, Math.max(machine.cores, Math.ceil(highest(stack)))]);
+    this.more.put(CPU, { ...base, x, own, lists: stack, tracks: [LOADER, ...base.tracks] }, () => Math.max(machine.cores, Math.ceil(highest(stack))));
     if (!machine.gpus.length) return;
     const busy = gpuSeries(reel, base.spanS);
-    const devices = busy.own.map((_, k) => ({ name: machine.gpus[k] ? gpuName(machine.gpus[k], gpus[k]) : `GPU ${k}`, colour: COLOURS[(k + 4) % COLOURS.length] }));
-    this.more.put(GPUS, { ...base, x: busy.x, own: busy.own, lists: busy.own, tracks: devices }, () => [0, 1]);
+    const devices = busy.own.map((_, k) => ({ lane: `GPU ${k}`, name: machine.gpus[k] ? gpuName(machine.gpus[k], gpus[k]) : `GPU ${k}`, colour: COLOURS[(k + 4) % COLOURS.length] }));
+    this.more.put(GPUS, { ...base, x: busy.x, lists: busy.own, tracks: devices }, () => 1);
+  }
+
+  each(act) {
+    for (const group of [this.main, this.more]) group.each(act);
   }
 
   /** Let one lane stand out in all charts by trial; null: all alike. */
   light(lane) {
-    for (const group of [this.main, this.more]) {
-      group.each((chart) => {
-        if (chart.kind !== GPUS) chart.light(lane !== null && chart.kind === CPU ? lane + 1 : lane);
-      });
-    }
-  }
-
-  repaint() {
-    this.main.repaint();
-    this.more.repaint();
+    this.each((chart) => chart.light(lane));
   }
 
   destroy() {
-    this.main.destroy();
-    this.more.destroy();
+    for (const { observer } of [this.main, this.more]) observer.disconnect();
   }
 }
 

@@ -114,37 +114,13 @@ export function ranked(curves, way) {
   return way ? curves.slice().sort((a, b) => score(b) - score(a)) : curves;
 }
 
-/** Ticks of an axis from `low` to `high`, about `most` of them, at round numbers. */
-export function ticks(low, high, most, log = false) {
-  if (!(high > low)) return [low];
-  if (log) return logTicks(low, high, most);
-  const rough = (high - low) / most, unit = 10 ** Math.floor(Math.log10(rough));
-  const step = unit * [1, 2, 5, 10].find((k) => k * unit >= rough * 0.999);
-  const first = Math.ceil(low / step - 1e-9);
-  return Array.from({ length: Math.floor(high / step + 1e-9) - first + 1 }, (_, k) => (first + k) * step);
+/** Whether curves are drawn on a log scale: all above 0, and no number of which much is good, as an accuracy, unless the scale was chosen
+ * for such alone. `chosen`: the names for which it was; `ways`: 1 where much is good. */
+export function fitsLog(name, curves, chosen, ways) {
+  const plain = (one) => isAccuracy(one) || ways[one] > 0;
+  const asked = chosen.includes(name) && (!plain(name) || chosen.every(plain));
+  return asked && curves.every(({ low, raw }) => (low || raw).every((value) => !(value <= 0)));
 }
-
-/** How far apart ticks are, so that no two have one text; 0: each is another multiple, as on a log axis over decades. */
-export function stepOf(heights, log) {
-  const [a, b, c] = heights, even = heights.length < 3 || Math.abs(c - 2 * b + a) < 1e-9 * Math.abs(b || 1);
-  return heights.length > 1 && (!log || (even && b / a < 1.9)) ? b - a : 0;
-}
-
-function logTicks(low, high, most) {
-  for (const digits of [[1, 2, 5], [1, 3], [1]]) {
-    const found = [];
-    for (let power = Math.floor(Math.log10(low)); power <= Math.ceil(Math.log10(high)); power++) {
-      for (const digit of digits) found.push(digit * 10 ** power);
-    }
-    const inside = found.filter((v) => v >= low * 0.999 && v <= high * 1.001);
-    if (inside.length <= most + 1) return inside.length > 1 ? inside : ticks(low, high, most);
-  }
-  const first = Math.ceil(Math.log10(low)), step = Math.ceil((Math.log10(high) - first) / most);
-  return Array.from({ length: most }, (_, k) => 10 ** (first + k * step)).filter((v) => v <= high);
-}
-
-/** Whether curves may be drawn on a log scale: shares are not, nor is what may be 0 or less. */
-export const fitsLog = (name, curves) => !isAccuracy(name) && curves.every(({ low, raw }) => (low || raw).every((value) => !(value <= 0)));
 
 /** The range of what is drawn; a log axis leaves out what is not above 0. null: there is nothing. */
 export function extent(lists, log) {

@@ -10,11 +10,13 @@ import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, constantOf, curvesOf, formersOf, fitsLog, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
-import { clock, count, isAccuracy, metric } from "./words.js";
+import { isShare, textsOf, ticks, timeTicks } from "./ticks.js";
+import { clock, count, metric } from "./words.js";
 
 const SHOWN = [1, 2]; // charts on a narrow page and on a wide one, where nobody has chosen
 const WIDE = 800; // px
 const MOST = 6;
+const NARROWEST = { batch: 4, epoch: 0.04, time: 4 }; // what can be zoomed to
 const ALL_IN_COLOUR = 8; // more curves than this, and only the best have colour
 const SLOW_MS = 1000; // many curves are drawn once a second
 
@@ -99,7 +101,7 @@ export class Lessons {
     else if (this.empty.isConnected) this.empty.remove();
     attribute(this.body, "data-charts", Math.min(3, Math.max(1, chosen.length)));
     chosen.forEach((name, k) => {
-      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from), (range, kept) => this.look(range, kept)));
+      if (!this.plots.has(name)) this.plots.set(name, new Plot((at, from) => this.move(at, from), { zoomed: (range, kept) => this.look(range, kept) }));
       const plot = this.plots.get(name);
       if (this.body.children[k] !== plot.element) this.body.insertBefore(plot.element, this.body.children[k] || null);
     });
@@ -123,8 +125,8 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, sets: [], among: [...shown].map((k) => store.lanes[k].name) };
-    this.best.draw({ ...what, curves: best, formers: [], log: log.includes(name) && fitsLog(name, best), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
+    this.best.draw({ ...what, curves: best, formers: [], log: fitsLog(name, best, log, store.ways), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
 
@@ -161,14 +163,14 @@ export class Lessons {
       way,
       lit: this.lit,
       colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
-      log: log.includes(name) && !paired && fitsLog(name, curves),
+      log: !paired && fitsLog(name, curves, log, store.ways),
       paired,
       show,
-      tick: (value, range, step) => tick(paired ? "" : name, value, range, step),
-      place: (x, exact, whole) => place(axis, x, exact, whole),
-      end: () => "",
+      up: (low, high, log) => up(paired ? "" : name, low, high, log),
+      across: (low, high, most) => across(axis, low, high, most),
+      place: (x, exact, whole) => place(axis, x, whole),
       endOf: (lane) => (store.lanes[lane].here ? "" : store.lanes[lane].end),
-      sets: setsOf(store, name, axis),
+      marks: setsOf(store, name, axis).map(({ lane, x, text }) => ({ lane, x, text, whole: `${store.lanes[lane].name}: ${text}` })),
       zoom: this.zoom && this.zoom.axis === axis ? this.zoom.range : null,
     };
   }
@@ -197,7 +199,7 @@ export class Lessons {
 
   /** Show that stretch of the x axis in all charts; null: all of it. */
   look(range, kept = false) {
-    this.zoom = range && range[1] > range[0] ? { axis: this.view.axis, range } : null;
+    this.zoom = range && range[1] > range[0] ? { axis: this.view.axis, range: atLeast(range, NARROWEST[this.view.axis]) } : null;
     if (!range && !kept) for (const plot of this.plots.values()) plot.yChosen = null;
     this.news(true);
   }
@@ -226,20 +228,25 @@ export class Lessons {
   }
 }
 
-/** A number beside the y axis: as many decimals as its step needs; accuracies from 0 to 1 as per cent. */
-function tick(name, value, [low, high], step) {
-  const share = isAccuracy(name) && low >= -0.2 && high <= 1.2, by = share ? 100 : 1, size = Math.max(Math.abs(low), Math.abs(high)) * by;
-  if (value !== 0 && (size >= 1e5 || Math.abs(value) * by < 1e-4)) return (value * by).toExponential(0);
-  const digits = step ? Math.min(5, Math.max(0, -Math.floor(Math.log10(step * by * 1.0001)))) : 0;
-  const text = step ? (value * by).toFixed(digits) : Number((value * by).toPrecision(2)).toString();
-  return share ? `${text} %` : text;
+/** A range, or one around its middle that is as wide as can be read. */
+const atLeast = ([low, high], wide) => (high - low < wide ? [(low + high - wide) / 2, (low + high + wide) / 2] : [low, high]);
+
+/** What stands beside the y axis. */
+function up(name, low, high, log) {
+  const heights = ticks(low, high, 5, { log }), texts = textsOf(heights, isShare(name, low, high));
+  return heights.map((value, k) => [value, texts[k]]);
 }
 
-const count3 = (value) => (value === 0 ? "0" : Number(value.toPrecision(2)).toString());
+/** What stands below the x axis: whole batches, epochs, or times. */
+function across(axis, low, high, most) {
+  const places = axis === "time" ? timeTicks(low, high, most) : ticks(low, high, most, { least: axis === "batch" ? 1 : 0 });
+  const texts = axis === "time" ? places.map(clock) : axis === "batch" ? places.map(count) : textsOf(places);
+  return places.map((value, k) => [value, texts[k]]);
+}
 
 /** A place on the x axis: "1,240", "2.48", "1:20"; whole: "batch 1,240". */
-function place(axis, x, exact, whole) {
-  const words = axis === "time" ? clock(x) : axis === "epoch" ? (exact ? x.toFixed(2) : count3(Math.round(x * 1e6) / 1e6)) : count(Math.round(x));
+function place(axis, x, whole) {
+  const words = axis === "time" ? clock(x) : axis === "epoch" ? x.toFixed(2) : count(Math.round(x));
   return whole ? (axis === "time" ? `after ${words}` : `${axis} ${words}`) : words;
 }
 

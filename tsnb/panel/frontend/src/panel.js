@@ -1,6 +1,5 @@
 // The anywidget module. One set of stores a model, fed from its first message on; any number of views of it.
 
-import "uplot/dist/uPlot.min.css";
 import "./panel.css";
 import { Notices } from "./notices.js";
 import { leave, picturesOf } from "./outputs.js";

@@ -1,6 +1,6 @@
 // A sweep as numbers: the best so far, and what its parameters had to do with it. Pure.
 
-import { ticks } from "./learning.js";
+import { isShare, textsOf, ticks } from "./ticks.js";
 import { parameter } from "./words.js";
 
 const APART = 0.12; // of an axis between two numbers beside it
@@ -71,7 +71,7 @@ export function numberAxis(name, values, way = 1) {
 }
 
 /** What stands beside an axis: [[place from 0 to 1, text], ...]; its ends, and the values of a grid or round numbers between them. */
-export function labelsOf({ kind, words, low, high, way, values }, show = (v) => String(Number(v.toPrecision(2)))) {
+export function labelsOf({ name, kind, words, low, high, way, values }, show = (v) => String(Number(v.toPrecision(2)))) {
   if (kind === "word") return words.map((word, k) => [k / (words.length - 1), word]);
   const of = kind === "log" ? Math.log : (v) => v, turn = (at) => (way < 0 ? 1 - at : at);
   const place = (value) => (high > low ? (of(value) - of(low)) / (of(high) - of(low)) : 0.5);
@@ -79,7 +79,8 @@ export function labelsOf({ kind, words, low, high, way, values }, show = (v) => 
     const all = values.map((value) => [Number(place(value).toFixed(4)), parameter(value)]), last = all.length - 1;
     return all.filter(([at], k) => k === 0 || k === last || (at - all[k - 1][0] >= APART / 2 && 1 - at >= APART / 2));
   }
-  const round = ticks(low, high, 4, kind === "log").map((value) => [place(value), show(value)]).filter(([at]) => at >= 0 && at <= 1);
+  const found = ticks(low, high, 4, { log: kind === "log" }), texts = textsOf(found, isShare(name, low, high));
+  const round = found.map((value, k) => [place(value), texts[k]]).filter(([at]) => at >= 0 && at <= 1);
   const ends = [[0, show(low)], [1, show(high)]].filter(([at]) => !round.some(([other]) => Math.abs(other - at) < APART));
   return [...ends, ...round].sort(([a], [b]) => a - b).map(([at, text]) => [Number(turn(at).toFixed(4)), text]);
 }

@@ -262,7 +262,6 @@ export class View {
 
   retheme() {
     this.theme = readTheme(this.root);
-    this.flows.forEach(({ charts }) => charts.repaint());
     this.lessons.news(true);
     this.news();
   }

@@ -138,15 +138,6 @@ export const isLong = (value) => typeof value === "number" && plainly(value).len
 
 const plainly = (value) => (Number.isFinite(value) ? Number(value.toPrecision(5)).toLocaleString("en-US", { useGrouping: false, maximumFractionDigits: 20, maximumSignificantDigits: 5 }) : String(value));
 
-/** A logged number beside an axis from `low` to `high`: as many decimals as tell its labels apart. */
-export function axisMetric(name, value, [low, high]) {
-  const share = isAccuracy(name) && low >= 0 && high <= 1.001, scale = share ? 100 : 1;
-  const step = (scale * (high - low)) / 2, size = Math.max(Math.abs(low), Math.abs(high)) * scale;
-  if (size >= 1e5 || step < 1e-3) return value === 0 ? "0" : (value * scale).toExponential(0);
-  const digits = [0, 1, 2, 3].find((k) => Math.abs(step * 10 ** k - Math.round(step * 10 ** k)) < 1e-6) ?? 3;
-  return (value * scale).toFixed(digits) + (share && digits < 2 ? "%" : "");
-}
-
 /** How many epochs a consumer has taken itself: 2 and 0.66 of the third -> "2.66". */
 export function progress(row, epochBatches) {
   if (!row || !(row.epochs >= 0)) return "–";
@@ -193,24 +184,3 @@ export function roundTop(peak) {
 
 /** A top that stays put: it grows when it must and shrinks when less than 40 % of it is used. */
 export const steadyTop = (before, peak) => (before > 0 && before >= peak && before * 0.4 <= peak ? before : roundTop(peak));
-
-/** Bottom and top of an axis that need not begin at 0, and its middle, are round: [0.86, 0.97] -> [0.8, 1]. */
-export function roundRange(low, high) {
-  if (!(high >= low)) return [0, 1];
-  if (low >= 0 && low < high * 0.5) return [0, roundTop(high)];
-  const size = high - low || Math.abs(high) * 0.01 || 1, power = 10 ** Math.floor(Math.log10(size));
-  for (const step of [0.2, 0.5, 1, 2, 5, 10]) {
-    const unit = step * power, top = Math.ceil(high / unit - 1e-6);
-    let bottom = Math.floor(low / unit + 1e-6);
-    if (top - bottom > 4) continue;
-    bottom -= top === bottom ? 2 : (top - bottom) % 2; // an even number of steps
-    return [bottom * unit, top * unit];
-  }
-  return [low, high];
-}
-
-/** A range that stays put, as `steadyTop` does. */
-export function steadyRange(before, low, high) {
-  const fits = before && before[0] <= low && before[1] >= high && high - low >= (before[1] - before[0]) * 0.4;
-  return fits ? before : roundRange(low, high);
-}
