@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import html
+import json
+import random
 import re
+import subprocess
 from dataclasses import replace
 
 import pytest
 
 from tests.panel.streams import three_models
+from tests.panel.test_frontend import node
 from tests.reports.made import ended_badly
+from tests.telemetry.test_words import SOURCE
 from tsnb.reports import Report
 from tsnb.reports.learned.curves import curves_of, line_of
 from tsnb.reports.learned.outcome import best_of, outcome
+from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.view import StreamView
 
@@ -88,3 +94,36 @@ def test_the_picture_has_a_chart_of_each_number_and_marks_where_a_trial_failed()
     assert svg.count("✕") >= 2, "in its row, and at the end of its curve"
     running = Report(list(three_models().run(30))).svg
     assert "still running" in running and "#1a7f37" not in running
+
+
+RANGES = [
+    *[(0.0, 1.0), (1.05, 1.2), (0.97, 0.9702), (0.115, 0.121), (-2e-5, 3e-5), (3e-6, 8e-6)],
+    *[(99_990.0, 150_000.0), (1e6, 1.0001e6), (-1e30, 1e30), (5.0, 5.0), (-3.0, -1.0), (0.0, 3.0)],
+]
+
+
+def test_axes_of_the_picture_and_of_the_panel_have_the_same_numbers() -> None:
+    """In any range, as numbers and as per cent; no two have one text, and there are few."""
+    chance = random.Random(5)
+    ranges = [*RANGES, *((at, at + 10 ** chance.uniform(-6, 6)) for at in range(-9, 9))]
+    script = f"""
+    import {{ isShare, textsOf, ticks }} from {json.dumps((SOURCE / "ticks.js").as_uri())};
+    const found = {json.dumps(ranges)}.flatMap(([low, high]) => [2, 4, 5].map((most) => {{
+      const at = ticks(low, high, most);
+      const whole = ticks(low, high, most, {{ least: 1 }});
+      return [at, textsOf(at), textsOf(at, true), whole, isShare("val_acc", low, high)];
+    }}));
+    console.log(JSON.stringify(found));
+    """
+    done = subprocess.run(
+        [node(), "--input-type=module", "-e", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    panel = iter(json.loads(done.stdout))
+    for low, high in ranges:
+        for most in (2, 4, 5):
+            at = ticks(low, high, most)
+            texts, shares = texts_of(at), texts_of(at, share=True)
+            ours = [at, texts, shares, ticks(low, high, most, least=1), is_share("val_acc", low, high)]
+            assert ours == next(panel), (low, high, most)
+            assert len(set(texts)) == len(texts) <= most + 1 and len(set(shares)) == len(shares)

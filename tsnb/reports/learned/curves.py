@@ -7,9 +7,10 @@ and left as they are by the panel's own functions (`telemetry.frames`), so that 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.logged import thinned
 from tsnb.reports.spent import Spent
 from tsnb.reports.svg import Picture, text_width
@@ -17,7 +18,7 @@ from tsnb.telemetry import frames
 from tsnb.telemetry.frames import Curve
 from tsnb.telemetry.marks import Ends, Taken, newly_logged
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
-from tsnb.telemetry.words import count, is_accuracy, metric
+from tsnb.telemetry.words import count
 
 __all__ = ["Axes", "Curves", "curves_of", "draw_curves", "finite", "line_of"]
 
@@ -170,10 +171,11 @@ def _chart(
     xs = _range([point[1] for curve in its.values() for point in curve.points], from_zero=True)
     ys = _range([value for points in lines.values() for _, value in points], from_zero=False)
     chart = Axes(left + 44, right - room, top, bottom, xs, ys)
-    for value in _ticks(*ys, 5):
+    heights = ticks(*ys, 5)
+    for value, text in zip(heights, texts_of(heights, share=is_share(name, *ys)), strict=True):
         picture.line(chart.left, chart.y(value), chart.right, chart.y(value))
-        picture.text(chart.left - 6, chart.y(value) + 4, _tick(name, value, ys), "soft", size=10.5, at="end")
-    for batches in _ticks(*xs, 4):
+        picture.text(chart.left - 6, chart.y(value) + 4, text, "soft", size=10.5, at="end")
+    for batches in ticks(*xs, 4, least=1):
         at = "end" if batches == xs[1] else "middle"
         picture.text(chart.x(batches), bottom + 16, count(batches), "soft", size=10.5, at=at)
     for trial in [*reversed([one for one in its if one not in named]), *reversed(named)]:
@@ -238,18 +240,3 @@ def _range(values: Sequence[float], *, from_zero: bool) -> Point:
         return 0.0, max(1.0, high)
     air = (high - low or abs(high) or 1.0) * 0.06
     return (0.0 if 0 <= low < high * 0.25 else low - air), high + air
-
-
-def _ticks(low: float, high: float, most: int) -> Iterator[float]:
-    """Give round numbers between two, so many at most."""
-    rough = (high - low) / most
-    unit = 10.0 ** math.floor(math.log10(rough))
-    step = unit * next(k for k in (1, 2, 5, 10) if k * unit >= rough * 0.999)
-    for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1):
-        yield number * step
-
-
-def _tick(name: str, value: float, ys: Point) -> str:
-    if is_accuracy(name) and ys[0] >= -0.2 and ys[1] <= 1.2:
-        return f"{value * 100:.0f} %" if ys[1] - ys[0] > 0.04 else f"{value * 100:.1f} %"
-    return metric("", value).rstrip("0").rstrip(".") if 0 < abs(value) < 100 else f"{value:g}"
