@@ -218,6 +218,30 @@ def test_a_slider_moves_a_live_value_and_the_field_sends_it(browser: Browser) ->
     assert not host.errors
 
 
+def test_a_slider_keeps_to_the_bounds_that_are_known(browser: Browser) -> None:
+    """Its ends are those bounds, whether the value's own or its sweep's; wide ones are crossed by factors."""
+    host = opened(browser)
+    page = host.page
+    page.evaluate("() => { performance.now = () => 1000; }")
+    page.get_by_role("button", name="resnet10", exact=True).click()
+    live = [["lr", "0.01"], ["dropout", "0.0"]]
+    host.hear(Message({**FACTS, "live": live, "bounds": {"lr": [0.0001, 1], "dropout": [0, 0.5]}}))
+    sliders = page.locator(".tsnb-live-slider:visible")
+    expect(sliders).to_have_count(2)
+    assert sliders.first.get_attribute("aria-label") == "lr, from 0.0001 to 1"
+    expect(sliders.first).to_have_value("0")
+    value = page.get_by_label("live hyperparameter lr")
+    sliders.first.focus()
+    for key, shown in (("End", "1"), ("Home", "0.0001")):
+        page.keyboard.press(key)
+        expect(value).to_have_value(shown)
+    expect(sliders.nth(1)).to_have_value("-40")
+    sliders.nth(1).focus()
+    page.keyboard.press("End")
+    expect(page.get_by_label("live hyperparameter dropout")).to_have_value("0.5")
+    assert not host.errors
+
+
 ZOOMED = "() => [...document.querySelectorAll('.tsnb-reset')].filter((one) => one.offsetParent).length"
 LABEL = "() => document.querySelector('.tsnb-plot').getAttribute('aria-label')"
 

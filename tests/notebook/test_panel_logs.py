@@ -84,6 +84,17 @@ def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
     trials["long"].stop()
 
 
+def test_a_live_value_of_a_sweep_has_the_sweeps_range_where_its_code_gives_no_bounds(shell: Any) -> None:
+    """The panel's slider crosses that range; a value that all trials share has none."""
+    logs = TrialLogs()
+    code = "import tsnb\nlr, width = tsnb.live('lr', lr), tsnb.live('width', width)"
+    sweep = shell.run_cell(f"%%sweep b --grid lr=0.1,0.01,1 --grid width=8\n{code}").result
+    sweep.wait(60)
+    name = next(iter(sweep))
+    found = logs.facts(name)
+    assert found is not None and found["bounds"] == {"lr": [0.01, 1]}, found
+
+
 def test_the_saved_picture_has_trials_without_a_stream_and_each_trial_once(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +190,7 @@ while float(lr) > 0.01: time.sleep(0.01)
 
     until(lambda: len(facts()["live"]) == 2 and facts()["artifacts"])
     assert facts()["live"] == [["lr", "0.1"], ["how", "sum"]]
+    assert facts()["bounds"] == {"lr": [0.0, 1.0]}
     assert facts()["cannot"]["clone"] == ""
     assert facts()["cannot"]["extend"].startswith("is running and can be extended once it is done")
     with pytest.raises(TsnbError, match="has not taken a batch of a stream"):

@@ -77,6 +77,7 @@ class CloneLife(OwnLife):
         self._branched = False  # it has gone on with its parent's state
         self.state = "running"
         self.live, self.changes = dict(parent.live), list(parent.changes)
+        self.bounds = parent.bounds
         settings = {"run": run.as_settings(), "started_s": self.started_s}
         self._attempt = CloneAttempt(hub, plan, settings, self, branch)
 

@@ -240,6 +240,12 @@ class LiveValues:
         """The values, by name."""
         return {name: value.current for name, value in self._values.items()}
 
+    @property
+    def bounds(self) -> dict[str, tuple[float, float]]:
+        """The bounds of those that have finite ones, by name."""
+        every = ((name, value.bounds) for name, value in self._values.items())
+        return {name: each for name, each in every if each is not None and all(map(math.isfinite, each))}
+
     def plan(self, changes: Iterable[LiveChange]) -> None:
         """Make changes again that another run has noted, each after as many samples: the stream may have gone on."""
         with self._changing:

@@ -127,6 +127,8 @@ class Declared(NamedTuple):
 
     values: dict[str, Any]
     """All of its live values, as they are."""
+    bounds: dict[str, tuple[float, float]]
+    """The lowest and the highest number that each of them may be, of those that have such bounds."""
 
 
 class Changed(NamedTuple):

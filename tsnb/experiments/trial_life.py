@@ -124,6 +124,7 @@ class TrialLife(ABC):
         self.why_not_released = NOT_BEGUN
         self.parent: Parent | None = None
         self.live: dict[str, Any] = {}
+        self.bounds: Mapping[str, tuple[float, float]] = {}
         self.changes: list[LiveChange] = []
         self.written: set[str] = set()
         self.started_s = time.time()
@@ -377,8 +378,8 @@ class TrialLife(ABC):
                 self.take_rows(rows)
             case Consumed(report):
                 self.report = report
-            case Declared(values):
-                self.live = values
+            case Declared(values, bounds):
+                self.live, self.bounds = values, bounds
             case Changed(changes):
                 self.changes.extend(changes)
                 self.live.update({change.name: change.value for change in changes})

@@ -86,6 +86,7 @@ class TrialLogs:
         return {
             "params": _params(trial),
             "live": [[key, _short(value)] for key, value in list(trial.live.items())[:MOST]],
+            "bounds": _bounds(trial),
             "changes": _changes(trial),
             "artifacts": _files(where) if own else [],
             "figures": _pictures(where) if own else [],
@@ -237,6 +238,25 @@ def _changes(trial: Trial) -> list[dict[str, Any]]:
 def _set_text(change: dict[str, Any]) -> str:
     before = f"{change['before']} → " if change["before"] else ""
     return f"{change['name']} {before}{change['value']}"
+
+
+def _bounds(trial: Trial) -> dict[str, list[float]]:
+    """Return between which numbers a live value lies: its own bounds, else the values of its sweep."""
+    from tsnb.sweeps.sweep import known
+
+    own = [sweep for sweep in known() if trial.name in sweep and _is_of(sweep, trial.name)]
+    tried = {
+        name: {params[name] for params in own[-1].params.values() if _is_number(params.get(name))}
+        if own
+        else set()
+        for name in trial.live
+    }
+    swept = {name: [min(values), max(values)] for name, values in tried.items() if len(values) > 1}
+    return {**swept, **{name: list(each) for name, each in trial.life.bounds.items()}}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _verdict(name: str) -> str:

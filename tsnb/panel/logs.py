@@ -18,6 +18,7 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
         ... "missing": true                                      there is no such log here
         {"op": "trial", "name", "params": [["lr", "0.1"]],       what it was started with
          "live": [["lr", "0.05"]],                               `tsnb.live`, as it is
+         "bounds": {"lr": [0.001, 1]},                           between which numbers one lies, where that is known
          "changes": [{"name", "value", "before", "epoch",        in their order
                       "batch", "time_s"}],
          "artifacts": [["net.pt", 1234]], "where": ".tsnb/...",  name and bytes (null: a folder), and where they lie

@@ -106,7 +106,7 @@ class _TrialHere:
         values = values_here()
         values.place = position
         values.noted = self._changed
-        values.declared = lambda now: tell(Declared(now))
+        values.declared = lambda now: tell(Declared(now, values_here().bounds))
         self._planned = [LiveChange(*change) for change in self.settings.get("planned", ())]
         values.plan(self._planned)
 
@@ -187,7 +187,7 @@ class _TrialHere:
         self._enter(self.reporter.count)
         keeper_here().branch(lambda known: name_in_clone(known, name, own))
         tell(Begun(self.versions))
-        tell(Declared(values_here().now))
+        tell(Declared(values_here().now, values_here().bounds))
         tell(Attaching())
         if self._standing:
             self.run.state("paused")

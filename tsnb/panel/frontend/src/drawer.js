@@ -174,10 +174,10 @@ export class Drawer {
     if (this.wanted) this.reach();
   }
 
-  drawFacts({ live = [], params = [], changes = [], artifacts = [], figures = [], missing, where }, why) {
+  drawFacts({ live = [], bounds = {}, params = [], changes = [], artifacts = [], figures = [], missing, where }, why) {
     const { parts } = this;
     parts.live.hidden = !live.length;
-    this.drawLive(live, why);
+    this.drawLive(live, why, bounds);
     const told = changes.slice(-CHANGES).reverse().map(({ name, value, before, epoch, batch }) => {
       const place = [Number.isFinite(epoch) ? `epoch ${epoch}` : "", Number.isFinite(batch) ? `batch ${count(batch)}` : ""].filter(Boolean).join(", ");
       return `${name} ${before ? `${before} → ` : ""}${value}${place ? ` from ${place} on` : ""}`;
@@ -231,20 +231,20 @@ export class Drawer {
   }
 
   /** A field a value; what somebody types stays until it is sent. */
-  drawLive(live, why) {
+  drawLive(live, why, bounds) {
     const names = live.map(([name]) => name).join("\n");
     if (names !== this.live.dataset.names) {
       this.live.dataset.names = names;
       this.live.replaceChildren(...live.map(([name]) => this.field(name)));
     }
-    live.forEach(([, value], k) => this.live.children[k].show(value, why));
+    live.forEach(([, value], k) => this.live.children[k].show(value, why, bounds[live[k][0]]));
   }
 
   field(name) {
     const input = make("input", "tsnb-filter tsnb-value-now"), row = make("form", "tsnb-live-row");
     const set = Object.assign(make("button", "tsnb-button tsnb-log-button tsnb-set", "Set"), { type: "submit" });
     attribute(input, "aria-label", `live hyperparameter ${name}`);
-    let was, idle = "";
+    let was, range, idle = "";
     const word = () => {
       const same = input.value.trim() === was || !input.value.trim();
       const why = idle || (same ? "type another value" : "");
@@ -253,9 +253,8 @@ export class Drawer {
       attribute(set, "title", why ? `Set ${name}: not now, ${why}` : `Use it from the next batch on`);
     };
     const slider = Object.assign(make("input", "tsnb-slider tsnb-live-slider"), { type: "range", min: -SLIDES, max: SLIDES, step: 1 });
-    attribute(slider, "aria-label", `${name}, from a tenth to ten times its value`);
     slider.oninput = () => {
-      input.value = slid(Number(was), Number(slider.value));
+      input.value = range ? within(range, Number(slider.value), Number(was)) : slid(Number(was), Number(slider.value));
       attribute(slider, "aria-valuetext", input.value);
       input.oninput();
     };
@@ -272,14 +271,16 @@ export class Drawer {
     };
     row.append(make("label", "", name), input, set, slider);
     row.changed = () => (input.value.trim() && input.value.trim() !== was ? [name, input.value.trim()] : null);
-    row.show = (value, why) => {
+    row.show = (value, why, bounds) => {
       const changed = value !== was, mine = was !== undefined && input.value.trim() !== was;
       idle = why;
       was = value;
       if (changed && !(mine && document.activeElement === input)) input.value = value;
-      slider.hidden = !(Number(value) > 0);
+      range = bounds && bounds[0] <= Number(value) && Number(value) <= bounds[1] ? bounds : null;
+      attribute(slider, "aria-label", range ? `${name}, from ${range[0]} to ${range[1]}` : `${name}, from a tenth to ten times its value`);
+      slider.hidden = !(range || Number(value) > 0);
       slider.disabled = Boolean(why);
-      if (changed || !mine) slider.value = "0";
+      if (changed || !mine) slider.value = range ? stepOf(range, Number(value)) : "0";
       input.readOnly = Boolean(why);
       if (changed || !isGrey(set) || why || set.title.includes("not now")) word();
     };
@@ -352,6 +353,21 @@ const SLIDES = 40; // steps of a slider to either side: ten times as much, or a 
 export function slid(value, steps) {
   const moved = value * 10 ** (steps / SLIDES);
   return String(steps === 0 ? value : Number.isInteger(value) && value >= 1 ? Math.max(1, Math.round(moved)) : Number(moved.toPrecision(3)));
+}
+
+const byTimes = ([low, high]) => low > 0 && high >= 10 * low; // steps that multiply rather than add
+
+/** The value at a step of a slider between two bounds, to three digits; a whole number stays one. */
+export function within([low, high], step, value) {
+  const share = (step + SLIDES) / (2 * SLIDES), moved = byTimes([low, high]) ? low * (high / low) ** share : low + (high - low) * share;
+  if (step === -SLIDES || step === SLIDES) return String(step < 0 ? low : high);
+  return String(Number.isInteger(value) && [low, high].every(Number.isInteger) && high - low > 1 ? Math.round(moved) : Number(moved.toPrecision(3)));
+}
+
+/** The step at which a value between two bounds stands. */
+export function stepOf([low, high], value) {
+  const share = high === low ? 0.5 : byTimes([low, high]) ? Math.log(value / low) / Math.log(high / low) : (value - low) / (high - low);
+  return String(Math.round(share * 2 * SLIDES) - SLIDES);
 }
 
 /** Epochs that it has taken, of how many, and what is left of them: as its row says. */
