@@ -14,7 +14,6 @@ from torch.utils.data import DataLoader, Subset
 
 from tests.producer.sources import Fails, Noisy, Numbers, Stand, same
 from tsnb.stream.loader.crew import file_sizes
-from tsnb.stream.loader.ticket_line import PACKET_BYTES, TicketLine
 
 pytestmark = pytest.mark.system
 
@@ -121,25 +120,6 @@ def test_a_worker_that_is_killed_ends_the_epoch_with_an_error() -> None:
         with pytest.raises(RuntimeError, match="exited unexpectedly"):
             for _ in batches:
                 pass
-
-
-def test_a_line_gives_each_ticket_to_one_and_ends_for_all() -> None:
-    """Large ones too, and more than the socket has room for; the producer never waits."""
-    line = TicketLine()
-    large = list(range(PACKET_BYTES))
-    line.put(large)
-    for number in range(5000):
-        line.put([number] * 50)
-    assert line.take() == large
-    for number in range(5000):
-        assert line.take() == [number] * 50
-        line.push()
-    line.put(None)
-    assert line.take() is None
-    ours = line._theirs.dup()
-    line.end()
-    assert ours.recv(1) == b""
-    ours.close()
 
 
 def test_sizes_of_files_are_read_where_a_dataset_shows_them(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ class RemoteEpochs:
     persistent = False
     workers = 0
     ahead = 0
+    ordinary = ""
     cover: int | None = None
     drawn: Sequence[Any] | None = None
 

@@ -56,6 +56,7 @@ def reading(core: Core, since: int = 0) -> StreamReading:
         touched_bytes=core.arena.touched_bytes(),
         in_place=core.in_place,
         copied=core.copied,
+        ordinary=source.ordinary if source else "",
         consumers=here,
         profiled=sum(is_profiled(each.name) for each in here),
         failure=core.failure[0][:500] if core.failure else "",

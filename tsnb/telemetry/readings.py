@@ -291,6 +291,8 @@ class StreamReading:
     """Batches that the loader's workers wrote straight into the arena."""
     copied: Whole
     """Batches that the producer had to copy into the arena."""
+    ordinary: Text = ""
+    """Why the loader's workers use the queues of `multiprocessing`; empty where they use tsnb's, or there are none."""
     consumers: Annotated[tuple[ConsumerReading, ...], FEW] = ()
     """Every attached consumer, in the order of joining."""
     profiled: Whole = 0

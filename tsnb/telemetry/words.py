@@ -423,9 +423,9 @@ def waiting(states: Mapping[str, str], alone: int = 3) -> list[str]:
 
 
 def footnotes(reading: StreamReading) -> list[str]:
-    """Return what `tsnb status` and `%tensorsocket status` say below the trials: incidents, growing data, the cache."""
+    """Return what `tsnb status` and `%tensorsocket status` say below the trials."""
     cache = [] if reading.cache is None else [cached(reading.cache)]
-    return [*incidents(reading), *filter(None, [growth_text(reading)]), *cache]
+    return [*incidents(reading), *filter(None, [growth_text(reading), reading.ordinary]), *cache]
 
 
 def incidents(reading: StreamReading) -> list[str]:

@@ -8,7 +8,8 @@
 | `dataloader_facts` | what can be told of one without iterating it |
 | `tickets`, `collate`, `workers` | what its workers are told and answer; collating into a slot; what they need beside |
 | `forking` | workers are forked while other threads go on: what does not come along, and with whom they end |
-| `crew`, `ticket_line` | the order in which batches are begun, and given; one line of tickets for all workers |
+| `crew` | the order in which batches are begun, and given |
+| `queues` | queues to the workers and back, and one line of tickets for all of them |
 | `packing`, `leaves` | a batch in a slot; each tensor, array and object of it |
 | `repeating` | whether an epoch can be given again in the same order, and beginning in the middle of one |
 | `identity` | by what code and values an order is known |

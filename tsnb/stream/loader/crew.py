@@ -5,7 +5,7 @@ A crew gets its tickets in one of two ways:
 | | tickets go | a batch is begun | answers come |
 |---|---|---|---|
 | in turn | through the DataLoader's own queues | in the order of the epoch | in that order |
-| by a line (`ticket_line`) | to whichever worker is free | in time (`decisions.slow_samples`) | as they are ready |
+| by a line (`queues`) | to whichever worker is free | in time (`decisions.slow_samples`) | as they are ready |
 
 By a line, where the stream has a seed: what a batch draws is then a function of its number, and it makes no difference
 which worker prepares it, or when. Without one, a batch stays with the worker that torch gives it to.
@@ -23,9 +23,9 @@ import numpy as np
 from torch._utils import ExceptionWrapper
 
 from tsnb.stream.decisions.slow_samples import SampleCosts, begun_next
+from tsnb.stream.loader.queues import PacketQueue
 from tsnb.stream.loader.repeating import AllGiven, Skipped
-from tsnb.stream.loader.ticket_line import TicketLine
-from tsnb.stream.loader.tickets import Prepared, Ticket, Tickets
+from tsnb.stream.loader.tickets import BLANK, Prepared, Ticket, Tickets
 
 __all__ = ["BatchPace", "WorkerCrew", "file_sizes", "in_order"]
 
@@ -70,7 +70,7 @@ class WorkerCrew:
         self,
         answers: Iterator[Prepared],
         tickets: Tickets,
-        line: TicketLine | None,
+        line: PacketQueue | None,
         room: int,
         costs: SampleCosts | None,
     ) -> None:
@@ -116,7 +116,7 @@ class WorkerCrew:
     def _cost_s(self, keys: Any) -> float:
         return 0.0 if self._costs is None else self._costs.batch_s(keys)
 
-    def _send(self, ticket: Ticket | None) -> None:
+    def _send(self, ticket: Ticket) -> None:
         assert self.line is not None
         self._put += 1
         self.line.put(ticket)
@@ -155,7 +155,7 @@ class WorkerCrew:
         self._tickets.hand_over()
         if self.line is not None:
             for _ in range(unanswered):  # the DataLoader waits for an answer to each
-                self._send(None)
+                self._send(BLANK)
 
     @property
     def all_given(self) -> bool:

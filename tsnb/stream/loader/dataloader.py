@@ -24,9 +24,9 @@ from tsnb.stream.loader.collate import SlotCollate
 from tsnb.stream.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
 from tsnb.stream.loader.dataloader_facts import GROWS, epoch_samples, indices_of, why_deaf
 from tsnb.stream.loader.generators import draw_apart, stream_generator
+from tsnb.stream.loader.queues import PacketQueue, QueueContext, has_packets, why_ordinary
 from tsnb.stream.loader.repeating import length, loader_order, replayed, sampler_chain
 from tsnb.stream.loader.seams import OrderedBatches, OwnOrder, SampleStore
-from tsnb.stream.loader.ticket_line import TicketLine, has_lines
 from tsnb.stream.loader.tickets import TICKET_S, TicketCollate, TicketDataset, Tickets, mix
 from tsnb.stream.loader.workers import WorkerStart, starting_workers, travelling
 from tsnb.stream.memory.arena import Arena
@@ -41,6 +41,10 @@ AHEAD_BYTES = 1 << 25
 alone, since the queues are not what limits them."""
 SMOOTHING = 0.1
 """Weight of the newest measurement of what a batch costs."""
+
+
+_CONTEXT = "_DataLoader__multiprocessing_context"
+"""What torch asks for the queues and processes of an iterator."""
 
 
 def _no_advice() -> None:
@@ -101,7 +105,7 @@ class DataLoaderSource:
         self._in_order: bool | None = getattr(loader, "in_order", None)
         self._costs: SampleCosts | None = None
         self._pace = BatchPace()
-        self._line: TicketLine | None = None  # of workers that stay
+        self._line: PacketQueue | None = None  # of workers that stay
         self._batch_s: float | None = None
         self._most = 1
         self._loading: list[Callable[[], Any]] = []  # the iterators of the epoch being loaded
@@ -117,6 +121,7 @@ class DataLoaderSource:
         self.batches = length(loader)
         self.samples = epoch_samples(loader)
         self.indices = indices_of(loader) if growth is None else GROWS
+        self.ordinary = why_ordinary(mine.multiprocessing_context) if mine.num_workers else ""
         self.cover: int | None = None
         self.drawn: Sequence[Any] | None = None
 
@@ -223,8 +228,14 @@ class DataLoaderSource:
 
     def _begun(self) -> Iterator[Any]:
         """Have the loader's workers start; return its iterator."""
-        with starting_workers():
-            batches = iter(self._loader)
+        fields, own = self._loader.__dict__, self._loader.multiprocessing_context
+        if self.workers and not self.ordinary:
+            fields[_CONTEXT] = QueueContext(own)
+        try:
+            with starting_workers():
+                batches = iter(self._loader)
+        finally:
+            fields[_CONTEXT] = own  # the queues belong to the iterator, and end with it
         self._loading.append(weakref.ref(batches))
         return batches
 
@@ -233,7 +244,7 @@ class DataLoaderSource:
         assert self._tickets is not None
         fields, line = self._loader.__dict__, None
         if self._by_line():
-            line = self._line if fields["_iterator"] is not None else TicketLine()
+            line = self._line if fields["_iterator"] is not None else PacketQueue()
             # twice: while one worker is at a slow batch, the others fill the room without being sent on each time
             fields["in_order"], fields["prefetch_factor"] = False, 2 * self.prefetch
             self._line = line if self._loader.persistent_workers else None
@@ -256,7 +267,7 @@ class DataLoaderSource:
             and self.workers > 1
             and self._in_order is not None
             and self._growing is None
-            and has_lines()
+            and has_packets()
         )
 
     @property

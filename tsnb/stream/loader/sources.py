@@ -62,6 +62,10 @@ class Source(Protocol):
         """Processes that load; may change with the epoch."""
 
     @property
+    def ordinary(self) -> str:
+        """Why its workers use the queues of `multiprocessing`; empty where they use others, or there are none."""
+
+    @property
     def ahead(self) -> int:
         """Batches that are prepared ahead of the one asked for; may change with every batch."""
 
@@ -172,6 +176,7 @@ class _IterableSource:
     ahead = 0
     persistent = False
     indices = _NOT_INDEXED
+    ordinary = ""
     cover: int | None = None
     drawn: Sequence[Any] | None = None
 
@@ -189,6 +194,10 @@ class _IterableSource:
             self.samples = epoch_samples(loader)
             self.order = loader_order(loader, loader.num_workers, None)
             self.persistent = loader.persistent_workers
+            if loader.num_workers:
+                self.ordinary = (
+                    f"workers use Python's own queues: a {type(loader).__name__} is iterated in its own way"
+                )
             loader = copy.copy(loader)  # its workers belong to the loading thread, and end with it
             loader._iterator = None
             draw_apart(loader, generator or stream_generator())
@@ -255,6 +264,11 @@ class _FactorySource:
     def workers(self) -> int:
         """Of the present epoch's DataLoader."""
         return self._inner.workers if self._inner is not None else 0
+
+    @property
+    def ordinary(self) -> str:
+        """Of the present epoch's DataLoader."""
+        return self._inner.ordinary if self._inner is not None else ""
 
     @property
     def ahead(self) -> int:

@@ -11,7 +11,7 @@ A ticket holds the indices of one batch, or of several that cost so little that 
 cost more than the batches. Each batch is fetched and collated on its own, so an error ends the ticket at its own
 batch, and the ones before it arrive.
 
-Where the workers have a line of their own (`ticket_line`), the DataLoader sends `BLANK`s, and a worker that gets to one
+Where the workers have a line of their own (`queues`), the DataLoader sends `BLANK`s, and a worker that gets to one
 takes the next ticket from the line.
 
 A ticket also knows the numbers of its batches in the epoch: with a seed, the random generators of the worker
@@ -35,8 +35,8 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import get_worker_info
 
+from tsnb.stream.loader.queues import PacketQueue
 from tsnb.stream.loader.repeating import too_short
-from tsnb.stream.loader.ticket_line import TicketLine
 
 __all__ = ["BLANK", "TICKET_S", "Prepared", "Ticket", "TicketCollate", "TicketDataset", "Tickets", "mix"]
 
@@ -72,7 +72,7 @@ class Prepared(NamedTuple):
 
 
 BLANK = Ticket([], -1, None)
-"""Lets a worker take a ticket from the line."""
+"""Lets a worker take a ticket from the line; in the line itself, an order for nothing."""
 
 
 class Tickets:
@@ -238,13 +238,13 @@ class TicketCollate:
     def __init__(self, collate: Callable[[Any], Any], *, batched: bool) -> None:
         self._collate = collate
         self._batched = batched
-        self.line: TicketLine | None = None
+        self.line: PacketQueue | None = None
 
     def __call__(self, fetched: tuple[Any, Ticket]) -> Prepared:
         """Prepare the batches of a ticket, up to the first that fails."""
         dataset, ticket = fetched
         if ticket.first < 0 and self.line is not None:
-            ticket = self.line.take()
+            ticket = self.line.get()
             if ticket is None:
                 return Prepared([], None, 0.0, -1)
         keys, first, seed = ticket

@@ -92,9 +92,8 @@ class FreeSlots:
         self.refill()
 
     def delivered(self, slot: int) -> None:
-        """A worker has written this slot and handed its batch over."""
+        """A worker has written this slot and handed its batch over. `refill` comes after the batch is sent."""
         self._issued.discard(slot)
-        self.refill()
 
     def refill(self) -> None:
         """Keep the pipe filled."""

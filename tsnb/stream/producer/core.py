@@ -217,6 +217,7 @@ class Core:
             self.failure = None
             self._note_size(whole_pages(placed.values_offset + placed.values_bytes))
             self.step(ev.BatchLoaded(run, placed))
+            self.slots.refill()  # a system call for which no consumer has to wait
 
     def _note_size(self, batch_bytes: int) -> None:
         """Have late-join window and window keep fewer batches where they have become larger."""
