@@ -58,8 +58,10 @@ def on_canvas(drawn: dict[str, list[dict[str, Any]]], trials: Iterable[str]) -> 
         texts = [step for step in steps if "text" in step]
         bottom = max(step["y"] for step in texts)
         x = scaled([(step["x"], step["text"]) for step in texts if step["y"] == bottom])
-        y = scaled([(step["y"], step["text"]) for step in texts if step["x"] == 40])
-        names = [step["text"] for step in texts if step["x"] != 40 and step["y"] != bottom]
+        # where the numbers of the axis end: it is as wide as they are
+        left = min(step["x"] for step in texts if step["y"] != bottom)
+        y = scaled([(step["y"], step["text"]) for step in texts if step["x"] == left])
+        names = [step["text"] for step in texts if step["x"] != left and step["y"] != bottom]
         lines = [step["points"] for step in steps if step.get("width") == 1.8]
         found[name] = {
             next(one for one in trials if one.endswith(short.removeprefix(ELLIPSIS))): [
