@@ -33,8 +33,8 @@ def test_plot_draws_a_line_a_trial_on_the_chosen_axis(project: Path) -> None:
     assert points["seconds"].x[1] == pytest.approx(START_S + 1 - record.running_s)
     figure = tsnb.plot("loss")
     assert [line.name for line in figure.data] == ["a", "b"]
-    assert [note.text for note in figure.layout.annotations] == ["best: b"], "a has not ended"
-    assert figure.data[1].line.width > figure.data[0].line.width
+    assert [note.text for note in figure.layout.annotations] == ["best: a"], "also while it trains"
+    assert figure.data[0].line.width > figure.data[1].line.width
     assert [line.line.color for line in figure.data] == list(COLOURS[:2])
     assert "loss" in figure.to_html(include_plotlyjs=False)
 

@@ -105,9 +105,10 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
     if story.trials:
         y = _table(picture, story, colours, y)
         y = _key(picture, story, y)
-        if story.over and (said := next_step(story.trials)):
-            y += 20
-            picture.text(LEFT, y, said, "soft", size=11)
+        said = next_step(story.trials) if story.over else ""
+        for number, spans in enumerate(_wrapped("", said) if said else ()):
+            y += 16 if number else 20
+            picture.spans(LEFT, y, spans, "soft", size=11)
     y = draw_beside(picture, story.beside, (LEFT, RIGHT), y)
     if story.trials and strips is not None:
         y = _strips(picture, story, strips, colours, y)
