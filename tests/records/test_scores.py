@@ -80,10 +80,11 @@ def test_a_score_is_the_last_value() -> None:
 
 
 def test_one_that_ended_early_is_the_best_only_where_there_is_no_other() -> None:
-    """A nan is worse than any number; of equal ones one that is done is best, then the first."""
+    """A nan is worse than any number; of equal ones one that is done is best, then the first by name."""
     trials = [("a", "stopped", 0.1), ("b", "done", 0.4), ("c", "done", 0.4), ("d", "done", math.nan)]
     assert best_of(trials, "min") == "b"
     assert best_of(trials, "max") == "b"
+    assert best_of(trials[::-1], "min") == "b", "in whatever order a screen has met them"
     assert best_of([("a", "running", 0.1), ("b", "running", 0.4)], "max") == "b"
     assert best_of([("a", "running", 0.1), *trials], "min") == "a"
     assert best_of([("a", "running", 0.4), *trials[1:]], "min") == "b"

@@ -17,9 +17,9 @@ from tests.reports.made import ended_badly
 from tests.telemetry.test_words import SOURCE
 from tsnb.reports import Report
 from tsnb.reports.learned.curves import curves_of, line_of
-from tsnb.reports.learned.outcome import best_of, outcome
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.spent import Spent, spent
+from tsnb.telemetry.outcome import best_of, outcome
 from tsnb.telemetry.view import StreamView
 
 

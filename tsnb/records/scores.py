@@ -4,7 +4,8 @@
   when it is high, "loss_val" when it is low. No other name is guessed: `direction_of` says which line to type.
 - A trial's **score** in a metric is the last value that it logged: that of the network that `trial["net"]` returns.
 - Of several trials the **best** is the one with the best score. One that ended early counts only where there is no
-  other. nan is worse than any number; of equal scores one that is done is best, then the first.
+  other. nan is worse than any number. Of equal scores one that is done is best, then the first by name: a screen
+  that is opened late does not know which came first.
 
 Tables, `best`, `compare`, `halving`, Optuna, panel, `tsnb top` and reports all ask here.
 """
@@ -185,11 +186,11 @@ def best_of(trials: Iterable[tuple[str, str, float]], mode: str) -> str | None:
     """Return the name of the best trial; None where none has a score.
 
     Args:
-        trials: Name, state and score of each, in the order of their start.
+        trials: Name, state and score of each.
         mode: "min" or "max".
     """
     able = [trial for trial in trials if not math.isnan(trial[2])]
-    found = min(able, key=lambda trial: rank(trial[2], mode, trial[1]), default=None)
+    found = min(able, key=lambda trial: (rank(trial[2], mode, trial[1]), trial[0]), default=None)
     return None if found is None else found[0]
 
 
@@ -197,7 +198,7 @@ def leaders(trials: Sequence[tuple[str, str, Mapping[str, float]]]) -> dict[str,
     """Return the name of the best trial by metric: of those that two or more logged, and whose direction is known.
 
     Args:
-        trials: Name, state and scores by metric of each, in the order of their start.
+        trials: Name, state and scores by metric of each.
     """
     found = {}
     for metric in dict.fromkeys(metric for *_, scores in trials for metric in scores):

@@ -103,7 +103,7 @@ def told_apart(names: Iterable[str], taken: Collection[str], word: str) -> list[
 def _place(run: RunRecord, metric: str, mode: str) -> tuple[Any, ...]:
     """Return a key that sorts runs by their score, those without one last."""
     found = run.metrics.get(metric)
-    return found is None, *rank(math.nan if found is None else found.last, mode, run.state)
+    return found is None, *rank(math.nan if found is None else found.last, mode, run.state), run.name
 
 
 def history_table(metric: str | None, name: str | None, all_runs: bool) -> Table:
@@ -199,10 +199,10 @@ def _summary(runs: Sequence[RunRecord], metric: str, mode: str) -> list[Any]:
     """Return trials, best, best_trial, best_state, mean, std, best_ever of the runs of one value."""
     records = [run.metrics[metric] for run in runs]
     scores = [record.last for record in records]
-    place = best_of(
-        [(str(k), run.state, score) for k, (run, score) in enumerate(zip(runs, scores, strict=True))], mode
-    )
-    best = None if place is None else runs[int(place)]
+    by_key = {f"{run.name} {k}": run for k, run in enumerate(runs)}  # of a name there may be several
+    ranked = zip(by_key, (run.state for run in runs), scores, strict=True)
+    key = best_of(ranked, mode)
+    best = None if key is None else by_key[key]
     found = (math.nan, None, None) if best is None else (best.metrics[metric].last, best.name, best.state)
     numbers = [score for score in scores if not math.isnan(score)]
     peaks = [record.lowest if mode == "min" else record.highest for record in records]

@@ -19,7 +19,6 @@ import numpy as np
 from tsnb.planners.timeline import HELD, Timeline
 from tsnb.reports.learned.beside import draw_beside
 from tsnb.reports.learned.curves import Curves, draw_curves
-from tsnb.reports.learned.outcome import MARKS, best_of, metrics_of, next_step, outcome
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
@@ -29,11 +28,13 @@ from tsnb.reports.plain import (
     ticks_s,
     when,
 )
+from tsnb.reports.runs import next_step
 from tsnb.reports.spent import PARTS, Spent
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import COMPUTING, Picture, colours_of, text_width
 from tsnb.telemetry.marks import Mark
+from tsnb.telemetry.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.telemetry.words import clock, count, metric, percent
 
 __all__ = ["draw"]

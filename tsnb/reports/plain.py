@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.cpu_time import cpu_text
 from tsnb.reports.learned.beside import beside_lines
-from tsnb.reports.learned.outcome import next_step, outcome
-from tsnb.reports.runs import trial_of
+from tsnb.reports.runs import next_step, trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
+from tsnb.telemetry.outcome import outcome
 from tsnb.telemetry.words import (
     clock,
     consumer_state,

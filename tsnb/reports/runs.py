@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tsnb.telemetry.outcome import Trained, best_of
 from tsnb.telemetry.readings import ConsumerReading, EndReading, MoveReading, StreamReading
 
-__all__ = ["runs_apart", "trial_of"]
+__all__ = ["next_step", "runs_apart", "trial_of"]
 
 _FORMER = re.compile(r" (run|pid) \d+$")
 """What stands behind the name of a former run: names of trials have no spaces."""
@@ -91,3 +92,15 @@ def _named(one: _Named, called: dict[_Process, str]) -> _Named:
 
 def _moved(move: MoveReading, names: dict[str, str]) -> MoveReading:
     return replace(move, consumer=names.get(move.consumer, move.consumer))
+
+
+def next_step(trials: Sequence[Trained]) -> str:
+    """Return how to go on from the best trial, as code; empty where no trial is best."""
+    best = best_of(trials)
+    if best is None:
+        return ""
+    name, number = trial_of(best[0].name), best[1]
+    return (
+        f"Next: tsnb.trials[{name!r}].extend(epochs=N) trains it for longer, .rerun() runs it again. "
+        f"tsnb.results(sort={number!r}) compares all trials."
+    )

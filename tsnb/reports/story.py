@@ -12,12 +12,12 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
-from tsnb.reports.learned.outcome import ENDS
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.marks import Mark, all_marks, pacing_text
+from tsnb.telemetry.outcome import ENDS
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.words import all_left

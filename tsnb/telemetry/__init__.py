@@ -14,6 +14,7 @@
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |
 | `recording` | readings in a file |
 | `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |
+| `outcome` | which trial is best, and how all of them ended, in words |
 | `words` | numbers and words as the panel writes them |
 | `host` | the producer's and the trials' processes, looked at from outside |
 | `eta`, `etas` | an estimate of how long something takes; those of a stream's trials, from its readings |

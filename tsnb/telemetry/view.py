@@ -22,6 +22,7 @@ from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.frames import Curve, Curves, Logged, frame
 from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached, newly_logged
+from tsnb.telemetry.outcome import outcome
 from tsnb.telemetry.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
 from tsnb.telemetry.rows import Row, TimeSpent
@@ -376,6 +377,16 @@ class StreamView:
                 trials = [(name, row.end, row.metrics) for name, row in self.rows.items() if row.metrics]
                 self._best = leaders(trials)
             return self._best
+
+    @property
+    def outcome(self) -> tuple[str, str]:
+        """Once all trials have ended, what came out: it takes the place of the sentence. Two empty texts before."""
+        with self.lock:
+            known = self.rows.values()
+            over = self.state == "gone" or not any(row.here or row.pending for row in known)
+            if not over or not any(row.end for row in known if not row.here):
+                return "", ""
+            return outcome([*known])
 
     def _lately_said(self, reading: StreamReading) -> bool:
         """Whether the sentence stands, whatever limits the stream now: most ticks nothing need be found out."""

@@ -41,8 +41,7 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
         lines[0] += _text_head(
             view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta, view.latest.time_s)
         )
-    if view.say.text:
-        lines.append(view.say.text)
+    lines += filter(None, [" ".join(filter(None, view.outcome)) or view.say.text])
     known = view.rows.values()
     rows = [row for row in known if row.here]
     wide = max([_NAME, *(len(row.name) for row in known)])

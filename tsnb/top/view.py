@@ -121,8 +121,10 @@ def _sentence(view: StreamView, width: int) -> Text:
     pace = next((row.number for row in view.shown(_ROWS) if row.name == say.pace), None)
     kinds = {"failed": "red", "loader-bound": "yellow"}
     edge = _colour(pace) if pace is not None else kinds.get(say.kind, _SOFT)
-    text = Text((say.text or "The stream is starting.").replace(" %", f"{_KEPT}%"))
-    text.stylize("bold", 0, len(say.lead))
+    lead, rest = view.outcome
+    said = f"{lead} {rest}".rstrip() if lead else say.text or "The stream is starting."
+    text = Text(said.replace(" %", f"{_KEPT}%"))
+    text.stylize("bold", 0, len(lead or say.lead))
     lines = text.wrap(Console(width=width), max(20, width - 2))
     for line in lines:
         line.plain = line.plain.replace(_KEPT, " ").rstrip()

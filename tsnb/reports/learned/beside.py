@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.reports.learned.outcome import MARKS
 from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.svg import Picture
+from tsnb.telemetry.outcome import MARKS
 from tsnb.telemetry.words import clock, metric
 
 __all__ = ["Beside", "beside_lines", "draw_beside", "told_beside"]

@@ -53,7 +53,7 @@ export class Numbers {
     return lane;
   }
 
-  /** The lane with the best number under a name, of those that are shown: of equal ones one that is done, and one that has ended before it was done only where there is no other. */
+  /** The lane with the best number under a name, of those that are shown: of equal ones one that is done, then the first by name, and one that has ended before it was done only where there is no other. */
   bestOf(name) {
     return this.bestAmong(this.lanes.map((_, k) => k), name);
   }
@@ -63,7 +63,8 @@ export class Numbers {
     const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => value !== undefined && !Number.isNaN(value));
     if (!way || those.length < 2) return -1;
     const done = ([k]) => !this.lanes[k].here && this.lanes[k].end === "done", counts = those.filter(([k]) => this.lanes[k].here || !ENDED_EARLY.has(this.lanes[k].end));
-    return (counts.length ? counts : those).reduce((best, one) => (way * (one[1] - best[1]) || done(one) - done(best)) > 0 ? one : best)[0];
+    const sooner = ([k], [than]) => (this.lanes[k].name < this.lanes[than].name ? 1 : -1);
+    return (counts.length ? counts : those).reduce((best, one) => (way * (one[1] - best[1]) || done(one) - done(best) || sooner(one, best)) > 0 ? one : best)[0];
   }
 }
 

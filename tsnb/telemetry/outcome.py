@@ -1,17 +1,16 @@
-"""What came out of a stream that has ended, in the words that the panel has too (`outcome.js`). Pure."""
+"""What came out of a stream whose trials have ended, in the words that the panel has too (`outcome.js`). Pure."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from tsnb.records.scores import known_direction, rank
-from tsnb.reports.runs import trial_of
-from tsnb.reports.spent import Spent
 from tsnb.telemetry.words import is_accuracy, metric
 
-__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "next_step", "outcome"]
+__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome"]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
@@ -20,12 +19,31 @@ MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "�
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
 
-def metrics_of(trials: Sequence[Spent]) -> list[str]:
+class Trained(Protocol):
+    """A trial, as far as its outcome goes."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def state(self) -> str:
+        """How it ended, or its state."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last of each number that it has logged."""
+
+
+_Trained = TypeVar("_Trained", bound=Trained)
+
+
+def metrics_of(trials: Sequence[Trained]) -> list[str]:
     """Return the logged names, in the order of first appearance."""
     return list(dict.fromkeys(name for trial in trials for name in trial.metrics))
 
 
-def best_of(trials: Sequence[Spent]) -> tuple[Spent, str] | None:
+def best_of(trials: Sequence[_Trained]) -> tuple[_Trained, str] | None:
     """Return the best trial and the number by which it is best; None where that cannot be said.
 
     The number is an accuracy if one was logged, else the first one of which is known whether a high or a low value is
@@ -38,16 +56,18 @@ def best_of(trials: Sequence[Spent]) -> tuple[Spent, str] | None:
     those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]
     if len(those) < 2:
         return None
-    return min(those, key=lambda trial: rank(trial.metrics[name], ways[name], trial.state)), name
+    return min(
+        those, key=lambda trial: (rank(trial.metrics[name], ways[name], trial.state), trial.name)
+    ), name
 
 
-def ends_of(trials: Sequence[Spent]) -> str:
+def ends_of(trials: Sequence[Trained]) -> str:
     """Return how many trials ended how: 3 done, 1 failed."""
     counts = Counter(trial.state for trial in trials)
     return ", ".join(f"{counts[end]} {end}" for end in ENDS if counts[end])
 
 
-def outcome(trials: Sequence[Spent]) -> tuple[str, str]:
+def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
     """Return what came out, its lead and the rest; both empty where no trial has ended.
 
     Example:
@@ -61,15 +81,3 @@ def outcome(trials: Sequence[Spent]) -> tuple[str, str]:
         return f"{ends}.", ""
     trial, name = best
     return f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}.", f"{ends}."
-
-
-def next_step(trials: Sequence[Spent]) -> str:
-    """Return how to go on from the best trial, as code; empty where no trial is best."""
-    best = best_of(trials)
-    if best is None:
-        return ""
-    name, number = trial_of(best[0].name), best[1]
-    return (
-        f"Next: tsnb.trials[{name!r}].extend(epochs=N) trains it for longer, .rerun() runs it again. "
-        f"tsnb.results(sort={number!r}) compares all trials."
-    )
