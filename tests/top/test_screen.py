@@ -80,7 +80,7 @@ def test_it_says_what_the_panel_says() -> None:
     assert "0.40   1.0 GiB   5.0 GiB" in row(text, "resnet10")
     assert "0:30 ago resnet18-wide-sgd timed out" in text
     assert "CPU 5.50 of 8 cores (loader 0.61, trials 0.60)" in text
-    assert "memory 30 of 64 GiB   shared memory 212 MiB, 12 of 16 buffers" in text
+    assert "memory 30 of 64 GiB   shared memory 212 MiB, 12 buffers" in text
     assert "GPU 0 87 %, 20 of 140 GiB" in text
     assert "GPU 1 2.0 of 16 GiB" in text, "how busy a MIG instance is, nobody knows"
 

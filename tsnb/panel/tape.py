@@ -9,7 +9,7 @@ recorded log draws the same panel as a live stream.
 ```
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
-       "stream": {"name", "workers", "window", "slots", "epoch_batches", "failure", "pacing", "weights",
+       "stream": {"name", "workers", "window", "epoch_batches", "failure", "pacing", "weights",
                   "cache"}                                        what its cache does, empty: served without one
        "say": {"kind", "text", "lead", "pace", "at"}              the one plain sentence; its first `lead`
                                                                   characters say it all; `at`: the time of the frame
@@ -306,7 +306,6 @@ def _stream_words(reading: StreamReading) -> dict[str, Any]:
         "name": reading.name,
         "workers": reading.workers,
         "window": reading.window,
-        "slots": reading.slots,
         "epoch_batches": reading.epoch_batches,
         "failure": reading.failure,
         "pacing": pacing_text(reading),

@@ -296,10 +296,8 @@ def _footer(view: StreamView) -> list[Text]:
     if view.host and view.state in words.LIVE and reading:
         found += _machine(view.host, reading)
     if reading:
-        arena = (
-            f"{words.mebibytes(reading.touched_bytes / _MIB)}, {reading.slots_used} of {reading.slots} "
-            "buffers"
-        )
+        used = words.count(reading.slots_used)  # of how many says nothing: the rest is only addresses
+        arena = f"{words.mebibytes(reading.touched_bytes / _MIB)}, {used} buffers"
         found.append(_pair("shared memory", arena if view.state in words.LIVE else _DASH))
         if reading.found is not None and view.state in words.LIVE:
             found.append(_pair("data", words.growth_text(reading)))

@@ -39,7 +39,7 @@ export class Details {
     this.paces.draw(store);
     if (machine) this.fill(rowsOf(store), machine);
     const copied = last && last.copied ? `, ${percent(last.copied / last.batches)} of them copied into shared memory` : "";
-    const made = last ? `${count(last.batches)} batches prepared once each${copied}; window ${stream.window}, ${stream.slots} buffers.${alone(last)}` : "";
+    const made = last ? `${count(last.batches)} batches prepared once each${copied}; window ${stream.window}.${alone(last)}` : "";
     put(this.note, `${made}${machine ? "" : " This panel has no data about the machine."}`.trim());
   }
 

@@ -1,7 +1,7 @@
 // The line at the bottom: what the machine does, and the shared memory that holds the batches.
 
 import { make, pair, put } from "./dom.js";
-import { LIVE, cores, mebibytes, percent, usedOf } from "./words.js";
+import { LIVE, cores, count, mebibytes, percent, usedOf } from "./words.js";
 
 export class Footer {
   constructor() {
@@ -28,7 +28,7 @@ export class Footer {
     put(this.cpuParts, now ? shares(now) : "");
     put(this.memory.value, now ? usedOf(now.usedMiB, now.totalMiB) : "–");
     put(this.arena.value, last && known ? mebibytes(last.touchedMiB) : "–");
-    put(this.slots, last && known ? `, ${last.slotsUsed} of ${stream.slots} slots` : "");
+    put(this.slots, last && known ? `, ${count(last.slotsUsed)} buffers` : "");
     this.cache.box.hidden = !(stream.cache && known);
     put(this.cache.value, stream.cache || "");
     this.element.classList.toggle("tsnb-has-gpu", Boolean(now && now.gpus.length));

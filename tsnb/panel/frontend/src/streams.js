@@ -130,7 +130,7 @@ export class Joint extends Numbers {
   get stream() {
     const caches = this.stores.filter((store) => store.stream.cache).map((store) => `${store.stream.name}: ${store.stream.cache}`);
     const name = this.stores.map((store) => store.stream.name).join(", ");
-    return { ...this.first.stream, name, slots: this.sum((store) => store.stream.slots), cache: caches.join("; ") };
+    return { ...this.first.stream, name, cache: caches.join("; ") };
   }
 
   get frames() {
