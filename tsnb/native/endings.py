@@ -25,6 +25,8 @@ from functools import partial
 from types import CodeType, FrameType
 from typing import Any, ClassVar, NoReturn, SupportsIndex
 
+from tsnb.native.frames import frames_by_thread
+
 __all__ = ["Bound", "ending", "raise_again"]
 
 AGAIN_S = 0.005
@@ -103,7 +105,7 @@ def _interrupt(kind: type[BaseException], main: int, inside: CodeType, take: Any
     An interrupt is sent until it is taken. This thread runs as soon as the main one gives Python's lock away, and that
     is right before a call of the system that may wait for ever: what comes just before that does not wake it.
     """
-    while _is_inside(sys._current_frames().get(main), inside):
+    while _is_inside(frames_by_thread().get(main), inside):
         time.sleep(LOOK_S)
     while take is not None and signal.getsignal(signal.SIGINT) is take:
         signal.pthread_kill(main, signal.SIGINT)  # wakes a system call too

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import sys
 import sysconfig
 import threading
 import time
@@ -19,6 +18,7 @@ from types import FrameType
 from typing import TypeVar
 
 from tsnb.kernels.output.outlets import outlet_here
+from tsnb.native.frames import frames_by_thread
 
 __all__ = ["awaited", "came", "told_when_silent", "waits"]
 
@@ -67,7 +67,7 @@ class _Watch(threading.Thread):
                 self._outlet.publish("stream", {"name": "stdout", "text": f"{line}\n"})
 
     def _where(self) -> str:
-        found = next(filter(None, map(_in_user_code, sys._current_frames().values())), None)
+        found = next(filter(None, map(_in_user_code, frames_by_thread().values())), None)
         if found is not None:
             return f"it is in {found}"
         if self._workers:

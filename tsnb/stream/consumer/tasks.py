@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+
+from tsnb.native.frames import frames_by_thread
 
 __all__ = ["task_of", "when_task_ends"]
 
@@ -54,7 +57,8 @@ def task_of(thread: int) -> int | None:
 
     One that has failed lives on in its traceback, and its frame with all that it holds, until the collector comes by.
     """
-    task = _task(sys._current_frames().get(thread))
+    own = thread == threading.get_ident()
+    task = _task(sys._getframe(1) if own else frames_by_thread().get(thread))
     return None if task is None else id(task)
 
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 import threading
 import time
 import types
 from pathlib import Path
 
+from tsnb.native.frames import frames_by_thread
 from tsnb.native.ties import tie_to_parent
 
 __all__ = ["workers_are_forked_here"]
@@ -69,7 +69,7 @@ def _pipes() -> set[tuple[int, str]]:
 def _a_program_starts() -> bool:
     """Return whether another thread is starting a program."""
     own, starts = threading.get_ident(), subprocess.Popen.__init__.__code__
-    for thread, top in sys._current_frames().items():
+    for thread, top in frames_by_thread().items():
         frame: types.FrameType | None = top
         while thread != own and frame is not None:
             if frame.f_code is starts:
