@@ -151,7 +151,7 @@ class ConsumerReading:
     position: Whole
     """Loader batches taken in that epoch."""
     fill: Whole
-    """Batches published in its epoch that it has not taken yet (0 to window, more while it catches up)."""
+    """Batches published that it has not taken yet (0 to window, more while it lags: also those of the next epochs)."""
     lag: Whole
     """Loader batches behind the consumer that is furthest ahead."""
     batches: Whole
