@@ -91,6 +91,8 @@ test("a place shows taken, ready and not prepared on one scale for all", () => {
   assert.deepEqual(parts(null, 3, 8), { at: 0, ready: 0, later: 8 });
   assert.equal(placeWords({ fill: 8, lag: 8 }), "8 behind · 8 ready");
   assert.equal(placeWords({ fill: 0, lag: 0 }), "at the front · 0 ready");
+  assert.equal(placeWords({ fill: 141, lag: 141 }), "141 behind", "both numbers would not fit");
+  assert.equal(placeWords({ fill: 3, lag: 141 }), "141 behind · 3 ready");
 });
 
 test("columns of numbers are the chosen ones, else those of the charts, then the first ones", () => {

@@ -50,8 +50,11 @@ export function parts(row, head, size) {
   return { at: Math.max(0, prepared - ready), ready, later: size - prepared };
 }
 
-/** "8 behind · 8 ready"; of several streams: "val: 8 behind · 8 ready" */
+const FAR = 100; // batches: so far behind, both numbers would not fit, and what it lacks lies ready
+
+/** "8 behind · 8 ready", "141 behind"; of several streams: "val: 8 behind · 8 ready" */
 export function placeWords(row, stream = "") {
   if (!row) return "";
+  if (row.lag >= FAR && row.fill >= row.lag) return `${stream ? `${stream}: ` : ""}${count(row.lag)} behind`;
   return `${stream ? `${stream}: ` : ""}${row.lag > 0 ? `${count(row.lag)} behind` : "at the front"} · ${count(row.fill)} ready`;
 }
