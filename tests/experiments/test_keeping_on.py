@@ -267,7 +267,7 @@ def test_a_trial_is_cloned_from_an_epoch_of_its_past_and_the_epochs_that_there_a
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", [None, 1])
+@pytest.mark.parametrize("at", [None, 2])
 def test_a_clone_of_a_trial_with_restart_goes_on_when_it_is_killed(
     page: Any, until: Until, at: int | None
 ) -> None:
