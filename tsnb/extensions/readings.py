@@ -131,13 +131,6 @@ def _consumer(
     for extension in core.extensions.values():
         built_on |= extension.reading_of(session)
     streaming = member.phase is Phase.STREAMING
-    epochs, ready = core.dispatch.epochs, 0
-    if streaming and member.run != epochs.newest.run:
-        ready = epochs.end - member.taken  # it takes those of the next passes, too, when it comes to them
-    elif streaming and not member.told_end:
-        ready = epochs.newest.end - member.taken
-    elif streaming:
-        ready = member.cursor - member.taken
     return ConsumerReading(
         name=member.name,
         pid=session.channel.peer.pid,
@@ -145,7 +138,8 @@ def _consumer(
         epoch=member.epoch,
         epochs=member.begun,
         position=member.position,
-        fill=max(0, ready),
+        # of the next passes, too: it takes those when it comes to them
+        fill=max(0, core.dispatch.epochs.end - member.taken) if streaming else 0,
         lag=max(0, front - member.taken) if streaming else 0,
         batches=member.batches,
         samples=member.passed - member.left_out,

@@ -22,7 +22,6 @@ from tsnb.reports.learned.curves import Curves, draw_curves
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
-    short,
     short_names,
     subtitle,
     ticks_s,
@@ -32,7 +31,7 @@ from tsnb.reports.runs import next_step
 from tsnb.reports.spent import PARTS, Spent
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
-from tsnb.reports.svg import COMPUTING, Picture, colours_of, text_width
+from tsnb.reports.svg import COMPUTING, Picture, colours_of, short, text_width
 from tsnb.telemetry.marks import Mark
 from tsnb.telemetry.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.telemetry.words import clock, count, metric, percent

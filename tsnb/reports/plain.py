@@ -18,6 +18,7 @@ from tsnb.reports.learned.beside import beside_lines
 from tsnb.reports.runs import next_step, trial_of
 from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
+from tsnb.reports.svg import short
 from tsnb.telemetry.outcome import outcome
 from tsnb.telemetry.words import (
     clock,
@@ -42,11 +43,6 @@ PART_NAMES = {
 """What a trial's time goes to, in the panel's words."""
 
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
-
-
-def short(text: str, most: int) -> str:
-    """Return a text, its end left out where it has more than so many characters."""
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def short_names(names: Sequence[str], most: int) -> dict[str, str]:

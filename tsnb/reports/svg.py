@@ -28,6 +28,7 @@ __all__ = [
     "Picture",
     "colours_of",
     "marked",
+    "short",
     "text_width",
 ]
 
@@ -72,6 +73,11 @@ _WIDTHS = (
 )
 _WIDTH_OF = {letter: width for width, letters in _WIDTHS for letter in letters}
 """What letters take of the font's size, at most, in the widest font of `FONT` (DejaVu Sans); others take all of it."""
+
+
+def short(text: str, most: int) -> str:
+    """Return a text, its end left out where it has more than so many characters."""
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def text_width(text: str, size: float) -> float:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
-from tsnb.records.scores import known_direction, rank
+from tsnb.records import scores
+from tsnb.records.scores import known_direction
 from tsnb.telemetry.words import is_accuracy, metric
 
 __all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome"]
@@ -56,9 +57,8 @@ def best_of(trials: Sequence[_Trained]) -> tuple[_Trained, str] | None:
     those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]
     if len(those) < 2:
         return None
-    return min(
-        those, key=lambda trial: (rank(trial.metrics[name], ways[name], trial.state), trial.name)
-    ), name
+    found = scores.best_of([(trial.name, trial.state, trial.metrics[name]) for trial in those], ways[name])
+    return next(trial for trial in those if trial.name == found), name
 
 
 def ends_of(trials: Sequence[Trained]) -> str:

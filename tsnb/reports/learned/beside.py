@@ -9,7 +9,7 @@ from typing import Any
 
 from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent
-from tsnb.reports.svg import Picture
+from tsnb.reports.svg import Picture, short
 from tsnb.telemetry.outcome import MARKS
 from tsnb.telemetry.words import clock, metric
 
@@ -113,17 +113,13 @@ def draw_beside(picture: Picture, rows: Sequence[Beside], span: tuple[float, flo
     y += 8
     for one in rows:
         picture.line(left, y, right, y)
-        picture.text(left, y + 17, _short(one.name, NAME_CHARACTERS), title=one.name)
+        picture.text(left, y + 17, short(one.name, NAME_CHARACTERS), title=one.name)
         picture.text(STATE, y + 17, f"{MARKS.get(one.state, '')} {one.state}".strip())
         picture.text(RAN, y + 17, one.when, at="end")
-        picture.text(NUMBERS, y + 17, _short(one.numbers, NUMBERS_CHARACTERS), title=one.numbers)
+        picture.text(NUMBERS, y + 17, short(one.numbers, NUMBERS_CHARACTERS), title=one.numbers)
         y += ROW
         if one.error:
             words = f"{one.state}: {one.error}"
-            picture.text(left, y + 6, _short(words, ERROR_CHARACTERS), "soft", size=11, title=words)
+            picture.text(left, y + 6, short(words, ERROR_CHARACTERS), "soft", size=11, title=words)
             y += WORDS
     return y
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

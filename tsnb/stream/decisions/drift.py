@@ -180,9 +180,7 @@ class Drift:
         """Return from when on a consumer counts as stopped; infinite where it waits for another, or takes turns."""
         if member.skips or member.stands or member.rotation is not None:
             return math.inf
-        if member.resumed:
-            return now
-        if member.phase is Phase.BETWEEN and not member.last_step:
+        if member.resumed or (member.phase is Phase.BETWEEN and not member.last_step):
             return now
         if not member.last_step and (member.waiting_since_s is not None or not member.granted):
             return math.inf

@@ -41,7 +41,7 @@ from torch import multiprocessing
 from tsnb.config import explained
 from tsnb.stream.memory.nameless import make_nameless
 
-__all__ = ["PACKET_BYTES", "PacketQueue", "QueueContext", "has_packets", "why_ordinary"]
+__all__ = ["PACKET_BYTES", "PacketQueue", "QueueContext", "has_packets", "ordinary", "why_ordinary"]
 
 PACKET_BYTES = 1 << 15
 """A larger object goes into memory of its own. A ticket of 256 samples takes about 1 KB, an answer 0.3 KB."""
@@ -78,12 +78,13 @@ def why_ordinary(context: BaseContext | None) -> str:
         getattr(type(context), name) is not getattr(BaseContext, name) for name in ("Queue", "Event")
     ):
         kind = type(context).__name__
-        return f"workers use Python's own queues: the multiprocessing_context, a {kind}, makes the queues"
-    return (
-        ""
-        if has_packets()
-        else "workers use Python's own queues: this system has no sockets that keep packets apart"
-    )
+        return ordinary(f"the multiprocessing_context, a {kind}, makes the queues")
+    return "" if has_packets() else ordinary("this system has no sockets that keep packets apart")
+
+
+def ordinary(why: str) -> str:
+    """Return the words of status for a loader whose batches go through the queues of its own context."""
+    return f"workers use Python's own queues: {why}"
 
 
 class _Process:

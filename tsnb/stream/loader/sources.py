@@ -14,6 +14,7 @@ from tsnb.stream.loader.dataloader import DataLoaderSource
 from tsnb.stream.loader.dataloader_facts import Indices, as_iterated, epoch_samples, is_plain
 from tsnb.stream.loader.generators import draw_apart, stream_generator
 from tsnb.stream.loader.identity import identity
+from tsnb.stream.loader.queues import ordinary
 from tsnb.stream.loader.repeating import length, loader_order, replayed
 from tsnb.stream.loader.seams import OwnOrder, SampleStore
 from tsnb.stream.memory.arena import Arena
@@ -195,9 +196,7 @@ class _IterableSource:
             self.order = loader_order(loader, loader.num_workers, None)
             self.persistent = loader.persistent_workers
             if loader.num_workers:
-                self.ordinary = (
-                    f"workers use Python's own queues: a {type(loader).__name__} is iterated in its own way"
-                )
+                self.ordinary = ordinary(f"a {type(loader).__name__} is iterated in its own way")
             loader = copy.copy(loader)  # its workers belong to the loading thread, and end with it
             loader._iterator = None
             draw_apart(loader, generator or stream_generator())
