@@ -104,6 +104,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if SLOW_FILE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Let an interrupt that a test sends itself at a wrong moment fail this test, and not end the run in parts."""
+    try:
+        return (yield)
+    except KeyboardInterrupt:
+        if "PYTEST_XDIST_WORKER" in os.environ:  # the user's own reaches the process that directs the workers
+            pytest.fail("an interrupt came outside of what expected it")
+        raise
+
+
 @pytest.fixture(scope="module", autouse=True)
 def light_collections() -> None:
     """Leave what is there before a file's tests out of all collections: modules, for the most part.

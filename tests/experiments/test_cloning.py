@@ -247,9 +247,12 @@ def test_a_change_holds_from_the_clones_first_batch_and_a_clone_of_a_clone_is_on
 def test_a_clone_in_the_cell_of_its_parent_prints_marked_lines_and_its_own_log(
     page: Any, until: Until, tmp_path: Path
 ) -> None:
-    """Whoever reads the cell, now or in the saved notebook, sees which of the two a line is of."""
+    """Whoever reads the cell, now or in the saved notebook, sees which of the two a line is of, the last one too."""
+    late = (
+        "import sys\nsys.stdout.flush_interval = 30.0\n"  # ipykernel joins what is printed within that time
+    )
     with serve():
-        one = start(page, tmp_path / "go", 5)
+        one = start(page, tmp_path / "go", 5, source=late + CELL)
         waits_at(one, until, 5)
         two = one.clone("two")
         for trial in (one, two):

@@ -45,6 +45,7 @@ def train() -> Any:
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on() -> Iterator[None]:
+    trials.clear()  # an earlier test's, of any file
     yield
     trials.clear()
 

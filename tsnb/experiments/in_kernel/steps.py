@@ -62,6 +62,7 @@ from tsnb.kernels.beside import begin_with_others
 from tsnb.kernels.cargo.imported import lacking
 from tsnb.kernels.gate import pass_lock
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
+from tsnb.kernels.in_kernel.output_channel import send_printed
 from tsnb.masks import remember
 from tsnb.native.endings import raise_again
 from tsnb.native.ties import untie
@@ -72,7 +73,6 @@ from tsnb.records.scores import told
 from tsnb.records.writes import LiveChange
 
 __all__ = ["begin", "deliver", "enter", "finish", "keep"]
-
 
 REPORT_S = 1.0
 """How often a trial says how far it is, in seconds."""
@@ -263,6 +263,7 @@ class _TrialHere:
             detach_all()
         for bridge in self.bridges:
             bridge.end(state)
+        send_printed()  # a clone's process is ended with the word below: what waits would be lost
         took_s = time.time() - self.settings["started_s"]
         self.run.end(state, failure, took_s)
         tell(Ended(state, failure, took_s if self.run.id else None))

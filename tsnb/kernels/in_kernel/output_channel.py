@@ -18,6 +18,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -30,7 +31,7 @@ from tornado.ioloop import IOLoop
 
 from tsnb.native.ties import CLOEXEC, packet_pair
 
-__all__ = ["answer_requests", "keep_off_the_network", "lose_no_output", "publish"]
+__all__ = ["answer_requests", "keep_off_the_network", "lose_no_output", "publish", "send_printed"]
 
 PACKET_BYTES = 1 << 16
 """The longest packet; a socket's buffer holds three of them or more, on every system."""
@@ -180,6 +181,13 @@ def publish(kind: str, content: dict[str, Any]) -> None:
 
     kernel: Any = get_ipython().kernel  # type: ignore[union-attr]
     kernel.session.send(kernel.iopub_socket, kind, content, ident=f"kernel.{kind}".encode())
+
+
+def send_printed() -> None:
+    """Send what was printed and waits to be joined, so that it comes before the next message. From any thread."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the code may have put anything in their place
+            stream.flush()
 
 
 def answer_requests(handlers: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
