@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -22,3 +25,30 @@ def test_what_is_ready_for_a_trial_that_lags_is_all_that_the_others_have_had_mea
         assert one.fill == 39
         fast.close()
         slow.close()
+
+
+SLOW = """
+import sys, tsnb
+with tsnb.attach("slow", "s") as trial:
+    for _ in trial: pass
+    print("between", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_trial_between_two_epochs_says_how_far_behind_it_is() -> None:
+    """It validates while the other takes the next epoch. The other is in front, between epochs too."""
+    with (
+        tsnb.serve(DataLoader(TensorDataset(torch.arange(40)), 2), name="s"),
+        tsnb.attach("fast", "s") as fast,
+    ):
+        slow = subprocess.Popen([sys.executable, "-c", SLOW], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert slow.stdin and slow.stdout
+        assert slow.stdout.readline() == b"between\n"
+        for _ in fast:
+            pass
+        found = {c.name: c for c in tsnb.streams.status("s").consumers}
+        slow.communicate()
+    assert found["slow"].state == found["fast"].state == "between epochs"
+    assert found["slow"].lag == found["slow"].fill == 20
+    assert found["fast"].lag == found["fast"].fill == 0

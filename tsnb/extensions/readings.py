@@ -93,11 +93,13 @@ def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerRe
         blocked_s: The stream's blocked clock then.
     """
     members = core.dispatch.members.values()
-    front = max((m.taken for m in members if m.phase is Phase.STREAMING), default=0)
+    there = (m for m in members if m.phase in (Phase.STREAMING, Phase.BETWEEN))
+    places = {m.key: core.dispatch.drift.position(m) for m in there}
+    front = max(places.values(), default=0)
     attached = [(m, core.sessions[m.key]) for m in members]
     setters = frozenset(_pace_setters(core))  # once: each look goes over all consumers
     return [
-        (_consumer(core, session, m, now, blocked_s, front, setters), session)
+        (_consumer(core, session, m, now, blocked_s, (places.get(m.key), front), setters), session)
         for m, session in attached
         if session.role == "consumer"
     ]
@@ -123,14 +125,14 @@ def _consumer(
     member: Member,
     now: float,
     blocked_s: float,
-    front: int,
+    at: tuple[int | None, int],
     setters: frozenset[Member],
 ) -> ConsumerReading:
     computing_s, waiting_s, held_s = member.times(now, blocked_s)
     built_on: dict[str, Any] = {}
     for extension in core.extensions.values():
         built_on |= extension.reading_of(session)
-    streaming = member.phase is Phase.STREAMING
+    place, front = at
     return ConsumerReading(
         name=member.name,
         pid=session.channel.peer.pid,
@@ -139,8 +141,8 @@ def _consumer(
         epochs=member.begun,
         position=member.position,
         # of the next passes, too: it takes those when it comes to them
-        fill=max(0, core.dispatch.epochs.end - member.taken) if streaming else 0,
-        lag=max(0, front - member.taken) if streaming else 0,
+        fill=0 if place is None else max(0, core.dispatch.epochs.end - place),
+        lag=0 if place is None else front - place,
         batches=member.batches,
         samples=member.passed - member.left_out,
         skipped=member.skipped,

@@ -221,7 +221,7 @@ def _window_bound(
         return _say("weighed", "Compute is shared by weight.", f"{some}.")
     others = _spend(held, "waits for slower trials", "wait for slower trials")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
-    slowest = max(free, key=lambda c: (c.state == "sets the pace", c.lag), default=None)
+    slowest = max(free, key=lambda c: (c.state == "sets the pace", c.state in _READING, c.lag), default=None)
     if slowest is None:
         wider = f"{others}; a window larger than {later.window} would balance that."
         return _say("window-bound", "Each trial sets the pace at times.", wider)

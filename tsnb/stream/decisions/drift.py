@@ -65,7 +65,7 @@ class Drift:
         self._settled = not self.skipping
         for member in self._members.values():
             if member.stood:
-                member.stood = max(0, min(member.stood, self._epochs.end - self._position(member)))
+                member.stood = max(0, min(member.stood, self._epochs.end - self.position(member)))
 
     def moved(self, member: Member, taken: int, cursor: int) -> None:
         """Note that a consumer went on inside its epoch.
@@ -152,7 +152,7 @@ class Drift:
             return True  # all stop, or the others have enough to take
         for member in self._filling():
             behind = min(end - max(fronts) + member.lag_then, self.window - 1)
-            member.stood = end - self._position(member) - behind
+            member.stood = end - self.position(member) - behind
         self.unsettled()
         return self._is_full(now)
 
@@ -167,7 +167,7 @@ class Drift:
         if ahead < self.window:
             return []
         if ahead >= self.widest:
-            return [m for m in self._awaited() if end - self._position(m) == ahead]
+            return [m for m in self._awaited() if end - self.position(m) == ahead]
         slowest = self._slowest_counted()
         return (
             [m for m in self._awaited() if self._counted(m) == slowest]
@@ -296,7 +296,7 @@ class Drift:
 
     def _expected(self, others: Iterable[Member]) -> list[int]:
         """Return where those that take no epoch are waited for."""
-        return [self._position(m) for m in others if self._is_awaited(m)]
+        return [self.position(m) for m in others if self._is_awaited(m)]
 
     def _is_awaited(self, member: Member) -> bool:
         if member.phase in (Phase.STREAMING, Phase.BETWEEN):
@@ -311,7 +311,7 @@ class Drift:
 
     def _counted(self, member: Member) -> int:
         """Return the index of the next batch it will take, as if it had taken what was published while it stopped."""
-        return min(self._epochs.end, self._position(member) + member.stood)
+        return min(self._epochs.end, self.position(member) + member.stood)
 
     def _awaited(self) -> list[Member]:
         """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
@@ -325,9 +325,9 @@ class Drift:
         skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end and m.run == newest]
         if waited_for or not skipping:
             return waited_for
-        return [max(skipping, key=self._position)]
+        return [max(skipping, key=self.position)]
 
-    def _position(self, member: Member) -> int:
+    def position(self, member: Member) -> int:
         """Return the index of the next batch this member will take; past the end while it expects none."""
         if member.phase is Phase.STREAMING:
             return member.taken
