@@ -9,6 +9,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tsnb.telemetry.observer import pause
 
 
 def test_what_is_ready_for_a_trial_that_lags_is_all_that_the_others_have_had_meanwhile() -> None:
@@ -52,3 +53,13 @@ def test_a_trial_between_two_epochs_says_how_far_behind_it_is() -> None:
     assert found["slow"].state == found["fast"].state == "between epochs"
     assert found["slow"].lag == found["slow"].fill == 20
     assert found["fast"].lag == found["fast"].fill == 0
+
+
+def test_a_reading_says_for_how_long_a_trial_has_been_paused() -> None:
+    """Also to an observer that comes later: it has seen nothing of its beginning."""
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(40)), 2), name="s"), tsnb.attach("one", "s"):
+        pause("s", "one")
+        told = [tsnb.streams.status("s").consumers[0].paused_s for _ in range(2)]
+        assert 0 < told[0] < told[1]
+        pause("s", "one", on=False)
+        assert tsnb.streams.status("s").consumers[0].paused_s == 0

@@ -97,6 +97,13 @@ def test_what_a_trial_waits_for_stands_below() -> None:
     assert f"\n{first.name} waits for ranks 2 and 3 of 4" in text
 
 
+def test_a_trial_that_was_paused_before_this_screen_was_opened_says_for_how_long() -> None:
+    """`tsnb top --once` has one reading: it said that each had just been paused."""
+    view = StreamView()
+    view.feed(stream(consumer("cnn", state="paused", paused_s=185.0), consumer("mlp")))
+    assert "paused 3:05" in row(drawn(view), "cnn")
+
+
 def test_samples_that_a_trial_takes_have_a_column_where_one_does_not_take_all() -> None:
     """And the cache stands at the bottom."""
     view, cache = StreamView(), CacheReading("serving", "", 50, 40, 3 << 20, 4 << 20, 0, 300, 100, 1.5)

@@ -157,6 +157,7 @@ def _consumer(
         batches_before=session.before[1],
         passed=member.passed,
         run=session.run,
+        paused_s=now - member.paused_at_s if member.paused else 0.0,
         **built_on,
     )
 

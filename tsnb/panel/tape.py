@@ -20,8 +20,9 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                        "part",                                    which samples it takes, empty: all
                        "whole",                                   samples/s and shares of all its time (computing,
                                                                   waiting, held), once it has left or all is over
-                       "pending", "unknown"}}                     of one that is not attached yet, and only then: state
+                       "pending", "unknown",                      of one that is not attached yet, and only then: state
                                                                   and reason; that it is not known any more
+                       "paused_at"}}                              of one that is paused, and only then: since when
        "ways": {"loss": -1}                                       which way a metric is good: 1 high, -1 low
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
@@ -273,6 +274,7 @@ def _made_of(row: Row, over: bool) -> tuple[Any, ...]:
         row.reading.part,
         row.pending,
         row.unknown,
+        row.state == "paused" and row.since_s,
         None if row.here and not over else row.whole,
     )
 
@@ -298,6 +300,7 @@ def _lane(row: Row, begin_s: float, over: bool) -> dict[str, Any]:
         **({} if math.isnan(whole.computing) else {"whole": [float(f"{one:.4g}") for one in told]}),
         **({"pending": row.pending} if row.pending else {}),
         **({"unknown": True} if row.unknown else {}),
+        **({"paused_at": round(row.since_s - begin_s, 2)} if row.here and row.state == "paused" else {}),
     }
 
 

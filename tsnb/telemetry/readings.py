@@ -193,6 +193,8 @@ class ConsumerReading:
     """The batch of its own at which each of `metrics` was logged, as `batches` counts; not in it: not known."""
     sparse: Annotated[tuple[Text, ...], FEW] = ()
     """Names of those of `metrics` that are logged about once an epoch, or less often."""
+    paused_s: Number = 0.0
+    """Seconds for which it has been paused; 0: it is not."""
 
 
 @dataclass(frozen=True)

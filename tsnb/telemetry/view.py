@@ -282,7 +282,7 @@ class StreamView:
             if math.isnan(row.told.computing):
                 row.told = row.pace
             row.end, row.error, row.last = "", "", {}
-            self._steady(row, consumer.state, now_s)
+            self._steady(row, consumer.state, now_s, consumer.paused_s)
         return row
 
     def _begin_run(self, row: Row) -> None:
@@ -294,7 +294,7 @@ class StreamView:
         row.sparse = ()
         self.curves.begin_anew(row.number)
 
-    def _steady(self, row: Row, state: str, now_s: float) -> None:
+    def _steady(self, row: Row, state: str, now_s: float, paused_s: float) -> None:
         if state not in _PASSING:
             row.states.clear()
         else:
@@ -303,7 +303,7 @@ class StreamView:
                 most = Counter(row.states)
                 state = max(reversed(row.states), key=lambda one: most[one])
         if state != row.state:
-            row.state, row.since_s = state, now_s
+            row.state, row.since_s = state, now_s - paused_s
 
     def _ended(self, name: str, end: EndReading, now_s: float) -> Row:
         """Note how one ended that is not here any more, and what it logged last."""

@@ -160,6 +160,13 @@ test("the best is the best of what is shown, one that ended early only where the
   assert.equal(store.best("loss"), 0, "one that was stopped has trained less");
 });
 
+test("a trial that was paused before the page's first frame says for how long", () => {
+  const states = ["streaming", "paused"], row = { state: 1 };
+  const store = filled([frame(0, { 0: row }), frame(2, { 0: row })], [{ ...lane("a"), paused_at: -183 }]);
+  store.states = states;
+  assert.deepEqual(store.stateOf(0), { state: "paused", forS: 185 });
+});
+
 test("a trial that stands still takes as many epochs as before, until it runs again", () => {
   const store = filled([frame(0, {})], [lane("a")]);
   const paced = (t, leftS, epochs) => {

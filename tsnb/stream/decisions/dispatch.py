@@ -172,7 +172,7 @@ class Dispatch:
         member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
         member.part = 0 if hello.part else None
         if hello.world_size == 1:
-            member.paused = hello.paused
+            member.paused, member.paused_at_s = hello.paused, self._now
             if hello.rotation:
                 self.turns.join(member, hello)
                 self._keep_within(self.window)
@@ -345,7 +345,7 @@ class Dispatch:
                 if one.asked_paused and one.asked.exact:
                     one.keeps_place, one.epoch, one.position = True, one.asked.epoch, one.asked.seq
             self._rest(one)
-            one.paused, one.resumed = event.on, not event.on
+            one.paused, one.resumed, one.paused_at_s = event.on, not event.on, self._now
             one.moved_s = self._now
             if one.asked_paused and not event.on:
                 one.phase, one.asked_paused, one.wants_since_s = Phase.ASKED, False, self._now

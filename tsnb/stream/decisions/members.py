@@ -160,6 +160,8 @@ class Member:
     """Whether it has said so: it takes no batch before another consumer has got one."""
     paused: bool = False
     """Whether it was asked to pause, and not yet to go on. Nobody waits for it, and it gets nothing."""
+    paused_at_s: float = 0.0
+    """When it was."""
     resumed: bool = False
     """Whether it goes on after a pause or a crash, and has not been let in since: it waits for its place as long as it
     takes."""

@@ -233,6 +233,8 @@ export class Store extends Numbers {
     const now = this.lastRow(lane);
     if (!now) return { state: "joining", forS: 0 };
     if (PASSING.has(this.states[now.state])) return { state: this.kept(`state ${lane}`, this.mostly(lane), (word) => PASSING.has(word)), forS: 0 };
+    const { paused_at: at } = this.lanes[lane]; // a page that is opened later has no frame from then
+    if (this.states[now.state] === "paused" && Number.isFinite(at)) return { state: "paused", forS: this.last.t - at };
     let k = this.frames.length - 1;
     while (k > 0 && this.frames[k - 1].rows[lane] && this.frames[k - 1].rows[lane].state === now.state) k--;
     return { state: this.states[now.state] || "", forS: this.last.t - this.frames[k].t };
