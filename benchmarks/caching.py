@@ -52,12 +52,11 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.samples.lent import ShardLink
-from tsnb.samples.memory import WRITTEN
-from tsnb.samples.packed import pack, unpack
-from tsnb.samples.records import decode, digest, encode
-from tsnb.samples.shard import Shard
-from tsnb.samples.shard_wire import TOKEN_BYTES
+from tsnb.caching.encoding import decode, digest, encode, pack, unpack
+from tsnb.caching.lent import ShardLink
+from tsnb.caching.memory import WRITTEN
+from tsnb.caching.shard import Shard
+from tsnb.caching.shard_wire import TOKEN_BYTES
 
 SIGMA = 0.8
 MEDIAN_SIDE = 480
@@ -272,7 +271,7 @@ def ours(photos: Photos, limit: int, epochs: int) -> tuple[np.ndarray[Any, Any],
 
 def notes_bytes(photos: int) -> int:
     """Return what a cache notes of each photo: it is part of its memory, and the other rules get as much."""
-    from tsnb.samples.memory import _lists_bytes
+    from tsnb.caching.memory import _lists_bytes
 
     return _lists_bytes(photos)
 

@@ -3,7 +3,7 @@
     python -m benchmarks.choosing    # half a minute: all samples, even rounds of 0.3, hard:0.3 with weights and without
 
 1,297 of scikit-learn's digits to train on, 500 to test, a small network, SGD with momentum; as they are, and with a
-fifth of the training labels drawn anew ("wrong labels"). Rounds are drawn by `samples.inclusion`, as a stream draws
+fifth of the training labels drawn anew ("wrong labels"). Rounds are drawn by `growing.inclusion`, as a stream draws
 them; the stream itself is left out. What is isolated: which samples are taken. Medians over seeds.
 """
 
@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from sklearn.datasets import load_digits
 
-from tsnb.samples.inclusion import hard
-from tsnb.samples.losses import SampleLosses
+from tsnb.growing.inclusion import hard
+from tsnb.growing.losses import SampleLosses
 
 TRAINING = 1297
 SHARE = 0.3

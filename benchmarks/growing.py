@@ -35,7 +35,7 @@ from PIL import Image
 from torch.utils.data import DataLoader
 
 import tsnb
-from tsnb.samples.growth_index import GrowthIndex
+from tsnb.growing.index import GrowthIndex
 
 SAMPLES = 1_000_000
 LEAVES = 1024

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
-    from tsnb.samples.cut import cache
-    from tsnb.samples.grown import grow
-    from tsnb.samples.selection import every, interval, rounds, worse
+    from tsnb.caching.cut import cache
+    from tsnb.growing.grown import grow
+    from tsnb.growing.selection import every, interval, rounds, worse
     from tsnb.stream.consumer.attaching import log_losses
     from tsnb.stream.protocol.adapters import register
 
@@ -18,13 +18,13 @@ __all__ = ["cache", "every", "grow", "interval", "log_losses", "register", "roun
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "interval": "tsnb.samples.selection",
-        "cache": "tsnb.samples.cut",
-        "every": "tsnb.samples.selection",
-        "grow": "tsnb.samples.grown",
+        "interval": "tsnb.growing.selection",
+        "cache": "tsnb.caching.cut",
+        "every": "tsnb.growing.selection",
+        "grow": "tsnb.growing.grown",
         "log_losses": "tsnb.stream.consumer.attaching",
         "register": "tsnb.stream.protocol.adapters",
-        "rounds": "tsnb.samples.selection",
-        "worse": "tsnb.samples.selection",
+        "rounds": "tsnb.growing.selection",
+        "worse": "tsnb.growing.selection",
     },
 )

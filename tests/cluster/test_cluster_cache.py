@@ -37,7 +37,7 @@ import json, os, sys
 sys.path.insert(0, {str(ROOT)!r})
 import tsnb
 from tests.cluster.takers import loader
-from tsnb.samples.memory import adopt
+from tsnb.caching.memory import adopt
 if sys.argv[2] != "-":
     adopt(int(sys.argv[2]))
 served = loader(slow_s={SLOW_S}, shuffle=True)

@@ -11,8 +11,8 @@ import pytest
 
 from tsnb import errors
 from tsnb.cli.commands import _parser
+from tsnb.growing.selection import read_select
 from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS, parse, words_of
-from tsnb.samples.selection import read_select
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -19,12 +19,12 @@ import pytest
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
+from tsnb.caching import keeper as keeping
+from tsnb.caching import learning
+from tsnb.caching.choice import HitCost
+from tsnb.caching.keeper import Keeper
+from tsnb.caching.memory import SERVING, WRITTEN, adopt
 from tsnb.extensions.growth import GrowingBatches, Growth, growth_of
-from tsnb.samples import keeper as keeping
-from tsnb.samples import learning
-from tsnb.samples.choice import HitCost
-from tsnb.samples.keeper import Keeper
-from tsnb.samples.memory import SERVING, WRITTEN, adopt
 
 __all__ = ["BATCH_SIZE", "GrowingSamples", "KeptSamples"]
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, IterableDataset
 
-from tsnb.samples.keeper import Keeper
+from tsnb.caching.keeper import Keeper
 from tsnb.stream.consumer.unpacking import Unpacker
 from tsnb.stream.decisions.events import Placed
 from tsnb.stream.loader.packing import Collated, SlotImage, SlotWriter

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tests.producer.sources import Noisy, Numbers, Stream
+from tsnb.caching.choice import floor_of
 from tsnb.cli import main
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.extensions import tuning as autoworkers
@@ -22,7 +23,6 @@ from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
 from tsnb.options import StreamOptions
-from tsnb.samples.choice import floor_of
 from tsnb.telemetry.marks import marks
 from tsnb.telemetry.readings import StreamReading, TuningReading
 from tsnb.telemetry.tuning import tune, tuning_of

@@ -37,7 +37,7 @@ from tests.soak import growth
 from tests.soak.report import Sample, Tally, report, verdict
 from tests.soak.stream import NAME, PATIENCE_S, RECONNECT_S
 from tsnb.errors import TsnbError
-from tsnb.samples.selection import Trigger
+from tsnb.growing.selection import Trigger
 
 ROOT = Path(__file__).resolve().parents[2]
 STANDSTILL_S = RECONNECT_S + 15.0

@@ -29,9 +29,9 @@ from tsnb.balancing.told import Threads
 from tsnb.extensions.live import LiveNow, LiveTold, SetLive
 from tsnb.extensions.metrics import Metrics
 from tsnb.foreign import pack
+from tsnb.growing.selection import RoundsAsked
 from tsnb.native.memfd import portable, seal
 from tsnb.registry import find
-from tsnb.samples.selection import RoundsAsked
 from tsnb.stream.consumer.losses import Losses
 from tsnb.stream.memory.arena import HEADER_BYTES, Arena, header_of
 from tsnb.stream.protocol import codec

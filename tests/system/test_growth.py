@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.system.scripts import FAMILY, Script, scripts
-from tsnb.samples.growth_index import GrowthIndex
-from tsnb.samples.inclusion import probabilities
+from tsnb.growing.inclusion import probabilities
+from tsnb.growing.index import GrowthIndex
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

@@ -138,9 +138,9 @@ def closing(channels: list[Line]) -> Iterator[None]:
         "telemetry",
         "registry.py",
         "stream/producer/server.py",
-        "samples/shard.py",
-        "samples/shard_wire.py",
-        "samples/lent.py",
+        "caching/shard.py",
+        "caching/shard_wire.py",
+        "caching/lent.py",
     ],
 )
 def test_what_receives_from_sockets_cannot_unpickle(part: str) -> None:

@@ -22,11 +22,11 @@ from tsnb.cli.measuring import add_plan, add_stalls
 from tsnb.cli.trials import add_logs, add_results, add_sweep_command
 from tsnb.config import PACINGS, way_out
 from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.growing.selection import add_rounds
 from tsnb.masks import masked_text
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
 from tsnb.printable import harmless
-from tsnb.samples.selection import add_rounds
 from tsnb.steering import CommandParser, add_verbs, answer
 
 __all__ = ["main"]

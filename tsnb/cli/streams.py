@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from tsnb import registry
 from tsnb.cli.arguments import load
 from tsnb.config import read_weight
+from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.served import RECONNECT_S, seed_of
 from tsnb.hosting.stopping import stop
 from tsnb.options import StreamOptions, options_from
 from tsnb.promises import Promise
-from tsnb.samples.selection import rounds_as_typed
 from tsnb.steering import answer, stop_trial
 from tsnb.stream.memory.nameless import make_nameless
 from tsnb.telemetry.observer import balance, status
@@ -67,7 +67,7 @@ def serve_loader(
 
     def life(first_epoch: int) -> int:
         if kept is not None:  # in a fork of its own, where it may take numpy
-            from tsnb.samples.memory import adopt
+            from tsnb.caching.memory import adopt
 
             adopt(kept)
         return guarded(options, lambda _: _serve_here(options, given, spare_seed, first_epoch))

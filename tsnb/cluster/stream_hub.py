@@ -17,10 +17,10 @@ import ray
 from ray.exceptions import ActorDiedError, ActorUnavailableError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from tsnb.caching.owners import Lender
 from tsnb.cluster.hub_dispatch import ClusterDispatch, SampleParts
 from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import JoinRefused
-from tsnb.samples.owners import Lender
 from tsnb.stream.protocol.messages import PROTOCOL
 
 __all__ = ["FeedOrder", "StreamHub", "budget_bytes"]

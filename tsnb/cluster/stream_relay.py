@@ -4,7 +4,7 @@ To its consumers it is a producer like any other; to the hub it is a consumer. A
 this machine asks, and left when none is there any more. A batch is copied from the machine's object store into the
 relay's arena, in one piece, and let go of at once.
 
-Where the producer has a cache, a relay also lends it memory of its machine (`samples.shard`), as long as it lives.
+Where the producer has a cache, a relay also lends it memory of its machine (`caching.shard`), as long as it lives.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import ray
 
+from tsnb.caching.owners import Lender
 from tsnb.registry import RELAY
-from tsnb.samples.owners import Lender
 from tsnb.stream.protocol.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
+    from tsnb.caching.shard import Shard
     from tsnb.cluster.remote_epochs import RemoteEpochs
-    from tsnb.samples.shard import Shard
     from tsnb.serving.stream import Producer
     from tsnb.stream.loader.sources import Source
     from tsnb.stream.producer.core import Core
@@ -101,8 +101,8 @@ class StreamRelay:
 
     def _lend(self) -> Lender | None:
         """Begin to lend memory; return how to get at it, None where that cannot be."""
-        from tsnb.samples.pressure import room_within
-        from tsnb.samples.shard import Shard
+        from tsnb.caching.pressure import room_within
+        from tsnb.caching.shard import Shard
 
         if self._lends is None:
             return None

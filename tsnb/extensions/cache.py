@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tsnb.samples.keeper import Keeper
+from tsnb.caching.keeper import Keeper
 from tsnb.stream.protocol.extension import Extension
 
 if TYPE_CHECKING:

@@ -21,16 +21,15 @@ import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler
 
 from tsnb.errors import TsnbError
+from tsnb.growing.grown import Grown, grown_inside
+from tsnb.growing.inclusion import Selected, balanced, hard
+from tsnb.growing.labels import STEP
+from tsnb.growing.log import BY_FILE, OVER, GrowthLog
+from tsnb.growing.losses import KeptLosses, SampleLosses
+from tsnb.growing.news import GrowthNews
+from tsnb.growing.order import Arrivals, EpochOrder
+from tsnb.growing.selection import Selection, Standing, Trigger, check_select, in_words, read_select
 from tsnb.masks import masked_text
-from tsnb.samples.grown import Grown, grown_inside
-from tsnb.samples.growth_log import BY_FILE, OVER, GrowthLog
-from tsnb.samples.growth_news import GrowthNews
-from tsnb.samples.growth_order import Arrivals, EpochOrder
-from tsnb.samples.inclusion import Selected, balanced, hard
-from tsnb.samples.kept_losses import KeptLosses
-from tsnb.samples.labels import STEP
-from tsnb.samples.losses import SampleLosses
-from tsnb.samples.selection import Selection, Standing, Trigger, check_select, in_words, read_select
 from tsnb.stream.producer.failures import message_of
 
 __all__ = ["GrowingBatches", "Growth", "growth_of", "refuse_wrapped"]
@@ -227,7 +226,7 @@ class Growth:
 
         Args:
             trigger: When one begins; one that never fires: epochs have all samples, as before.
-            select: As `samples.selection.check_select`.
+            select: As `selection.check_select`.
 
         Raises:
             TsnbError: That cannot be written down: a full disk.

@@ -14,7 +14,7 @@ import numpy as np
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.extensions.metrics import logged_by
 from tsnb.foreign import unpack
-from tsnb.samples.selection import RoundsAsked, Trigger, check_select
+from tsnb.growing.selection import RoundsAsked, Trigger, check_select
 from tsnb.stream.consumer.losses import LOSSES_A_POINT, Losses
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable

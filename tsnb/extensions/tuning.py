@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from html import escape
 from typing import TYPE_CHECKING, Any
 
+from tsnb.caching.choice import floor_of, stalls_for_memory
 from tsnb.errors import RemoteProtocolError
 from tsnb.foreign import unpack
 from tsnb.machine.clocks import OthersClock
@@ -27,7 +28,6 @@ from tsnb.machine.memory import Pressure, free_memory, memory_bounds
 from tsnb.machine.processes import children_of_thread, forks_bytes
 from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
-from tsnb.samples.choice import floor_of, stalls_for_memory
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.readings import ProbeReading, TuningReading
 from tsnb.telemetry.tuning import Tune

@@ -34,7 +34,7 @@ def enter(settings: Mapping[str, Any]) -> None:
             was sent.
     """
     if "kept" in settings:
-        from tsnb.samples.memory import adopt
+        from tsnb.caching.memory import adopt
 
         adopt(take(settings["kept"]))
     arrive(settings, ("Producer", settings["name"]))

@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 
 from tsnb.config import PACINGS, read_weight
 from tsnb.experiments.plan import TrialOptions, read_words
+from tsnb.growing.selection import add_rounds
 from tsnb.option_kinds import in_its_words, whole
 from tsnb.options import (
     NOTEBOOK,
@@ -22,7 +23,6 @@ from tsnb.options import (
     read_setting,
     settings_together,
 )
-from tsnb.samples.selection import add_rounds
 from tsnb.sweeps.space_grammar import add_sweep
 from tsnb.words import did_you_mean
 

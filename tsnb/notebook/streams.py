@@ -13,6 +13,7 @@ from tsnb import registry
 from tsnb.config import check_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
 from tsnb.files import read_private
+from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.serving import (
     is_same_cell,
@@ -32,7 +33,6 @@ from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
 from tsnb.registry import own_name
-from tsnb.samples.selection import rounds_as_typed
 from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading

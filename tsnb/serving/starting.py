@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tsnb import registry
+from tsnb.caching.keeper import Keeper
 from tsnb.config import check_name, require_platform
 from tsnb.device_sharing.on_devices import OnDevices
 from tsnb.draws import Draws
@@ -23,9 +24,8 @@ from tsnb.extensions.metrics import MetricsKept
 from tsnb.extensions.readings import reading, reading_in_letters
 from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
+from tsnb.growing.grown import Grown
 from tsnb.options import AUTO, StreamOptions
-from tsnb.samples.grown import Grown
-from tsnb.samples.keeper import Keeper
 from tsnb.serving.stream import Producer
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.loader.dataloader_facts import (
