@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from tsnb.checks.examining import doctor
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
+    from tsnb.experiments.in_kernel.artifacts import folder, log_artifact
     from tsnb.experiments.in_kernel.kept_state import checkpoint, epochs
     from tsnb.experiments.live_values import live
     from tsnb.notebook.panels import dashboard
     from tsnb.planning import plan
-    from tsnb.records.current import folder, log_artifact
     from tsnb.reports import plot, report, results
     from tsnb.serving import serve
     from tsnb.spilling.asked import offload
@@ -40,11 +40,11 @@ _HOMES = {
     "Consumer": "tsnb.attaching",
     "serve": "tsnb.serving.starting",
     "log": "tsnb.telemetry.metrics",
-    "log_artifact": "tsnb.records.current",
+    "log_artifact": "tsnb.experiments.in_kernel.artifacts",
     "live": "tsnb.experiments.live_values",
     "checkpoint": "tsnb.experiments.in_kernel.kept_state",
     "epochs": "tsnb.experiments.in_kernel.kept_state",
-    "folder": "tsnb.records.current",
+    "folder": "tsnb.experiments.in_kernel.artifacts",
     "run": "tsnb.experiments.functions",
     "trial": "tsnb.experiments.functions",
     "trials": "tsnb.experiments",

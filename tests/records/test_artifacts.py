@@ -11,7 +11,7 @@ import pytest
 import tsnb
 from tests.records.recorded import begun
 from tsnb.errors import TsnbError
-from tsnb.records.current import current_run, enter_run
+from tsnb.experiments.in_kernel.artifacts import current_run, enter_run
 from tsnb.records.run import Run
 
 

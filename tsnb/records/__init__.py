@@ -7,14 +7,13 @@ They are a small SQLite file and logs in `.tsnb/`.
 | `project` | which directory the records are stored in |
 | `database` | the file: its tables, transactions, versions |
 | `writes` | the writes of a run: its start (`RunStart`), one `tsnb.log` (`LoggedRow`) |
-| `run`, `current` | one run, for its writers (`Run`); the run that this process is, `log_artifact` |
+| `run` | one run, for its writers (`Run`) |
 | `kept` | the states of its training that a run has kept |
 | `reading` | runs as the file has them |
-| `peaks` | how much memory the runs of a trial took |
 | `scores` | which way a metric is good (`direction`), and which trial is the best in it |
 | `selection` | which runs a question is about; `tag`, `delete` |
-| `commits`, `work_tree` | the commit that a run started from; whether files differ from it |
-| `tables`, `exporting` | `results`, `history` and `compare`; `export` |
+| `commits` | the commit that a run started from; whether files differ from it |
+| `tables` | `results`, `history` and `compare`; `export` |
 | `dataframe` | what `results`, `history` and `compare` return where pandas is installed |
 | `detached_entries` | where other notebooks find the trials that outlive theirs |
 | `notices` | a call at each end: `notify` |
@@ -28,11 +27,10 @@ from typing import TYPE_CHECKING
 from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
-    from tsnb.records.exporting import export
     from tsnb.records.notices import notify
     from tsnb.records.scores import direction
     from tsnb.records.selection import delete, tag
-    from tsnb.records.tables import history
+    from tsnb.records.tables import export, history
 
 __all__ = ["delete", "direction", "export", "history", "notify", "tag"]
 
@@ -41,7 +39,7 @@ __getattr__, __dir__ = lazily(
     {
         "delete": "tsnb.records.selection",
         "direction": "tsnb.records.scores",
-        "export": "tsnb.records.exporting",
+        "export": "tsnb.records.tables",
         "history": "tsnb.records.tables",
         "notify": "tsnb.records.notices",
         "tag": "tsnb.records.selection",

@@ -1,4 +1,6 @@
-"""What runs in a trial's kernel: getting ready, logging, ending. The notebook never imports it, but for `kept_state`.
+"""What runs in a trial's kernel: getting ready, logging, ending.
+
+The notebook never imports it, but for `kept_state` and `artifacts`.
 
 | module | what it owns |
 |---|---|
@@ -8,6 +10,7 @@
 | `keeping` | what is kept of a trial whose code has ended, and the memory that is given back |
 | `kept_state` | `tsnb.checkpoint`, `tsnb.epochs`: what it keeps of its training, and how it goes on from there |
 | `states` | one such state: what it holds, how it is written, read and put back |
+| `artifacts` | the run that this process is: `tsnb.folder`, `tsnb.log_artifact` |
 | `cloning` | a trial becomes two at a batch |
 | `first_weights` | a hash of the weights before the first step, by which trials are paired |
 | `written` | which files its code writes, to tell two trials that write the same one |

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from tsnb.config import attach_defaults, is_profiled
+from tsnb.experiments.in_kernel.artifacts import enter_run
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory
@@ -67,7 +68,6 @@ from tsnb.masks import remember
 from tsnb.native.endings import raise_again
 from tsnb.native.ties import untie
 from tsnb.printable import uncoloured
-from tsnb.records.current import enter_run
 from tsnb.records.run import Run
 from tsnb.records.scores import told
 from tsnb.records.writes import LiveChange
