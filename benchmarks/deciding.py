@@ -35,7 +35,7 @@ from torch.utils.data import DataLoader, Dataset
 import tsnb
 from benchmarks.halving import data, network
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.racing import Racing
+from tsnb.sweeps.pruning.racing import Racing
 
 RATES = [1.0, 0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001, 0.00003, 0.00001, 0.000003]
 ERROR = 0.01

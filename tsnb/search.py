@@ -16,8 +16,8 @@ from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
     from tsnb.sweeps.generations import population
-    from tsnb.sweeps.race_table import race
-    from tsnb.sweeps.rungs import halving
+    from tsnb.sweeps.pruning.race_table import race
+    from tsnb.sweeps.pruning.rungs import halving
     from tsnb.sweeps.spaces import choice, loguniform, randint, uniform
 
 __all__ = ["choice", "halving", "loguniform", "population", "race", "randint", "uniform"]
@@ -26,10 +26,10 @@ __getattr__, __dir__ = lazily(
     __name__,
     {
         "choice": "tsnb.sweeps.spaces",
-        "halving": "tsnb.sweeps.rungs",
+        "halving": "tsnb.sweeps.pruning.rungs",
         "loguniform": "tsnb.sweeps.spaces",
         "population": "tsnb.sweeps.generations",
-        "race": "tsnb.sweeps.race_table",
+        "race": "tsnb.sweeps.pruning.race_table",
         "randint": "tsnb.sweeps.spaces",
         "uniform": "tsnb.sweeps.spaces",
     },

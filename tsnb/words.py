@@ -14,6 +14,7 @@ from tsnb.printable import one_line
 
 __all__ = [
     "bytes_of",
+    "clock_span",
     "clock_time",
     "did_you_mean",
     "duration",
@@ -174,6 +175,19 @@ def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
     same = when.date() == datetime.fromtimestamp(now_s).astimezone().date()
     text = when.strftime("%H:%M" if same else "%Y-%m-%d %H:%M")
     return f"{text}:{when:%S}" if abs(time_s - beside_s) < _NEAR_S else text
+
+
+def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.inf) -> str:
+    """Return a foretold time of the wall clock with its interval: "18:05 (17:50 to 18:20, four times in five)".
+
+    Args:
+        time_s: Seconds since 1970.
+        now_s: The time now, in seconds since 1970.
+        off: How far it may be off, as a share of the time until then.
+        beside_s: As `clock_time` takes it.
+    """
+    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s, beside_s) for sign in (-1, 1))
+    return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, 80% interval)"
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from tsnb.experiments.trial import Trial
 from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.conductor import Conductor, Launcher
-from tsnb.sweeps.rungs import Ladder, halving
+from tsnb.sweeps.pruning.rungs import Ladder, halving
 
 MANY, FEW = 2000, 200
 AT_ONCE = 4

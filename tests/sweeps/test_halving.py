@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tsnb.records.scores import UnknownDirection
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.rungs import Cut, Halving, Ladder, halving
+from tsnb.sweeps.pruning.rungs import Cut, Halving, Ladder, halving
 
 
 def ladder(names: str, **options: Any) -> Ladder:

@@ -35,12 +35,11 @@ from tsnb.planning.profiling import KEPT
 from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import ToldPlaces, show_plan
-from tsnb.sweeps.plan_wish import PlanWish
+from tsnb.sweeps.plan_wish import PlanWish, read_deadline
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
-from tsnb.sweeps.wall_clock import clock_span, read_deadline
 from tsnb.telemetry.eta import NO_ETA
-from tsnb.words import clock_time
+from tsnb.words import clock_span, clock_time
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
 

@@ -16,9 +16,9 @@ import torch
 
 import tsnb
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps import race_table
-from tsnb.sweeps.difference import Difference
-from tsnb.sweeps.racing import Racing, Verdict
+from tsnb.sweeps.pruning import race_table
+from tsnb.sweeps.pruning.difference import Difference
+from tsnb.sweeps.pruning.racing import Racing, Verdict
 
 EPOCH = 100
 

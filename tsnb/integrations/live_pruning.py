@@ -21,7 +21,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from tsnb.records.scores import rank
-from tsnb.sweeps.rungs import Cut, Rungs
+from tsnb.sweeps.pruning.rungs import Cut, Rungs
 
 __all__ = ["StudyRungs"]
 

@@ -28,8 +28,8 @@ from tsnb.kernels.output.outlets import outlet_here
 from tsnb.planners.queueing import Places
 from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.race_table import Race
-from tsnb.sweeps.rungs import Halving, Pruner
+from tsnb.sweeps.pruning.race_table import Race
+from tsnb.sweeps.pruning.rungs import Halving, Pruner
 from tsnb.sweeps.settled import Settled
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
 from tsnb.sweeps.sweep import Sweep, enter

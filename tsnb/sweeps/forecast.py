@@ -36,11 +36,10 @@ from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
-from tsnb.sweeps.wall_clock import clock_span
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import PlannedReading, PlanReading
 from tsnb.telemetry.watching import planners, watch
-from tsnb.words import clock_time, duration
+from tsnb.words import clock_span, clock_time, duration
 
 __all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
 

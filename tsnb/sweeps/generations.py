@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from tsnb.records.scores import direction_of, rank
-from tsnb.sweeps.rungs import Cut, Rungs
+from tsnb.sweeps.pruning.rungs import Cut, Rungs
 from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform
 
 __all__ = ["Evolution", "Generations", "explored", "population"]

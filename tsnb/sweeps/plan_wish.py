@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tsnb.machine.placement import known_devices
 from tsnb.planners.strategies import Strategy
 from tsnb.sweeps.spaces import require_no_name
-from tsnb.sweeps.wall_clock import read_deadline
 
 if TYPE_CHECKING:
     from tsnb.planning.choices import Choices
 
-__all__ = ["PlanWish", "read_threads"]
+__all__ = ["PlanWish", "read_deadline", "read_threads"]
 
 LISTS = (list, tuple, set, range)
 """What several values of an option are given as."""
@@ -160,3 +160,44 @@ def _instead(name: str) -> str:
         if name in ("threads", "device")
         else "Sweep over it with grid=."
     )
+
+
+_CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+"""A time of the day here: of "18.30" Python reads the hour alone, and "18:00Z" may be another."""
+
+
+def read_deadline(deadline: str | datetime, now: datetime) -> float:
+    """Return by when a sweep is to be done, in seconds since 1970.
+
+    Args:
+        deadline: "18:00", the next time that it is so late; "2026-11-24 08:00"; or a datetime.
+        now: The time now, with its time zone.
+
+    Raises:
+        ValueError: It is not a time, or has passed.
+    """
+    found = deadline
+    if isinstance(found, str):
+        try:
+            if len(found) <= len("18:00:00"):
+                if not _CLOCK.fullmatch(found):
+                    raise ValueError
+                at = time.fromisoformat(found.zfill(len("18:00")))
+                found = datetime.combine(now.date(), at, now.tzinfo)
+                found = found if found > now else found + timedelta(days=1)
+            else:
+                found = datetime.fromisoformat(found)
+        except ValueError:
+            raise ValueError(
+                f'deadline={deadline!r} is not a time. Pass "18:00", "2026-11-24 08:00" or a datetime'
+            ) from None
+    if not isinstance(found, datetime):
+        raise ValueError(
+            f'deadline={deadline!r} is not a time. Pass "18:00", "2026-11-24 08:00" or a datetime'
+        )
+    found = found if found.tzinfo is not None else found.replace(tzinfo=now.tzinfo)
+    if found <= now:
+        raise ValueError(
+            f"deadline={deadline!r} has already passed: it is {now:%Y-%m-%d %H:%M}. Pass a later time"
+        )
+    return found.timestamp()

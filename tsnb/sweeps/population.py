@@ -37,11 +37,10 @@ from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.forking import await_server
 from tsnb.planners.queueing import Places
-from tsnb.sweeps.cell_plans import settle_cell
 from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.generations import Evolution, Generations, explored
-from tsnb.sweeps.rungs import Cut
-from tsnb.sweeps.settled import Settled
+from tsnb.sweeps.pruning.rungs import Cut
+from tsnb.sweeps.settled import Settled, settle_cell
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 

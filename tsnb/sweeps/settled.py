@@ -1,14 +1,21 @@
-"""A course whose trials all start from one plan, which was settled and shipped when the sweep began."""
+"""A course whose trials all start from one plan, which was settled and shipped when the sweep began.
+
+`settle_cell` makes the plan of a cell: its code and variables, its parameters checked. The names of the sweep and of
+its trials come from a template: "cnn", or "cnn-lr{lr}" with parameters in braces.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tsnb.config import check_name
 from tsnb.experiments.board import launch
-from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.cells import plan_cell
+from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
@@ -17,8 +24,10 @@ from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.planners.strategies import given_words
 from tsnb.sweeps.conductor import Launcher
+from tsnb.sweeps.space_grammar import filled, unlike
+from tsnb.words import did_you_mean
 
-__all__ = ["Settled"]
+__all__ = ["Settled", "naming_of", "settle_cell", "title_of", "trial_names"]
 
 
 class Settled(Launcher):
@@ -71,3 +80,107 @@ class Settled(Launcher):
         """Show a line where the trials' output is shown. From any thread."""
         content = {"name": "stdout", "text": f"sweep {self.title!r}: {line}\n"}
         the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
+
+
+def settle_cell(
+    title: str,
+    name: str,
+    source: str,
+    namespace: Mapping[str, Any],
+    params: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    transform: Callable[[str], str],
+    also: Iterable[str],
+    check: bool,
+) -> TrialPlan:
+    """Return what the trials of a cell have in common, its variables shipped.
+
+    Args:
+        title: Of the sweep.
+        name: Of its first trial.
+        source: The cell.
+        namespace: The notebook's variables.
+        params: The parameters of the first trial.
+        options: `plan.TrialOptions`, by name.
+        transform: IPython's `transform_cell`.
+        also: Variables that it takes along whether it reads them or not.
+        check: Whether names that are not defined, and parameters that it does not read, are refused.
+
+    Raises:
+        Exception: As `run_cell` raises.
+    """
+    settled = TrialOptions(**{**options, "sweep": title})
+    told = plan_cell(
+        name, source, namespace, settled, transform=transform, params=params, also=also, check=check
+    )
+    own = {key: value for key, value in params.items() if key not in OPTION_NAMES}
+    if check:
+        try:
+            _require_read(told, own)
+        except BaseException:
+            told.discard()
+            raise
+    return replace(told, params=own, signature=_signature(params))
+
+
+def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:
+    """Refuse parameters that make no difference to a cell: its trials would be the same, recorded as different ones.
+
+    Raises:
+        ValueError: The cell sets one of them itself, or reads none of that name.
+    """
+    for name in names:
+        if name in plan.reads:
+            continue
+        if name in plan.sets:
+            raise ValueError(
+                f"The cell sets {name!r} itself, so a value for it would have no effect. Nothing was started. "
+                f"Remove that line: the sweep provides {name!r} as a variable."
+            )
+        hint = did_you_mean(name, plan.reads)
+        raise ValueError(
+            f"The cell reads no variable {name!r}, so a value for it would have no effect. Nothing was "
+            f"started.{hint} If tsnb cannot see how the cell reads it, add --no-check."
+        )
+
+
+def _signature(names: Iterable[str]) -> inspect.Signature:
+    """Return what a cell takes: an option of ours that is swept over (batch_size) is a variable of the cell, too."""
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Signature([inspect.Parameter(name, kind, default=None) for name in names])
+
+
+def title_of(template: str) -> str:
+    """Return a sweep's name: what stands before the first brace of its trials' names."""
+    return template.partition("{")[0].rstrip("-._") or "sweep"
+
+
+def trial_names(template: str, params: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the names of a sweep's trials, each another one.
+
+    Args:
+        template: A name with parameters in braces, or one that they are added to.
+        params: The parameters of each trial.
+
+    Raises:
+        ValueError: They cannot be names of trials.
+    """
+    if "{" not in template:
+        check_name(template, "sweep")
+    names = [_name(template, given) for given in params]
+    return [check_name(name, "trial") for name in unlike(names)]
+
+
+def _name(template: str, given: Mapping[str, Any]) -> str:
+    return filled(template, given) if "{" in template else trial_name(template, given)
+
+
+def naming_of(template: str, words: Iterable[str]) -> Callable[[Mapping[str, Any], TrialOptions], str]:
+    """Return what names a trial of a sweep that is run again with other parameters: the same ones stand in it."""
+    shown = tuple(words)
+
+    def naming(params: Mapping[str, Any], options: TrialOptions) -> str:
+        return _name(template, {word: params.get(word, getattr(options, word, None)) for word in shown})
+
+    return naming

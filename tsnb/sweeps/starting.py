@@ -23,18 +23,15 @@ from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.option_kinds import whole
 from tsnb.options import runs_here
 from tsnb.planners.queueing import Places
-from tsnb.sweeps.cell_plans import settle_cell
-from tsnb.sweeps.conductor import Conductor
-from tsnb.sweeps.early import LivePlaces
+from tsnb.sweeps.conductor import Conductor, LivePlaces
 from tsnb.sweeps.folds import folds_of
 from tsnb.sweeps.generations import Evolution
-from tsnb.sweeps.names import naming_of, title_of, trial_names
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import PlannedPlaces
 from tsnb.sweeps.population import MEMBERS, population
-from tsnb.sweeps.race_table import Race, race
-from tsnb.sweeps.rungs import Halving, halving
-from tsnb.sweeps.settled import Settled
+from tsnb.sweeps.pruning.race_table import Race, race
+from tsnb.sweeps.pruning.rungs import Halving, halving
+from tsnb.sweeps.settled import Settled, naming_of, settle_cell, title_of, trial_names
 from tsnb.sweeps.space_grammar import Rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter

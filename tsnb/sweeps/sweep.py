@@ -28,7 +28,7 @@ from tsnb.records.scores import best_of, direction_of, leaders
 from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
-from tsnb.sweeps.rungs import Cut
+from tsnb.sweeps.pruning.rungs import Cut
 from tsnb.telemetry.watching import counters, sources
 from tsnb.words import html_table, text_table
 

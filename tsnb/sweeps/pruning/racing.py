@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.difference import BLOCK, Difference, decided_by_seeds, window_share
-from tsnb.sweeps.rungs import Cut, Pruner
+from tsnb.sweeps.pruning.difference import BLOCK, Difference, decided_by_seeds, window_share
+from tsnb.sweeps.pruning.rungs import Cut, Pruner
 
 __all__ = ["Racing", "Verdict"]
 

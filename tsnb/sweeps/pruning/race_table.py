@@ -10,7 +10,7 @@ from tsnb.experiments import trials as board
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.records.scores import direction_of
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.racing import SEEDS, Racing, Verdict
+from tsnb.sweeps.pruning.racing import SEEDS, Racing, Verdict
 from tsnb.words import html_table, text_table
 
 __all__ = ["Race", "race"]
