@@ -1,4 +1,4 @@
-"""Make what follows from the code: docs/error-index.md, docs/magics.md, docs/command-line.md, tables of docs/reference.md.
+"""Make what follows from the code: error-index.md, magics.md, command-line.md, tables of reference.md and architecture.md.
 
 `.venv/bin/python docs/make_reference.py` writes them. They are committed, and tests/house/test_made_pages.py fails if
 one of them is out of date.
@@ -21,6 +21,7 @@ from tsnb.experiments.plan import TrialOptions
 from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS
 from tsnb.notebook.magic_help import arguments, metavar, usage
 from tsnb.options import NOTEBOOK, add_options
+from tsnb.stream.decisions.phases import Cause, Phase
 
 DOCS = Path(__file__).parent
 _NAMESPACES = ("streams", "data", "search", "records")
@@ -102,6 +103,7 @@ def pages() -> dict[str, str]:
         "magics.md": _magics(),
         "command-line.md": _command_line(),
         "reference.md": _reference(),
+        "architecture.md": _architecture(),
     }
 
 
@@ -189,6 +191,23 @@ def _reference() -> str:
         lambda group: f"<!-- summary -->\n{_summary(group[1])}\n<!-- end of summary -->{group[1]}",
         text,
         flags=re.DOTALL,
+    )
+
+
+def _architecture() -> str:
+    """Return the page as it is written, with a new table of the phases of a consumer."""
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    rows = [
+        (
+            "any" if len(cause.before) == len(Phase) else ", ".join(p.value for p in cause.before),
+            cause.after.value,
+            cause.words,
+        )
+        for cause in Cause
+    ]
+    table = _table(("From", "To", "When"), rows)
+    return re.sub(
+        r"(?<=<!-- phases -->\n).*?(?=\n<!-- end of phases -->)", lambda _: table, text, flags=re.DOTALL
     )
 
 

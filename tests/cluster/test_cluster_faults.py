@@ -22,7 +22,7 @@ from tsnb.cluster.remote_epochs import RemoteEpochs
 from tsnb.cluster.stream_hub import FeedOrder
 from tsnb.errors import LoaderFailed
 from tsnb.serving import serve_here
-from tsnb.stream.decisions.members import Phase
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.loader.packing import SlotImage
 from tsnb.stream.protocol import messages as ms
 

@@ -10,7 +10,7 @@ from benchmarks.standing_simulated import Case, Trial, simulate
 from tests.producer.simulation import asked, joined, took, waits
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
-from tsnb.stream.decisions.members import Phase
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.producer.limits import MOST_LAG, most_lag
 from tsnb.stream.protocol import messages as ms
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
-from tsnb.stream.decisions.members import Phase
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.protocol import messages as ms
 
 __all__ = ["LEASE_S", "ClusterDispatch", "Covers", "Offered", "SampleParts", "Told"]

@@ -9,7 +9,8 @@ from typing import Any
 
 from tsnb.config import is_profiled
 from tsnb.stream.decisions.groups import awaited
-from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.session import Session
 from tsnb.telemetry.readings import ConsumerReading, StreamReading

@@ -5,6 +5,7 @@
 | `dispatch` | the step: an event and the time go in, instructions come out |
 | `events` | those events and instructions |
 | `members` | the consumers: where each is, what it holds, where its time goes |
+| `phases` | the phases of a consumer, and all changes from one to another |
 | `epochs` | the epochs, and the batches that are still kept |
 | `admission` | which pass over the loader each consumer takes, and which are begun |
 | `drift` | how far apart consumers are: window, batches that must be kept, consumers that hold the others |

@@ -22,7 +22,8 @@ from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epoch, Epochs
 from tsnb.stream.decisions.granting import LOOKAHEAD
 from tsnb.stream.decisions.groups import disagreement, lets_in
-from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.protocol import messages as ms
 
 __all__ = ["Admission"]
@@ -108,6 +109,8 @@ class Admission:
         epoch.number = number
         self._next = number + 1
         for member in self._streaming_in(epoch):
+            if member.phase is Phase.AWAY:
+                continue  # refused with a rank of its group
             if member.asked.exact:
                 self._refuse(member)
             else:
@@ -132,7 +135,7 @@ class Admission:
         for member in self._members.values():
             if member.phase is Phase.ASKED and (why := disagreement(member)):
                 for one in (member, *member.mates):
-                    one.phase = Phase.AWAY
+                    one.enter(Cause.REFUSED)
                     self._tell(one, ms.Refused("group", why))
 
     def _admit_all(self) -> list[Member]:
@@ -159,7 +162,7 @@ class Admission:
         epoch.taken = True
         if member.group is not None:
             member.group.together = False
-        member.phase = Phase.STREAMING
+        member.enter(Cause.LET_IN)
         member.resumed = member.keeps_place = False
         member.begun += epoch.run != member.run
         member.run = epoch.run
@@ -168,7 +171,7 @@ class Admission:
         member.skipped += onwards - seq if member.skips else 0
         member.first, member.cursor = first, epoch.index(onwards)
         member.position = seq - len(member.granted)
-        member.told_end = False
+        member.end = None
         # as far as memory kept batches while it stood, or while the one did that it is a clone of, nobody waits for it
         behind = max(0, self._epochs.end - member.cursor)
         member.stood = max(min(member.stood, behind), behind - self._drift.window + 1)
@@ -253,7 +256,7 @@ class Admission:
         others = any(m.asked.exact and not (m.skips or m.resumed or loading.covers(m.part)) for m in waiting)
         if others or min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
             for member in streaming:
-                member.phase = Phase.ASKED
+                member.enter(Cause.MOVED_OVER)
                 member.moved_over = True
                 seq = loading.seq(member.cursor)
                 member.asked = member.asked._replace(epoch=loading.number, seq=seq, exact=True, now=False)
@@ -322,12 +325,13 @@ class Admission:
         """Tell it, and the ranks of its group that would go on without it."""
         newest = self._epochs.newest
         for one in (member, *member.mates):
-            begun = one.phase is Phase.STREAMING and not one.told_end
+            begun = one.phase is Phase.STREAMING and one.end is None
             if one is not member and not begun and not (one.phase is Phase.ASKED and one.asked.exact):
                 continue  # it waits for the next epoch, or is between two
             if one.phase is Phase.STREAMING:
-                one.left_epoch(Phase.AWAY, self._now, self._blocked_s)
-            one.phase = Phase.AWAY
+                one.left_epoch(Cause.REFUSED, self._now, self._blocked_s)
+            else:
+                one.enter(Cause.REFUSED)
             one.parked = one.asked.exact or one is not member
             published = newest.seq(newest.end)
             self._tell(one, ms.NotJoined(one.asked.number, newest.number, published, self._epochs.band))

@@ -30,7 +30,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.phases import Phase
 
 __all__ = ["SLACK_S", "FairShares"]
 

@@ -48,7 +48,8 @@ from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epochs
 from tsnb.stream.decisions.granting import LOOKAHEAD, Granting
 from tsnb.stream.decisions.groups import Groups, enumerated
-from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.decisions.turns import Turns
 from tsnb.stream.protocol import messages as ms
 
@@ -210,25 +211,25 @@ class Dispatch:
     def _detached(self, key: int, _bye: ms.Bye) -> None:
         member = self.members[key]
         self._leave_epoch(member)
-        self._rest(member)
+        self._rest(member, Cause.RESTS)
         if member.group is not None:
             self.groups.leave(member, self._out, died=False)
 
     def _stop(self, member: Member) -> None:
         """Stop waiting for a consumer: a rank of its group died."""
         if member.phase is Phase.STREAMING:
-            self.granting.end_epoch(member, Phase.AWAY)
+            self.granting.end_epoch(member, Cause.RANK_GONE)
         elif member.phase is Phase.ASKED:
-            self._leave_epoch(member)
+            self._give_up(member, Cause.RANK_GONE)
 
     def _asked(self, key: int, ask: ms.Ask) -> None:
         member = self.members[key]
         if member.phase is Phase.STREAMING:
-            self.granting.end_epoch(member, Phase.ASKED)
+            self.granting.end_epoch(member, Cause.ASKS)
+        else:  # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
+            member.enter(Cause.ASKS_PAUSED if member.paused else Cause.ASKS)
         self.turns.asked(member)
         member.last_step = False
-        # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
-        member.phase = Phase.AWAY if member.paused else Phase.ASKED
         member.asked_paused = member.paused and member.group is not None
         member.asked = ask
         member.resumed = member.resumed or ask.patient
@@ -261,8 +262,8 @@ class Dispatch:
             if member.keeps_place:
                 self._collect()  # its place has moved on
             return
-        if member.told_end and not member.granted:
-            self.granting.end_epoch(member, member.then)
+        if member.end is not None and not member.granted:
+            self.granting.end_epoch(member, member.end)
             member.last_step = True
             return
         self.granting.grant(member)
@@ -297,29 +298,33 @@ class Dispatch:
 
     def _leave_epoch(self, member: Member) -> None:
         if member.phase is Phase.STREAMING:
-            self.granting.end_epoch(member, Phase.BETWEEN)
+            self.granting.end_epoch(member, Cause.LEFT)
         elif member.phase is Phase.ASKED:
-            member.phase = Phase.AWAY  # it waits no more: an epoch granted to it would hold the others
-            member.moved_over = False
-            member.stopped_waiting(self._now, self.drift.blocked_s(self._now))
+            self._give_up(member, Cause.GAVE_UP)
         elif member.last_step:
             member.computing_s += self._now - member.moved_s
             member.moved_s = self._now
-        elif member.told_end and not member.granted:
+        elif member.end is not None and not member.granted:
             member.parked = False  # it has had its epoch after all
         member.last_step = False
+
+    def _give_up(self, member: Member, cause: Cause) -> None:
+        """Take a consumer that asked off the list: an epoch granted to it would hold the others."""
+        member.enter(cause)
+        member.moved_over = False
+        member.stopped_waiting(self._now, self.drift.blocked_s(self._now))
 
     def _rested(self, key: int, rest: ms.Rest) -> None:
         member = self.members[key]
         member.stands = rest.stands and member.group is None
         if not rest.stands:
-            self._rest(member)
+            self._rest(member, Cause.RESTS)
         elif member.stands:  # whoever waits for it waits in vain from now on, and not from the next tick
             self._park(math.inf)
 
-    def _rest(self, member: Member) -> None:
+    def _rest(self, member: Member, cause: Cause) -> None:
         if member.phase is Phase.BETWEEN:
-            member.phase = Phase.AWAY
+            member.enter(cause)
 
     def _paused(self, event: ev.Paused) -> None:
         for key in event.members:
@@ -336,19 +341,20 @@ class Dispatch:
         ]  # it may not have heard of the end
         if event.on and streaming is not None:
             # ranks are told that they are parked, after the batch that the furthest of them has been granted
-            self.granting.park(streaming, None if member.group is None else 0.0)
+            self.granting.park(streaming, None if member.group is None else 0.0, Cause.PAUSED)
         for one in ranks:
             one.keeps_place = one.keeps_place or (event.on and one in inside)
             if one.phase is Phase.ASKED:
-                self._leave_epoch(one)
+                self._give_up(one, Cause.PAUSED)
                 one.asked_paused = one.group is not None
                 if one.asked_paused and one.asked.exact:
                     one.keeps_place, one.epoch, one.position = True, one.asked.epoch, one.asked.seq
-            self._rest(one)
+            self._rest(one, Cause.PAUSED)
             one.paused, one.resumed, one.paused_at_s = event.on, not event.on, self._now
             one.moved_s = self._now
             if one.asked_paused and not event.on:
-                one.phase, one.asked_paused, one.wants_since_s = Phase.ASKED, False, self._now
+                one.enter(Cause.GOES_ON)
+                one.asked_paused, one.wants_since_s = False, self._now
             if one.group is not None:
                 one.group.together = False  # one may have asked, and the others have a batch of that step
             self._out.append(ev.Tell(one.key, ms.PauseAsked(event.on)))
@@ -370,7 +376,7 @@ class Dispatch:
             if event.stopped_s:
                 member.forgive(event.stopped_s, self._now)
             if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.stall_timeout_s:
-                member.phase = Phase.AWAY
+                member.enter(Cause.OVERDUE)
             if member.resumed and self._now - member.moved_s >= self.stall_timeout_s:
                 member.keeps_place = False  # its step takes long: the others do not wait for it
         if self.turns.on:

@@ -19,7 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from tsnb.stream.decisions.epochs import Epoch, Epochs
 from tsnb.stream.decisions.groups import waits_for_own
-from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.decisions.positions import Positions
 
 __all__ = ["Drift"]
@@ -322,7 +323,7 @@ class Drift:
         newest = (
             self._epochs.newest.run
         )  # one in an older pass drives nothing: what is loaded now is not for it
-        skipping = [m for m in there if m.phase is Phase.STREAMING and not m.told_end and m.run == newest]
+        skipping = [m for m in there if m.phase is Phase.STREAMING and m.end is None and m.run == newest]
         if waited_for or not skipping:
             return waited_for
         return [max(skipping, key=self.position)]

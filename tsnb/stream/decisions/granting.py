@@ -9,7 +9,8 @@ from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.balance import FairShares
 from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epoch, Epochs
-from tsnb.stream.decisions.members import Grant, Member, Phase
+from tsnb.stream.decisions.members import Grant, Member
+from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.protocol import messages as ms
 
 __all__ = ["ALIGNED", "LOOKAHEAD", "Granting"]
@@ -60,7 +61,7 @@ class Granting:
 
     def grant(self, member: Member) -> None:
         """Grant a consumer that streams what it may have now."""
-        if member.told_end:
+        if member.end is not None:
             return
         epoch = self._epochs.get(member.run)
         if not member.granted:
@@ -118,26 +119,25 @@ class Granting:
         member.cursor = onwards
 
     def _tell_end(self, member: Member, epoch: Epoch) -> None:
-        member.told_end = True
-        member.then = Phase.BETWEEN if epoch.failure is None else Phase.AWAY
+        member.end = Cause.ENDED if epoch.failure is None else Cause.FAILED
         if epoch.failure is None:
             self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
         else:
             self._tell(member, ms.Failed(epoch.number, *epoch.failure))
         if not member.granted:
-            self.end_epoch(member, member.then)
+            self.end_epoch(member, member.end)
 
     def _tell(self, member: Member, message: ms.Message) -> None:
         self.out.append(ev.Tell(member.key, message))
 
-    def end_epoch(self, member: Member, phase: Phase) -> None:
+    def end_epoch(self, member: Member, cause: Cause) -> None:
         """Take the member out of its epoch; it releases the batches that it was granted and did not take."""
         self.places_changed = True
-        if phase is Phase.BETWEEN and member.group is not None and member.group.closed:
-            phase = Phase.AWAY  # it will not be let into another one
-        member.left_epoch(phase, self.now, self.blocked_s)
+        if cause.after is Phase.BETWEEN and member.group is not None and member.group.closed:
+            cause = Cause.RANK_GONE  # it will not be let into another one
+        member.left_epoch(cause, self.now, self.blocked_s)
 
-    def park(self, member: Member, stood_still_s: float | None) -> None:
+    def park(self, member: Member, stood_still_s: float | None, cause: Cause = Cause.STOOD_STILL) -> None:
         """Take a consumer that stands still, or is paused, off the window, and with it its whole group, at one place.
 
         Ranks wait for each other in every step. If they ran dry at different batches, one would ask for the next while
@@ -146,6 +146,7 @@ class Granting:
         Args:
             member: One that streams.
             stood_still_s: For how long it did; None: it is paused, and told so otherwise.
+            cause: Why.
         """
         taking = [m for m in (member, *member.mates) if m.run == member.run]
         furthest = max(m.cursor for m in taking)
@@ -155,12 +156,12 @@ class Granting:
             epoch = self._epochs.get(one.run)
             while aligned and one.cursor < furthest:
                 self._give(one, epoch)
-            if epoch.finished and one.cursor >= epoch.end and not one.told_end:
+            if epoch.finished and one.cursor >= epoch.end and one.end is None:
                 self._tell_end(one, epoch)
-            if not one.told_end and stood_still_s is not None:
+            if one.end is None and stood_still_s is not None:
                 seq = epoch.seq(one.cursor)  # the first that it was not granted
                 self._tell(one, ms.Parked(one.epoch, seq, stood_still_s))
-            self.end_epoch(one, Phase.AWAY)
+            self.end_epoch(one, cause)
             one.parked = True
             if one.group is not None:
                 one.group.together = aligned

@@ -17,7 +17,8 @@ one would wait for it in a collective, for half an hour by default. So
 from __future__ import annotations
 
 from tsnb.stream.decisions import events as ev
-from tsnb.stream.decisions.members import Group, Member, Phase
+from tsnb.stream.decisions.members import Group, Member
+from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.protocol.messages import WHOLE_EPOCH, Hello, RankGone
 
 __all__ = ["Groups", "awaited", "disagreement", "enumerated", "lets_in", "waits_for_own"]
@@ -86,12 +87,12 @@ class Groups:
         # in an epoch's last step it may have died in a collective, where the others wait for it
         between = member.phase in (Phase.BETWEEN, Phase.AWAY) and not member.parked and not member.last_step
         done = between or not died
-        whole = member.told_end and not member.granted
+        whole = member.end is not None and not member.granted
         seq = (WHOLE_EPOCH if whole else member.position) if done else 0
         group.closed = True
         for mate in mates:
             if mate.phase is Phase.BETWEEN:
-                mate.phase = Phase.AWAY  # it is not expected back for another epoch
+                mate.enter(Cause.RANK_GONE)  # it is not expected back for another epoch
         gone = RankGone(member.rank, max(0, member.epoch), seq)
         out += [ev.Tell(mate.key, gone) for mate in mates]
         return [] if done else mates

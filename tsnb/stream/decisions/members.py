@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import NamedTuple
 
+from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.protocol.messages import Ask
 
-__all__ = ["Grant", "Group", "Member", "Phase", "Rotation"]
+__all__ = ["Grant", "Group", "Member", "Rotation"]
 
 
 class Grant(NamedTuple):
@@ -23,35 +23,6 @@ class Grant(NamedTuple):
     rows: int
     at: int
     """Its index."""
-
-
-class Phase(Enum):
-    """The state of a consumer.
-
-    | from | to | when |
-    |---|---|---|
-    | JOINING | ASKED | it asks for an epoch |
-    | JOINING | AWAY | it asks while it is paused |
-    | ASKED | STREAMING | an epoch is open |
-    | ASKED | AWAY | it leaves, is paused, or is refused |
-    | STREAMING | BETWEEN | it took the last batch, or left the epoch |
-    | STREAMING | ASKED | it asks again, or its place moves over to a new pass |
-    | STREAMING | AWAY | it stood still, is paused, or the loader or a rank of its group failed |
-    | BETWEEN | ASKED | it asks for the next epoch |
-    | BETWEEN | AWAY | the stall timeout is over, or it rests |
-    | AWAY | ASKED | it asks again, or its group goes on |
-    """
-
-    JOINING = "joining"
-    """Attached, has never asked for an epoch. Does not hold the others."""
-    ASKED = "asked"
-    """Waits for an epoch that it can take from the start. Does not hold the others; those in another epoch hold it."""
-    STREAMING = "streaming"
-    """Takes an epoch. Holds the others at the window's edge."""
-    BETWEEN = "between"
-    """Has taken an epoch and is expected back for the next one: its first batches are kept for it."""
-    AWAY = "away"
-    """The others do not wait for it."""
 
 
 @dataclass(eq=False)
@@ -148,10 +119,8 @@ class Member:
     its pass gives it."""
     skipping: bool = False
     """Whether the batch it will take next does not follow on the one before."""
-    told_end: bool = False
-    """Whether it has been sent the end of its epoch."""
-    then: Phase = Phase.BETWEEN
-    """What it will be doing when it has taken the epoch's last batch; away if the loader failed."""
+    end: Cause | None = None
+    """How its epoch ends, once it has been sent that: all batches came, or the loader failed."""
     last_step: bool = False
     """Whether it still computes on the epoch's last batch."""
     parked: bool = False
@@ -197,6 +166,16 @@ class Member:
     """Seconds that it waited for that reason: a part of `held_s`."""
     withheld_then_s: float = 0.0
     """The same when it began to wait."""
+
+    def enter(self, cause: Cause) -> None:
+        """Change the phase; nothing else does.
+
+        Raises:
+            RuntimeError: This cannot happen in its phase, so tsnb has lost track of it. The stream ends and says so.
+        """
+        if self.phase not in cause.before:
+            raise RuntimeError(f"{self.name} is {self.phase.value}, where this cannot be: {cause.words}")
+        self.phase = cause.after
 
     @property
     def mates(self) -> list[Member]:
@@ -292,14 +271,14 @@ class Member:
         self.waiting_since_s = None
         self.moved_s = now
 
-    def left_epoch(self, phase: Phase, now: float, blocked_s: float) -> None:
+    def left_epoch(self, cause: Cause, now: float, blocked_s: float) -> None:
         """It takes its epoch no more, and does something else from now on."""
         self.let_go(now)
         if self.waiting_since_s is not None:
             self.stopped_waiting(now, blocked_s)
-        elif phase is not Phase.AWAY:  # one that is parked stood still, it did not compute
+        elif cause.after is not Phase.AWAY:  # one that is parked stood still, it did not compute
             self.computing_s += now - self.moved_s
-        self.phase = phase
+        self.enter(cause)
         self.moved_s = now
 
     def times(self, now: float, blocked_s: float) -> tuple[float, float, float]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tsnb.stream.decisions.members import Member, Phase
+from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.phases import Phase
 
 __all__ = ["IndexCounts", "Positions"]
 

@@ -23,7 +23,8 @@ from collections.abc import Iterator, Mapping
 
 from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epochs
-from tsnb.stream.decisions.members import Member, Phase, Rotation
+from tsnb.stream.decisions.members import Member, Rotation
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.protocol.messages import Hello
 
 __all__ = ["Turns"]
@@ -102,7 +103,7 @@ class Turns:
             self._mark(member)  # it was moved over to another pass
         if member.has_turn and (self._has_gone(member) or (streaming and self._has_had_it(member))):
             member.has_turn = False
-        wants = streaming and not member.has_turn and not member.granted and not member.told_end
+        wants = streaming and not member.has_turn and not member.granted and member.end is None
         if not wants or member.waiting_since_s is None:
             self._leave_line(member, now)
         elif member.queued_since_s is None:
@@ -184,7 +185,7 @@ class Turns:
             assert not (member.has_turn and member.queued_since_s is not None), member
             if member.has_turn and member.phase is Phase.STREAMING:
                 assert member.cursor <= max(member.turn_end, member.taken), member
-            wants = member.phase is Phase.STREAMING and not member.granted and not member.told_end
+            wants = member.phase is Phase.STREAMING and not member.granted and member.end is None
             if wants and member.waiting_since_s is not None and not member.has_turn:
                 assert member.queued_since_s is not None, f"it waits, and not for its turn: {member}"
             computes = member.phase is Phase.STREAMING and member.waiting_since_s is None
