@@ -83,14 +83,16 @@ def test_each_rank_counts_its_own_rows(stream: tsnb.streams.Producer) -> None:
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 12)), max_size=8), st.integers(0, 200))
 def test_what_the_producer_adds_up_is_what_was_given(batches: list[tuple[int, int]], given: int) -> None:
     """Of any takes, right or wrong, and a last word: never more than went by, never less than nothing."""
-    from tsnb.stream.decisions.members import Member
+    from tsnb.stream.decisions.members import Grant, Member
 
     member = Member(1, "c", skips=False)
-    for rows, own in batches:
-        member.count(rows, own)
-    assert 0 <= member.left_out <= member.passed == sum(rows for rows, _ in batches)
+    for seq, (rows, own) in enumerate(batches):
+        member.give(seq, Grant(seq, rows, seq), 1)
+        member.take(own)
+    share = member.share
+    assert 0 <= share.left_out <= share.passed == sum(rows for rows, _ in batches)
     member.settle(given)
-    assert member.passed - member.left_out == min(given, member.passed)
+    assert share.passed - share.left_out == min(given, share.passed)
 
 
 def test_the_last_word_on_rows_is_said_only_where_it_is_another() -> None:

@@ -503,7 +503,7 @@ def test_one_that_skips_holds_nobody_and_counts_what_it_misses() -> None:
     assert fast.epochs == {0: list(range(40))}
     assert slow.complete == {0}
     assert 0 < len(slow.epochs[0]) < 40
-    assert len(slow.epochs[0]) + simulation.dispatch.members[1].skipped == 40
+    assert len(slow.epochs[0]) + simulation.dispatch.members[1].share.skipped == 40
 
 
 # -- single decisions ---------------------------------------------------------------------------------------
@@ -597,7 +597,7 @@ def test_time_is_told_apart_into_computing_waiting_and_held() -> None:
     dispatch.step(took(2), 2.0)  # the slow one held it for a second
     dispatch.step(ev.BatchLoaded(0, placed(1)), 3.0)  # the loader needed a second
     dispatch.step(took(1), 3.0)
-    assert (fast.computing_s, fast.held_s, fast.waiting_s) == (1.0, 1.0, 1.0)
+    assert (fast.times.computing_s, fast.times.held_s, fast.times.waiting_s) == (1.0, 1.0, 1.0)
 
 
 def test_a_consumer_that_stands_still_is_parked_after_patience_and_told() -> None:
@@ -698,9 +698,9 @@ def test_computing_on_the_last_batch_counts_until_the_loop_has_ended() -> None:
     dispatch.step(asked(1), 0.0)
     dispatch.step(ev.LoaderEnded(0), 0.0)
     dispatch.step(took(1), 1.0)
-    assert dispatch.members[1].times(3.0, 0.0)[0] == 2.0
+    assert dispatch.members[1].read(3.0, 0.0)[0] == 2.0
     dispatch.step(left_epoch(1), 4.0)
-    assert dispatch.members[1].times(9.0, 0.0)[0] == 3.0
+    assert dispatch.members[1].read(9.0, 0.0)[0] == 3.0
 
 
 def test_one_that_is_between_epochs_is_waited_for_until_patience_is_over() -> None:
@@ -911,7 +911,7 @@ def test_one_that_skips_and_was_interrupted_holds_nobody_and_is_not_refused() ->
         out = stream.step(asked(2, 2, 0, 1, exact=True, held=()))
         assert stream.dispatch.epochs.newest.run == run, "the others would load it all again"
         assert [g.member for g in out if isinstance(g, ev.Granted)] == [2, 2]
-        assert stream.dispatch.members[2].skipped > 0
+        assert stream.dispatch.members[2].share.skipped > 0
 
 
 def test_one_that_leaves_while_it_is_moved_over_makes_nobody_stand_still() -> None:

@@ -379,9 +379,9 @@ def test_ranks_do_not_hold_each_other_back_by_weight() -> None:
     stream.load(1, 9.9)
     stream.do(took(1), 9.9)
     rank = stream.dispatch.members[0]
-    assert rank.withheld_since_s is not None, "who has a larger share goes first"
+    assert rank.times.withheld_since_s is not None, "who has a larger share goes first"
     stream.do(ev.Left(7), 10.0)
-    assert rank.withheld_since_s is None
+    assert rank.times.withheld_since_s is None
     assert rank.granted
 
 

@@ -59,7 +59,7 @@ def test_each_has_one_turn_in_a_window_and_the_loader_gives_each_batch_once(seed
         simulation.load()
         simulation.rng.choice(consumers).run_steadily()
         simulation.poll()
-        having = {k for k, m in simulation.dispatch.members.items() if m.has_turn}
+        having = {k for k, m in simulation.dispatch.members.items() if m.turn is not None and m.turn.on}
         for key in sorted(having - had):
             member = simulation.dispatch.members[key]
             turns.append((member.epoch * 4 + (member.position + len(member.granted)) // 6, key))
@@ -133,9 +133,9 @@ def test_waiting_for_a_turn_counts_as_held_and_is_not_standing_still() -> None:
     for now in range(1, 200):
         step(dispatch, took(1), float(now)) if now % 60 == 0 else None
         assert not tells(step(dispatch, ev.Tick(), float(now)), ms.Parked)
-        assert not any(m.queued_since_s is not None for m in dispatch.drift.pace_setters())
+        assert not any(m.times.queued_since_s is not None for m in dispatch.drift.pace_setters())
     member = dispatch.members[3]
-    computing, waiting, held = member.times(199.0, dispatch.drift.blocked_s(199.0))
+    computing, waiting, held = member.read(199.0, dispatch.drift.blocked_s(199.0))
     assert (computing, waiting, held) == (0.0, 0.0, 199.0)
 
 
@@ -203,7 +203,12 @@ def test_the_consumers_of_one_sweep_take_no_turns_with_those_of_another() -> Non
     other = ms.Hello("consumer", "z", "", rotation="other", rotate=2, at_once=1)
     for event in (ev.Heard(8, other), asked(8), joined(9, "plain"), asked(9)):
         out = step(dispatch, event, 1.0)
-    assert [dispatch.members[key].has_turn for key in (1, 2, 8, 9)] == [True, False, True, False]
+    assert [turn and turn.on for turn in (dispatch.members[key].turn for key in (1, 2, 8, 9))] == [
+        True,
+        False,
+        True,
+        None,
+    ]
     assert granted(out) == [(9, 0), (9, 1)]
 
 

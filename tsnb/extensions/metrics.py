@@ -76,7 +76,7 @@ class MetricsKept(Extension):
             kept: KeptNumbers = peer.notes.setdefault(self.name, KeptNumbers())
             taken_in(kept.numbers, told.numbers)
             member = self._core.dispatch.members.get(peer.key)
-            taken = 0 if member is None else member.batches
+            taken = 0 if member is None else member.share.batches
             kept.at |= {name: taken - ago for name, ago in told.ago.items() if name in kept.numbers}
             kept.sparse = tuple(name for name in told.sparse if name in kept.numbers)
 

@@ -129,7 +129,7 @@ def _consumer(
     at: tuple[int | None, int],
     setters: frozenset[Member],
 ) -> ConsumerReading:
-    computing_s, waiting_s, held_s = member.times(now, blocked_s)
+    computing_s, waiting_s, held_s = member.read(now, blocked_s)
     built_on: dict[str, Any] = {}
     for extension in core.extensions.values():
         built_on |= extension.reading_of(session)
@@ -144,21 +144,21 @@ def _consumer(
         # of the next passes, too: it takes those when it comes to them
         fill=0 if place is None else max(0, core.dispatch.epochs.end - place),
         lag=0 if place is None else front - place,
-        batches=member.batches,
-        samples=member.passed - member.left_out,
-        skipped=member.skipped,
+        batches=member.share.batches,
+        samples=member.share.passed - member.share.left_out,
+        skipped=member.share.skipped,
         computing_s=computing_s,
         waiting_s=waiting_s,
         held_s=held_s,
         weight=core.dispatch.balance.weight(member.name),
-        awaits="its turn" if member.queued_since_s is not None else awaited(member),
+        awaits="its turn" if member.times.queued_since_s is not None else awaited(member),
         part=session.part,
         planned=session.planned,
         epochs_before=session.before[0],
         batches_before=session.before[1],
-        passed=member.passed,
+        passed=member.share.passed,
         run=session.run,
-        paused_s=now - member.paused_at_s if member.paused else 0.0,
+        paused_s=now - member.times.paused_at_s if member.paused else 0.0,
         **built_on,
     )
 
@@ -176,17 +176,17 @@ def _consumer_state(member: Member, setters: frozenset[Member]) -> str:
 
 
 def _streaming_state(member: Member, setters: frozenset[Member]) -> str:
-    if member.queued_since_s is not None:
+    if member.times.queued_since_s is not None:
         return "awaits turn"
-    if member.withheld_since_s is not None and member.waiting_since_s is not None:
+    if member.times.withheld_since_s is not None and member.times.waiting_since_s is not None:
         return "held back"
     if member in setters:
         return "sets the pace"
-    if member.waiting_since_s is not None:
+    if member.times.waiting_since_s is not None:
         return "held back" if setters else "waiting"
     return "skipping" if member.skipping else "streaming"
 
 
 def _pace_setters(core: Core) -> list[Member]:
     """Return the consumers that fill the window, but those that take turns: theirs is full as a rule."""
-    return [m for m in core.dispatch.drift.pace_setters() if not m.has_turn]
+    return [m for m in core.dispatch.drift.pace_setters() if m.turn is None or not m.turn.on]

@@ -4,8 +4,9 @@
 |---|---|
 | `dispatch` | the step: an event and the time go in, instructions come out |
 | `events` | those events and instructions |
-| `members` | the consumers: where each is, what it holds, where its time goes |
+| `members` | the consumers: where each is, what it holds, what it has had |
 | `phases` | the phases of a consumer, and all changes from one to another |
+| `timekeeping` | where the time of a consumer goes |
 | `epochs` | the epochs, and the batches that are still kept |
 | `admission` | which pass over the loader each consumer takes, and which are begun |
 | `drift` | how far apart consumers are: window, batches that must be kept, consumers that hold the others |

@@ -114,7 +114,7 @@ class Admission:
             if member.asked.exact:
                 self._refuse(member)
             else:
-                member.epoch = number
+                member.renumber(number)
                 self._tell(member, ms.EpochStarted(member.asked.number, number, 0))
         return self._out
 
@@ -162,25 +162,11 @@ class Admission:
         epoch.taken = True
         if member.group is not None:
             member.group.together = False
-        member.enter(Cause.LET_IN)
-        member.resumed = member.keeps_place = False
-        member.begun += epoch.run != member.run
-        member.run = epoch.run
-        member.epoch = epoch.number
-        onwards = max(seq, epoch.first) if member.skips else seq + len(first)
-        member.skipped += onwards - seq if member.skips else 0
-        member.first, member.cursor = first, epoch.index(onwards)
-        member.position = seq - len(member.granted)
-        member.end = None
-        # as far as memory kept batches while it stood, or while the one did that it is a clone of, nobody waits for it
-        behind = max(0, self._epochs.end - member.cursor)
-        member.stood = max(min(member.stood, behind), behind - self._drift.window + 1)
-        if not member.moved_over:
-            member.moved_s = self._now
-        member.moved_over = False
+        member.let_in(epoch, seq, first, self._now)
+        self._drift.let_in(member)
         self._tell(member, ms.EpochStarted(ask.number, epoch.number, seq))
         if not member.granted:
-            member.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
+            member.times.began_waiting(self._now, self._blocked_s)  # it asked because it wants a batch
         return True
 
     def _whole(self, member: Member) -> Epoch | None:
@@ -205,7 +191,7 @@ class Admission:
         ask, epoch = member.asked, self._epochs.loading
         if epoch is None or ask.now or not (ask.here or self._may_be_endless(epoch)):
             return None
-        there, since_s = self._streaming_in(epoch), member.wants_since_s
+        there, since_s = self._streaming_in(epoch), member.times.wants_since_s
         if not there or not epoch.covers(member.part):
             return None
         if epoch.number < ask.epoch and (since_s is None or self._now - since_s < self._stall_timeout_s):
@@ -256,10 +242,7 @@ class Admission:
         others = any(m.asked.exact and not (m.skips or m.resumed or loading.covers(m.part)) for m in waiting)
         if others or min(asked) < min((loading.number, loading.seq(m.cursor)) for m in streaming):
             for member in streaming:
-                member.enter(Cause.MOVED_OVER)
-                member.moved_over = True
-                seq = loading.seq(member.cursor)
-                member.asked = member.asked._replace(epoch=loading.number, seq=seq, exact=True, now=False)
+                member.move_over(loading)
                 waiting.append(member)
 
     def _abandon(self, asked: bool) -> None:
@@ -318,7 +301,7 @@ class Admission:
             return False  # its round will come
         if self.repeatable and member.resumed:
             return False  # its place is given again when the others have come to the end of theirs
-        waited_s = self._now - member.moved_s
+        waited_s = self._now - member.times.moved_s
         return not (self.repeatable and self._young()) or waited_s >= self._stall_timeout_s
 
     def _refuse(self, member: Member) -> None:
@@ -329,10 +312,10 @@ class Admission:
             if one is not member and not begun and not (one.phase is Phase.ASKED and one.asked.exact):
                 continue  # it waits for the next epoch, or is between two
             if one.phase is Phase.STREAMING:
-                one.left_epoch(Cause.REFUSED, self._now, self._blocked_s)
+                one.leave_epoch(Cause.REFUSED, self._now, self._blocked_s)
             else:
                 one.enter(Cause.REFUSED)
-            one.parked = one.asked.exact or one is not member
+            one.park(one.asked.exact or one is not member)
             published = newest.seq(newest.end)
             self._tell(one, ms.NotJoined(one.asked.number, newest.number, published, self._epochs.band))
         if member.group is not None:

@@ -31,7 +31,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from tsnb.stream.decisions.members import Member
-from tsnb.stream.decisions.phases import Phase
 
 __all__ = ["SLACK_S", "FairShares"]
 
@@ -112,19 +111,19 @@ class FairShares:
         return True
 
     def took(self, member: Member, now: float) -> None:
-        """A consumer took a batch: settle what went before it. Called after `Member.took`."""
+        """A consumer took a batch: settle what went before it. Called after `Times.took`."""
         if self.pacing != "weights" or not self.contended:
             return
         account = self._account(member, now)
         weight = self.weight(member.name)
-        computed_s = member.computing_s - account.computing_s
-        withheld_s = member.withheld_s - account.withheld_s
+        computed_s = member.times.computing_s - account.computing_s
+        withheld_s = member.times.withheld_s - account.withheld_s
         idle_s = max(0.0, now - account.at_s - computed_s - withheld_s)
         used = account.used + computed_s / weight
         others = [self.weight(other.name) for other in self._members.values() if other is not member]
         if others:  # they got no further meanwhile than the lightest of them could
             used = max(used, min(used + idle_s / min(others), self._level(now, member)))
-        self._accounts[member.key] = _Account(used, now, member.computing_s, member.withheld_s)
+        self._accounts[member.key] = _Account(used, now, member.times.computing_s, member.times.withheld_s)
         self._reached = self._level(now)
 
     def left(self, key: int) -> None:
@@ -140,7 +139,7 @@ class FairShares:
         Raises:
             AssertionError: A batch is withheld in another pacing, or while no other consumer computes, or for good.
         """
-        withheld = [m for m in self._members.values() if m.withheld_since_s is not None]
+        withheld = [m for m in self._members.values() if m.times.withheld_since_s is not None]
         assert not withheld or (self.pacing == "weights" and self.contended), withheld
         for member in withheld:
             assert list(self._rivals(member)), member
@@ -148,11 +147,11 @@ class FairShares:
 
     def _rivals(self, member: Member) -> Iterable[Member]:
         own = (member, *member.mates)  # ranks wait for each other in every step anyway
-        return (other for other in self._members.values() if other not in own and _computes(other))
+        return (other for other in self._members.values() if other not in own and other.computes)
 
     def _used(self, member: Member, now: float) -> float:
         account = self._account(member, now)
-        computing_s = member.times(now, 0.0)[0] - account.computing_s
+        computing_s = member.read(now, 0.0)[0] - account.computing_s
         return account.used + computing_s / self.weight(member.name)
 
     def _level(self, now: float, besides: Member | None = None) -> float:
@@ -162,7 +161,7 @@ class FairShares:
             now: Monotonic seconds.
             besides: Leave this one out.
         """
-        computing = [m for m in self._members.values() if m.key in self._accounts and _computes(m)]
+        computing = [m for m in self._members.values() if m.key in self._accounts and m.computes]
         return max(
             self._reached, min((self._used(m, now) for m in computing if m is not besides), default=0.0)
         )
@@ -171,12 +170,7 @@ class FairShares:
         """Return a consumer's account; a newcomer's begins where the others are."""
         found = self._accounts.get(member.key)
         if found is None:
-            computing_s = member.times(now, 0.0)[0]
-            found = _Account(self._level(now), now, computing_s, member.withheld_s)
+            computing_s = member.read(now, 0.0)[0]
+            found = _Account(self._level(now), now, computing_s, member.times.withheld_s)
             self._accounts[member.key] = found
         return found
-
-
-def _computes(member: Member) -> bool:
-    """Whether it is in the user's code now, as far as is known: it took a batch and has not asked for more."""
-    return (member.phase is Phase.STREAMING and member.waiting_since_s is None) or member.last_step

@@ -50,6 +50,7 @@ from tsnb.stream.decisions.granting import LOOKAHEAD, Granting
 from tsnb.stream.decisions.groups import Groups, enumerated
 from tsnb.stream.decisions.members import Member
 from tsnb.stream.decisions.phases import Cause, Phase
+from tsnb.stream.decisions.timekeeping import Times
 from tsnb.stream.decisions.turns import Turns
 from tsnb.stream.protocol import messages as ms
 
@@ -170,10 +171,11 @@ class Dispatch:
     def _joined(self, key: int, hello: ms.Hello) -> None:
         skips = hello.on_lag == "skip"
         self.drift.skipping = self.drift.skipping or skips
-        member = self.members[key] = Member(key, hello.shown_name, skips, moved_s=self._now)
-        member.part = 0 if hello.part else None
+        paused = hello.paused and hello.world_size == 1
+        part, times = 0 if hello.part else None, Times(self._now, paused_at_s=self._now)
+        member = Member(key, hello.shown_name, skips, part, hello.rank, hello.back, paused, times)
+        self.members[key] = member
         if hello.world_size == 1:
-            member.paused, member.paused_at_s = hello.paused, self._now
             if hello.rotation:
                 self.turns.join(member, hello)
                 self._keep_within(self.window)
@@ -188,14 +190,10 @@ class Dispatch:
             self._out.append(ev.Tell(key, ms.PauseAsked(False)))
 
     def _wants(self, key: int, wants: ms.Wants) -> None:
-        member = self.members[key]
-        before = member.part if wants.offset else 0
-        member.part = (before or 0) | int.from_bytes(wants.mask, "little") << 8 * wants.offset
+        self.members[key].add_part(wants.mask, wants.offset)
 
     def _announced(self, event: ev.Announced) -> None:
-        member = self.members[event.member]
-        member.stands_for_others = True
-        member.part, member.expects = event.part, event.expects
+        self.members[event.member].stand_for(event.part, event.expects)
 
     def _left(self, event: ev.Left) -> None:
         member = self.members.pop(event.member, None)
@@ -211,7 +209,7 @@ class Dispatch:
     def _detached(self, key: int, _bye: ms.Bye) -> None:
         member = self.members[key]
         self._leave_epoch(member)
-        self._rest(member, Cause.RESTS)
+        self._rest(member)
         if member.group is not None:
             self.groups.leave(member, self._out, died=False)
 
@@ -220,7 +218,7 @@ class Dispatch:
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Cause.RANK_GONE)
         elif member.phase is Phase.ASKED:
-            self._give_up(member, Cause.RANK_GONE)
+            member.give_up(Cause.RANK_GONE, self._now, self.granting.blocked_s)
 
     def _asked(self, key: int, ask: ms.Ask) -> None:
         member = self.members[key]
@@ -229,42 +227,25 @@ class Dispatch:
         else:  # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
             member.enter(Cause.ASKS_PAUSED if member.paused else Cause.ASKS)
         self.turns.asked(member)
-        member.last_step = False
-        member.asked_paused = member.paused and member.group is not None
-        member.asked = ask
-        member.resumed = member.resumed or ask.patient
-        member.keeps_place = member.paused and ask.exact
-        if member.keeps_place:
-            member.epoch, member.position = ask.epoch, ask.seq
-        member.granted.clear()
-        member.first.clear()
-        member.parked = member.moved_over = False
-        member.moved_s = member.wants_since_s = self._now
-        member.told_held = 0
-        member.stands = False
+        member.ask(ask, self._now)
         self._lost = [(member, lease) for lease in member.leases if lease not in ask.held]
 
     def _took(self, key: int, take: ms.Take) -> None:
         member = self.members[key]
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
-        member.took(self._now, self.drift.blocked_s(self._now))
+        member.times.took(self._now, self.drift.blocked_s(self._now))
         if self._weighs:
             self.balance.took(member, self._now)
-        member.stands = False
         before = member.taken, member.cursor
-        taken = member.granted.popleft()
-        member.skipping = taken.seq > member.position
-        member.position = taken.seq + 1
-        member.batches += 1
-        member.count(taken.rows, take.rows)
+        member.take(take.rows)
         if member.phase is not Phase.STREAMING:
             if member.keeps_place:
                 self._collect()  # its place has moved on
             return
         if member.end is not None and not member.granted:
             self.granting.end_epoch(member, member.end)
-            member.last_step = True
+            member.compute_last()
             return
         self.granting.grant(member)
         self.drift.moved(member, *before)
@@ -274,11 +255,9 @@ class Dispatch:
 
     def _waiting(self, key: int, _waiting: ms.Waiting) -> None:
         member = self.members[key]
-        member.stands = False
-        if (member.phase is Phase.STREAMING or member.moved_over) and not member.granted:
-            member.began_waiting(self._now, self.drift.blocked_s(self._now))
-            if member.rotation is not None and self.turns.is_over(member):
-                self.granting.places_changed = True  # the next one has its turn
+        waits = member.wait(self._now, self.drift.blocked_s(self._now))
+        if waits and member.turn is not None and self.turns.is_over(member, member.turn):
+            self.granting.places_changed = True  # the next one has its turn
 
     def _released(self, key: int, release: ms.Release) -> None:
         self._let_go(self.members[key], release.lease)
@@ -294,37 +273,27 @@ class Dispatch:
 
     def _left_epoch(self, key: int, _leave: ms.Leave) -> None:
         self._leave_epoch(self.members[key])
-        self.members[key].keeps_place = self.members[key].asked_paused = False
+        self.members[key].withdraw()
 
     def _leave_epoch(self, member: Member) -> None:
         if member.phase is Phase.STREAMING:
             self.granting.end_epoch(member, Cause.LEFT)
         elif member.phase is Phase.ASKED:
-            self._give_up(member, Cause.GAVE_UP)
-        elif member.last_step:
-            member.computing_s += self._now - member.moved_s
-            member.moved_s = self._now
-        elif member.end is not None and not member.granted:
-            member.parked = False  # it has had its epoch after all
-        member.last_step = False
-
-    def _give_up(self, member: Member, cause: Cause) -> None:
-        """Take a consumer that asked off the list: an epoch granted to it would hold the others."""
-        member.enter(cause)
-        member.moved_over = False
-        member.stopped_waiting(self._now, self.drift.blocked_s(self._now))
+            member.give_up(Cause.GAVE_UP, self._now, self.granting.blocked_s)
+        else:
+            member.leave_loop(self._now)
 
     def _rested(self, key: int, rest: ms.Rest) -> None:
         member = self.members[key]
-        member.stands = rest.stands and member.group is None
+        member.stand(rest.stands)
         if not rest.stands:
-            self._rest(member, Cause.RESTS)
+            self._rest(member)
         elif member.stands:  # whoever waits for it waits in vain from now on, and not from the next tick
             self._park(math.inf)
 
-    def _rest(self, member: Member, cause: Cause) -> None:
+    def _rest(self, member: Member) -> None:
         if member.phase is Phase.BETWEEN:
-            member.enter(cause)
+            member.enter(Cause.RESTS)
 
     def _paused(self, event: ev.Paused) -> None:
         for key in event.members:
@@ -343,18 +312,10 @@ class Dispatch:
             # ranks are told that they are parked, after the batch that the furthest of them has been granted
             self.granting.park(streaming, None if member.group is None else 0.0, Cause.PAUSED)
         for one in ranks:
-            one.keeps_place = one.keeps_place or (event.on and one in inside)
-            if one.phase is Phase.ASKED:
-                self._give_up(one, Cause.PAUSED)
-                one.asked_paused = one.group is not None
-                if one.asked_paused and one.asked.exact:
-                    one.keeps_place, one.epoch, one.position = True, one.asked.epoch, one.asked.seq
-            self._rest(one, Cause.PAUSED)
-            one.paused, one.resumed, one.paused_at_s = event.on, not event.on, self._now
-            one.moved_s = self._now
-            if one.asked_paused and not event.on:
-                one.enter(Cause.GOES_ON)
-                one.asked_paused, one.wants_since_s = False, self._now
+            if event.on:
+                one.pause(one in inside, self._now, self.granting.blocked_s)
+            else:
+                one.go_on(self._now)
             if one.group is not None:
                 one.group.together = False  # one may have asked, and the others have a batch of that step
             self._out.append(ev.Tell(one.key, ms.PauseAsked(event.on)))
@@ -374,11 +335,11 @@ class Dispatch:
     def _tick(self, event: ev.Tick) -> None:
         for member in self.members.values():
             if event.stopped_s:
-                member.forgive(event.stopped_s, self._now)
-            if member.phase is Phase.BETWEEN and self._now - member.moved_s >= self.stall_timeout_s:
+                member.times.forgive(event.stopped_s, self._now)
+            if member.phase is Phase.BETWEEN and self._now - member.times.moved_s >= self.stall_timeout_s:
                 member.enter(Cause.OVERDUE)
-            if member.resumed and self._now - member.moved_s >= self.stall_timeout_s:
-                member.keeps_place = False  # its step takes long: the others do not wait for it
+            if member.resumed and self._now - member.times.moved_s >= self.stall_timeout_s:
+                member.lose_place()  # its step takes long: the others do not wait for it
         if self.turns.on:
             self.turns.pass_on(self._now)
         self._park(self.stall_timeout_s)
@@ -399,9 +360,9 @@ class Dispatch:
         names = enumerated([m.name for m in holders])
         published = loading.seq(loading.end)
         for member in self.drift.awaiting_epoch():
-            since_s = member.wants_since_s
+            since_s = member.times.wants_since_s
             if since_s is not None and now - since_s >= HELD_S and member.told_held < stage:
-                member.told_held = stage
+                member.tell_held(stage)
                 told = ms.HeldUp(
                     member.asked.number, loading.number, published, names, still_s, self.stall_timeout_s
                 )

@@ -76,11 +76,19 @@ class Drift:
             taken: Its `taken` before.
             cursor: Its `cursor` before.
         """
-        stood = member.stood
-        member.stood = min(stood, max(0, self._epochs.end - member.taken))
+        stood, now_taken = member.stood, member.taken
+        member.stood = min(stood, max(0, self._epochs.end - now_taken))
         if self._remembered is not None:
             self._remembered.moved(member, taken, cursor, stood)
-        member.lag_then = max(0, (self._positions.front or 0) - member.taken - member.stood)
+        member.lag_then = max(0, (self._positions.front or 0) - now_taken - member.stood)
+
+    def let_in(self, member: Member) -> None:
+        """Note that a consumer begins an epoch: whatever memory kept for it counts as published while it stopped.
+
+        Or while the one did that it is a clone of. So nobody waits for it.
+        """
+        behind = max(0, self._epochs.end - member.cursor)
+        member.stood = max(min(member.stood, behind), behind - self.window + 1)
 
     @property
     def _positions(self) -> Positions:
@@ -128,11 +136,11 @@ class Drift:
         """Return the consumers that fill the window, but those that wait for their turn; empty while it is not full."""
         if self._blocked_since is None:
             return []
-        return [m for m in self._filling() if m.queued_since_s is None]
+        return [m for m in self._filling() if m.times.queued_since_s is None]
 
     def held_by_line(self) -> bool:
         """Whether the window is full, and one of those that fill it waits for its turn (`turns`)."""
-        return any(m.queued_since_s is not None for m in self._filling())
+        return any(m.times.queued_since_s is not None for m in self._filling())
 
     def _is_full(self, now: float) -> bool:
         """Whether the loader has to wait; consumers that stop are let lag as far as memory goes, instead."""
@@ -159,7 +167,7 @@ class Drift:
 
     def _wants_more(self, member: Member, now: float) -> bool:
         """Whether a consumer trains on, and less than a window of batches lies ready for it."""
-        trains = member.phase is Phase.STREAMING and member.queued_since_s is None
+        trains = member.phase is Phase.STREAMING and member.times.queued_since_s is None
         return trains and self._epochs.end - member.taken < self.window and self._stops_at(member, now) > now
 
     def _filling(self) -> list[Member]:
@@ -179,14 +187,14 @@ class Drift:
     @staticmethod
     def _stops_at(member: Member, now: float) -> float:
         """Return from when on a consumer counts as stopped; infinite where it waits for another, or takes turns."""
-        if member.skips or member.stands or member.rotation is not None:
+        if member.skips or member.stands or member.turn is not None:
             return math.inf
         if member.resumed or (member.phase is Phase.BETWEEN and not member.last_step):
             return now
-        if not member.last_step and (member.waiting_since_s is not None or not member.granted):
+        if not member.last_step and (member.times.waiting_since_s is not None or not member.granted):
             return math.inf
-        usual_s = member.computing_s / member.batches if member.batches else 0.0
-        return member.moved_s + max(STOPS_S, STOPS_STEPS * usual_s)
+        usual_s = member.times.computing_s / member.share.batches if member.share.batches else 0.0
+        return member.times.moved_s + max(STOPS_S, STOPS_STEPS * usual_s)
 
     def standing_still(self, now: float) -> Iterator[tuple[Member, float, bool]]:
         """Yield the consumers that hold others up, for how many seconds each has done nothing, and if that is in vain.
@@ -200,7 +208,7 @@ class Drift:
             own = (member, *member.mates)  # ranks that hold up their own group are its affair
             since_s = self._wanted_since(m for m in self._members.values() if m not in own)
             if since_s is not None:  # else it may take its time: it holds nobody up
-                yield member, now - max(member.moved_s, member.offered_s, since_s), member.stands
+                yield member, now - max(member.times.moved_s, member.times.offered_s, since_s), member.stands
         yield from self._holding_an_epoch(now)
 
     def _holding_an_epoch(self, now: float) -> Iterator[tuple[Member, float, bool]]:
@@ -214,7 +222,7 @@ class Drift:
         if (
             since_s is None
             or not holders
-            or any(not m.granted and m.waiting_since_s is not None for m in holders)
+            or any(not m.granted and m.times.waiting_since_s is not None for m in holders)
         ):
             return  # a consumer there wants a batch: it is the loader's turn, or the one at the window's end holds it
         still_s, in_vain = min(now - since_s, self.stood_still_s(now)), all(m.stands for m in holders)
@@ -225,7 +233,7 @@ class Drift:
     def stood_still_s(self, now: float) -> float:
         """Return for how many seconds none of the holders has done anything."""
         # what has nothing to take is offered something anew in each round
-        return now - max(max(m.moved_s, m.offered_s if m.granted else 0.0) for m in self.holders)
+        return now - max(max(m.times.moved_s, m.times.offered_s if m.granted else 0.0) for m in self.holders)
 
     @property
     def holders(self) -> list[Member]:
@@ -238,14 +246,16 @@ class Drift:
     def awaiting_epoch(self) -> list[Member]:
         """Return the consumers that wait for an epoch to begin, and not for ranks of their own group."""
         asked = (m for m in self._members.values() if m.phase is Phase.ASKED and not m.granted)
-        return [m for m in asked if m.wants_since_s is not None and not waits_for_own(m)]
+        return [m for m in asked if m.times.wants_since_s is not None and not waits_for_own(m)]
 
     def _wanted_since(self, members: Iterable[Member]) -> float | None:
         """Return since when any of these has waited for a batch, or for an epoch; None: none of them waits."""
         there = (m for m in members if not m.granted and m.phase in (Phase.STREAMING, Phase.ASKED))
-        there = (m for m in there if m.queued_since_s is None)  # it waits for its turn
+        there = (m for m in there if m.times.queued_since_s is None)  # it waits for its turn
         wanting = (m for m in there if m.phase is Phase.STREAMING or not waits_for_own(m))
-        return min((m.wants_since_s for m in wanting if m.wants_since_s is not None), default=None)
+        return min(
+            (m.times.wants_since_s for m in wanting if m.times.wants_since_s is not None), default=None
+        )
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for consumers that have yet to be granted them."""

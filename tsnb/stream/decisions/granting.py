@@ -65,45 +65,41 @@ class Granting:
             return
         epoch = self._epochs.get(member.run)
         if not member.granted:
-            member.offered_s = self.now
+            member.times.offer(self.now)
         if member.skips:
             self._skip(member, epoch)
         if member.first:
             self._give_first(member)
         end = epoch.end
-        if member.rotation is not None:
-            end = min(end, member.turn_end) if member.has_turn else 0
+        if (turn := member.turn) is not None:
+            end = min(end, turn.end) if turn.on else 0
         weighs = self._balance.pacing == "weights"
         # by weight one by one: a batch granted ahead is granted before its share is known
         ahead = 1 if weighs else LOOKAHEAD
         while withheld := member.cursor < end and len(member.granted) < ahead:
             if weighs and self._balance.withholds(member, self.now):
                 break
-            self._give(member, epoch)
-        if withheld or member.withheld_since_s is not None:
-            (member.withhold if withheld else member.let_go)(self.now)
+            self._grant(member, epoch, member.cursor)
+        if withheld or member.times.withheld_since_s is not None:
+            (member.times.withhold if withheld else member.times.let_go)(self.now)
             self.withheld = self.withheld or withheld
         if epoch.finished and member.cursor >= epoch.end:
             self._tell_end(member, epoch)
 
-    def _give(self, member: Member, epoch: Epoch) -> None:
-        self._grant(member, epoch, member.cursor)
-        member.cursor += 1
-
-    def _grant(self, member: Member, epoch: Epoch, index: int) -> None:
+    def _grant(self, member: Member, epoch: Epoch, index: int, onwards: int = 1) -> None:
         self._leases = (self._leases + 1) & 0xFFFFFFFF
-        member.leases[self._leases] = index
         batch = self._epochs.pin(index)
         seq = epoch.seq(index)
-        member.granted.append(Grant(seq, batch.rows, index))
+        member.give(self._leases, Grant(seq, batch.rows, index), onwards)
         self.out.append(ev.Granted(member.key, self._leases, epoch.number, seq, batch))
 
     def _give_first(self, member: Member) -> None:
         """Grant what lies before its pass, now: nobody else may keep it for long. Neither turn nor weight counts."""
         for index in member.first:
-            self._grant(member, self._epochs.having(index), index)
+            self._grant(member, self._epochs.having(index), index, 0)
         member.first.clear()
-        member.late = member.late or (member.rotation is not None and not member.has_turn)
+        if member.turn is not None:
+            member.turn.late = member.turn.late or not member.turn.on
 
     def _skip(self, member: Member, epoch: Epoch) -> None:
         """Give up what has gone: on to where nothing is missing any more."""
@@ -112,20 +108,19 @@ class Granting:
         while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):
             onwards -= 1
         onwards = max(onwards, member.cursor)
-        if member.first:  # there may be more of them, granted to others, in what it is given anyway
-            before = [i for i in member.first if self._epochs.having(i).seq(i) < epoch.seq(onwards)]
-            member.first = before[: LOOKAHEAD - len(member.granted)]
-        member.skipped += onwards - member.cursor - len(member.first)
-        member.cursor = onwards
+        # there may be more of them, granted to others, in what it is given anyway
+        before = [i for i in member.first if self._epochs.having(i).seq(i) < epoch.seq(onwards)]
+        member.skip_to(onwards, before[: LOOKAHEAD - len(member.granted)])
 
     def _tell_end(self, member: Member, epoch: Epoch) -> None:
-        member.end = Cause.ENDED if epoch.failure is None else Cause.FAILED
+        end = Cause.ENDED if epoch.failure is None else Cause.FAILED
+        member.tell_end(end)
         if epoch.failure is None:
             self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
         else:
             self._tell(member, ms.Failed(epoch.number, *epoch.failure))
         if not member.granted:
-            self.end_epoch(member, member.end)
+            self.end_epoch(member, end)
 
     def _tell(self, member: Member, message: ms.Message) -> None:
         self.out.append(ev.Tell(member.key, message))
@@ -135,7 +130,7 @@ class Granting:
         self.places_changed = True
         if cause.after is Phase.BETWEEN and member.group is not None and member.group.closed:
             cause = Cause.RANK_GONE  # it will not be let into another one
-        member.left_epoch(cause, self.now, self.blocked_s)
+        member.leave_epoch(cause, self.now, self.blocked_s)
 
     def park(self, member: Member, stood_still_s: float | None, cause: Cause = Cause.STOOD_STILL) -> None:
         """Take a consumer that stands still, or is paused, off the window, and with it its whole group, at one place.
@@ -155,13 +150,13 @@ class Granting:
         for one in streaming:
             epoch = self._epochs.get(one.run)
             while aligned and one.cursor < furthest:
-                self._give(one, epoch)
+                self._grant(one, epoch, one.cursor)
             if epoch.finished and one.cursor >= epoch.end and one.end is None:
                 self._tell_end(one, epoch)
             if one.end is None and stood_still_s is not None:
                 seq = epoch.seq(one.cursor)  # the first that it was not granted
                 self._tell(one, ms.Parked(one.epoch, seq, stood_still_s))
             self.end_epoch(one, cause)
-            one.parked = True
+            one.park()
             if one.group is not None:
                 one.group.together = aligned

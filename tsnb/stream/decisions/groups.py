@@ -63,7 +63,7 @@ class Groups:
             group = self._newest[hello.name] = Group(hello.name, hello.world_size, hello.cut)
         group.together = group.together and not hello.back
         group.ranks[hello.rank] = member
-        member.group, member.rank, member.back = group, hello.rank, hello.back
+        member.group = group
 
     def leave(self, member: Member, out: list[ev.Instruction], *, died: bool) -> list[Member]:
         """A rank detached or died: tell the others.

@@ -98,7 +98,8 @@ class Positions:
             cursor: Its `cursor` before.
             stood: Its `stood` before.
         """
-        self.taken.move(taken, member.taken)
-        self.front = max(self.front or 0, member.taken)
+        now_taken = member.taken
+        self.taken.move(taken, now_taken)
+        self.front = max(self.front or 0, now_taken)
         self.cursors.move(cursor, member.cursor)
-        self.counted.move(taken + stood, member.taken + member.stood)
+        self.counted.move(taken + stood, now_taken + member.stood)

@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 
 from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epochs
-from tsnb.stream.decisions.members import Member, Rotation
+from tsnb.stream.decisions.members import Member, Rotation, RotationTurn
 from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.protocol.messages import Hello
 
@@ -56,58 +56,59 @@ class Turns:
     @property
     def reach(self) -> int:
         """Batches of the widest window that is taken by turns; 0: none is."""
-        return max((m.rotation.batches for m in self._members.values() if m.rotation is not None), default=0)
+        return max((turn.rotation.batches for _, turn in self._taking()), default=0)
+
+    def _taking(self) -> list[tuple[Member, RotationTurn]]:
+        """Return those that take turns."""
+        return [(m, m.turn) for m in self._members.values() if m.turn is not None]
 
     def join(self, member: Member, hello: Hello) -> None:
         """A consumer attached that takes turns. The numbers of the newest hold for all of its rotation."""
-        there = (m.rotation for m in self._members.values())
-        rotation = next((r for r in there if r is not None and r.name == hello.rotation), None)
-        if rotation is None:
-            rotation = Rotation(hello.rotation)
+        there = (turn.rotation for _, turn in self._taking() if turn.rotation.name == hello.rotation)
+        rotation = next(there, None) or Rotation(hello.rotation)
         rotation.batches, rotation.at_once = hello.rotate, hello.at_once
-        member.rotation = rotation
+        member.turn = RotationTurn(rotation)
         self.on = True
 
     def asked(self, member: Member) -> None:
         """A consumer asks for an epoch: its turn is over."""
-        member.has_turn = False
+        if member.turn is not None:
+            member.turn.on = False
 
-    def is_over(self, member: Member) -> bool:
+    def is_over(self, member: Member, turn: RotationTurn) -> bool:
         """Whether a consumer that wants a batch gives up its turn, or gets in line for one."""
-        if not member.has_turn:
-            return member.queued_since_s is None
-        return self._has_had_it(member)
+        return self._has_had_it(member, turn) if turn.on else member.times.queued_since_s is None
 
     def settle(self, now: float) -> None:
         """End the turns that are over, and give those that are free to the next."""
-        taking: dict[str, list[Member]] = {}
-        for member in self._members.values():
-            if member.rotation is not None:
-                taking.setdefault(member.rotation.name, []).append(member)
+        taking: dict[str, list[tuple[Member, RotationTurn]]] = {}
+        for member, turn in self._taking():
+            taking.setdefault(turn.rotation.name, []).append((member, turn))
         self.on = bool(taking)
         for some in taking.values():
-            for member in some:
-                self._look_at(member, now)
-            rotation = some[0].rotation
-            assert rotation is not None
-            free = rotation.at_once - sum(m.has_turn for m in some)
+            for member, turn in some:
+                self._look_at(member, turn, now)
+            free = some[0][1].rotation.at_once - sum(turn.on for _, turn in some)
             if free > 0:
-                waiting = sorted((m for m in some if m.queued_since_s is not None), key=_order)
-                for member in waiting[:free]:
-                    self._begin(member, now)
+                line = sorted((one for one in some if one[0].times.queued_since_s is not None), key=_order)
+                for member, turn in line[:free]:
+                    member.times.leave_queue(now)
+                    turn.on = True
+                    self._mark(member, turn)
 
-    def _look_at(self, member: Member, now: float) -> None:
+    def _look_at(self, member: Member, turn: RotationTurn, now: float) -> None:
         """End its turn if that is over; have it wait for one if it wants a batch."""
-        streaming = member.phase is Phase.STREAMING
-        if member.has_turn and streaming and member.run != member.turn_run:
-            self._mark(member)  # it was moved over to another pass
-        if member.has_turn and (self._has_gone(member) or (streaming and self._has_had_it(member))):
-            member.has_turn = False
-        wants = streaming and not member.has_turn and not member.granted and member.end is None
-        if not wants or member.waiting_since_s is None:
-            self._leave_line(member, now)
-        elif member.queued_since_s is None:
-            member.queued_since_s, member.ticket, member.late = now, next(self._tickets), False
+        streaming, times = member.phase is Phase.STREAMING, member.times
+        if turn.on and streaming and member.run != turn.run:
+            self._mark(member, turn)  # it was moved over to another pass
+        if turn.on and (self._has_gone(member) or (streaming and self._has_had_it(member, turn))):
+            turn.on = False
+        wants = streaming and not turn.on and not member.granted and member.end is None
+        if not wants or times.waiting_since_s is None:
+            times.leave_queue(now)
+        elif times.queued_since_s is None:
+            times.queue(now)
+            turn.ticket, turn.late = next(self._tickets), False
 
     @staticmethod
     def _has_gone(member: Member) -> bool:
@@ -116,53 +117,40 @@ class Turns:
             return not member.granted  # else it was moved over, and has some left
         return member.phase in (Phase.AWAY, Phase.JOINING)
 
-    def _has_had_it(self, member: Member) -> bool:
+    def _has_had_it(self, member: Member, turn: RotationTurn) -> bool:
         """Whether one that streams has nothing left of its turn, or has to let one go first that is far behind."""
-        if member.granted or member.waiting_since_s is None:
+        if member.granted or member.times.waiting_since_s is None:
             return False
-        return member.cursor >= member.turn_end or (
-            member.cursor >= self._epochs.end and self._drift.held_by_line()
-        )
+        return member.cursor >= turn.end or (member.cursor >= self._epochs.end and self._drift.held_by_line())
 
-    def _begin(self, member: Member, now: float) -> None:
-        self._leave_line(member, now)
-        member.has_turn = True
-        self._mark(member)
-
-    def _mark(self, member: Member) -> None:
+    def _mark(self, member: Member, turn: RotationTurn) -> None:
         """Note up to where its turn goes."""
-        assert member.rotation is not None
-        epoch, batches = self._epochs.get(member.run), member.rotation.batches
-        member.turn_run = member.run
-        member.turn_end = epoch.index((epoch.seq(member.cursor) // batches + 1) * batches)
-
-    @staticmethod
-    def _leave_line(member: Member, now: float) -> None:
-        if member.queued_since_s is not None:
-            member.queued_s += now - member.queued_since_s
-            member.queued_since_s = None
+        epoch, batches = self._epochs.get(member.run), turn.rotation.batches
+        turn.run = member.run
+        turn.end = epoch.index((epoch.seq(member.cursor) // batches + 1) * batches)
 
     def pass_on(self, now: float) -> None:
         """Take the turn from those that have stood still in it while others wait for theirs."""
         for rotation, since_s in self._lines():
-            for member in self._members.values():
-                still_s = now - max(member.moved_s, since_s)
+            for member, turn in self._taking():
+                still_s = now - max(member.times.moved_s, since_s)
                 if (
-                    member.rotation is rotation
-                    and member.has_turn
-                    and member.waiting_since_s is None
-                    and member.batches  # else its loop has yet to begin: a sweep's trials wait for each other there
+                    turn.rotation is rotation
+                    and turn.on
+                    and member.times.waiting_since_s is None
+                    and member.share.batches  # else its loop has yet to begin, and a sweep's trials wait for each other
                     and still_s >= self._stall_timeout_s
                 ):
-                    member.has_turn, member.late = False, True
+                    turn.on, turn.late = False, True
 
     def _lines(self) -> Iterator[tuple[Rotation, float]]:
         """Yield the rotations in which some wait for their turn, and since when the first of them has."""
         since_s: dict[int, tuple[Rotation, float]] = {}
-        for member in self._members.values():
-            if member.rotation is not None and member.queued_since_s is not None:
-                before = since_s.get(id(member.rotation), (member.rotation, member.queued_since_s))[1]
-                since_s[id(member.rotation)] = (member.rotation, min(before, member.queued_since_s))
+        for member, turn in self._taking():
+            rotation, queued_since_s = turn.rotation, member.times.queued_since_s
+            if queued_since_s is not None:
+                before = since_s.get(id(rotation), (rotation, queued_since_s))[1]
+                since_s[id(rotation)] = (rotation, min(before, queued_since_s))
         yield from since_s.values()
 
     def check(self) -> None:
@@ -172,26 +160,26 @@ class Turns:
             AssertionError: More have their turn than may, one is granted batches out of its turn, or a turn is free
                 while one waits for it.
         """
-        taking = [m for m in self._members.values() if m.rotation is not None]
+        taking = self._taking()
         assert self.on or not taking
-        for rotation in {id(m.rotation): m.rotation for m in taking}.values():
-            some = [m for m in taking if m.rotation is rotation]
-            assert rotation is not None
-            having = [m for m in some if m.has_turn]
-            line = [m for m in some if m.queued_since_s is not None]
+        for rotation in {id(turn.rotation): turn.rotation for _, turn in taking}.values():
+            some = [(m, turn) for m, turn in taking if turn.rotation is rotation]
+            having = [m for m, turn in some if turn.on]
+            line = [m for m, _ in some if m.times.queued_since_s is not None]
             assert len(having) <= rotation.at_once, having
             assert not line or len(having) == rotation.at_once, (having, line)
-        for member in taking:
-            assert not (member.has_turn and member.queued_since_s is not None), member
-            if member.has_turn and member.phase is Phase.STREAMING:
-                assert member.cursor <= max(member.turn_end, member.taken), member
+        for member, turn in taking:
+            times = member.times
+            assert not (turn.on and times.queued_since_s is not None), member
+            if turn.on and member.phase is Phase.STREAMING:
+                assert member.cursor <= max(turn.end, member.taken), member
             wants = member.phase is Phase.STREAMING and not member.granted and member.end is None
-            if wants and member.waiting_since_s is not None and not member.has_turn:
-                assert member.queued_since_s is not None, f"it waits, and not for its turn: {member}"
-            computes = member.phase is Phase.STREAMING and member.waiting_since_s is None
-            assert member.has_turn or member.late or not computes, f"it computes out of its turn: {member}"
+            if wants and times.waiting_since_s is not None and not turn.on:
+                assert times.queued_since_s is not None, f"it waits, and not for its turn: {member}"
+            computes = member.phase is Phase.STREAMING and times.waiting_since_s is None
+            assert turn.on or turn.late or not computes, f"it computes out of its turn: {member}"
 
 
-def _order(member: Member) -> tuple[int, int]:
+def _order(one: tuple[Member, RotationTurn]) -> tuple[int, int]:
     """Who has the next turn: the one furthest behind, of several the one that has waited longest."""
-    return member.cursor, member.ticket
+    return one[0].cursor, one[1].ticket
