@@ -268,6 +268,22 @@ def test_a_rank_that_is_new_does_not_get_an_epoch_that_the_others_are_in_the_mid
         assert started(stream.do(asked(3, 1))) == expected
 
 
+def test_ranks_that_came_back_to_different_places_can_be_paused_before_the_first_batch() -> None:
+    """One has had two batches more, and those are not there to be granted: each goes on at its own place."""
+    stream = Stream()
+    for key in (0, 1):
+        stream.do(ev.Left(key))
+    stream.dispatch.note_repeatable(True)
+    for key, seq in ((2, 1), (3, 3)):
+        stream.join(key, key - 2, back=True)
+        stream.do(asked(key, 1, epoch=2, seq=seq, exact=True))
+    told = stream.do(ev.Paused((2,), True))
+    assert [(m, x.seq) for m, x in tells(told, ms.Parked)] == [(2, 1), (3, 3)]
+    for key, seq in ((2, 1), (3, 3)):
+        stream.do(asked(key, 2, epoch=2, seq=seq, exact=True))
+    assert started(stream.do(ev.Paused((2,), False))) == [(2, 2, 1), (3, 2, 3)]
+
+
 def test_a_rank_that_breaks_its_loop_waits_for_the_others_and_then_all_take_the_next_epoch() -> None:
     """Its own affair, and nobody else's: nobody is told that the group is broken, and the stream goes on."""
     stream = Stream()

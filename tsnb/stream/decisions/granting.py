@@ -84,7 +84,7 @@ class Granting:
             (member.times.withhold if withheld else member.times.let_go)(self.now)
             self.withheld = self.withheld or withheld
         if epoch.finished and member.cursor >= epoch.end:
-            self._tell_end(member, epoch)
+            self._come_to_end(member, epoch)
 
     def _grant(self, member: Member, epoch: Epoch, index: int, onwards: int = 1) -> None:
         self._leases = (self._leases + 1) & 0xFFFFFFFF
@@ -112,15 +112,19 @@ class Granting:
         before = [i for i in member.first if self._epochs.having(i).seq(i) < epoch.seq(onwards)]
         member.skip_to(onwards, before[: LOOKAHEAD - len(member.granted)])
 
-    def _tell_end(self, member: Member, epoch: Epoch) -> None:
+    def _come_to_end(self, member: Member, epoch: Epoch) -> None:
+        end = self._tell_end(member, epoch)
+        if not member.granted:
+            self.end_epoch(member, end)
+
+    def _tell_end(self, member: Member, epoch: Epoch) -> Cause:
         end = Cause.ENDED if epoch.failure is None else Cause.FAILED
         member.tell_end(end)
         if epoch.failure is None:
             self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
         else:
             self._tell(member, ms.Failed(epoch.number, *epoch.failure))
-        if not member.granted:
-            self.end_epoch(member, end)
+        return end
 
     def _tell(self, member: Member, message: ms.Message) -> None:
         self.out.append(ev.Tell(member.key, message))
@@ -146,7 +150,10 @@ class Granting:
         taking = [m for m in (member, *member.mates) if m.run == member.run]
         furthest = max(m.cursor for m in taking)
         streaming = [m for m in taking if m.phase is Phase.STREAMING]
-        aligned = furthest - min(m.cursor for m in streaming) <= ALIGNED
+        there = (
+            furthest <= self._epochs.end
+        )  # else one came back to a place that the loader has yet to come to
+        aligned = there and furthest - min(m.cursor for m in streaming) <= ALIGNED
         for one in streaming:
             epoch = self._epochs.get(one.run)
             while aligned and one.cursor < furthest:
