@@ -158,7 +158,7 @@ class Dispatch:
         else:
             self._steps[kind](event)
         granting = self.granting
-        if granting.places_changed or self.drift.skipping or granting.withheld or kind not in _QUIET:
+        if granting.places_changed or granting.withheld or kind not in _QUIET:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()

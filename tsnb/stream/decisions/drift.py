@@ -55,6 +55,7 @@ class Drift:
         self._blocked_s = 0.0
         self._settled = False
         self._remembered: Positions | None = None
+        self._driver: Member | None = None  # the one waited for where all would rather skip
         self._at_work: Member | None = None  # filled the window at the last look, and did not stop
 
     def unsettled(self) -> None:
@@ -63,7 +64,7 @@ class Drift:
 
     def settled(self) -> None:
         """Remember where all consumers are from now on: until `unsettled`, only `moved` changes that."""
-        self._settled = not self.skipping
+        self._settled = True
         for member in self._members.values():
             if member.stood:
                 member.stood = max(0, min(member.stood, self._epochs.end - self.position(member)))
@@ -78,8 +79,11 @@ class Drift:
         """
         stood, now_taken = member.stood, member.taken
         member.stood = min(stood, max(0, self._epochs.end - now_taken))
-        if self._remembered is not None:
+        driver = self._driver
+        if self._remembered is not None and (not member.skips or member is driver):
             self._remembered.moved(member, taken, cursor, stood)
+        elif driver is not None and now_taken > driver.taken:
+            self._remembered = None  # another one drives
         member.lag_then = max(0, (self._positions.front or 0) - now_taken - member.stood)
 
     def let_in(self, member: Member) -> None:
@@ -327,6 +331,7 @@ class Drift:
     def _awaited(self) -> list[Member]:
         """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
         there = list(filter(self._is_awaited, self._members.values()))
+        driver, self._driver = self._driver, None
         if not self.skipping:
             return there
         waited_for = [m for m in there if not m.skips]
@@ -336,7 +341,9 @@ class Drift:
         skipping = [m for m in there if m.phase is Phase.STREAMING and m.end is None and m.run == newest]
         if waited_for or not skipping:
             return waited_for
-        return [max(skipping, key=self.position)]
+        # the same one as long as none is further: then another drives once a batch, however many there are
+        self._driver = max(skipping, key=lambda m: (m.taken, m is driver))
+        return [self._driver]
 
     def position(self, member: Member) -> int:
         """Return the index of the next batch this member will take; past the end while it expects none."""

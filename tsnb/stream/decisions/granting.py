@@ -120,6 +120,7 @@ class Granting:
     def _tell_end(self, member: Member, epoch: Epoch) -> Cause:
         end = Cause.ENDED if epoch.failure is None else Cause.FAILED
         member.tell_end(end)
+        self.places_changed = self.places_changed or member.skips  # it drives the loader no more
         if epoch.failure is None:
             self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
         else:
