@@ -28,8 +28,8 @@ import tsnb
 from tests.system.scripts import ROOT
 from tsnb.errors import LoaderFailed, TsnbError
 from tsnb.machine.processes import children_of
+from tsnb.stalling.measured_code import undisturbed
 from tsnb.stalling.measuring import fresh, rows, run, wait_for_gpu
-from tsnb.stalling.random_numbers import undisturbed
 
 SAMPLE_S = 0.002
 STEP_S = 0.012

@@ -32,7 +32,7 @@ from tsnb.planning.trial_costs import Profile, Profiled, joined
 from tsnb.planning.waves import SOON_S, Start, Waves, largest_bytes
 from tsnb.planning.wishes import TrialWish
 from tsnb.serving import serve
-from tsnb.stalling.random_numbers import undisturbed
+from tsnb.stalling.measured_code import undisturbed
 
 __all__ = ["FreeMemory", "Silent", "free_bytes", "profile", "profile_name", "starter"]
 

@@ -7,29 +7,25 @@ than one of a plain DataLoader, and holds the model up less.
 
 | module | what it does |
 |---|---|
-| `sharing` | pure: costs a sample in, samples/s of k trials out |
+| `sharing` | pure: from counts to costs a sample, and from these to samples/s of k trials |
 | `measuring` | runs loader and step for some seconds and counts, without disturbing their owner |
-| `counted_step` | the user's step while it is measured: where it raises, it is told at which batch |
-| `random_numbers` | puts random numbers back where they were |
+| `measured_code` | the user's loader and step meanwhile: random numbers put back; a step that raises is told |
 | `silence` | says of a loader that gives no batch for long what it is doing |
 | `reading` | which files a loader's samples are in, their share of the page cache, what the disk costs |
 | `storage` | pure: paces at another share of the page cache, and on another disk |
-| `changing` | pure: what was measured, with something else |
 | `sizing` | pure: vCPUs that a GPU needs, and prices |
 | `serving` | serves a loader in this process, for a measurement |
 | `contention` | what two loaders of the same data cost each other, and the start and memory of one |
 | `intervals` | pure: how far each figure may be off |
-| `costs` | from counts to costs a sample |
-| `asked` | the bounds of what may be asked |
+| `asked` | the bounds of what may be asked; "what if": what was measured, with something else |
 | `result` | `stalls`, and `Stalls`, which it returns |
-| `sentences` | pure: the sentences, and what to do next; tables as text and HTML |
+| `sentences` | pure: the sentences, and what to do next; tables as text and HTML; plain values for JSON |
 | `figures` | pure: paces, gains and sizes as text |
-| `listing` | pure: all figures as plain values, for JSON |
 
 The package is not called `stalls`, because a submodule of that name would hide the function `tsnb.stalls`.
 """
 
-from tsnb.stalling.changing import what_if
+from tsnb.stalling.asked import what_if
 from tsnb.stalling.contention import LoaderContention, contention
 from tsnb.stalling.result import Stalls, stalls
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way

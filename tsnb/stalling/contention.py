@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader
 
 from tsnb.machine import clocks
 from tsnb.machine.processes import children_of, held
+from tsnb.stalling.measured_code import undisturbed
 from tsnb.stalling.measuring import Continued, length_of, run
-from tsnb.stalling.random_numbers import undisturbed
 from tsnb.stalling.serving import full_after, served
 from tsnb.stalling.sharing import Loading
 from tsnb.stalling.silence import told_when_silent

@@ -18,17 +18,15 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
 from tsnb.printable import harmless
 from tsnb.stalling import asked, measuring, sentences
-from tsnb.stalling.changing import changed
-from tsnb.stalling.costs import Round, others, ways
-from tsnb.stalling.counted_step import CountedStep
+from tsnb.stalling.asked import changed
 from tsnb.stalling.figures import Interval
 from tsnb.stalling.intervals import four_in_five, rest, rounds_of, shared_out, sized_out, spread
-from tsnb.stalling.listing import as_plain
+from tsnb.stalling.measured_code import CountedStep, undisturbed
 from tsnb.stalling.measuring import Continued, Step, fresh, length_of
-from tsnb.stalling.random_numbers import undisturbed
 from tsnb.stalling.reading import storage_of
+from tsnb.stalling.sentences import as_plain
 from tsnb.stalling.serving import full_after, served
-from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
+from tsnb.stalling.sharing import Computing, Loading, Round, Sharing, Way, others, ways
 from tsnb.stalling.silence import awaited, told_when_silent
 from tsnb.stalling.sizing import Sizing
 from tsnb.stalling.storage import Hits, Storage, hits

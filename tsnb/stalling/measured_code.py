@@ -1,20 +1,26 @@
-"""Puts random numbers back where they were when a loader or a step has been measured."""
+"""The user's own code while it is measured.
+
+`undisturbed` puts random numbers back where they were. `CountedStep` counts how often the step runs. If the step
+raises, the error says at which batch and at which line.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import torch
 
+from tsnb.errors import TsnbError
 from tsnb.native.forks import guard
+from tsnb.printable import raised_in
 
-__all__ = ["undisturbed"]
+__all__ = ["CountedStep", "undisturbed"]
 
 
 @contextmanager
@@ -80,3 +86,49 @@ def _back(generator: Any) -> Callable[[], Any]:
         return partial(generator.set_state, generator.get_state())
     bits = generator.bit_generator
     return partial(setattr, bits, "state", bits.state)
+
+
+Step = Callable[[Any], Any]
+
+
+class CountedStep:
+    """A step that counts how often it runs: it really trains.
+
+    Args:
+        step: The user's.
+    """
+
+    def __init__(self, step: Step) -> None:
+        self.runs = 0
+        """How often it was called."""
+        self._step = step
+
+    def __call__(self, batch: Any) -> Any:
+        """Train on a batch.
+
+        Raises:
+            TsnbError: The step raised.
+        """
+        self.runs += 1
+        try:
+            return self._step(batch)
+        except Exception as error:
+            number = "its first batch" if self.runs == 1 else f"its batch {self.runs}"
+            raise TsnbError(
+                f"the step raised {type(error).__name__} at {number}{raised_in(error)}: {error}\n"
+                f"The batch is {_kind(batch)}. Try it alone: step(next(iter(loader)))."
+            ) from error
+
+
+def _kind(value: Any, depth: int = 1) -> str:
+    """Return what a batch is, in words: "a list of 2: Tensor [8, 3], Tensor [8]"."""
+    if isinstance(value, Mapping):
+        parts = [f"{key!r}: {_kind(each, 0)}" for key, each in value.items()]
+    elif isinstance(value, (list, tuple)):
+        parts = [_kind(each, 0) for each in value]
+    else:
+        shape = getattr(value, "shape", None)
+        name = type(value).__name__ + ("" if shape is None else f" {list(shape)}")
+        return f"a {name}" if depth else name
+    name = f"{type(value).__name__} of {len(parts)}"
+    return f"a {name}: {', '.join(parts[:8])}" if depth else name
