@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.stream.loader import forking
+from tsnb.stream.loader import workers
 
 
 class Slowly(subprocess.Popen[str]):
@@ -64,7 +64,7 @@ def test_a_program_that_begins_between_the_look_and_the_fork_is_not_held_up_eith
             assert Slowly.open.wait(20)
         return False
 
-    monkeypatch.setattr(forking, "_a_program_starts", looks)
+    monkeypatch.setattr(workers, "_a_program_starts", looks)
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(4000)), 1, num_workers=1), name="s"):
         thread.join(30)
         assert said == ["here\n"]
@@ -72,7 +72,7 @@ def test_a_program_that_begins_between_the_look_and_the_fork_is_not_held_up_eith
 
 def test_a_start_that_never_ends_holds_no_worker_up_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is waited for a moment; then the worker starts all the same."""
-    monkeypatch.setattr(forking, "START_S", 0.1)
-    monkeypatch.setattr(forking, "_a_program_starts", lambda: True)
+    monkeypatch.setattr(workers, "START_S", 0.1)
+    monkeypatch.setattr(workers, "_a_program_starts", lambda: True)
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(8)), 1, num_workers=1), name="s"):
         assert sum(1 for _ in tsnb.attach("c", "s")) == 8

@@ -20,7 +20,7 @@ from ray.exceptions import (
 
 from tsnb.cluster.hub_dispatch import Covers, Offered, SampleParts
 from tsnb.errors import LoaderFailed
-from tsnb.stream.loader.dataloader_facts import Indices
+from tsnb.stream.loader.facts import Indices
 from tsnb.stream.loader.packing import SlotImage
 from tsnb.stream.loader.repeating import Covering, EpochIs
 from tsnb.stream.protocol import messages as ms

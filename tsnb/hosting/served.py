@@ -82,7 +82,7 @@ def seed_of(loader: Any, given: int | None, spare: int | None, *, restarts: bool
         return given
     from torch.utils.data import IterableDataset
 
-    from tsnb.stream.loader.dataloader_facts import is_plain
+    from tsnb.stream.loader.facts import is_plain
     from tsnb.stream.loader.repeating import sampler_chain
 
     if not is_plain(loader) or isinstance(loader.dataset, IterableDataset):

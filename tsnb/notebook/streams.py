@@ -102,7 +102,7 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
 
 
 def _why_frozen(loader: Any) -> str:
-    from tsnb.stream.loader.dataloader_facts import why_frozen  # needs torch, which its loader has brought
+    from tsnb.stream.loader.facts import why_frozen  # needs torch, which its loader has brought
 
     return why_frozen(loader)
 

@@ -28,14 +28,14 @@ from tsnb.growing.grown import Grown
 from tsnb.options import AUTO, StreamOptions
 from tsnb.serving.stream import Producer
 from tsnb.stream.decisions import events as ev
-from tsnb.stream.loader.dataloader_facts import (
+from tsnb.stream.loader.facts import (
     as_iterated,
+    dataset_facts,
     is_plain,
     why_frozen,
     why_not_persistent,
     why_reordered,
 )
-from tsnb.stream.loader.dataset_facts import dataset_facts
 from tsnb.stream.loader.generators import seeds_drawn
 from tsnb.stream.loader.repeating import why_unordered
 from tsnb.stream.loader.sources import as_source, why_one_epoch

@@ -4,10 +4,9 @@
 |---|---|
 | `sources` | where batches come from: a DataLoader, any other iterable, a function that makes one |
 | `dataloader` | a DataLoader whose workers write into the arena |
-| `dataset_facts` | what consumers are told of its dataset |
-| `dataloader_facts` | what can be told of one without iterating it |
-| `tickets`, `collate`, `workers` | what its workers are told and answer; collating into a slot; what they need beside |
-| `forking` | workers are forked while other threads go on: what does not come along, and with whom they end |
+| `facts` | what can be told of one without iterating it, and of its dataset |
+| `tickets`, `collate` | what its workers are told and answer; collating into a slot |
+| `workers` | what they need beside; they are forked while other threads go on, and end with their producer |
 | `crew` | the order in which batches are begun, and given |
 | `queues` | queues to the workers and back, and one line of tickets for all of them |
 | `packing`, `leaves` | a batch in a slot; each tensor, array and object of it |

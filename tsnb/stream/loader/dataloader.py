@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from tsnb.stream.decisions.slow_samples import SampleCosts
 from tsnb.stream.loader.collate import SlotCollate
 from tsnb.stream.loader.crew import BatchPace, WorkerCrew, file_sizes, in_order
-from tsnb.stream.loader.dataloader_facts import GROWS, epoch_samples, indices_of, why_deaf
+from tsnb.stream.loader.facts import GROWS, epoch_samples, indices_of, why_deaf
 from tsnb.stream.loader.generators import draw_apart, stream_generator
 from tsnb.stream.loader.queues import PacketQueue, QueueContext, has_packets, why_ordinary
 from tsnb.stream.loader.repeating import length, loader_order, replayed, sampler_chain

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from tsnb.stream.loader.dataloader import DataLoaderSource
-from tsnb.stream.loader.dataloader_facts import Indices, as_iterated, epoch_samples, is_plain
+from tsnb.stream.loader.facts import Indices, as_iterated, epoch_samples, is_plain
 from tsnb.stream.loader.generators import draw_apart, stream_generator
 from tsnb.stream.loader.identity import identity
 from tsnb.stream.loader.queues import ordinary

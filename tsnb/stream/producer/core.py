@@ -79,7 +79,7 @@ class Core:
     Attributes:
         lock: Guards everything here; notified when the loader may go on, or should stop.
         unordered: Why an epoch cannot be given again; empty where it can.
-        dataset: What consumers are told of the loader's dataset (`loader.dataset_facts`).
+        dataset: What consumers are told of the loader's dataset (`loader.facts`).
         seeds: What loops over the plain loader draw.
         draws: Whether the loader's own code draws from this process's global generators.
         stopping: Set once, by `stop`.

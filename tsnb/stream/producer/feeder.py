@@ -17,11 +17,10 @@ from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.masks import masked_text
 from tsnb.printable import block, one_line
 from tsnb.stream.decisions import events as ev
-from tsnb.stream.loader.forking import workers_are_forked_here
 from tsnb.stream.loader.packing import RowCounting, SlotWriter, batch_bytes
 from tsnb.stream.loader.repeating import AllGiven, Covering, EpochIs, Skipped
 from tsnb.stream.loader.sources import Source
-from tsnb.stream.loader.workers import mind_own_workers
+from tsnb.stream.loader.workers import mind_own_workers, workers_are_forked_here
 from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.failures import forget, kind_of, message_of, shortened, text_of, way_out_of
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from tsnb.stream.loader.dataloader_facts import Indices
+from tsnb.stream.loader.facts import Indices
 from tsnb.stream.producer.core import HOLD, Core
 from tsnb.stream.protocol import messages as ms
 

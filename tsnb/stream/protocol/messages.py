@@ -255,7 +255,7 @@ class Welcome(NamedTuple):
     grows: bool = False
     """Whether its data set grows: then a Drawn comes before each Batch, and losses are heard."""
     dataset: str = ""
-    """What is told of the loader's dataset, as `stream.loader.dataset_facts` has it; empty where it has none."""
+    """What is told of the loader's dataset, as `stream.loader.facts` has it; empty where it has none."""
     first_seeds: int = 0
     """How many seeds the plain loader's first `iter` draws from torch's global generator."""
     later_seeds: int = 0
