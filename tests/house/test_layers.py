@@ -8,6 +8,7 @@ for annotations alone (under TYPE_CHECKING) keeps to the layers, but makes no cy
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -75,6 +76,33 @@ PURITY = {
     "tsnb.stream.producer": NOTEBOOK_STACK,
     "tsnb.stream.consumer": NOTEBOOK_STACK,
 }
+
+MOST_MODULES = 15
+LARGER_PACKAGES = {
+    "tsnb": 24,
+    "tsnb.cluster": 16,
+    "tsnb.experiments": 24,
+    "tsnb.reports": 17,
+    "tsnb.stream.consumer": 24,
+    "tsnb.telemetry": 27,
+}
+"""Packages that still have more modules, `__init__` included. No number may grow, and no package may be added."""
+
+CIRCLES_OF_ANNOTATIONS = [
+    {"tsnb.experiments.attempt", "tsnb.experiments.branches", "tsnb.experiments.trial_life"},
+    {"tsnb.experiments.clones", "tsnb.experiments.trial"},
+    {"tsnb.panel.shown_stream", "tsnb.panel.widget"},
+    {"tsnb.stalling.asked", "tsnb.stalling.intervals", "tsnb.stalling.result", "tsnb.stalling.sentences"},
+    {
+        "tsnb.stream.consumer.attachment",
+        "tsnb.stream.consumer.consumer",
+        "tsnb.stream.consumer.dataloader",
+        "tsnb.stream.consumer.dataset",
+        "tsnb.stream.consumer.loop",
+    },
+    {"tsnb.stream.consumer.device", "tsnb.stream.consumer.unpacking"},
+]
+"""Modules that name each other's types, which never runs. No circle may grow, and none may be added."""
 
 
 GROUNDS = {
@@ -234,6 +262,43 @@ def test_the_import_graph_of_modules_has_no_cycle() -> None:
 
     for module in MODULES:
         visit(module, ())
+
+
+def reachable_from(module: str) -> set[str]:
+    """Every module that `module` leads to by its imports, those for annotations included; the root aside."""
+    waiting, seen = [module], set[str]()
+    while waiting:
+        found = {target for target in imports_of(waiting.pop(), annotations=True) if target in MODULES}
+        waiting += found - seen - {"tsnb"}
+        seen |= found - {"tsnb"}
+    return seen
+
+
+def test_types_are_named_in_circles_nowhere_else() -> None:
+    """Two modules that need each other's types are one idea, or a third is missing: the circles left may only go."""
+    reach = {module: reachable_from(module) for module in MODULES}
+    circles = {
+        frozenset(other for other in reach[module] if module in reach[other])
+        for module in MODULES
+        if module in reach[module]
+    }
+    new = [
+        sorted(circle) for circle in circles if not any(circle <= known for known in CIRCLES_OF_ANNOTATIONS)
+    ]
+    assert not new, f"break this circle: {new}"
+    gone = [
+        sorted(known) for known in CIRCLES_OF_ANNOTATIONS if not any(circle <= known for circle in circles)
+    ]
+    assert not gone, f"strike out what is no circle any more: {gone}"
+
+
+def test_a_package_is_seen_at_a_glance() -> None:
+    """A package with more than 15 modules has two ideas, or some of its modules tell one idea together."""
+    sizes = Counter(module_name(path.parent / "__init__.py") for path in MODULES.values())
+    larger = {package: count for package, count in sizes.items() if count > MOST_MODULES}
+    wrong = {name: count for name, count in larger.items() if count > LARGER_PACKAGES.get(name, 0)}
+    assert not wrong, f"merge modules that tell one idea, or make two packages: {wrong}"
+    assert not LARGER_PACKAGES.keys() - larger.keys(), "no exception is needed any more"
 
 
 def test_a_public_class_name_means_one_thing() -> None:
