@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 import tsnb
-from tsnb.cluster import lookup as clusters
+from tsnb.cluster import membership as clusters
 from tsnb.integrations.ray_tune import CommonStart
 
 STORE_BYTES = 512 << 20

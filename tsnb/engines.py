@@ -74,6 +74,6 @@ def stream_of_cluster(name: str | None) -> str | None:
     """
     if joined() is None:
         return None
-    streams = import_module("tsnb.cluster.lookup")
+    streams = import_module("tsnb.cluster.membership")
     found: str | None = streams.only_stream() if name is None else streams.bring_here(name)
     return found

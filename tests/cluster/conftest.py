@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from tests.leftovers import infrastructure, leftovers, new_leftovers
-from tsnb.cluster import lookup
+from tsnb.cluster import membership
 
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
@@ -198,7 +198,7 @@ def kill_all_but(these: set[psutil.Process]) -> None:
 
 def hub_of(stream: str) -> Any:
     ray: Any = import_module("ray")
-    return ray.get_actor(lookup.hub_name(stream), namespace=lookup.namespace())
+    return ray.get_actor(membership.hub_name(stream), namespace=membership.namespace())
 
 
 def status(stream: str) -> Any:

@@ -20,7 +20,7 @@ from tests.ecosystem.apart import RAY_DATA
 from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.house.pages import blocks_of
 from tsnb import registry
-from tsnb.cluster import lookup, offer
+from tsnb.cluster import membership, offer
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.hosting.serving import serve_from_cell
 from tsnb.integrations.ray_tune import CommonStart
@@ -394,7 +394,9 @@ def test_a_notebooks_stream_reaches_the_cluster_and_nothing_of_it_outlives_its_k
         far("go_on")
         assert far("result")[1].startswith("ProducerGone")
         until(lambda: not psutil.pid_exists(pid))  # relays end with their stream
-        until(lambda: lookup.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True)))
+        until(
+            lambda: membership.hub_name("kernel") not in str(ray.util.list_named_actors(all_namespaces=True))
+        )
     finally:
         kernel.stop()
 

@@ -20,8 +20,7 @@ import torch
 import tsnb
 from tests.second_user import OTHER, acting, reachable, two_users
 from tsnb.cluster import membership
-from tsnb.cluster.lookup import namespace
-from tsnb.cluster.membership import local_address
+from tsnb.cluster.membership import local_address, namespace
 from tsnb.cluster.ray_cluster import RayCluster
 from tsnb.engines import cluster_at
 from tsnb.errors import ExtraMissing, TsnbError

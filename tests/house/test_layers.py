@@ -80,7 +80,6 @@ PURITY = {
 MOST_MODULES = 15
 LARGER_PACKAGES = {
     "tsnb": 24,
-    "tsnb.cluster": 16,
     "tsnb.experiments": 24,
     "tsnb.reports": 17,
     "tsnb.stream.consumer": 24,

@@ -19,11 +19,10 @@ A trial's kernel on another machine is an ordinary one, started there by an acto
 | module | what it owns |
 |---|---|
 | `ray_cluster` | the cluster as the rest of tsnb knows it |
-| `membership` | this process in a cluster: which one, joining, leaving |
+| `membership` | this process in a cluster: which one, joining, leaving; finding a stream from any of its machines |
 | `offer`, `feed` | a stream over the cluster; the feed |
 | `stream_hub`, `hub_dispatch` | the hub's actor; what it decides, pure |
 | `stream_relay`, `remote_epochs` | the relay's actor; its source of batches |
-| `lookup` | finding a stream of the cluster from a process on any of its machines |
 | `remote_attempt`, `remote_kernel` | one run through a trial's code there; its kernel, as seen from here |
 | `room` | room for a kernel on some machine, and Ray's reasons for a lack of it |
 | `actor`, `backlog` | the actor that starts the kernel there, and speaks for it; its messages until they are fetched |

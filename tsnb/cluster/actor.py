@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tsnb.cluster import lookup
+from tsnb.cluster import membership
 from tsnb.cluster.backlog import DIED, REPLY, WANTED, Backlog, Message
 from tsnb.files import open_foreign, write_private
 from tsnb.kernels.cargo.lane import FileLane
@@ -109,9 +109,9 @@ class _OwnKernel:
         """Have a stream of the cluster on this machine; the kernel itself has not joined the cluster."""
         try:
             if stream is None:
-                name = await asyncio.to_thread(lookup.only_stream)
+                name = await asyncio.to_thread(membership.only_stream)
             else:
-                name = await asyncio.to_thread(lookup.bring_here, stream)
+                name = await asyncio.to_thread(membership.bring_here, stream)
             said = {"name": name}
         except Exception as error:  # noqa: BLE001 (raised again where it was asked)
             said = {"error": type(error).__name__, "text": str(error)}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from tsnb.cluster import lookup
+from tsnb.cluster import membership
 from tsnb.cluster.membership import join_cluster
 from tsnb.engines import joined
 from tsnb.errors import NameInUse, TsnbError
@@ -91,7 +91,7 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
     here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
         ray.get_runtime_context().get_node_id(), soft=False
     )
-    where = {"name": lookup.hub_name(producer.name), "namespace": lookup.namespace()}
+    where = {"name": membership.hub_name(producer.name), "namespace": membership.namespace()}
     keeper = keeper_of(producer.core)
     lends = None if keeper is None else (keeper.limit_bytes, keeper.lenders.token)
     window, stall_timeout_s = options["window"], options["stall_timeout_s"] + LATER_S
@@ -103,13 +103,13 @@ def _open(producer: Producer, options: dict[str, Any]) -> Any:
         producer.name,
     )
     try:
-        ray.get(hub.begin.remote(), timeout=lookup.OPEN_S)
+        ray.get(hub.begin.remote(), timeout=membership.OPEN_S)
         feed = Feed(hub, producer)
     except BaseException as error:
         ray.kill(hub)
         if isinstance(error, ray.exceptions.RayError):
             raise TsnbError(
-                f"Ray cannot start a tsnb process on this machine: {lookup.last_words(error)}. Install "
+                f"Ray cannot start a tsnb process on this machine: {membership.last_words(error)}. Install "
                 "tsnb in the environment where `ray start` was called, and check the cluster with `ray "
                 "status`."
             ) from None
@@ -145,7 +145,7 @@ def _named(make: Callable[[], Any], stream: str) -> Any:
             if time.monotonic() > deadline:
                 raise NameInUse(
                     f"A stream named {stream!r} is already served in the cluster (namespace "
-                    f"{lookup.namespace()}). Choose another name, or stop it where it is served."
+                    f"{membership.namespace()}). Choose another name, or stop it where it is served."
                 ) from None
         time.sleep(0.1)
 

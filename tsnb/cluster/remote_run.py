@@ -18,7 +18,7 @@ from typing import Any
 
 from tsnb import errors
 from tsnb.cluster.backlog import WANTED
-from tsnb.cluster.lookup import OPEN_S
+from tsnb.cluster.membership import OPEN_S
 from tsnb.config import attach_defaults, way_out
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel import steps

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.cluster.lookup import last_words
+from tsnb.cluster.membership import last_words
 from tsnb.engines import joined
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.death import KernelDied
