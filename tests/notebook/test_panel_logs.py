@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
+from tsnb.notebook import trial_logs
 from tsnb.notebook.stills import Still
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
@@ -113,6 +114,14 @@ def test_the_saved_picture_has_trials_without_a_stream_and_each_trial_once(
             texts = [element for element in ET.fromstring(svg).iter() if element.tag.endswith("text")]
             return [(one.text or "") + "".join(child.tail or "" for child in one) for one in texts]
 
+        made: list[str] = []
+        row = trial_logs._row
+
+        def counted(trial: Any) -> dict[str, Any]:
+            made.append(trial.name)
+            return row(trial)
+
+        monkeypatch.setattr(trial_logs, "_row", counted)
         go = Path(os.environ["TSNB_PROJECT_DIR"]) / "go"
         code = "for _ in tsnb.attach(stream='numbers'): pass"
         wait = f"import time, tsnb\nfrom pathlib import Path\nwhile not Path({str(go)!r}).exists(): time.sleep(0.01)\n"
@@ -122,6 +131,9 @@ def test_the_saved_picture_has_trials_without_a_stream_and_each_trial_once(
         )
         until(lambda: trials["svm"].state == "failed" and trials["late"].state == "running")
         texts = picture()
+        made.clear()
+        still.news(tsnb.streams.status("numbers"))
+        assert not made, "a reading that draws no picture needs no rows"
         assert {"late", "svm", "✕ failed", "failed: ValueError: no margin", "score 0.500"} <= set(texts)
         go.touch()
         until(lambda: any(trial.name == "late" for trial in report("numbers").story.trials))

@@ -72,7 +72,7 @@ class Still:
         """
         this = self._of.setdefault(stream, _Pictured(len(self._of)))
         former, ended = this.here, reading is None
-        beside = frozenset((row["name"], row["state"]) for row in TrialLogs().beside())
+        beside = frozenset(TrialLogs().states_beside())
         ended = ended or beside != this.beside
         this.beside = beside
         if reading is not None:
