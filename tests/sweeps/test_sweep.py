@@ -262,9 +262,12 @@ def test_trials_that_wait_for_a_place_have_rows_that_say_so_on_every_screen(
     until(lambda: watching.view.latest is not None and dict(watching.view.latest.pending) == waiting)
     text = as_text(watching.view, "numbers")
     assert all(re.search(rf"^{name} +{why}$", text, re.MULTILINE) for name in waiting)
-    assert ["k", "3"] in logs.params()["line-k3"] and logs.sweeps()["line-k3"] == "line"
+    shown = logs.params()["line-k3"]
     facts = logs.facts("line-k3")
-    assert facts is not None and facts["cannot"]["clone"] == f"it is {why}"
+    assert sorted(shown) == [["gate", gate], ["k", "3"]], "those that all share, too"
+    assert facts is not None and facts["params"] == shown
+    assert logs.sweeps()["line-k3"] == "line"
+    assert facts["cannot"]["clone"] == f"it is {why}"
     with pytest.raises(TsnbError, match=r"'line-k3' has not been started.*%trials stop line"):
         stop_consumer(Panel("numbers"))("line-k3")
     (tmp_path / "go1").touch()

@@ -73,12 +73,12 @@ class TrialLogs:
     def facts(self, name: str) -> dict[str, Any] | None:
         """Return a trial's parameters, live values with their changes, artifacts and family of clones."""
         trial = trials.get(name)
-        from tsnb.sweeps.sweep import waiting_in
+        from tsnb.sweeps.sweep import params_waiting, waiting_in
 
         if (sweep := waiting_in(name)) is not None:
             waits = f"it is {sweep.queued()[name]}"
             cannot = dict.fromkeys(("clone", "extend", "release", "rerun"), waits)
-            return {"params": _texts(sweep.params[name]), "live": [], "cannot": cannot}
+            return {"params": _texts(params_waiting().get(name, {})), "live": [], "cannot": cannot}
         if trial is None:
             return None
         where = trial.life.artifacts_path
@@ -103,9 +103,9 @@ class TrialLogs:
 
     def params(self) -> dict[str, list[list[str]]]:
         """Return the parameters of all trials, as text, by name; also of those that wait in a sweep."""
-        from tsnb.sweeps.sweep import live
+        from tsnb.sweeps.sweep import params_waiting
 
-        waiting = {name: _texts(sweep.params[name]) for sweep in live() for name in sweep.queued()}
+        waiting = {name: _texts(params) for name, params in params_waiting().items()}
         return {name: _params(trial) for name, trial in trials.items()} | waiting
 
     def verdicts(self) -> dict[str, str]:
@@ -121,6 +121,10 @@ class TrialLogs:
     def beside(self) -> list[dict[str, Any]]:
         """Return the trials that take batches of no stream: state, seconds and last numbers of each."""
         return [_row(trial) for trial in trials.values() if _has_no_stream(trial)]
+
+    def states_beside(self) -> list[tuple[str, str]]:
+        """Return name and state of each trial that takes batches of no stream."""
+        return [(trial.name, trial.state) for trial in trials.values() if _has_no_stream(trial)]
 
     def changes(self) -> dict[str, list[list[Any]]]:
         """Return when live values of trials were set, and to what, by name."""

@@ -19,7 +19,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tsnb.errors import TrialFailed
 from tsnb.experiments.remaining import Remaining, stream_of
@@ -29,6 +29,7 @@ from tsnb.kernels.hub import the_hub
 from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.machine.memory import free_memory
 from tsnb.machine.processes import held
+from tsnb.masks import masked
 from tsnb.planners.queueing import Leaver, Places
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.pruning.rungs import Cut, Pruner
@@ -70,6 +71,10 @@ class Launcher(ABC):
             name: Its name, one of those that wait for a place.
             gate: The gate at which it waits before its first batch; None: it does not wait.
         """
+
+    def params_of(self, name: str) -> Mapping[str, Any]:
+        """Return the parameters that a trial which waits is to have."""
+        return {}
 
     def supply(self, free: int) -> Iterable[str]:
         """Return the names of further trials, for so many free places."""
@@ -131,6 +136,10 @@ class Conductor:
     def refused(self) -> dict[str, str]:
         """Trials that were not started although nothing failed, and why, by name."""
         return self._places.refused
+
+    def params_of(self, name: str) -> Mapping[str, Any]:
+        """Return the parameters that a trial which waits is to have, as they may be shown."""
+        return {word: masked(value, word) for word, value in self._course.params_of(name).items()}
 
     @property
     def late(self) -> Mapping[str, str]:

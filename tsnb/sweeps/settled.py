@@ -60,6 +60,11 @@ class Settled(Launcher):
         plan = replanned(self._plan, {**self.params[name], **chosen, "name": name}, gate)
         return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
 
+    def params_of(self, name: str) -> Mapping[str, Any]:
+        """Return its parameters, those that all trials share among them."""
+        own = {**self.params[name], **self._said.get(name, {})}
+        return {**self._plan.params, **{word: own[word] for word in own if word not in OPTION_NAMES}}
+
     def take_choice(self, gives: Callable[[str], Mapping[str, Any]]) -> None:
         """Have trials started with what a plan has chosen for them.
 

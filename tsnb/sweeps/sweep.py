@@ -494,6 +494,11 @@ def live() -> list[Sweep]:
     return [sweep for sweep in _sweeps.values() if not sweep.over]
 
 
+def params_waiting() -> dict[str, Mapping[str, Any]]:
+    """Return the parameters of the trials that wait in sweeps, by name."""
+    return {name: sweep._conductor.params_of(name) for sweep in live() for name in sweep.queued()}
+
+
 def waiting_in(name: str) -> Sweep | None:
     """Return the sweep in which a trial waits that has not been started yet; None: there is none."""
     return next((sweep for sweep in live() if name in sweep.queued()), None)
