@@ -96,6 +96,22 @@ def test_the_picture_has_a_chart_of_each_number_and_marks_where_a_trial_failed()
     assert "still running" in running and "#1a7f37" not in running
 
 
+def test_a_number_that_each_trial_logged_once_has_a_chart_of_dots() -> None:
+    """As in the panel: a score on the test set, say, which has no line."""
+    readings = [
+        replace(one, consumers=tuple(replace(c, metrics={"loss": c.metrics["loss"]}) for c in one.consumers))
+        for one in three_models().run(30)
+        if all("loss" in c.metrics for c in one.consumers)
+    ]
+    last = readings.pop()
+    scored = (
+        replace(c, metrics={**c.metrics, "test_score": 0.5 + 0.1 * k}) for k, c in enumerate(last.consumers)
+    )
+    svg = Report([*readings, replace(last, consumers=tuple(scored))]).svg
+    titles = re.findall(r"<tspan font-weight=\"600\">(\w+)</tspan>", svg)
+    assert titles[1:3] == ["loss", "test_score"]
+
+
 RANGES = [
     *[(0.0, 1.0), (1.05, 1.2), (0.97, 0.9702), (0.115, 0.121), (-2e-5, 3e-5), (3e-6, 8e-6)],
     *[(99_990.0, 150_000.0), (1e6, 1.0001e6), (-1e30, 1e30), (5.0, 5.0), (-3.0, -1.0), (0.0, 3.0)],

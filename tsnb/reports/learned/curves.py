@@ -84,6 +84,12 @@ def finite(curve: Curve) -> Curve:
     return curve._replace(points=[point for point in curve.points if math.isfinite(point[6])])
 
 
+def _length(curve: Curve) -> int:
+    """Return how many points are drawn; one that was logged before the first batch is none."""
+    points = finite(curve).points
+    return len(points) if len(points) > 1 or any(point[1] for point in points) else 0
+
+
 def line_of(curve: Curve) -> list[Point]:
     """Return what is drawn of a curve: batches and smoothed value."""
     return list(zip((point[1] for point in curve.points), curve.smoothed(), strict=True))
@@ -131,16 +137,15 @@ def draw_curves(
 
     Args:
         picture: What to draw into.
-        curves: The first of them are drawn, those that have more than one point.
+        curves: The first of them are drawn: those with lines, then those with one point a trial.
         trials: The best first.
         colours: By trial.
         marks: How a trial ended, by its name, of those of which it is told.
         span: Left and right edge of all charts, pixels.
         y: Where they begin.
     """
-    drawn = [name for name, its in curves.items() if any(len(curve.points) > 1 for curve in its.values())][
-        :CHARTS
-    ]
+    longest = {name: max(map(_length, its.values()), default=0) for name, its in curves.items()}
+    drawn = sorted((name for name in longest if longest[name]), key=lambda name: longest[name] == 1)[:CHARTS]
     if not drawn:
         return y
     width, between = (span[1] - span[0] - 24 * (len(drawn) - 1)) / len(drawn), 24
@@ -184,6 +189,9 @@ def _chart(
         if trial in named and logged != lines[trial]:
             picture.stroke(_path(chart, thinned(logged, POINTS), 0), colour, 0.8, opacity=0.28)
         picture.stroke(_path(chart, _fewer(lines[trial])), colour, 1.8 if trial in named else 1.0)
+        if len(logged) == 1 and trial not in named:  # the others have a mark at their last point
+            batches, value = logged[0]
+            picture.path(_round(chart.x(batches), chart.y(value), 2), colour)
     _names(picture, chart, {one: lines[one][-1] for one in named}, colours, marks)
 
 
