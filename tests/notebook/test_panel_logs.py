@@ -24,6 +24,7 @@ from tsnb.notebook.stills import Still
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.reports import report
+from tsnb.telemetry.watching import watch
 
 
 def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
@@ -83,6 +84,23 @@ def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
     monkeypatch.setattr("tsnb.notebook.trial_logs.SURE_S", 0.0)
     assert [(row["name"], row["state"]) for row in logs.beside()] == [("svm", "failed"), ("long", "running")]
     trials["long"].stop()
+
+
+def test_a_trial_without_a_stream_stays_in_its_row_when_it_ends(
+    shell: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where one stream is served, too: it moved into the rows of that stream, of which it had taken nothing."""
+    for module in ("notebook.trial_logs", "experiments.trial_life"):
+        monkeypatch.setattr(f"tsnb.{module}.SURE_S", 0.0)
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(40.0)), batch_size=4), name="numbers"):
+        rows = watch("numbers").view.rows
+        shell.run_cell_magic("trial", "svm", "import tsnb\ntsnb.log(score=0.5)")
+        trials["svm"].wait(60)
+        shell.run_cell_magic("trial", "cnn", "import tsnb\nfor _ in tsnb.attach(): pass")
+        trials["cnn"].wait(60)
+        until(lambda: "cnn" in rows and rows["cnn"].end)
+        assert [*rows] == ["cnn"]
+        assert [row["name"] for row in TrialLogs().beside()] == ["svm"]
 
 
 def test_a_live_value_of_a_sweep_has_the_sweeps_range_where_its_code_gives_no_bounds(shell: Any) -> None:

@@ -53,6 +53,7 @@ __all__ = [
     "ENDED",
     "NOT_BEGUN",
     "STOP_GRACE_S",
+    "SURE_S",
     "TRIAL_STATES",
     "Launch",
     "RowListener",
@@ -70,6 +71,8 @@ STOP_GRACE_S = 2.0
 
 TELLING_S = 2.0
 """How long telling a stream how a trial ended may take: milliseconds, unless its producer stands still."""
+SURE_S = 5.0
+"""A trial whose code runs for longer than this and has attached to no stream has a row of its own."""
 ENDING_S = 10.0
 """How long a trial whose kernel has gone may take to note its end."""
 
@@ -127,7 +130,7 @@ class TrialLife(ABC):
         self.bounds: Mapping[str, tuple[float, float]] = {}
         self.changes: list[LiveChange] = []
         self.written: set[str] = set()
-        self.started_s = time.time()
+        self.started_s = self.began_s = time.time()
         self.log_path = run.log_path
         self.artifacts_path = run.artifacts_path
         self.successor: TrialLife | None = None
@@ -331,6 +334,9 @@ class TrialLife(ABC):
         """Tell all observers of the stream how it ended, and what it logged last."""
         end = end_reading(self.name, state, time.time(), self._pid, self.failure, self.metrics, self.report)
         streams, producer = self.report.get("stream", ""), self.options.get("stream")
+        began = self.state not in {"queued", "starting"}
+        if began and not streams and producer is None and time.time() - self.began_s > SURE_S:
+            return  # its row stands among those without a stream, and stays there
         if not self.hub.closing:
             with contextlib.suppress(
                 RuntimeError, asyncio.TimeoutError, TimeoutError
@@ -342,6 +348,7 @@ class TrialLife(ABC):
     def become(self, state: str) -> None:
         """Enter a state."""
         self.state = state
+        self.began_s = time.time()
         self._pid = self.pid or self._pid
         self._tell([])
 

@@ -6,6 +6,7 @@ import ast
 import base64
 import contextlib
 import math
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import trials
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.trial_life import SURE_S
 from tsnb.files import read_foreign
 from tsnb.masks import masked_text
 from tsnb.panel.logs import LogPart
@@ -31,8 +33,8 @@ SHOWN = 200
 """Characters of each."""
 
 
-SURE_S, MOST_NUMBERS = 5.0, 40
-"""A trial that attaches later than this has a row of its own until then; and how many numbers such a row has."""
+MOST_NUMBERS = 40
+"""Logged numbers that the row of a trial without a stream has."""
 
 
 _PICTURES = {
@@ -205,7 +207,7 @@ def _has_no_stream(trial: Trial) -> bool:
     """Return whether a trial takes batches of no stream: it has ended without, or runs for long enough to be sure."""
     if trial.attached or trial.report.get("stream") or trial.state in ("queued", "starting"):
         return False
-    return trial.state in ENDED or trial.duration_s > SURE_S
+    return trial.state in ENDED or time.time() - trial.life.began_s > SURE_S
 
 
 def _row(trial: Trial) -> dict[str, Any]:
