@@ -131,6 +131,37 @@ def test_every_text_is_whole_at_each_width(browser: Browser, count: int, streams
     assert not host.errors
 
 
+@pytest.mark.parametrize("params", [{}, {"lr": "0.001", "width": "64"}], ids=["plain", "parameters"])
+def test_the_longest_state_and_a_place_far_behind_are_whole_at_each_width(
+    browser: Browser, params: dict[str, str]
+) -> None:
+    """Also beside the drawer. The bar of a place is as wide as its track: else the needle points beside it."""
+    host, wrong = Host(browser, WIDTHS[0]), []
+    host.open(stream_of(3, 0).run(30))
+    latest = host.tape.latest
+    assert latest is not None
+    trials = {one.name: [[*pair] for pair in params.items()] for one in latest.consumers}
+    host.hear(Message({"op": "params", "trials": trials, "verdicts": {}, "changes": {}, "sweeps": {}}))
+    states = ("between epochs", "sets the pace", "held back")
+    consumers = tuple(
+        replace(one, state=state, lag=141 * (k == 0), fill=7 + 141 * (k == 0))
+        for k, (one, state) in enumerate(zip(latest.consumers, states, strict=True))
+    )
+    for drawer in (False, True):
+        if drawer:
+            host.page.locator(".tsnb-trials .tsnb-open").first.click()
+        for width in WIDTHS:
+            host.page.set_viewport_size({"width": width, "height": 700})
+            for _ in range(8):  # a state that lasts is named
+                latest = replace(latest, time_s=latest.time_s + 1, consumers=consumers)
+                host.feed(latest)
+            host.page.wait_for_timeout(500)
+            cut = host.page.evaluate(CUT) + host.page.evaluate(HIDDEN)
+            wrong += [(width, drawer, cut)] if cut else []
+    assert not wrong, "\n".join(map(str, wrong))
+    assert not host.errors
+
+
 def test_numbers_of_a_column_have_one_format(browser: Browser) -> None:
     """As many decimals in each row, and no power of ten in one beside none in the next."""
     host, _ = shown(browser, 9, 1, "light")

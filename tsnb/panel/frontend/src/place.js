@@ -33,7 +33,7 @@ export class Place {
     if (this.boxes.children.length !== boxes) this.boxes.replaceChildren(...Array.from({ length: boxes }, () => make("i")));
     if (boxes === 1) {
       const [box] = this.boxes.children, [a, b] = [at, at + ready].map((part) => `${((100 * part) / (size || 1)).toFixed(1)}%`);
-      attribute(box, "class", "tsnb-all");
+      attribute(box, "class", "tsnb-one-bar");
       style(box, "--tsnb-from", a);
       style(box, "--tsnb-to", b);
     } else {
