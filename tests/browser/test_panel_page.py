@@ -422,6 +422,22 @@ def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
     assert "The stream mnist has ended." in again.page.inner_text(".tsnb-say")
 
 
+def test_a_page_that_was_saved_while_trials_ran_has_the_figures_of_the_live_one(browser: Browser) -> None:
+    """Shares and samples/s over the last seconds: those over all its time had been estimated from the frames."""
+    host, again = Host(browser, 1000), Host(browser, 1000)
+    host.open(three_models().run(20))
+    again.show(*host.saved())
+    assert again.facts()["state"] == "recording"
+    for what in (".tsnb-c-rate", ".tsnb-c-time .tsnb-below"):
+        live, saved = (
+            one.page.locator(f".tsnb-trials tbody {what}").all_inner_texts() for one in (host, again)
+        )
+        assert live == saved and any(live)
+    labels = "all => all.map((bar) => bar.title)"
+    live, saved = (one.page.locator(".tsnb-trials .tsnb-bar").evaluate_all(labels) for one in (host, again))
+    assert live == saved and "of the last seconds" in live[0]
+
+
 def test_details_are_there_on_demand_and_move_nothing_above(browser: Browser) -> None:
     """Closed at first; opened: CPU and GPU over time, and who uses the machine, with units."""
     host = Host(browser, 1000)

@@ -151,14 +151,15 @@ export class Row {
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
-    const spent = over ? this.inAll(store) || nothing : shown;
-    const told = over || shown === nothing ? spent : store.told(this.lane);
+    const ended = over && !(shown !== nothing && store.savedLive(this.lane)); // else it is as it was when the page was saved
+    const spent = ended ? this.inAll(store) || nothing : shown;
+    const told = ended || shown === nothing ? spent : store.told(this.lane);
     const place = shown === nothing ? null : store.placeOf(this.lane);
     const somewhere = place && place.row && Number.isFinite(place.row.lag) && !["timed out", "paused"].includes(now.state);
     this.place.draw(somewhere ? place.row : null, somewhere ? place.head : 0, somewhere ? place.size : 0, this.name, somewhere ? place.stream : "");
     put(this.cells[3], count(spent.samplesPerS));
-    this.cells[3].title = over ? "samples per second of the time attached" : "samples per second, over the last seconds";
-    this.drawShares(told, over);
+    this.cells[3].title = ended ? "samples per second of the time attached" : "samples per second, over the last seconds";
+    this.drawShares(told, ended);
   }
 
   /** It changes no more once the stream is over. */
@@ -167,12 +168,12 @@ export class Row {
     return this.sums;
   }
 
-  drawShares(row, over) {
+  drawShares(row, ended) {
     const parts = [row.computing, row.waiting, row.held].map((share) => share || 0);
     this.shares.forEach((part, k) => style(part, "width", `${(parts[k] * 100).toFixed(1)}%`));
     const words = `computing ${percent(parts[0])}, waiting for data ${percent(parts[1])}, waiting for slower trials ${percent(parts[2])}, between epochs ${percent(Math.max(0, 1 - parts[0] - parts[1] - parts[2]))}`;
     attribute(this.bar, "aria-label", words);
-    this.bar.title = `${words}; ${over ? "of the time attached" : "of the last seconds"}`;
+    this.bar.title = `${words}; ${ended ? "of the time attached" : "of the last seconds"}`;
     const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]]];
     const [most, share] = named.reduce((a, b) => (b[1] > a[1] ? b : a));
     put(this.most, share > 0 ? `${percent(share)} ${most}` : "");

@@ -221,6 +221,11 @@ export class Store extends Numbers {
     return this.paces[lane] || { stepMs: NaN, alonePerS: NaN, eta: NO_ETA };
   }
 
+  /** Whether this is a page that was saved while the lane trained: what it did in all is not known then. */
+  savedLive(lane) {
+    return this.recorded && this.lanes[lane].here && !wholeOf(this.lanes[lane]);
+  }
+
   /** A lane's life in bars (`timeline`). */
   timesOf(lane, bars) {
     const times = timesOf([[this.reel, 0]], lane, bars);

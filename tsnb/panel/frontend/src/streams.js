@@ -226,6 +226,10 @@ export class Joint extends Numbers {
     return together(this.on(lane).map((store) => store.inAll(lane)));
   }
 
+  savedLive(lane) {
+    return this.on(lane).some((store) => store.savedLive(lane));
+  }
+
   /** What a batch costs it where it is now; what is left of it is the longest of all its streams. */
   paceOf(lane) {
     const left = this.on(lane).map((store) => store.paceOf(lane).eta || NO_ETA).filter(({ leftS }) => leftS >= 0);
