@@ -15,10 +15,9 @@ from tests.by_value import by_value
 from tests.promises import HANG_S
 from tests.records.recorded import begun, trained
 from tsnb.experiments import own_life, trials
-from tsnb.experiments.expected_memory import expected_memory, measured
 from tsnb.experiments.in_kernel import peak_memory
 from tsnb.experiments.in_kernel.peak_memory import PeakMemory
-from tsnb.experiments.memory_queue import MemoryQueue
+from tsnb.experiments.memory_queue import MemoryQueue, expected_memory, measured
 from tsnb.experiments.plan import TrialOptions
 from tsnb.machine.memory import Free
 from tsnb.machine.processes import HAS_PROC, HeldMemory, largest_bytes
@@ -31,7 +30,7 @@ MIB = 1 << 20
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project of its own: what other tests' trials took is not known in it, nor what they placed."""
     monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
-    monkeypatch.setattr("tsnb.experiments.expected_memory._planned", {})
+    monkeypatch.setattr("tsnb.experiments.memory_queue._planned", {})
     return tmp_path / ".tsnb"
 
 

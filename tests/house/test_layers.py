@@ -80,7 +80,7 @@ PURITY = {
 MOST_MODULES = 15
 LARGER_PACKAGES = {
     "tsnb": 24,
-    "tsnb.experiments": 24,
+    "tsnb.experiments": 23,
     "tsnb.reports": 17,
     "tsnb.stream.consumer": 24,
     "tsnb.telemetry": 27,

@@ -202,7 +202,7 @@ def test_eight_trials_under_a_limit_are_lost_at_once_and_none_is_when_they_are_p
     code = f"""
 open("{group}/cgroup.procs", "w").write(str(os.getpid()))
 {TRIALS}
-from tsnb.experiments.expected_memory import expected_memory
+from tsnb.experiments.memory_queue import expected_memory
 from tsnb.records.run import Run, RunStart
 state = torch.random.get_rng_state()
 found = tsnb.plan(trials, loader=loader, seconds=0.5)

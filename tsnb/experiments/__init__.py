@@ -11,7 +11,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |
 | `pausing` | several trials that pause together, or go on |
 | `attempt`, `branches` | one kernel, for one run through its code; clones of that kernel |
-| `memory_queue`, `expected_memory` | who waits for memory; what a trial was seen to take |
+| `memory_queue` | which trials wait for memory; what a trial was seen to take |
 | `live_values` | values that are set while the training reads them |
 | `remaining` | when those that run end, as is seen of them |
 | `news`, `ends` | what that kernel tells; how the end is told to all observers of its streams |

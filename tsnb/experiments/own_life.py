@@ -28,9 +28,8 @@ from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.branches import Branch, KeptStart
 from tsnb.experiments.ends import stream_for
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.expected_memory import ExpectedMemory, expected_memory
 from tsnb.experiments.live_values import NoSuchLiveValue
-from tsnb.experiments.memory_queue import MemoryQueue, too_large
+from tsnb.experiments.memory_queue import ExpectedMemory, MemoryQueue, expected_memory, too_large
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.trial_life import ENDED, NOT_BEGUN, Launch, TrialLife
 from tsnb.kernels.beside import starting

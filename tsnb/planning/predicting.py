@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tsnb.checks.devices import devices
-from tsnb.experiments.expected_memory import measured as noted
+from tsnb.experiments.memory_queue import measured as noted
 from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.proof import proven_s
