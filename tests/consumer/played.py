@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
+from msgspec import structs
 
 import tsnb.attaching  # noqa: F401  # a consumer has its extensions
 from tsnb import registry
@@ -112,9 +113,8 @@ class Played:
     def __init__(self, name: str = "s", **welcome: Any) -> None:
         self.arena = Arena.create()
         self.arena.fit(SLOTS, 1 << 16)
-        self.welcome = ms.Welcome(name, os.getpid(), 8, 4, ROWS, 3, 3 * ROWS, order="seed=1")._replace(
-            **welcome
-        )
+        plain = ms.Welcome(name, os.getpid(), 8, 4, ROWS, 3, 3 * ROWS, order="seed=1")
+        self.welcome = structs.replace(plain, **welcome)
         self.answers: list[ms.Message | None] = []
         self.answer_s = 0.0
         self._ends: queue.Queue[End] = queue.Queue()

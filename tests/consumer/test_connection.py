@@ -65,7 +65,7 @@ def test_it_says_who_it_is_and_is_told_the_stream(producer: Played) -> None:
     """The token is the entry's; a rank says its group's name, and where in the group it stands."""
     connection = connect(producer.entry, rank=1, world_size=2, on_lag="wait")
     end = producer.end()
-    assert end.hello[:2] == ("consumer", "c") and end.hello.token == "the token"
+    assert (end.hello.role, end.hello.name) == ("consumer", "c") and end.hello.token == "the token"
     assert (end.hello.rank, end.hello.world_size, end.hello.back) == (1, 2, False)
     assert connection.welcome == producer.welcome and connection.successor_s == 0.0
     nothing_of(connection, end)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec import structs
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
@@ -110,9 +111,9 @@ def test_another_producer_is_told_the_place_if_it_can_give_it() -> None:
     made.hear(batch(0))
     assert made.connected(WELCOME) == (ms.Ask(2, 2, 1, True, False, (3,)),)
     with pytest.raises(ProducerGone, match="cannot repeat the rest of pass 3"):
-        made.connected(WELCOME._replace(order="seed=2"))
+        made.connected(structs.replace(WELCOME, order="seed=2"))
     made.leave()
-    assert made.connected(WELCOME._replace(order=""))[0].number == 3  # type: ignore[union-attr]
+    assert made.connected(structs.replace(WELCOME, order=""))[0].number == 3  # type: ignore[union-attr]
 
 
 def test_a_pause_makes_what_is_under_way_out_of_date_and_keeps_the_place() -> None:

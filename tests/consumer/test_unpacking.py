@@ -14,6 +14,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
@@ -61,7 +62,7 @@ def unpacked(
     """Write values where a producer would, and read a batch of that layout as a consumer does."""
     start = arena.offset_of(0) + 2048
     arena.buffer[start : start + len(values)] = values
-    batch = ms.Batch(0, 0, 0, 0, 2, 7, 2048, len(values))._replace(**changes)
+    batch = structs.replace(ms.Batch(0, 0, 0, 0, 2, 7, 2048, len(values)), **changes)
     unpacker = Unpacker(arena, 4, ScratchPool(), lambda lease: None)
     return unpacker.read(batch, Layout.decode(layout), private=private).tree()
 

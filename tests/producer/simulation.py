@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import structs
 
 from tests.producer.preparing import GrowingSamples, KeptSamples
 from tsnb.errors import ConsumerTimedOut, GroupBroken, JoinRefused, LoaderFailed
@@ -282,7 +283,7 @@ class SimConsumer:
         self.channel = channel
         self.held.clear()
         self.inbox.clear()
-        self.ahead = deque(batch._replace(lease=OLD) for batch in self.ahead)
+        self.ahead = deque(structs.replace(batch, lease=OLD) for batch in self.ahead)
         said = self.session.connected(WELCOME)
         if self.session.loop is not None:
             self.say(*said)
@@ -293,7 +294,7 @@ class SimConsumer:
         twin.name = name
         twin.held.clear()
         twin.inbox.clear()
-        twin.ahead = deque(batch._replace(lease=OLD) for batch in twin.ahead)
+        twin.ahead = deque(structs.replace(batch, lease=OLD) for batch in twin.ahead)
         return twin
 
     # -- what a training loop may do ---------------------------------------------------------------------
@@ -869,9 +870,9 @@ def joined(
 ) -> ev.Heard:
     """A consumer attaches; `of` more than 1: as one rank of so many; `turn`: batches of one, and how many at once."""
     on_lag = "skip" if skips else "wait"
-    hello = ms.Hello("consumer", name, "", on_lag, rank=rank, world_size=of, back=back, paused=paused)
+    hello = ms.Hello("consumer", name, "", on_lag=on_lag, rank=rank, world_size=of, back=back, paused=paused)
     if turn is not None:
-        hello = hello._replace(rotation="sweep", rotate=turn[0], at_once=turn[1])
+        hello = structs.replace(hello, rotation="sweep", rotate=turn[0], at_once=turn[1])
     return ev.Heard(key, hello)
 
 

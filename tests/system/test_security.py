@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec import structs
 
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT, Script
@@ -179,16 +180,16 @@ def test_malformed_and_misplaced_messages_are_counted_and_end_the_connection(
     ours = hello("consumer", "x")
     nonsense = [
         b"\xff",
-        b"\x40[]",
+        b"\x92\x01\x01",
         encode(ms.Take()),  # before the Hello
         encode(ms.Welcome("s", 1, 1, 1, None, None, None)),
-        encode(ours._replace(role="leaving")),
-        encode(ours._replace(role="")),
-        encode(ours._replace(name="../../etc")),
-        encode(ours._replace(name="x" * 100_000)),
-        encode(ours._replace(rank=2, world_size=2)),
-        encode(ours._replace(rank=-1, world_size=0)),
-        b"\x40" + b"x" * 150_000,  # larger than a packet of ours
+        encode(structs.replace(ours, role="leaving")),
+        encode(structs.replace(ours, role="")),
+        encode(structs.replace(ours, name="../../etc")),
+        encode(structs.replace(ours, name="x" * 100_000)),
+        encode(structs.replace(ours, rank=2, world_size=2)),
+        encode(structs.replace(ours, rank=-1, world_size=0)),
+        b"\x93" + b"x" * 150_000,  # larger than a packet of ours
     ]
     for packet in nonsense:
         channel = connect(find("s").address)

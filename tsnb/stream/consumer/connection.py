@@ -19,6 +19,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from tsnb import registry
 from tsnb.errors import (
     ConsumerReplaced,
@@ -36,15 +38,7 @@ from tsnb.stream.consumer.unpacking import Unpacker
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
-from tsnb.stream.protocol.codec import (
-    EARLY_KINDS,
-    decode,
-    encode,
-    is_extended,
-    is_pause,
-    is_rank_gone,
-    release_packet,
-)
+from tsnb.stream.protocol.codec import EARLY_KINDS, decode, encode, release_packet
 from tsnb.stream.protocol.extension import Extension
 from tsnb.stream.protocol.layout import Layout
 from tsnb.stream.protocol.table import LayoutReader
@@ -135,12 +129,25 @@ class Connection:
         if self._pidfd >= 0:
             self._poll.register(self._pidfd, select.POLLIN)
         try:
-            group = (options.rank, options.world_size, options.cut, back, paused)
-            origin, wish = registry.describe_origin(), self.on_device.wish
-            part = options.part.words if options.part is not None else ""
-            turns = options.rotation or ("", 0, 0)
+            rotation, rotate, at_once = options.rotation or ("", 0, 0)
             self.post(
-                ms.Hello("consumer", name, origin, options.on_lag, wish, *group, part, *turns, entry.token)
+                ms.Hello(
+                    "consumer",
+                    name,
+                    registry.describe_origin(),
+                    token=entry.token,
+                    on_lag=options.on_lag,
+                    device=self.on_device.wish,
+                    rank=options.rank,
+                    world_size=options.world_size,
+                    cut=options.cut,
+                    back=back,
+                    paused=paused,
+                    part=options.part.words if options.part is not None else "",
+                    rotation=rotation,
+                    rotate=rotate,
+                    at_once=at_once,
+                )
             )
             self.welcome, self._arena = self._receive_welcome()
         except BaseException:
@@ -247,7 +254,7 @@ class Connection:
         elif isinstance(message, ms.Weighted):
             self.weighted = message
         elif isinstance(message, ms.LengthTold):
-            self.welcome = self.welcome._replace(**message._asdict())
+            self.welcome = structs.replace(self.welcome, **structs.asdict(message))
         elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
             self._hear_of_device(message)
         elif isinstance(message, ms.Extended):
@@ -265,18 +272,19 @@ class Connection:
         """
         try:  # not contextlib.suppress: this runs for every batch, and that is several calls
             while (packet := self.channel.receive()) is not None:
-                if packet[0] not in EARLY_KINDS:
+                if packet[1:2] not in EARLY_KINDS:
                     self._unread.append(packet)
                     continue
-                if pauses and is_pause(packet):
-                    yield decode(packet)
+                message = decode(packet)
+                if pauses and isinstance(message, ms.PauseAsked):
+                    yield message
                     continue
-                if is_extended(packet):
-                    self._note(decode(packet))
+                if isinstance(message, ms.Extended):
+                    self._note(message)
                     continue
                 self._unread.append(packet)
-                if is_rank_gone(packet):
-                    yield decode(packet)
+                if isinstance(message, ms.RankGone):
+                    yield message
         except ChannelClosed:
             pass  # `poll` says so, when all that came before has been taken
 

@@ -16,6 +16,8 @@ one would wait for it in a collective, for half an hour by default. So
 
 from __future__ import annotations
 
+from msgspec import structs
+
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.members import Group, Member
 from tsnb.stream.decisions.phases import Cause, Phase
@@ -117,12 +119,12 @@ def lets_in(member: Member) -> bool:
     begun = max((_begun(m) for m in mates), default=-1)
     if begun >= ask.epoch and (begun == member.epoch or (member.back and begun > member.epoch)):
         # it was let in with the others and has not heard of it: from the producer before, or it lost the word
-        member.asked = ask._replace(epoch=begun, seq=0, exact=True)
+        member.asked = structs.replace(ask, epoch=begun, seq=0, exact=True)
         return True
     if begun >= 0 or not all_asked:
         return False
     first = max(m.asked.epoch for m in group.ranks.values())
-    member.asked = ask._replace(epoch=first)
+    member.asked = structs.replace(ask, epoch=first)
     return True
 
 

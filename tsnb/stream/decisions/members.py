@@ -10,6 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from msgspec import structs
+
 from tsnb.stream.decisions.epochs import Epoch
 from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.decisions.timekeeping import Times
@@ -248,7 +250,7 @@ class Member:
         self.enter(Cause.MOVED_OVER)
         self.moved_over = True
         seq = epoch.seq(self.cursor)
-        self.asked = self.asked._replace(epoch=epoch.number, seq=seq, exact=True, now=False)
+        self.asked = structs.replace(self.asked, epoch=epoch.number, seq=seq, exact=True, now=False)
 
     def renumber(self, number: int) -> None:
         """Its pass turns out to be of another epoch."""

@@ -14,6 +14,8 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from msgspec import structs
+
 from tsnb.config import MAX_CONSUMERS, check_balance, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.printable import one_line
@@ -161,7 +163,7 @@ class Guard:
                 or max(message.rotate, message.at_once) > MAX_POSITION
             ):
                 raise RemoteProtocolError(f"{message.at_once} turns of {message.rotate} batches")
-        return message._replace(origin=one_line(message.origin, MAX_ORIGIN))
+        return structs.replace(message, origin=one_line(message.origin, MAX_ORIGIN))
 
     def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:
         """Return the pacing and the weights that an observer asks for.

@@ -11,9 +11,18 @@ producer -> observer   Welcome  Refused  Reading  Extended  Stopping
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from tsnb.stream.protocol.device import DeviceRefused, DeviceTold, OnDevice
+from tsnb.stream.protocol.fields import (
+    Block,
+    Count,
+    Json,
+    Large,
+    Line,
+    Seconds,
+    Sent,
+    Short,
+    Word,
+    whole_words,
+)
 
 __all__ = [
     "ALL_ROWS",
@@ -60,7 +69,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 31
+PROTOCOL = 32
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -70,39 +79,40 @@ ALL_ROWS = (1 << 32) - 1
 """In place of a number of rows: all that the batch has."""
 
 
-class Hello(NamedTuple):
+class Hello(Sent, frozen=True, tag=14):
     """First message of every connection."""
 
-    role: str
+    role: Line
     """`consumer` or `observer`."""
-    name: str
+    name: Line
     """The consumer's name, or its group's; free text for an observer."""
-    origin: str
+    origin: Line
     """Where it runs, for messages ("script train.py")."""
-    on_lag: str = "wait"
+    protocol: Large = PROTOCOL
+    """Stays the fourth field, so that a Hello of any version can be answered. New fields come last."""
+    token: Line = ""
+    """From the producer's entry in the registry: proof that this process can read it."""
+    on_lag: Line = "wait"
     """`wait` or `skip`: whether the others wait for this consumer, or it gives up what it misses."""
-    device: str = ""
+    device: Line = ""
     """The device on which it would share batches with others: its kind, identity and the process's namespaces."""
-    rank: int = 0
-    world_size: int = 1
+    rank: Large = 0
+    world_size: Large = 1
     """More than 1: it is one rank of a group, which takes the stream as one."""
-    cut: str = ""
+    cut: Line = ""
     """How a rank cuts the stream's batches, in words: the same for all ranks of a group."""
     back: bool = False
     """Whether it comes from a producer that has gone: it may be in the middle of an epoch, and of a step."""
     paused: bool = False
     """Whether it was paused there, and still is."""
-    part: str = ""
+    part: Line = ""
     """Which samples it takes, in words: then it is told which samples each batch holds. Empty: it takes all."""
-    rotation: str = ""
+    rotation: Line = ""
     """With which others it takes turns: those that say the same. Empty: with none."""
-    rotate: int = 0
+    rotate: Large = 0
     """The batches of a turn."""
-    at_once: int = 0
+    at_once: Large = 0
     """How many have their turn at the same time."""
-    token: str = ""
-    """From the producer's entry in the registry: proof that this process can read it."""
-    protocol: int = PROTOCOL
 
     @property
     def shown_name(self) -> str:
@@ -110,20 +120,20 @@ class Hello(NamedTuple):
         return self.name if self.world_size < 2 else f"{self.name}[{self.rank}]"
 
 
-class Ask(NamedTuple):
+class Ask(Sent, frozen=True, tag=6):
     """The consumer says where it stands, and wants to go on from there: its next epoch, or the rest of one."""
 
-    number: int
+    number: Count
     """Counts this consumer's asks, so that the answer cannot be taken for that to an earlier one."""
-    epoch: int = 0
+    epoch: Count = 0
     """Any epoch from this number on will do, from its start."""
-    seq: int = 0
+    seq: Count = 0
     """Where it is exact: the loader batch of that epoch it wants next."""
     exact: bool = False
     """It wants the rest of just that epoch."""
     now: bool = False
     """It would rather be refused than wait for another epoch to end."""
-    held: tuple[int, ...] = ()
+    held: tuple[Count, ...] = ()
     """Leases it still has. What else was sent to it before has got lost on its way, and is free."""
     patient: bool = False
     """It waits for its place as long as it takes: the stream gives it again once the others have ended their epoch."""
@@ -131,275 +141,301 @@ class Ask(NamedTuple):
     """It would rather begin in the middle of an epoch than wait for another one to end."""
 
 
-class Wants(NamedTuple):
+class Wants(Sent, frozen=True, tag=25):
     """Which samples a consumer takes that takes a part of them: said before it asks, in pieces where there are many."""
 
-    offset: int
+    offset: Count
     """Bytes of the mask that were said before; 0 begins anew."""
     mask: bytes
     """A bit for each sample of the loader's dataset, the first in the lowest bit of the first byte."""
 
 
-class Take(NamedTuple):
+class Take(Sent, frozen=True, tag=2):
     """The consumer took the next batch it was sent."""
 
-    rows: int = ALL_ROWS
+    rows: Count = ALL_ROWS
     """Those of it that are its own; fewer where it takes a part of the samples, or is a rank."""
 
 
-class Waiting(NamedTuple):
+class Waiting(Sent, frozen=True, tag=4):
     """The consumer has nothing left to take and waits."""
 
 
-class Release(NamedTuple):
+class Release(Sent, frozen=True, tag=3):
     """The last reference to a batch's views has gone (sent by a finalizer, from any thread)."""
 
-    lease: int
+    lease: Count
 
 
-class Leave(NamedTuple):
+class Leave(Sent, frozen=True, tag=20):
     """The consumer leaves its epoch before the end (`break`)."""
 
 
-class Got(NamedTuple):
+class Got(Sent, frozen=True, tag=5):
     """How many rows the consumer's loops have got since it attached, where that is not what its Takes come to."""
 
-    rows: int
+    rows: Large
 
 
-class Rest(NamedTuple):
+class Rest(Sent, frozen=True, tag=21):
     """The others should not wait for this consumer's next epoch (its cell has ended)."""
 
     stands: bool = False
     """It stands in the middle of an epoch: the thread that takes it waits for another consumer's batch."""
 
 
-class Planned(NamedTuple):
+class Planned(Sent, frozen=True, tag=23):
     """A loop's epochs in all, and the run of the trial that it is: said when it attaches and when that changes."""
 
-    epochs: int
+    epochs: Count
     """0: that is not known any more."""
-    run: int = 0
+    run: Count = 0
     """Of its trial's name, from 1; 0: it is not a trial's."""
 
 
-class Continues(NamedTuple):
+class Continues(Sent, frozen=True, tag=24):
     """What was taken before this consumer came: by the trial that it is a clone of, or by a process before its own."""
 
-    epochs: int
+    epochs: Count
     """Whole ones."""
-    batches: int
+    batches: Count
     """Of the loader."""
 
 
-class Bye(NamedTuple):
+class Bye(Sent, frozen=True, tag=22):
     """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
 
-class StopProducer(NamedTuple):
+class StopProducer(Sent, frozen=True, tag=33):
     """An observer asks the producer to stop."""
 
-    reconnect_s: float = 0.0
+    reconnect_s: Seconds = 0.0
     """How long consumers should wait for a successor."""
 
 
-class StopConsumer(NamedTuple):
+class StopConsumer(Sent, frozen=True, tag=34):
     """An observer asks that a consumer's loop end."""
 
-    name: str
+    name: Line
 
 
-class PauseConsumer(NamedTuple):
+class PauseConsumer(Sent, frozen=True, tag=35):
     """An observer asks that consumers pause at their next batch, or go on: all of them at once."""
 
-    consumers: dict[str, bool]
+    consumers: dict[Line, bool]
     """By name: pause; else go on."""
 
 
-class Balance(NamedTuple):
+class Balance(Sent, frozen=True, tag=36):
     """An observer asks that compute be divided in another way."""
 
-    pacing: str
+    pacing: Line
     """`together`, `weights` or `free`."""
-    weights: dict[str, float]
+    weights: dict[Line, float]
     """By consumer name."""
 
 
-class Welcome(NamedTuple):
+class Welcome(Sent, frozen=True, tag=15):
     """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers."""
 
-    name: str
-    pid: int
-    window: int
-    hold: int
-    batch_size: int | None
+    name: Line
+    pid: Large
+    window: Large
+    hold: Large
+    batch_size: Large | None
     """The loader's, where it has one."""
-    epoch_batches: int | None
+    epoch_batches: Large | None
     """Loader batches in an epoch, where known."""
-    epoch_samples: int | None
+    epoch_samples: Large | None
     """Samples in an epoch, where known."""
-    order: str = ""
+    order: Line = ""
     """Says in which order epochs come: equal for equal batches; empty where an epoch cannot be given again."""
-    reconnect_s: float = 0.0
+    reconnect_s: Seconds = 0.0
     """How long to wait for a successor if the producer dies; 0: there will be none."""
-    unordered: str = ""
+    unordered: Line = ""
     """Why an epoch cannot be given again, and what would change that; empty where it can."""
     guard: bool = False
     """Whether every consumer looks for changes in place by checksums, asked for or not."""
-    indexed: int | None = None
+    indexed: Large | None = None
     """Samples of the loader's dataset, where batches can tell which of them they hold."""
     each_once: bool = False
     """Whether an epoch has each of them exactly once."""
-    unindexed: str = ""
+    unindexed: Line = ""
     """Why batches cannot tell; empty where they can."""
     grows: bool = False
     """Whether its data set grows: then a Drawn comes before each Batch, and losses are heard."""
-    dataset: str = ""
+    dataset: Json = ""
     """What is told of the loader's dataset, as `stream.loader.facts` has it; empty where it has none."""
-    first_seeds: int = 0
+    first_seeds: Large = 0
     """How many seeds the plain loader's first `iter` draws from torch's global generator."""
-    later_seeds: int = 0
+    later_seeds: Large = 0
     """How many each `iter` after it draws."""
     draws: bool = False
     """Whether what the producer's process runs of the loader draws from that process's global generators."""
-    stall_timeout_s: float = 30.0
+    stall_timeout_s: Seconds = 30.0
     """How long a consumer that stands still is waited for."""
-    protocol: int = PROTOCOL
+    protocol: Large = PROTOCOL
 
 
-class Refused(NamedTuple):
+class Refused(Sent, frozen=True, tag=16):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
-    code: str
+    code: Line
     """`protocol`, `token`, `name-in-use`, `full`, `group`, `rotate` or `stopping`. The connection goes on after
     `in-step` and `unknown`, and after `group` in answer to an Ask."""
-    reason: str
+    reason: Line
 
 
-class LayoutTold(NamedTuple):
+class LayoutTold(Sent, frozen=True, tag=9):
     """From now on `number` stands for this layout."""
 
-    number: int
+    number: Short
     layout: bytes
 
 
-class Batch(NamedTuple):
+class Batch(Sent, frozen=True, tag=1):
     """One batch lies in a slot; the consumer holds it until it releases the lease."""
 
-    layout: int
-    slot: int
-    epoch: int
-    seq: int
-    rows: int
+    layout: Short
+    slot: Count
+    epoch: Count
+    seq: Count
+    rows: Count
     """Samples in the batch; 0 where its leaves have no common first dimension."""
-    lease: int
-    values_offset: int
+    lease: Count
+    values_offset: Large
     """Where the values text starts in the slot."""
-    values_bytes: int
+    values_bytes: Large
 
 
-class Drawn(NamedTuple):
+class DeviceTold(Sent, frozen=True, tag=37):
+    """From now on batches may lie on the device that was asked for, too."""
+
+    handles: Json
+    """JSON: how its memory and its events are opened."""
+
+
+class DeviceRefused(Sent, frozen=True, tag=38):
+    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
+
+    reason: Line
+
+
+class OnDevice(Sent, frozen=True, tag=12):
+    """The batch that follows, by its lease, lies on the device as well."""
+
+    lease: Count
+    place: Count
+
+
+class Drawn(Sent, frozen=True, tag=10):
     """Comes before a Batch, for a consumer that takes a part of the samples, and of a data set that grows."""
 
-    lease: int
+    lease: Count
     """The batch's."""
     indices: bytes
     """For each row the index of its sample in the loader's dataset, as little-endian uint32; empty: it is not known."""
 
+    def __post_init__(self) -> None:
+        whole_words(self.indices)
 
-class Weighted(NamedTuple):
+
+class Weighted(Sent, frozen=True, tag=11):
     """Comes before a Batch of a round in which some samples were likelier than others."""
 
-    lease: int
+    lease: Count
     """The batch's."""
     weights: bytes
     """For each row its weight, as little-endian float32."""
 
+    def __post_init__(self) -> None:
+        whole_words(self.weights)
 
-class EpochStarted(NamedTuple):
+
+class EpochStarted(Sent, frozen=True, tag=7):
     """The answer to an Ask: batches of this epoch follow. Whatever belongs to another is out of date."""
 
-    ask: int
-    epoch: int
-    seq: int
+    ask: Count
+    epoch: Count
+    seq: Count
     """The loader batch of it that comes first."""
 
 
-class NotJoined(NamedTuple):
+class NotJoined(Sent, frozen=True, tag=26):
     """The answer to an Ask that cannot be granted (any more)."""
 
-    ask: int
-    epoch: int
+    ask: Count
+    epoch: Count
     """The epoch being given."""
-    published: int
+    published: Count
     """Loader batches of it given so far."""
-    band: int
+    band: Count
     """Loader batches from an epoch's start that are kept for latecomers."""
 
 
-class EpochEnded(NamedTuple):
+class EpochEnded(Sent, frozen=True, tag=8):
     """Every batch of the epoch has been sent."""
 
-    epoch: int
-    batches: int
+    epoch: Count
+    batches: Count
 
 
-class LengthTold(NamedTuple):
+class LengthTold(Sent, frozen=True, tag=27):
     """An epoch has another length from now on than `Welcome` said: samples have entered."""
 
-    epoch_batches: int
+    epoch_batches: Count
     """Loader batches in it."""
-    epoch_samples: int
+    epoch_samples: Count
     """Samples in it."""
 
 
-class Failed(NamedTuple):
+class Failed(Sent, frozen=True, tag=17):
     """The loader raised; the epoch ends here."""
 
-    epoch: int
-    message: str
-    traceback: str
+    epoch: Count
+    message: Block
+    traceback: Block
 
 
-class Parked(NamedTuple):
+class Parked(Sent, frozen=True, tag=28):
     """The consumer stood still too long and has lost its place in the epoch."""
 
-    epoch: int
-    seq: int
+    epoch: Count
+    seq: Count
     """The first batch it will not get."""
-    stood_still_s: float
+    stood_still_s: Seconds
 
 
-class HeldUp(NamedTuple):
+class HeldUp(Sent, frozen=True, tag=29):
     """The consumer has waited for an epoch for long: others take one that it came too late for."""
 
-    ask: int
-    epoch: int
+    ask: Count
+    epoch: Count
     """The one they take."""
-    published: int
+    published: Count
     """Loader batches of it given so far."""
-    holders: str
+    holders: Line
     """The consumers that take it, in words: "a, b and c"."""
-    still_s: float
+    still_s: Seconds
     """For how many seconds none of them has taken a batch."""
-    stall_timeout_s: float
+    stall_timeout_s: Seconds
     """After how many they lose their place."""
 
 
-class RankGone(NamedTuple):
+class RankGone(Sent, frozen=True, tag=30):
     """A rank of the consumer's group has gone, and will not come back."""
 
-    rank: int
-    epoch: int
+    rank: Count
+    epoch: Count
     """The epoch that it took last."""
-    seq: int
+    seq: Count
     """The loader batches of that epoch that it took; 0: none of them counts, it died in the middle; `WHOLE_EPOCH`: all.
 
     The others may go as far as it went, and no further.
     """
 
 
-class PauseAsked(NamedTuple):
+class PauseAsked(Sent, frozen=True, tag=31):
     """Somebody asked this consumer to pause at its next batch, or to go on. Nobody waits for it while it is paused.
 
     It has lost its place in the epoch as one that is parked has, and asks for it again when it goes on.
@@ -408,31 +444,31 @@ class PauseAsked(NamedTuple):
     on: bool
 
 
-class StopAsked(NamedTuple):
+class StopAsked(Sent, frozen=True, tag=32):
     """This consumer was asked to stop (the panel's button)."""
 
 
-class Stopping(NamedTuple):
+class Stopping(Sent, frozen=True, tag=18):
     """The producer stops in good order."""
 
-    reason: str
-    reconnect_s: float = 0.0
+    reason: Line
+    reconnect_s: Seconds = 0.0
     """How long to wait for a successor; 0: there will be none."""
 
 
-class Extended(NamedTuple):
+class Extended(Sent, frozen=True, tag=13):
     """Something for an extension of the stream, or for that of a consumer (`protocol.extension`)."""
 
-    name: str
+    name: Word
     """The extension's, an identifier of 32 letters at most."""
     payload: bytes
     """In the extension's own words."""
 
 
-class Reading(NamedTuple):
+class Reading(Sent, frozen=True, tag=19):
     """One `telemetry.StreamReading` as JSON, for observers."""
 
-    text: str
+    text: Json
 
 
 Message = (
