@@ -149,7 +149,7 @@ def test_asked_to_stop_it_says_so(producer: Played) -> None:
     """What comes after that is still there."""
     connection = connect(producer.entry)
     end = producer.end()
-    end.tell(ms.StopAsked(), ms.EpochEnded(0, 3))
+    end.tell(ms.Steered("stop"), ms.EpochEnded(0, 3))
     with pytest.raises(StopRequested, match="to stop reading stream 's'"):
         wait_for(connection)
     assert wait_for(connection) == ms.EpochEnded(0, 3)

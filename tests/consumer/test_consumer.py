@@ -152,7 +152,7 @@ def test_the_loaders_error_ends_the_epoch_and_not_the_consumer(producer: Played)
     loop = iter(consumer)
     end.begin()
     end.give(0)
-    end.tell(ms.Failed(0, "sample 22 is rotten", "Traceback of the loader"))
+    end.tell(ms.EpochEnded(0, 1, True, "sample 22 is rotten", "Traceback of the loader"))
     next(loop)
     with pytest.raises(LoaderFailed, match="sample 22 is rotten\n\nTraceback of the loader"):
         next(loop)
@@ -299,7 +299,7 @@ def test_a_successor_with_another_order_ends_the_epoch_and_not_the_consumer(prod
 def test_asked_to_stop_between_two_loops_it_says_so_in_the_next_one(producer: Played) -> None:
     """Once: the loop after that goes on."""
     consumer, end = attached(producer)
-    end.tell(ms.StopAsked())
+    end.tell(ms.Steered("stop"))
     consumer.close_if_gone()
     loop = iter(consumer)
     with pytest.raises(StopRequested, match="to stop"):
@@ -519,7 +519,7 @@ def test_what_was_logged_just_before_a_wait_is_told_while_it_waits(producer: Pla
     if wait != "for its epoch":
         end.begin()
     if wait == "while it is paused":
-        end.tell(ms.PauseAsked(on=True))
+        end.tell(ms.Steered("pause"))
     metrics.log(loss=0.5)
     consumer.tell_metrics()
     metrics.log(loss=0.25)  # so soon after the number before that it is not told at once
@@ -559,7 +559,7 @@ def test_an_error_that_ended_a_loop_is_told_again_without_its_frames(producer: P
     consumer, end = attached(producer)
     loop = iter(consumer)
     end.begin()
-    end.tell(ms.Failed(0, "broken", "Traceback"))
+    end.tell(ms.EpochEnded(0, 1, True, "broken", "Traceback"))
     errors: list[TsnbError] = []
     for _ in range(2):
         with pytest.raises(LoaderFailed, match="broken") as caught:
@@ -576,9 +576,9 @@ def test_how_many_epochs_are_planned_is_told_when_it_changes(
     monkeypatch.setattr(attach_defaults, "epochs", 3)
     consumer, end = attached(producer)
     consumer.tell_metrics()
-    assert end.await_(ms.Planned) == ms.Planned(3)
+    assert end.await_(ms.Progress) == ms.Progress(3)
     consumer.tell_metrics()
     attach_defaults.epochs = 5
     consumer.tell_metrics()
-    assert end.await_(ms.Planned) == ms.Planned(5), "3 was not told twice"
+    assert end.await_(ms.Progress) == ms.Progress(5), "3 was not told twice"
     consumer.close()

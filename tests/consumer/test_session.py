@@ -73,7 +73,7 @@ def test_what_is_out_of_date_changes_nothing() -> None:
         ms.EpochStarted(0, 9, 0),
         ms.NotJoined(0, 9, 1, 1),
         ms.EpochEnded(1, 10),
-        ms.Failed(1, "", ""),
+        ms.EpochEnded(1, 0, True),
     ):
         assert made.hear(late) == Turn()
     assert made.hear(batch(1, epoch=1)).say == RELEASED
@@ -121,16 +121,16 @@ def test_a_pause_makes_what_is_under_way_out_of_date_and_keeps_the_place() -> No
     made = session()
     begun(made)
     made.hear(batch(0))
-    assert made.hear_early(ms.PauseAsked(True)) == Turn()
+    assert made.hear_early(ms.Steered("pause")) == Turn()
     for late in (batch(1), batch(2)):
         assert made.hear(late).say == RELEASED
-    assert made.hear(ms.EpochEnded(2, 3)) == made.hear(ms.Failed(2, "boom", "")) == Turn()
-    assert made.hear(ms.PauseAsked(True)) == Turn()
+    assert made.hear(ms.EpochEnded(2, 3)) == made.hear(ms.EpochEnded(2, 0, True, "boom", "")) == Turn()
+    assert made.hear(ms.Steered("pause")) == Turn()
     assert made.connected(WELCOME) == (), "nothing is wanted of a new producer"
-    (ask,) = made.hear(ms.PauseAsked(False)).say
+    (ask,) = made.hear(ms.Steered("go on")).say
     assert isinstance(ask, ms.Ask)
     assert (ask.epoch, ask.seq, ask.exact) == (2, 1, True)
-    assert made.hear(ms.PauseAsked(False)) == Turn()
+    assert made.hear(ms.Steered("go on")) == Turn()
     with pytest.raises(ConsumerTimedOut, match="was paused at batch 1 of pass 3"):
         made.hear(ms.NotJoined(ask.number, 3, 5, 1))
 
@@ -140,7 +140,7 @@ def test_the_loaders_error_comes_through() -> None:
     made = session()
     begun(made)
     with pytest.raises(LoaderFailed, match="boom"):
-        made.hear(ms.Failed(2, "boom", "Traceback"))
+        made.hear(ms.EpochEnded(2, 0, True, "boom", "Traceback"))
 
 
 # -- a pause, from the command to the loop -------------------------------------------------------------------

@@ -152,8 +152,8 @@ class SimConsumer:
             self.inbox.append(message)
         if self.loop is None or self.group:  # it looks ahead in its loop; ranks pause after the same batch
             return
-        pauses = [m for m in self.inbox if isinstance(m, ms.PauseAsked)]
-        self.inbox = deque(m for m in self.inbox if not isinstance(m, ms.PauseAsked))
+        pauses = [m for m in self.inbox if isinstance(m, ms.Steered)]
+        self.inbox = deque(m for m in self.inbox if not isinstance(m, ms.Steered))
         for pause in pauses:
             self.say(*self.session.hear_early(pause).say)
 
@@ -252,7 +252,7 @@ class SimConsumer:
             message = self.inbox.popleft()
             if isinstance(message, ms.Batch):
                 self.say(ms.Release(message.lease))
-            elif isinstance(message, (ms.PauseAsked, ms.RankGone)):
+            elif isinstance(message, (ms.Steered, ms.RankGone)):
                 self.session.hear_early(message)
 
     def leave_early(self) -> None:

@@ -90,7 +90,7 @@ class Scene:
             self.devices.wish(member, write_wish("manual", "d0"))
         assert self.grant(0, members[0], 0) is None, "the first batch comes through the host"
         self.until(lambda: len(self.told) == len(members))
-        assert all(isinstance(message, ms.DeviceTold) for _, message in self.told)
+        assert all(isinstance(message, ms.Device) and message.handles for _, message in self.told)
         return self.kind.made[-1]
 
 
@@ -165,7 +165,7 @@ def test_a_device_that_fails_under_way_is_given_up_and_the_stream_goes_on(
     monkeypatch.setattr(copies, "copy", fails)
     assert scene.grant(4, 2, 1) is None
     assert [member for member, _ in scene.told] == [1, 2]
-    assert all(isinstance(m, ms.DeviceRefused) and "illegal memory" in m.reason for _, m in scene.told)
+    assert all(isinstance(m, ms.Device) and "illegal memory" in m.refusal for _, m in scene.told)
     assert not scene.devices.busy and not copies.closed
 
 
@@ -183,7 +183,7 @@ def test_a_device_that_cannot_say_what_it_copies_is_given_up(
 
     monkeypatch.setattr(copies, "copying", fails)
     assert scene.devices.settled() == [3]
-    assert [type(message) for _, message in scene.told] == [ms.DeviceRefused]
+    assert [type(message) for _, message in scene.told] == [ms.Device]
     assert not scene.devices.keeps(4)
 
 
@@ -216,7 +216,7 @@ def test_a_wide_window_does_not_make_a_message_too_large(scene: Scene) -> None:
     """Handles of all places go into one packet."""
     devices = OnDevices(scene.arena, scene.lock, 5000, lambda *_: None)
     handles = {"ready": ["A" * 88] * devices._places}
-    assert len(encode(ms.DeviceTold(json.dumps(handles)))) < MAX_MESSAGE_BYTES // 2
+    assert len(encode(ms.Device(json.dumps(handles)))) < MAX_MESSAGE_BYTES // 2
 
 
 def test_memory_goes_with_the_last_who_wanted_it(scene: Scene) -> None:
@@ -263,7 +263,7 @@ def test_what_cannot_be_is_refused_at_once(wish: str, why: str, scene: Scene) ->
     """Before anything is taken."""
     scene.devices.wish(1, wish)
     ((member, message),) = scene.told
-    assert member == 1 and isinstance(message, ms.DeviceRefused) and why in message.reason
+    assert member == 1 and isinstance(message, ms.Device) and why in message.refusal
     assert not scene.devices.busy
 
 
@@ -277,6 +277,6 @@ def test_what_cannot_be_had_is_refused_to_all_who_wait(scene: Scene) -> None:
     scene.devices.wish(3, write_wish("manual", "d0"))
     assert scene.grant(0, 3, 0) is None
     scene.until(lambda: len(scene.told) == 3)
-    reasons = [message.reason for _, message in scene.told if isinstance(message, ms.DeviceRefused)]
+    reasons = [m.refusal for _, m in scene.told if isinstance(m, ms.Device) and m.refusal]
     assert reasons[:2] == ["it is hidden"] * 2 and "no room" in reasons[2]
     assert not scene.devices.busy

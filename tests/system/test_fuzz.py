@@ -39,7 +39,7 @@ from tsnb.stream.protocol.layout import ArrayLeaf, Layout
 from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.stream.transport.local import listen
 from tsnb.stream.transport.sockets import Listener
-from tsnb.telemetry.observer import Rebalance, status
+from tsnb.telemetry.observer import Divided, Rebalance, status
 from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
@@ -75,7 +75,7 @@ SAID_BY_CONSUMERS: list[ms.Message] = [
     ms.Bye(),
 ]
 SAID_BY_OTHERS: list[ms.Message] = [
-    ms.StopConsumer("nobody"),
+    ms.Steer({"nobody": "stop"}),
     ms.Extended("ends", pack(TrialEnded(EndReading("nobody", "crashed", 1.5)))),
     ms.Extended("ends", pack(TrialsPending({"nobody": "queued", "no name": "x" * 9999}))),
     ms.Extended("nonsense", b"\x80"),
@@ -88,10 +88,10 @@ SAID_BY_OTHERS: list[ms.Message] = [
     ms.Extended("rounds", pack(Losses(b"\1\0\0\0", b"\0\0\x80?"))),
     ms.EpochStarted(1, 0, 0),
     ms.EpochEnded(0, 4),
-    ms.Failed(0, "x", "y"),
+    ms.EpochEnded(0, 4, True, "x", "y"),
     ms.Parked(0, 0, 1.0),
     ms.RankGone(0, 0, 0),
-    ms.StopAsked(),
+    ms.Steered("stop"),
     ms.Stopping("no"),
     ms.Reading("{}"),
 ]
@@ -280,8 +280,6 @@ def odd_packets(message: ms.Message) -> Iterator[bytes]:
     kind, *fields = msgspec.msgpack.decode(encode(message))
     for place in range(len(fields)):
         for odd in [*ODD, *({name: odd} for odd in ODD for name in ("steady", "a", "no name"))]:
-            if isinstance(message, ms.PauseConsumer) and odd == {"steady": True}:
-                continue  # no nonsense, but an order
             with contextlib.suppress(OverflowError, UnicodeError):  # MessagePack has no such number or text
                 yield msgspec.msgpack.encode([kind, *fields[:place], odd, *fields[place + 1 :]])
 
@@ -296,6 +294,7 @@ PAYLOADS: list[tuple[str, msgspec.Struct]] = [
     ("tuning", Tune(1, 1 << 30)),
     ("metrics", Metrics({"loss": 0.5})),
     ("cores", Rebalance(False)),
+    ("pacing", Divided("together", {"a": 2.0})),
     ("cores", Threads(4, 1, False)),
     ("live", SetLive("steady", '{"lr": 0.1}')),
     ("live", LiveNow('{"lr": "0.1"}')),
@@ -327,10 +326,9 @@ def odd_payloads() -> Iterator[bytes]:
 
 SAYS: dict[str, list[ms.Message]] = {
     "": [ms.Hello("consumer", "a", "odd")],
-    "consumer": [ms.DeviceRefused("no peer"), ms.Planned(4, 1), ms.Continues(1, 2), ms.Rest(), ms.Got(4)],
+    "consumer": [ms.Device(refusal="no peer"), ms.Progress(4, 1, 2, 3), ms.Rest(), ms.Got(4)],
     "observer": [
-        ms.Balance("weights", {}),
-        *(ms.PauseConsumer({}), ms.StopConsumer("a")),
+        ms.Steer({}),
     ],
 }
 

@@ -309,7 +309,7 @@ def test_flooding_while_reading_nothing_cannot_grow_the_producer(serving: Script
         before = process.memory_info().rss
         victim = attached("victim")
         with closing([victim]):
-            flood(silent[0], encode(ms.StopConsumer("victim")), 100 * BURST)
+            flood(silent[0], encode(ms.Steer({"victim": "stop"})), 100 * BURST)
         time.sleep(2.0)
         assert process.memory_info().rss - before < 8 << 20
     assert refused(serving, 1) >= 1

@@ -57,7 +57,7 @@ class Told(NamedTuple):
     """One message for a relay. `ask` is the number of its ask that it belongs to: older ones are out of date."""
 
     ask: int
-    message: ms.EpochStarted | Covers | Offered | ms.EpochEnded | ms.Failed | ms.Parked | ms.NotJoined
+    message: ms.EpochStarted | Covers | Offered | ms.EpochEnded | ms.Parked | ms.NotJoined
 
 
 @dataclass

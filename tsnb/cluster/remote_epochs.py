@@ -195,7 +195,7 @@ class RemoteEpochs:
                     self._want(epoch, seq, exact=begun or bool(start))
                 else:
                     over = True
-                    if not isinstance(message, ms.EpochEnded):
+                    if not isinstance(message, ms.EpochEnded) or message.failed:
                         raise _failure(message, epoch, seq)
         finally:
             self._told.clear()
@@ -325,8 +325,8 @@ class RemoteEpochs:
         return None if not told else self._next()
 
 
-def _failure(told: ms.Failed | ms.NotJoined, epoch: int, seq: int) -> LoaderFailed:
-    if isinstance(told, ms.Failed):
+def _failure(told: ms.EpochEnded | ms.NotJoined, epoch: int, seq: int) -> LoaderFailed:
+    if isinstance(told, ms.EpochEnded):
         return LoaderFailed(told.message, told.traceback)
     return LoaderFailed(
         f"This machine cannot continue at batch {seq} of pass {epoch + 1}: its trials stalled or came "

@@ -100,7 +100,7 @@ class OnDevices(StreamDevices):
         except ValueError as error:
             obstacle = str(error)
         if obstacle:
-            self._tell(member, ms.DeviceRefused(obstacle))
+            self._tell(member, ms.Device(refusal=obstacle))
             return
         key = f"{kind}|{identity}"
         stock = self._stocks.setdefault(key, _Stock())
@@ -249,7 +249,7 @@ class OnDevices(StreamDevices):
             _left_behind.append(stock.copies)
         stock.copies = None
         for member in list(stock.members):
-            self._tell(member, ms.DeviceRefused(reason[:500]))
+            self._tell(member, ms.Device(refusal=reason[:500]))
             self.leave(member)
 
     def _affordable(self, kind: DeviceKind, identity: str, place_bytes: int) -> int:
@@ -269,4 +269,4 @@ class OnDevices(StreamDevices):
         except Exception as error:  # noqa: BLE001  # as above
             self._give_up(stock, error)
         else:
-            self._tell(member, ms.DeviceTold(told))
+            self._tell(member, ms.Device(told))

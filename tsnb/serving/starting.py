@@ -21,6 +21,7 @@ from tsnb.extensions.ends import TrialEnds
 from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
 from tsnb.extensions.metrics import MetricsKept
+from tsnb.extensions.pacing import Pacing
 from tsnb.extensions.readings import reading, reading_in_letters
 from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
@@ -248,7 +249,13 @@ def begin(
         core.devices = OnDevices(core.arena, core.lock, settings.window_batches, core.tell)
         core.read = lambda since: reading_in_letters(reading(core, since))
         core.growth, rounds = growth, Rounds(core, growth)
-        built_on: list[Extension] = [TrialEnds(core), MetricsKept(core), LiveExchange(core), rounds]
+        built_on: list[Extension] = [
+            TrialEnds(core),
+            MetricsKept(core),
+            LiveExchange(core),
+            rounds,
+            Pacing(core),
+        ]
         if settings.cache is not None:
             core.keeper = keeper = Keeper(int(settings.cache))
             undo.callback(keeper.close)

@@ -14,7 +14,7 @@ import msgspec
 from tsnb import registry
 from tsnb.config import check_balance
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
-from tsnb.foreign import pack
+from tsnb.foreign import Text, pack
 from tsnb.machine.processes import is_stopped
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
@@ -32,7 +32,7 @@ from tsnb.telemetry.trial_readings import (
     TrialsTold,
 )
 
-__all__ = ["Observer", "Rebalance", "balance", "rebalance", "status"]
+__all__ = ["Divided", "Observer", "Rebalance", "balance", "rebalance", "status"]
 
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
@@ -45,6 +45,15 @@ class Rebalance(msgspec.Struct, frozen=True):
     """An observer asks that cores be moved between trials and loader from now on, or put back."""
 
     on: bool
+
+
+class Divided(msgspec.Struct, frozen=True):
+    """An observer asks that compute be divided in another way."""
+
+    pacing: Text
+    """`together`, `weights` or `free`."""
+    weights: dict[Text, float]
+    """By consumer name."""
 
 
 class Observer:
@@ -149,11 +158,11 @@ class Observer:
 
     def request_consumer_stop(self, consumer: str) -> None:
         """Ask that a consumer's loop end: it raises `StopRequested` at its next step."""
-        self._send(ms.StopConsumer(consumer))
+        self._send(ms.Steer({consumer: "stop"}))
 
     def request_pause(self, consumers: Mapping[str, bool]) -> None:
         """Ask that consumers pause at their next batch (True), or go on; the readings say when they are paused."""
-        self._send(ms.PauseConsumer(dict(consumers)))
+        self._send(ms.Steer({name: "pause" if on else "go on" for name, on in consumers.items()}))
 
     def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
         """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.
@@ -213,7 +222,7 @@ class Observer:
 
     def request_balance(self, pacing: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""
-        self._send(ms.Balance(pacing, dict(weights)))
+        self.tell("pacing", pack(Divided(pacing, dict(weights))))
 
     def _tell(self, told: TrialsTold) -> bool:
         return self.tell("ends", pack(told))

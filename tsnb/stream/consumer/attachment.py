@@ -444,7 +444,7 @@ class Attachment(Bound):
             batches: Of the loader.
         """
         self._before = (epochs, batches)
-        self._line.connection.post(ms.Continues(epochs, batches))
+        self._line.count_on(epochs, batches)
 
     @property
     def given_once(self) -> str:
@@ -464,7 +464,7 @@ class Attachment(Bound):
         """
         self._line.branch(name, self._epochs)
         self.name = self._line.name
-        self._line.connection.post(ms.Continues(*self.taken))
+        self._line.count_on(*self.taken)
         self._lock = threading.Lock()
         _made.add(self)
 

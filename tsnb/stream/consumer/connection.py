@@ -19,8 +19,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from msgspec import structs
-
 from tsnb import registry
 from tsnb.errors import (
     ConsumerReplaced,
@@ -230,13 +228,15 @@ class Connection:
                 return None
             message = decode(packet)
             if type(message) is ms.Batch:
+                if message.place is not None:
+                    self.on_device.lies(message.lease, message.place)
                 return message
             if self._note(message):
                 continue
             if isinstance(message, ms.Stopping):
                 self.successor_s = message.reconnect_s
                 raise self._gone("was stopped")
-            if isinstance(message, ms.StopAsked):
+            if isinstance(message, ms.Steered) and message.to == "stop":
                 raise StopRequested(
                     f"A user asked this trial to stop reading stream {self.entry.name!r}, in the panel "
                     "or from another process."
@@ -247,15 +247,13 @@ class Connection:
         """Keep what only this connection needs to know; return whether it was that."""
         if isinstance(message, ms.LayoutTold):
             self.layouts.learn(message.number, Layout.decode(message.layout))
-        elif isinstance(message, ms.OnDevice):
-            self.on_device.lies(message.lease, message.place)
         elif isinstance(message, ms.Drawn):
             self.drawn = message
         elif isinstance(message, ms.Weighted):
             self.weighted = message
-        elif isinstance(message, ms.LengthTold):
-            self.welcome = structs.replace(self.welcome, **structs.asdict(message))
-        elif isinstance(message, (ms.DeviceTold, ms.DeviceRefused)):
+        elif isinstance(message, ms.Welcome):
+            self.welcome = message
+        elif isinstance(message, ms.Device):
             self._hear_of_device(message)
         elif isinstance(message, ms.Extended):
             if (extension := self.extensions.get(message.name)) is not None:
@@ -276,7 +274,7 @@ class Connection:
                     self._unread.append(packet)
                     continue
                 message = decode(packet)
-                if pauses and isinstance(message, ms.PauseAsked):
+                if pauses and isinstance(message, ms.Steered) and message.to != "stop":
                     yield message
                     continue
                 if isinstance(message, ms.Extended):
@@ -317,11 +315,11 @@ class Connection:
         """Whether something was sent that has not been read."""
         return bool(self._unread) or self.channel.wait(0)
 
-    def _hear_of_device(self, message: ms.DeviceTold | ms.DeviceRefused) -> None:
-        if isinstance(message, ms.DeviceRefused):
-            self.on_device.refuse(message.reason)
+    def _hear_of_device(self, message: ms.Device) -> None:
+        if message.refusal:
+            self.on_device.refuse(message.refusal)
         elif not self.on_device.open(message.handles):
-            self.post(ms.DeviceRefused(self.on_device.refusal[:500]))
+            self.post(ms.Device(refusal=self.on_device.refusal[:500]))
 
     def wait(self, look: Callable[[float], None], *, polled: bool = False) -> ms.Message:
         """Wait for the next message.

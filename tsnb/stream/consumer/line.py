@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable
 
 import torch
+from msgspec import structs
 
 from tsnb import registry
 from tsnb.config import attach_defaults
@@ -81,7 +82,8 @@ class Line:
         self._steps = overriding(self._extensions.values(), "step")
         self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
         self.session = ConsumerSession(self.name, name, options, lambda: self.connection.unpacker.held)
-        self._planned_told = ms.Planned(0)
+        self._progress_told = ms.Progress()
+        self._taken_before = (0, 0)  # epochs and batches, by those that it goes on from
         self._epochs_behind = 0  # of the loop's: those that the trial it is a clone of took in this very loop
         self.session.connected(self.connection.welcome)
         self._part: Part | None = None  # that the producer was told
@@ -214,9 +216,9 @@ class Line:
             last: Send nothing after this.
         """
         left = max(0, attach_defaults.epochs - self._epochs_behind)
-        if (planned := ms.Planned(left, attach_defaults.run)) != self._planned_told:
-            self._planned_told = planned
-            self.connection.post(planned)
+        if (progress := ms.Progress(left, attach_defaults.run, *self._taken_before)) != self._progress_told:
+            self._progress_told = progress
+            self.connection.post(progress)
         if last:
             for extension in self._extensions.values():
                 extension.close()
@@ -226,9 +228,21 @@ class Line:
         for tick in self._ticks:
             tick(now_s)
 
+    def count_on(self, epochs: int, batches: int) -> None:
+        """Tell the producer what was taken by those that this consumer goes on from.
+
+        Args:
+            epochs: Whole ones.
+            batches: Of the loader.
+        """
+        self._taken_before = (epochs, batches)
+        told = structs.replace(self._progress_told, epochs_before=epochs, batches_before=batches)
+        self._progress_told = told
+        self.connection.post(told)
+
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
-        self._planned_told = ms.Planned(0)
+        self._progress_told, self._taken_before = ms.Progress(), (0, 0)
         for extension in self._extensions.values():
             extension.met(self.connection)
 
@@ -446,5 +460,5 @@ class Line:
                 return
             if isinstance(message, ms.Batch):
                 self.connection.release(message.lease)
-            elif isinstance(message, ms.PauseAsked):
+            elif isinstance(message, ms.Steered):
                 self.session.hear(message)

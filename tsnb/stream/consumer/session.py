@@ -13,7 +13,7 @@ A *place* is where the next sample is. There are three of them, and all are here
 - `loop.place`: what the user has been given. It is behind the other one while batches are cut or copied ahead;
 - `resume`: what `load_state_dict` named, until a loop begins there.
 
-A pause (`PauseAsked`) is a park on purpose: answers and batches that were under way are out of date, `place` stays, and
+A pause (`Steered`) is a park on purpose: answers and batches that were under way are out of date, `place` stays, and
 when it is over the session asks for the rest from there.
 
 A clone is a fork of the process between two batches. Its copy of the session asks for the same place over a connection
@@ -124,8 +124,7 @@ class ConsumerSession:
             ms.NotJoined: self._not_joined,
             ms.HeldUp: self._held_up,
             ms.Parked: self._parked,
-            ms.PauseAsked: self._pause_asked,
-            ms.Failed: self._failed,
+            ms.Steered: self._steered,
             ms.Refused: self._refused,
             ms.RankGone: self._heard_of_rank,
         }
@@ -275,7 +274,7 @@ class ConsumerSession:
 
         A rank that has gone may be heard of again.
         """
-        return self.hear(message) if isinstance(message, (ms.RankGone, ms.PauseAsked)) else _NOTHING
+        return self.hear(message) if isinstance(message, (ms.RankGone, ms.Steered)) else _NOTHING
 
     def require_ranks(self) -> None:
         """Before a batch is taken: go no further than a rank of the group that has gone.
@@ -317,6 +316,8 @@ class ConsumerSession:
         """Whether nothing of the epoch is missing; what was received and lost is asked for again."""
         if ended.epoch != self._taking:
             return _NOTHING
+        if ended.failed:
+            raise LoaderFailed(ended.message, ended.traceback)
         missing = ended.batches - self.place.batch
         if missing and self.options.on_lag != "skip":
             return Turn((self.ask(),))
@@ -336,11 +337,6 @@ class ConsumerSession:
         self._parked_as = parked
         return Turn((ask,))
 
-    def _failed(self, failed: ms.Failed) -> Turn:
-        if failed.epoch == self._taking:
-            raise LoaderFailed(failed.message, failed.traceback)
-        return _NOTHING
-
     def _refused(self, refused: ms.Refused) -> Turn:
         raise JoinRefused(f"{refused.reason}.")
 
@@ -348,7 +344,7 @@ class ConsumerSession:
         self._rank_gone = stricter(self._rank_gone, gone)
         return _NOTHING
 
-    def _pause_asked(self, asked: ms.PauseAsked) -> Turn:
+    def _steered(self, asked: ms.Steered) -> Turn:
         if self.options.world_size > 1:
             # no ask is taken back: another rank may be in the step of a batch that this one has yet to get
             self.rank_paused, self._rank_was_paused = asked.on, True

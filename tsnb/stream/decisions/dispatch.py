@@ -187,7 +187,7 @@ class Dispatch:
         if on:  # the one that comes back first knows it, or one that comes later does
             self._pause(member, ev.Paused((key,), True))
         elif hello.paused:
-            self._out.append(ev.Tell(key, ms.PauseAsked(False)))
+            self._out.append(ev.Tell(key, ms.Steered("go on")))
 
     def _wants(self, key: int, wants: ms.Wants) -> None:
         self.members[key].add_part(wants.mask, wants.offset)
@@ -318,7 +318,7 @@ class Dispatch:
                 one.go_on(self._now)
             if one.group is not None:
                 one.group.together = False  # one may have asked, and the others have a batch of that step
-            self._out.append(ev.Tell(one.key, ms.PauseAsked(event.on)))
+            self._out.append(ev.Tell(one.key, ms.Steered("pause" if event.on else "go on")))
 
     # -- events from the loader and the clock ------------------------------------------------------------
 

@@ -121,10 +121,8 @@ class Granting:
         end = Cause.ENDED if epoch.failure is None else Cause.FAILED
         member.tell_end(end)
         self.places_changed = self.places_changed or member.skips  # it drives the loader no more
-        if epoch.failure is None:
-            self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end)))
-        else:
-            self._tell(member, ms.Failed(epoch.number, *epoch.failure))
+        failure = () if epoch.failure is None else (True, *epoch.failure)
+        self._tell(member, ms.EpochEnded(epoch.number, epoch.seq(epoch.end), *failure))
         return end
 
     def _tell(self, member: Member, message: ms.Message) -> None:

@@ -88,6 +88,7 @@ class Core:
         successor_s: How long they are told to wait for a successor; 0: there will be none.
         keeper: Keeps prepared samples; None: nothing is kept.
         growth: The order of a data set that grows; None: it does not.
+        length_told: Batches and samples of an epoch that consumers know of.
         alarm: Tells the serving thread that `dispatch.due_s` has changed.
         devices: Where batches lie on devices as well.
         extensions: What is built on the stream, by name (`protocol.extension`).
@@ -113,7 +114,7 @@ class Core:
         self.source: Source | None = None
         self.keeper: SampleStore | None = None
         self.growth: OwnOrder | None = None
-        self._length: tuple[int | None, int | None] = (None, None)  # that consumers know
+        self.length_told: tuple[int | None, int | None] = (None, None)
         self.unordered = ""
         self.dataset = ""
         self.seeds = Seeds()
@@ -174,7 +175,7 @@ class Core:
             unordered: Why an epoch cannot be given again; empty where it can.
         """
         self.source, self.unordered = source, unordered
-        self._length = source.batches, source.samples
+        self.length_told = source.batches, source.samples
         self.slots.in_pipe = in_pipe
         self.dispatch.note_repeatable(bool(source.order))
         self.dispatch.note_dataset(source.indices.samples if source.batches is None else None)
@@ -243,18 +244,6 @@ class Core:
         with self.lock:
             if self.dispatch.lagging > self.dispatch.drift.window:
                 self._let_lag()
-
-    def tell_length(self) -> None:
-        """Tell consumers how long an epoch is, if that has changed: samples have entered."""
-        assert self.source is not None
-        length = batches, samples = self.source.batches, self.source.samples
-        if length == self._length or batches is None or samples is None:
-            return
-        with self.lock:
-            self._length = length
-            for session in self.sessions.values():
-                if session.role == "consumer":
-                    session.send(ms.LengthTold(batches, samples))
 
     def note_failure(self, message: str, where: str) -> None:
         """Show that the loader raised, until it gives a batch again."""
@@ -430,21 +419,13 @@ class Core:
             least = least_room(batch_bytes)
             self.arena.fit(slots, max(least, addresses() // slots), least)
 
-    def ask_to_end(self, consumer: str) -> None:
-        """Ask a consumer's loop to end, and all of a group if it is one of its ranks. Called from any thread."""
-        with self.lock:
-            for key, member in self.dispatch.members.items():
-                if member.name == consumer and self.sessions[key].role == "consumer":
-                    for one in (member, *member.mates):
-                        self.sessions[one.key].send(ms.StopAsked())
+    def steer(self, consumers: Mapping[str, ms.Steering]) -> str:
+        """Have consumers pause at their next batch, go on or stop: all of them, or none. A rank does so with its group.
 
-    def pause(self, consumers: Mapping[str, bool]) -> str:
-        """Have consumers pause at their next batch, or go on: all of them, or none. A rank does so with its group.
-
-        Called from any thread.
+        One that is to stop may have gone. Called from any thread.
 
         Args:
-            consumers: By name: pause; else go on.
+            consumers: By name.
 
         Returns:
             Why it cannot be done; empty where it is.
@@ -453,13 +434,17 @@ class Core:
             keys = {
                 m.name: k for k, m in self.dispatch.members.items() if self.sessions[k].role == "consumer"
             }
-            for name in consumers:
-                if name not in keys:
+            for name, wanted in consumers.items():
+                if name not in keys and wanted != "stop":
                     there = ", ".join(keys) or "none"
                     return f"No trial named {name!r} is attached to {self.settings.name!r}. Attached: {there}"
-            for on in (True, False):
-                if those := tuple(keys[name] for name, wanted in consumers.items() if bool(wanted) is on):
-                    self.step(ev.Paused(those, on))
+            for to in ("pause", "go on"):
+                if those := tuple(keys[name] for name, wanted in consumers.items() if wanted == to):
+                    self.step(ev.Paused(those, to == "pause"))
+            for name in [name for name, wanted in consumers.items() if wanted == "stop" and name in keys]:
+                member = self.dispatch.members[keys[name]]
+                for one in (member, *member.mates):
+                    self.sessions[one.key].send(ms.Steered("stop"))
         return ""
 
     def why_no_turns(self, batches: int) -> str:

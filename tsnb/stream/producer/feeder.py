@@ -23,6 +23,7 @@ from tsnb.stream.loader.sources import Source
 from tsnb.stream.loader.workers import mind_own_workers, workers_are_forked_here
 from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.failures import forget, kind_of, message_of, shortened, text_of, way_out_of
+from tsnb.stream.producer.welcoming import tell_length
 
 __all__ = ["Feeder", "slots_for"]
 
@@ -100,7 +101,7 @@ class Feeder(threading.Thread):
             if isinstance(batch, Covering):
                 self._core.step(ev.Covered(wanted.run, batch.cover))
                 return
-            self._core.tell_length()
+            tell_length(self._core)
             in_place = batch is _END or isinstance(batch, ev.Placed)
             placed = batch if in_place else self._copy(batch)
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
@@ -133,7 +134,7 @@ class Feeder(threading.Thread):
         next epoch begins with new workers.
         """
         if self._count:  # else it is an error, which says why
-            self._core.tell_length()
+            tell_length(self._core)
             self._core.step(ev.LoaderEnded(self._run))
         return self._next_batch()
 

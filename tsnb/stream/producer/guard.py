@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from msgspec import structs
 
-from tsnb.config import MAX_CONSUMERS, check_balance, check_name
+from tsnb.config import MAX_CONSUMERS, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.printable import one_line
 from tsnb.stream.decisions import events as ev
@@ -165,17 +165,6 @@ class Guard:
                 raise RemoteProtocolError(f"{message.at_once} turns of {message.rotate} batches")
         return structs.replace(message, origin=one_line(message.origin, MAX_ORIGIN))
 
-    def divided(self, message: ms.Balance) -> tuple[str, dict[str, float]]:
-        """Return the pacing and the weights that an observer asks for.
-
-        Raises:
-            RemoteProtocolError: They are invalid; our observer checks them before it sends them.
-        """
-        try:
-            return check_balance(message.pacing, message.weights)
-        except (ValueError, TypeError) as error:
-            raise RemoteProtocolError(str(error)[:200]) from None
-
     def refusal(self, hello: ms.Hello) -> ms.Refused | None:
         """Return why this connection cannot be taken: its protocol, its token, or one observer too many."""
         if hello.protocol != ms.PROTOCOL:
@@ -244,7 +233,7 @@ _DECIDED = (ms.Take, ms.Waiting, ms.Release, ms.Leave, ms.Got, ms.Rest)
 """Messages for the decisions alone."""
 
 
-def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Message) -> None:
+def hear_observer(core: Core, session: Session, message: ms.Message) -> None:
     """Do what an observer asks for.
 
     Raises:
@@ -252,12 +241,8 @@ def hear_observer(core: Core, guard: Guard, session: Session, message: ms.Messag
     """
     if isinstance(message, ms.StopProducer):
         core.ask_to_stop(message.reconnect_s)
-    elif isinstance(message, ms.Balance):
-        _divide(core, guard, session, message)
-    elif isinstance(message, ms.StopConsumer):
-        core.ask_to_end(message.name)
-    elif isinstance(message, ms.PauseConsumer):
-        if why := core.pause(message.consumers):
+    elif isinstance(message, ms.Steer):
+        if why := core.steer(message.consumers):
             with core.lock:
                 session.send(ms.Refused("unknown", why))
     elif isinstance(message, ms.Extended):
@@ -282,19 +267,6 @@ def _extension(core: Core, name: str) -> Extension:
     return found
 
 
-def _divide(core: Core, guard: Guard, session: Session, message: ms.Balance) -> None:
-    """Divide compute as an observer asks, or tell it why that cannot be.
-
-    Raises:
-        RemoteProtocolError: It asks for something that ours never would.
-    """
-    try:
-        core.balance(*guard.divided(message))
-    except ValueError as error:
-        with core.lock:
-            session.send(ms.Refused("in-step", str(error).removesuffix(".")))
-
-
 def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
     """Turn what a consumer says into an event, or note it.
 
@@ -314,12 +286,12 @@ def hear_consumer(core: Core, session: Session, message: ms.Message) -> None:
         with core.lock:
             session.forget_layouts()
         core.step(ev.Heard(session.key, message))
-    elif isinstance(message, (ms.Planned, ms.Continues)):
+    elif isinstance(message, ms.Progress):
         with core.lock:
             session.note(message)
     elif isinstance(message, ms.Extended):
         _extension(core, message.name).hear(session, message.payload)
-    elif isinstance(message, ms.DeviceRefused):
+    elif isinstance(message, ms.Device):
         core.leave_device(session.key)
     elif isinstance(message, ms.Bye):
         # its name is free from now on; its slots come back as it lets go of them, or with the connection

@@ -214,7 +214,7 @@ class Server(threading.Thread):
                 self._show_last(session)
             hear_consumer(self._core, session, message)
         elif session.role:
-            hear_observer(self._core, self._guard, session, message)
+            hear_observer(self._core, session, message)
         else:
             return self._greet(session, self._guard.vetted(message))
         return True

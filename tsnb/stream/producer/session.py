@@ -94,8 +94,6 @@ class Session:
         number, new = self._layouts.intern(placed.layout)
         if new:
             self.send(ms.LayoutTold(number, placed.layout))
-        if place is not None:
-            self.send(ms.OnDevice(granted.lease, place))
         if self.tells_rows:
             self.send(ms.Drawn(granted.lease, indices_of(placed.drawn)))
         if self.tells_rows and placed.weights:
@@ -110,6 +108,7 @@ class Session:
                 granted.lease,
                 placed.values_offset,
                 placed.values_bytes,
+                place,
             )
         )
 
@@ -117,12 +116,10 @@ class Session:
         """Tell layouts afresh: one of them may have got lost in the consumer, by an interrupt."""
         self._layouts = LayoutWriter()
 
-    def note(self, told: ms.Planned | ms.Continues) -> None:
+    def note(self, told: ms.Progress) -> None:
         """Keep what a consumer says of itself."""
-        if isinstance(told, ms.Continues):
-            self.before = told.epochs, told.batches
-        else:
-            self.planned, self.run = told.epochs, told.run
+        self.planned, self.run = told.epochs, told.run
+        self.before = told.epochs_before, told.batches_before
 
 
 def indices_of(drawn: Sequence[Any] | None) -> bytes:

@@ -8,7 +8,7 @@ from tsnb.stream.loader.facts import Indices
 from tsnb.stream.producer.core import HOLD, Core
 from tsnb.stream.protocol import messages as ms
 
-__all__ = ["welcome"]
+__all__ = ["tell_length", "welcome"]
 
 
 def welcome(core: Core) -> ms.Welcome:
@@ -37,3 +37,17 @@ def welcome(core: Core) -> ms.Welcome:
         draws=core.draws,
         stall_timeout_s=core.settings.stall_timeout_s,
     )
+
+
+def tell_length(core: Core) -> None:
+    """Tell consumers how long an epoch is, if that has changed: samples have entered."""
+    assert core.source is not None
+    length = batches, samples = core.source.batches, core.source.samples
+    if length == core.length_told or batches is None or samples is None:
+        return
+    with core.lock:
+        core.length_told = length
+        told = welcome(core)
+        for session in core.sessions.values():
+            if session.role == "consumer":
+                session.send(told)

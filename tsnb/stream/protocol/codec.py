@@ -17,7 +17,7 @@ import msgspec
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
 from tsnb.printable import one_line
 from tsnb.stream.protocol.fields import cleaners
-from tsnb.stream.protocol.messages import Extended, Message, PauseAsked, RankGone, Release
+from tsnb.stream.protocol.messages import Extended, Message, RankGone, Release, Steered
 
 __all__ = ["EARLY_KINDS", "MAX_MESSAGE_BYTES", "decode", "encode", "release_packet"]
 
@@ -29,7 +29,7 @@ _read = msgspec.msgpack.Decoder(Message).decode
 _CLEANERS = {cls: found for cls in get_args(Message) if (found := cleaners(cls))}
 """Of each kind that has texts, what makes them printable."""
 EARLY_KINDS = frozenset(
-    _write(each)[1:2] for each in (Extended("x", b""), RankGone(0, 0, 0), PauseAsked(True))
+    _write(each)[1:2] for each in (Extended("x", b""), RankGone(0, 0, 0), Steered("pause"))
 )
 """Second bytes, which hold the kind, of packets that a consumer looks for among those that it has not read yet."""
 

@@ -1,15 +1,15 @@
 """The messages between producer, consumers and observers. `protocol.codec` turns them into bytes.
 
-consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Planned
-                       Continues  DeviceRefused  Extended  Bye
-producer -> consumer   Welcome  Refused  LayoutTold  Batch  EpochStarted  NotJoined  EpochEnded  LengthTold
-                       Failed  Parked  HeldUp  RankGone  DeviceTold  DeviceRefused  OnDevice  Drawn
-                       Weighted  PauseAsked  StopAsked  Extended  Stopping
-observer -> producer   Hello  StopProducer  StopConsumer  PauseConsumer  Balance  Extended
+consumer -> producer   Hello  Wants  Ask  Take  Waiting  Release  Leave  Got  Rest  Progress  Device  Extended  Bye
+producer -> consumer   Welcome  Refused  LayoutTold  Batch  Drawn  Weighted  EpochStarted  NotJoined  EpochEnded
+                       Parked  HeldUp  RankGone  Device  Steered  Extended  Stopping
+observer -> producer   Hello  StopProducer  Steer  Extended
 producer -> observer   Welcome  Refused  Reading  Extended  Stopping
 """
 
 from __future__ import annotations
+
+from typing import Literal
 
 from tsnb.stream.protocol.fields import (
     Block,
@@ -29,37 +29,30 @@ __all__ = [
     "PROTOCOL",
     "WHOLE_EPOCH",
     "Ask",
-    "Balance",
     "Batch",
     "Bye",
-    "Continues",
-    "DeviceRefused",
-    "DeviceTold",
+    "Device",
     "Drawn",
     "EpochEnded",
     "EpochStarted",
     "Extended",
-    "Failed",
     "Got",
     "HeldUp",
     "Hello",
     "LayoutTold",
     "Leave",
-    "LengthTold",
     "Message",
     "NotJoined",
-    "OnDevice",
     "Parked",
-    "PauseAsked",
-    "PauseConsumer",
-    "Planned",
+    "Progress",
     "RankGone",
     "Reading",
     "Refused",
     "Release",
     "Rest",
-    "StopAsked",
-    "StopConsumer",
+    "Steer",
+    "Steered",
+    "Steering",
     "StopProducer",
     "Stopping",
     "Take",
@@ -73,13 +66,15 @@ PROTOCOL = 32
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
+Steering = Literal["pause", "go on", "stop"]
+"""What a consumer may be asked to do."""
 WHOLE_EPOCH = (1 << 32) - 1
 """In place of a number of batches: all that the epoch has."""
 ALL_ROWS = (1 << 32) - 1
 """In place of a number of rows: all that the batch has."""
 
 
-class Hello(Sent, frozen=True, tag=14):
+class Hello(Sent, frozen=True, tag=13):
     """First message of every connection."""
 
     role: Line
@@ -141,7 +136,7 @@ class Ask(Sent, frozen=True, tag=6):
     """It would rather begin in the middle of an epoch than wait for another one to end."""
 
 
-class Wants(Sent, frozen=True, tag=25):
+class Wants(Sent, frozen=True, tag=22):
     """Which samples a consumer takes that takes a part of them: said before it asks, in pieces where there are many."""
 
     offset: Count
@@ -167,7 +162,7 @@ class Release(Sent, frozen=True, tag=3):
     lease: Count
 
 
-class Leave(Sent, frozen=True, tag=20):
+class Leave(Sent, frozen=True, tag=18):
     """The consumer leaves its epoch before the end (`break`)."""
 
 
@@ -177,66 +172,49 @@ class Got(Sent, frozen=True, tag=5):
     rows: Large
 
 
-class Rest(Sent, frozen=True, tag=21):
+class Rest(Sent, frozen=True, tag=19):
     """The others should not wait for this consumer's next epoch (its cell has ended)."""
 
     stands: bool = False
     """It stands in the middle of an epoch: the thread that takes it waits for another consumer's batch."""
 
 
-class Planned(Sent, frozen=True, tag=23):
-    """A loop's epochs in all, and the run of the trial that it is: said when it attaches and when that changes."""
+class Progress(Sent, frozen=True, tag=21):
+    """What a consumer has before it and behind it, and whose run it is: said when it attaches and when that changes."""
 
-    epochs: Count
-    """0: that is not known any more."""
+    epochs: Count = 0
+    """A loop's epochs in all; 0: that is not known, or not any more."""
     run: Count = 0
     """Of its trial's name, from 1; 0: it is not a trial's."""
+    epochs_before: Count = 0
+    """Whole ones that were taken before it came: by the trial that it is a clone of, or by a process before its own."""
+    batches_before: Count = 0
+    """The same, of the loader."""
 
 
-class Continues(Sent, frozen=True, tag=24):
-    """What was taken before this consumer came: by the trial that it is a clone of, or by a process before its own."""
-
-    epochs: Count
-    """Whole ones."""
-    batches: Count
-    """Of the loader."""
-
-
-class Bye(Sent, frozen=True, tag=22):
+class Bye(Sent, frozen=True, tag=20):
     """The consumer detaches: its name is free, what it still holds stays readable until it closes."""
 
 
-class StopProducer(Sent, frozen=True, tag=33):
+class StopProducer(Sent, frozen=True, tag=29):
     """An observer asks the producer to stop."""
 
     reconnect_s: Seconds = 0.0
     """How long consumers should wait for a successor."""
 
 
-class StopConsumer(Sent, frozen=True, tag=34):
-    """An observer asks that a consumer's loop end."""
+class Steer(Sent, frozen=True, tag=28):
+    """An observer asks that consumers pause at their next batch, go on or stop: all of them at once."""
 
-    name: Line
-
-
-class PauseConsumer(Sent, frozen=True, tag=35):
-    """An observer asks that consumers pause at their next batch, or go on: all of them at once."""
-
-    consumers: dict[Line, bool]
-    """By name: pause; else go on."""
+    consumers: dict[Line, Steering]
+    """By name."""
 
 
-class Balance(Sent, frozen=True, tag=36):
-    """An observer asks that compute be divided in another way."""
+class Welcome(Sent, frozen=True, tag=14):
+    """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers.
 
-    pacing: Line
-    """`together`, `weights` or `free`."""
-    weights: dict[Line, float]
-    """By consumer name."""
-
-
-class Welcome(Sent, frozen=True, tag=15):
-    """The stream as a newcomer must know it; the packet carries the arena's descriptor for consumers."""
+    Consumers are told it again, without a descriptor, when samples have entered: an epoch has another length then.
+    """
 
     name: Line
     pid: Large
@@ -277,7 +255,7 @@ class Welcome(Sent, frozen=True, tag=15):
     protocol: Large = PROTOCOL
 
 
-class Refused(Sent, frozen=True, tag=16):
+class Refused(Sent, frozen=True, tag=15):
     """The producer does not take this connection, or does not do what an observer asked for."""
 
     code: Line
@@ -306,26 +284,17 @@ class Batch(Sent, frozen=True, tag=1):
     values_offset: Large
     """Where the values text starts in the slot."""
     values_bytes: Large
+    place: Count | None = None
+    """Where it lies on the consumer's device as well; None: nowhere there."""
 
 
-class DeviceTold(Sent, frozen=True, tag=37):
-    """From now on batches may lie on the device that was asked for, too."""
+class Device(Sent, frozen=True, tag=30):
+    """Whether batches are shared on the device that was asked for. A consumer says it only to refuse."""
 
-    handles: Json
-    """JSON: how its memory and its events are opened."""
-
-
-class DeviceRefused(Sent, frozen=True, tag=38):
-    """Batches are not shared on the device: the consumer copies them there itself. Either side may say so."""
-
-    reason: Line
-
-
-class OnDevice(Sent, frozen=True, tag=12):
-    """The batch that follows, by its lease, lies on the device as well."""
-
-    lease: Count
-    place: Count
+    handles: Json = ""
+    """JSON: how its memory and its events are opened. From now on batches may lie there, too."""
+    refusal: Line = ""
+    """Why they are not: the consumer copies them there itself. Empty: they are."""
 
 
 class Drawn(Sent, frozen=True, tag=10):
@@ -361,7 +330,7 @@ class EpochStarted(Sent, frozen=True, tag=7):
     """The loader batch of it that comes first."""
 
 
-class NotJoined(Sent, frozen=True, tag=26):
+class NotJoined(Sent, frozen=True, tag=23):
     """The answer to an Ask that cannot be granted (any more)."""
 
     ask: Count
@@ -374,30 +343,19 @@ class NotJoined(Sent, frozen=True, tag=26):
 
 
 class EpochEnded(Sent, frozen=True, tag=8):
-    """Every batch of the epoch has been sent."""
+    """Every batch of the epoch has been sent; or it ends here, because the loader raised."""
 
     epoch: Count
     batches: Count
+    failed: bool = False
+    """Whether the loader raised."""
+    message: Block = ""
+    """What it raised."""
+    traceback: Block = ""
+    """And where."""
 
 
-class LengthTold(Sent, frozen=True, tag=27):
-    """An epoch has another length from now on than `Welcome` said: samples have entered."""
-
-    epoch_batches: Count
-    """Loader batches in it."""
-    epoch_samples: Count
-    """Samples in it."""
-
-
-class Failed(Sent, frozen=True, tag=17):
-    """The loader raised; the epoch ends here."""
-
-    epoch: Count
-    message: Block
-    traceback: Block
-
-
-class Parked(Sent, frozen=True, tag=28):
+class Parked(Sent, frozen=True, tag=24):
     """The consumer stood still too long and has lost its place in the epoch."""
 
     epoch: Count
@@ -406,7 +364,7 @@ class Parked(Sent, frozen=True, tag=28):
     stood_still_s: Seconds
 
 
-class HeldUp(Sent, frozen=True, tag=29):
+class HeldUp(Sent, frozen=True, tag=25):
     """The consumer has waited for an epoch for long: others take one that it came too late for."""
 
     ask: Count
@@ -422,7 +380,7 @@ class HeldUp(Sent, frozen=True, tag=29):
     """After how many they lose their place."""
 
 
-class RankGone(Sent, frozen=True, tag=30):
+class RankGone(Sent, frozen=True, tag=26):
     """A rank of the consumer's group has gone, and will not come back."""
 
     rank: Count
@@ -435,20 +393,21 @@ class RankGone(Sent, frozen=True, tag=30):
     """
 
 
-class PauseAsked(Sent, frozen=True, tag=31):
-    """Somebody asked this consumer to pause at its next batch, or to go on. Nobody waits for it while it is paused.
+class Steered(Sent, frozen=True, tag=27):
+    """Somebody asked this consumer to pause at its next batch, to go on, or to stop. Nobody waits for a paused one.
 
     It has lost its place in the epoch as one that is parked has, and asks for it again when it goes on.
     """
 
-    on: bool
+    to: Steering
+
+    @property
+    def on(self) -> bool:
+        """Whether it pauses."""
+        return self.to == "pause"
 
 
-class StopAsked(Sent, frozen=True, tag=32):
-    """This consumer was asked to stop (the panel's button)."""
-
-
-class Stopping(Sent, frozen=True, tag=18):
+class Stopping(Sent, frozen=True, tag=16):
     """The producer stops in good order."""
 
     reason: Line
@@ -456,7 +415,7 @@ class Stopping(Sent, frozen=True, tag=18):
     """How long to wait for a successor; 0: there will be none."""
 
 
-class Extended(Sent, frozen=True, tag=13):
+class Extended(Sent, frozen=True, tag=12):
     """Something for an extension of the stream, or for that of a consumer (`protocol.extension`)."""
 
     name: Word
@@ -465,7 +424,7 @@ class Extended(Sent, frozen=True, tag=13):
     """In the extension's own words."""
 
 
-class Reading(Sent, frozen=True, tag=19):
+class Reading(Sent, frozen=True, tag=17):
     """One `telemetry.StreamReading` as JSON, for observers."""
 
     text: Json
@@ -481,33 +440,25 @@ Message = (
     | Leave
     | Got
     | Rest
-    | Planned
-    | Continues
+    | Progress
     | Bye
     | StopProducer
-    | StopConsumer
-    | PauseConsumer
-    | Balance
+    | Steer
     | Welcome
     | Refused
     | LayoutTold
     | Batch
-    | DeviceTold
-    | DeviceRefused
-    | OnDevice
+    | Device
     | Drawn
     | Weighted
     | EpochStarted
     | NotJoined
     | EpochEnded
-    | LengthTold
-    | Failed
     | Extended
     | HeldUp
     | Parked
     | RankGone
-    | PauseAsked
-    | StopAsked
+    | Steered
     | Stopping
     | Reading
 )
