@@ -975,7 +975,7 @@ def test_a_pass_is_withdrawn_only_while_nobody_takes_it() -> None:
     assert dispatch.wanted == ev.Wanted(1, 1, 0)
 
 
-@pytest.mark.parametrize("pacing", ["in step", "all skip", "one waits"])
+@pytest.mark.parametrize("pacing", ["in step", "by weight", "all skip", "one waits"])
 def test_a_batch_costs_in_proportion_to_the_consumers(monkeypatch: pytest.MonkeyPatch, pacing: str) -> None:
     """Each of them takes each batch: a look at all of them at each take would be the square of their number."""
     looks = [0]
@@ -988,6 +988,8 @@ def test_a_batch_costs_in_proportion_to_the_consumers(monkeypatch: pytest.Monkey
     found = {}
     for consumers in (2, 128):
         dispatch = Dispatch(4, 4, 30.0)
+        if pacing == "by weight":
+            dispatch.step(ev.Balanced("weights", {"c0": 3.0}, 16), 0.0)
         for key in range(consumers):
             skips = pacing == "all skip" or (pacing == "one waits" and key > 0)
             dispatch.step(joined(key, f"c{key}", skips), 0.0)

@@ -27,7 +27,9 @@ Where the machine has a whole core to spare the consumers do not compete, and no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from bisect import insort
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tsnb.stream.decisions.members import Member
@@ -65,16 +67,22 @@ class FairShares:
         pacing: "together", "weights" or "free".
         weights: By consumer name; one that is not named has weight 1.
         contended: Whether the consumers compete for the machine.
-        due_s: When to look again (monotonic seconds); None: no batch is withheld.
     """
 
     def __init__(self, members: Mapping[int, Member]) -> None:
         self.pacing = "together"
         self.weights: dict[str, float] = {}
         self.contended = True
-        self.due_s: float | None = None
         self._members = members
         self._accounts: dict[int, _Account] = {}
+        self._computing: dict[float, list[tuple[float, int]]] = {}
+        """By weight, those that compute: what each has used times its weight, less the time now, a constant."""
+        self._lightest: list[tuple[float, int]] = []
+        """The two consumers of least weight."""
+        self._withheld: dict[int, tuple[float, int]] = {}
+        """When to look again at each, and for which rival it waits."""
+        self._due: list[tuple[float, int]] = []
+        """A heap of these times; some are over."""
         self._reached = 0.0  # how far the computing consumers had got when a batch was last taken
 
     def weight(self, name: str) -> float:
@@ -96,34 +104,87 @@ class FairShares:
         self._accounts.clear()
         self._reached = 0.0
 
+    @property
+    def weighs(self) -> bool:
+        """Whether a batch may be withheld."""
+        return self.pacing == "weights" and self.contended
+
+    @property
+    def due_s(self) -> float | None:
+        """When to look again (monotonic seconds); None: no batch is withheld."""
+        while self._due and self._withheld.get(self._due[0][1], (None,))[0] != self._due[0][0]:
+            heapq.heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    def look(self, now: float) -> None:
+        """Look at all consumers anew: until the next look, only `took` and `waits` change who computes."""
+        self._withheld.clear()
+        self._due.clear()
+        self._computing.clear()
+        if not self.weighs:
+            return
+        there = self._members.values()
+        self._lightest = heapq.nsmallest(2, ((self.weight(m.name), m.key) for m in there))
+        computing = [m for m in there if m.computes]
+        for member in sorted(computing, key=lambda m: m.key not in self._accounts):
+            self._enlist(member, now)
+
+    def _enlist(self, member: Member, now: float) -> None:
+        """Note that a consumer computes."""
+        weight = self.weight(member.name)
+        insort(self._computing.setdefault(weight, []), (self._used(member, now) * weight - now, member.key))
+
+    def waits(self, member: Member) -> None:
+        """Note that a consumer computes no more."""
+        there = self._computing.get(self.weight(member.name), [])
+        there[:] = [one for one in there if one[1] != member.key]
+
+    def to_look_at(self, actor: int, now: float) -> list[int]:
+        """Return the consumers whose next batch may no longer be withheld, since one took a batch or waits.
+
+        Args:
+            actor: That one.
+            now: Monotonic seconds.
+        """
+        found = {key for key, (_, rival) in self._withheld.items() if rival == actor}
+        while (due_s := self.due_s) is not None and due_s <= now:
+            found.add(heapq.heappop(self._due)[1])
+        return sorted(found)
+
     def withholds(self, member: Member, now: float) -> bool:
         """Return whether a consumer has to wait for its next batch, though it is there; note when to look again."""
-        if self.pacing != "weights" or not self.contended:
+        if not self.weighs:
             return False
         mine = self._used(member, now)
-        ahead_s = [
-            (mine - self._used(other, now)) * self.weight(other.name) for other in self._rivals(member)
-        ]
-        late_s = max(ahead_s, default=0.0) - SLACK_S
+        ahead_s = [(mine * weight - least - now, key) for weight, least, key in self._rivals(member)]
+        late_s, rival = max(ahead_s, default=(0.0, 0))
+        late_s -= SLACK_S
         if late_s < _SOON_S:
             return False
-        self.due_s = min(now + late_s, self.due_s or now + late_s)
+        self._withheld[member.key] = now + late_s, rival
+        heapq.heappush(self._due, (now + late_s, member.key))
         return True
+
+    def let_go(self, member: Member) -> None:
+        """Note that a consumer's next batch is withheld no longer."""
+        self._withheld.pop(member.key, None)
 
     def took(self, member: Member, now: float) -> None:
         """A consumer took a batch: settle what went before it. Called after `Times.took`."""
-        if self.pacing != "weights" or not self.contended:
+        if not self.weighs:
             return
+        self.waits(member)
         account = self._account(member, now)
         weight = self.weight(member.name)
         computed_s = member.times.computing_s - account.computing_s
         withheld_s = member.times.withheld_s - account.withheld_s
         idle_s = max(0.0, now - account.at_s - computed_s - withheld_s)
         used = account.used + computed_s / weight
-        others = [self.weight(other.name) for other in self._members.values() if other is not member]
-        if others:  # they got no further meanwhile than the lightest of them could
-            used = max(used, min(used + idle_s / min(others), self._level(now, member)))
+        lightest = next((weight for weight, key in self._lightest if key != member.key), None)
+        if lightest is not None:  # the others got no further meanwhile than the lightest of them could
+            used = max(used, min(used + idle_s / lightest, self._level(now)))
         self._accounts[member.key] = _Account(used, now, member.times.computing_s, member.times.withheld_s)
+        self._enlist(member, now)
         self._reached = self._level(now)
 
     def left(self, key: int) -> None:
@@ -143,28 +204,30 @@ class FairShares:
         assert not withheld or (self.pacing == "weights" and self.contended), withheld
         for member in withheld:
             assert list(self._rivals(member)), member
+        assert {m.key for m in withheld} == self._withheld.keys()
+        if self.weighs:
+            there = {m.key for m in self._members.values() if m.computes}
+            assert there == {key for some in self._computing.values() for _, key in some}
         assert bool(withheld) == (due_s is not None), due_s
 
-    def _rivals(self, member: Member) -> Iterable[Member]:
-        own = (member, *member.mates)  # ranks wait for each other in every step anyway
-        return (other for other in self._members.values() if other not in own and other.computes)
+    def _rivals(self, member: Member) -> Iterator[tuple[float, float, int]]:
+        """Yield, by weight, the one that computes and has used least, as `_computing` has it."""
+        own = {m.key for m in (member, *member.mates)}  # ranks wait for each other in every step anyway
+        for weight, those in self._computing.items():
+            for least, key in those:
+                if key not in own:
+                    yield weight, least, key
+                    break
 
     def _used(self, member: Member, now: float) -> float:
         account = self._account(member, now)
         computing_s = member.read(now, 0.0)[0] - account.computing_s
         return account.used + computing_s / self.weight(member.name)
 
-    def _level(self, now: float, besides: Member | None = None) -> float:
-        """Return how far the computing consumers have got; without any, how far they had got when one last computed.
-
-        Args:
-            now: Monotonic seconds.
-            besides: Leave this one out.
-        """
-        computing = [m for m in self._members.values() if m.key in self._accounts and m.computes]
-        return max(
-            self._reached, min((self._used(m, now) for m in computing if m is not besides), default=0.0)
-        )
+    def _level(self, now: float) -> float:
+        """Return how far the computing consumers have got; without any, how far they had got when one last computed."""
+        those = ((some[0][0] + now) / weight for weight, some in self._computing.items() if some)
+        return max(self._reached, min(those, default=0.0))
 
     def _account(self, member: Member, now: float) -> _Account:
         """Return a consumer's account; a newcomer's begins where the others are."""

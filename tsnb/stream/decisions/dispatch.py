@@ -157,12 +157,13 @@ class Dispatch:
             self._heard[kind](*event)
         else:
             self._steps[kind](event)
-        granting = self.granting
-        if granting.places_changed or granting.withheld or kind not in _QUIET:
+        if self.granting.places_changed or kind not in _QUIET:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()
-        due_s = (self.drift.due_s, self._withheld_until_s)
+        elif self._weighs and isinstance(event, ev.Heard):
+            self._grant_withheld(event.member)
+        due_s = (self.drift.due_s, self.balance.due_s if self._weighs else None)
         self.due_s = min([each for each in due_s if each is not None], default=None)
         return self._out
 
@@ -256,6 +257,8 @@ class Dispatch:
     def _waiting(self, key: int, _waiting: ms.Waiting) -> None:
         member = self.members[key]
         waits = member.wait(self._now, self.drift.blocked_s(self._now))
+        if waits and self._weighs:
+            self.balance.waits(member)
         if waits and member.turn is not None and self.turns.is_over(member, member.turn):
             self.granting.places_changed = True  # the next one has its turn
 
@@ -430,13 +433,24 @@ class Dispatch:
             self._let_go(*self._lost.pop())
         # by weight in two rounds: a consumer whose epoch ends in the first one no longer computes
         for _ in range(2 if self._weighs else 1):
-            self.granting.withheld, self.balance.due_s = False, None
+            self.balance.look(self._now)
             for member in self.members.values():
                 if member.phase is Phase.STREAMING:
                     self.granting.grant(member)
         self.drift.settled()
         self._collect()
         self._note_wanted()
+
+    def _grant_withheld(self, actor: int) -> None:
+        """Grant the batches that are withheld no longer, since a consumer took one or waits for one."""
+        for key in self.balance.to_look_at(actor, self._now):
+            member = self.members[key]
+            taken, cursor = member.taken, member.cursor
+            self.granting.grant(member)
+            self.drift.moved(member, taken, cursor, took=False)
+            if member.cursor != cursor:
+                self._collect()
+                self._note_wanted()
 
     def _collect(self) -> None:
         """Free the batches that are no longer needed."""
@@ -452,10 +466,6 @@ class Dispatch:
         self.wanted = None
         if loading is not None and goes_on:
             self.wanted = ev.Wanted(loading.run, loading.number, loading.first, loading.cover)
-
-    @property
-    def _withheld_until_s(self) -> float | None:
-        return self.balance.due_s if self.granting.withheld else None
 
     # -- invariants --------------------------------------------------------------------------------------
 
@@ -474,7 +484,7 @@ class Dispatch:
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self.drift.needed_from())
-        self.balance.check(self._withheld_until_s)
+        self.balance.check(self.balance.due_s)
         self.drift.check()
         self.turns.check()
         far = self.drift.ahead > self.drift.widest

@@ -69,13 +69,14 @@ class Drift:
             if member.stood:
                 member.stood = max(0, min(member.stood, self._epochs.end - self.position(member)))
 
-    def moved(self, member: Member, taken: int, cursor: int) -> None:
+    def moved(self, member: Member, taken: int, cursor: int, *, took: bool = True) -> None:
         """Note that a consumer went on inside its epoch.
 
         Args:
             member: Which.
             taken: Its `taken` before.
             cursor: Its `cursor` before.
+            took: Whether it took a batch.
         """
         stood, now_taken = member.stood, member.taken
         member.stood = min(stood, max(0, self._epochs.end - now_taken))
@@ -84,7 +85,8 @@ class Drift:
             self._remembered.moved(member, taken, cursor, stood)
         elif driver is not None and now_taken > driver.taken:
             self._remembered = None  # another one drives
-        member.lag_then = max(0, (self._positions.front or 0) - now_taken - member.stood)
+        if took:
+            member.lag_then = max(0, (self._positions.front or 0) - now_taken - member.stood)
 
     def let_in(self, member: Member) -> None:
         """Note that a consumer begins an epoch: whatever memory kept for it counts as published while it stopped.

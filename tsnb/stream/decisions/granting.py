@@ -34,14 +34,12 @@ class Granting:
         out: The instructions of this step.
         now: Monotonic seconds.
         places_changed: Whether a consumer left its epoch in this step.
-        withheld: Whether a consumer's next batch was withheld in the last round.
     """
 
     def __init__(self, epochs: Epochs, drift: Drift, balance: FairShares) -> None:
         self.out: list[ev.Instruction] = []
         self.now = 0.0
         self.places_changed = False
-        self.withheld = False
         self._epochs = epochs
         self._drift = drift
         self._balance = balance
@@ -81,10 +79,16 @@ class Granting:
                 break
             self._grant(member, epoch, member.cursor)
         if withheld or member.times.withheld_since_s is not None:
-            (member.times.withhold if withheld else member.times.let_go)(self.now)
-            self.withheld = self.withheld or withheld
+            self._note_withheld(member, withheld)
         if epoch.finished and member.cursor >= epoch.end:
             self._come_to_end(member, epoch)
+
+    def _note_withheld(self, member: Member, withheld: bool) -> None:
+        if withheld:
+            member.times.withhold(self.now)
+        else:
+            member.times.let_go(self.now)
+            self._balance.let_go(member)
 
     def _grant(self, member: Member, epoch: Epoch, index: int, onwards: int = 1) -> None:
         self._leases = (self._leases + 1) & 0xFFFFFFFF
@@ -134,6 +138,7 @@ class Granting:
         if cause.after is Phase.BETWEEN and member.group is not None and member.group.closed:
             cause = Cause.RANK_GONE  # it will not be let into another one
         member.leave_epoch(cause, self.now, self.blocked_s)
+        self._balance.waits(member)
 
     def park(self, member: Member, stood_still_s: float | None, cause: Cause = Cause.STOOD_STILL) -> None:
         """Take a consumer that stands still, or is paused, off the window, and with it its whole group, at one place.
