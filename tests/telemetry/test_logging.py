@@ -7,6 +7,7 @@ import decimal
 import enum
 import fractions
 import math
+import os
 import re
 import time
 import warnings
@@ -244,3 +245,13 @@ def test_live_values_fit_into_a_packet(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(list(stream)) == 2
         (it,) = tsnb.streams.status("numbers").consumers
     assert it.live == {"prompt": "x" * 37 + "..."}
+
+
+def test_a_clone_has_logged_nothing_until_it_logs_itself() -> None:
+    """It is a fork: the panel had shown the last numbers of its parent as its own, which no result has."""
+    tsnb.log(loss=0.5)
+    child = os.fork()
+    if child == 0:
+        os._exit(len(metrics.latest()))
+    assert os.waitpid(child, 0)[1] == 0
+    assert metrics.latest()["loss"] == 0.5

@@ -266,12 +266,13 @@ def _tell_unheard() -> None:
 
 
 def _leave_listeners() -> None:
-    """Drop the listeners in a forked child: their threads are in the parent."""
+    """Drop the listeners in a forked child, whose threads are in the parent, and the parent's numbers."""
     global _lock, _unheard
     _lock = threading.Lock()  # a thread that logged at the moment of the fork will never give it back
     _unheard = bool(_listeners)
     _listeners.clear()
     _keepers.clear()
+    _latest.clear()
 
 
 os.register_at_fork(after_in_child=_leave_listeners)
