@@ -17,6 +17,7 @@ import json
 import logging
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from tsnb.device_sharing.copies import DeviceCopies, DeviceKind, SharingRefused
 from tsnb.device_sharing.gpu_slots import GpuSlots
@@ -73,7 +74,9 @@ class OnDevices(StreamDevices):
         copied_bytes: Bytes copied to devices so far.
     """
 
-    def __init__(self, arena: Arena, lock: threading.Condition, window: int, tell: Tell) -> None:
+    def __init__(
+        self, arena: Arena, lock: contextlib.AbstractContextManager[Any], window: int, tell: Tell
+    ) -> None:
         self.copied_bytes = 0
         self._arena = arena
         self._lock = lock

@@ -190,20 +190,23 @@ def in_order(
         others: Returns the crew that takes over from now on; None: the same goes on.
     """
     given, told = start, False
+    crew = crews[-1]
     ready: dict[int, Any] = {}
     failed: dict[int, ExceptionWrapper] = {}
     while True:
-        crews[-1].order(given, pace.batch_s)
         if given in ready:
             drawn(given)
             pace.given()
-            crews[-1].gave(given)
+            crew.gave(given)
             given += 1
-            crews[-1].order(given, pace.batch_s)
+            crew.order(given, pace.batch_s)
             yield ready.pop(given - 1)
-            if len(crews) == 1 and (following := others(crews[0])) is not None:
-                crews.append(following)
-        elif given in failed:
+            if len(crews) == 1 and (following := others(crew)) is not None:
+                crew = following
+                crews.append(crew)
+            continue
+        crew.order(given, pace.batch_s)
+        if given in failed:
             error = failed.pop(given)
             if not issubclass(error.exc_type, StopIteration):
                 error.reraise()  # type: ignore[no-untyped-call]

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import mmap
 import os
 import pickle
@@ -56,6 +57,7 @@ _LEAST_S = 1e-6
 """A socket takes 0 for no limit."""
 
 
+@functools.cache
 def has_packets() -> bool:
     """Return whether this system has sockets that keep packets apart and say when the other side has ended."""
     try:

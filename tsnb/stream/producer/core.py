@@ -77,7 +77,8 @@ class Core:
     """The shared state of one producer.
 
     Attributes:
-        lock: Guards everything here; notified when the loader may go on, or should stop.
+        lock: Guards everything here.
+        changed: Its condition: notified when the loader may go on, or should stop.
         unordered: Why an epoch cannot be given again; empty where it can.
         dataset: What consumers are told of the loader's dataset (`loader.facts`).
         seeds: What loops over the plain loader draw.
@@ -99,7 +100,8 @@ class Core:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.lock = threading.Condition()
+        self.lock = threading.RLock()  # itself, not the condition: entering that is a call of Python's
+        self.changed = threading.Condition(self.lock)
         self.slots = FreeSlots()
         try:
             self.arena = Arena.create()
@@ -160,7 +162,7 @@ class Core:
         for instruction in self.dispatch.step(event, time.monotonic()):
             self._follow(instruction)
         if self._loader_waits and (self._abandoned or self.dispatch.wanted is not None):
-            self.lock.notify_all()
+            self.changed.notify_all()
         if due_s != self.dispatch.due_s is not None:
             self.alarm()
 
@@ -194,7 +196,7 @@ class Core:
         with self.lock:
             while (wanted := self.dispatch.wanted) is None and not (self.stopping or self._abandoned):
                 self._loader_waits = True
-                self.lock.wait()
+                self.changed.wait()
             self._loader_waits = False
             abandoned, self._abandoned = self._abandoned, False
             return wanted, abandoned
@@ -502,4 +504,4 @@ class Core:
         with self.lock:
             self.stopping = True
             self._held |= self.dispatch.epochs.slots(pinned=True)
-            self.lock.notify_all()
+            self.changed.notify_all()

@@ -120,12 +120,13 @@ class Feeder(threading.Thread):
 
     def _loaded(self, placed: ev.Placed, *, in_place: bool) -> None:
         self._count += 1
-        if self._source.drawn is not None:
-            placed = placed._replace(drawn=self._source.drawn)
-            if self._core.growth is not None:
-                placed = placed._replace(weights=self._core.growth.weights_of(self._source.drawn))
+        if (drawn := self._source.drawn) is not None:
+            growth = self._core.growth
+            weights = placed.weights if growth is None else growth.weights_of(drawn)
+            placed = ev.Placed(*placed[:5], drawn, weights)
         self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
-        self.proven.set()
+        if not self.proven.is_set():
+            self.proven.set()
 
     def _end_told(self) -> Any:
         """Tell the epoch's end before its workers end, which takes them a while; return what comes after that.
@@ -201,7 +202,7 @@ class Feeder(threading.Thread):
                         f"({core.dispatch.epochs.kept} of its {core.arena.slots} buffers hold a batch "
                         "that a trial may still read). Serve with a smaller window= or late_join=."
                     )
-                core.lock.wait(0.05)
+                core.changed.wait(0.05)
         return slot
 
     def _describe(self, error: BaseException) -> LoaderFailed:

@@ -87,6 +87,8 @@ class Server(threading.Thread):
         self._pidfds: dict[int, int] = {}  # descriptor of a consumer's process -> its session's key
         self._unwatched: dict[int, int] = {}  # session's key -> a consumer's process, without a pidfd
         self._full: set[int] = set()  # sessions that wait for room to send
+        self._late: set[int] = set()  # those, and sessions whose other end has gone
+        self._observers: dict[int, Session] = {}
         self._next_reading_s = 0.0
         self._next_tick_s = 0.0
         self._told_news = 0  # how many observers were told of
@@ -119,9 +121,9 @@ class Server(threading.Thread):
 
     def _stall_timeout_s(self) -> float:
         """Return how long nothing needs to be looked at."""
-        sessions, due_s = self._core.sessions.values(), self._core.dispatch.due_s
+        sessions, due_s = self._core.sessions, self._core.dispatch.due_s
         looks_s = [] if due_s is None else [due_s]
-        if any(s.role == "observer" for s in sessions):
+        if self._observers:
             looks_s.append(self._next_reading_s)
         if looks_s:  # what is due may be minutes away
             return min(TICK_S, max(0.0, min(looks_s) - time.monotonic()))
@@ -175,7 +177,7 @@ class Server(threading.Thread):
         """Keep a new connection; it has no role until its Hello came."""
         key = channel.fileno()
         with self._core.lock:
-            session = self._core.sessions[key] = Session(key, channel)
+            session = self._core.sessions[key] = Session(key, channel, late=self._late)
         self._guard.enter(session)
         self._poll.register(key, select.POLLIN)
 
@@ -231,10 +233,13 @@ class Server(threading.Thread):
             session.part = hello.part
             session.tells_rows = bool(hello.part) or self._core.growth is not None
             if hello.role == "observer":
+                self._observers[session.key] = session
                 session.send(welcome(self._core))
                 self._next_reading_s = 0.0
                 return True
             session.channel.send(encode(welcome(self._core)), self._core.arena.fd)
+            if session.channel.pending:
+                self._late.add(session.key)
             self._core.step(ev.Heard(session.key, hello))
             self._core.devices.wish(session.key, hello.device)
         self._watch_process(session)
@@ -290,8 +295,7 @@ class Server(threading.Thread):
         """Let observers have the counters and numbers of a consumer that is about to go: the last that it comes to."""
         if session.role == "consumer":
             with self._core.lock:
-                everybody = list(self._core.sessions.values())
-                self._send_readings([s for s in everybody if s.role == "observer" and not len(s.outbox)])
+                self._send_readings([o for o in self._observers.values() if not len(o.outbox)])
 
     def _drop(self, session: Session) -> None:
         self._show_last(session)
@@ -301,6 +305,8 @@ class Server(threading.Thread):
             if session.role in ("consumer", "leaving"):
                 self._core.step(ev.Left(session.key))
             del self._core.sessions[session.key]
+            self._observers.pop(session.key, None)
+            self._late.discard(session.key)
         self._guard.leave(session)
         for pidfd in [fd for fd, key in self._pidfds.items() if key == session.key]:
             del self._pidfds[pidfd]
@@ -357,22 +363,31 @@ class Server(threading.Thread):
     def _send_late(self, now: float) -> None:
         """Send what waited for room, and the readings that are due."""
         core = self._core
-        stuck = [s for s in list(core.sessions.values()) if s.broken or len(s.outbox)]
+        if self._late or self._full:
+            self._send_waiting()
+        # an end is told at once: its stream may be the next to end
+        if not self._observers or (now < self._next_reading_s and core.news == self._told_news):
+            return
+        with core.lock:
+            self._told_news = core.news
+            self._next_reading_s = now + READING_S
+            self._send_readings([o for o in self._observers.values() if not len(o.outbox)])
+
+    def _send_waiting(self) -> None:
+        """Send what waited for room; drop the connections whose other end has gone."""
+        core = self._core
+        with core.lock:  # the loading thread adds to them
+            stuck = [session for key in self._late if (session := core.sessions.get(key)) is not None]
         for session in stuck:
             if session.broken and self._pump(session):
                 self._drop(session)
         with core.lock:
             for session in stuck:
                 session.flush()
-        self._wait_for_room([s.key for s in stuck if s.key in core.sessions and len(s.outbox)])
-        with core.lock:
-            observers = [s for s in core.sessions.values() if s.role == "observer"]
-            # an end is told at once: its stream may be the next to end
-            if not observers or (now < self._next_reading_s and core.news == self._told_news):
-                return
-            self._told_news = core.news
-            self._next_reading_s = now + READING_S
-            self._send_readings([o for o in observers if not len(o.outbox)])
+                if not (session.broken or len(session.outbox)):
+                    self._late.discard(session.key)
+            full = [s.key for s in stuck if s.key in core.sessions and len(s.outbox)]
+        self._wait_for_room(full)
 
     def _send_readings(self, observers: list[Session]) -> None:
         """Send a reading to observers that keep up: others miss readings, but not the newest. Called under the lock."""
@@ -394,7 +409,7 @@ class Server(threading.Thread):
         core, deadline = self._core, time.monotonic() + GOODBYE_S
         with core.lock:
             # what has come since the last one: trials often end just before their stream
-            self._send_readings([s for s in core.sessions.values() if s.role == "observer"])
+            self._send_readings(list(self._observers.values()))
             for session in core.sessions.values():
                 session.send(ms.Stopping(core.farewell, core.successor_s))
         while time.monotonic() < deadline:

@@ -47,6 +47,8 @@ class Session:
     """Which run of its trial's name a consumer belongs to; 0: it has not said."""
     before: tuple[int, int] = (0, 0)
     """Epochs and loader batches that lay behind a consumer when it came."""
+    late: set[int] = field(default_factory=set)
+    """Keys of the connections to which something waits to be sent, or that have gone: one set for all."""
     part: str = ""
     """Which samples a consumer takes, in words. Empty: all."""
     tells_rows: bool = False
@@ -72,9 +74,11 @@ class Session:
         if self.broken:
             return
         try:
-            self.outbox.post(encode(message))
+            if not self.outbox.post(encode(message)):
+                self.late.add(self.key)
         except (ChannelClosed, LocalProtocolError):  # too large for a packet: this one connection ends
             self.broken = True
+            self.late.add(self.key)
 
     def flush(self) -> bool:
         """Send the waiting packets; return whether none is left, or the other end has gone."""

@@ -96,8 +96,8 @@ class Outbox:
         self.posted = 0
         self._waiting: deque[bytes] = deque()
 
-    def post(self, packet: bytes) -> None:
-        """Send the packet, after those that still wait.
+    def post(self, packet: bytes) -> bool:
+        """Send the packet, after those that still wait; return whether nothing waits now.
 
         Raises:
             ChannelClosed: The other end has gone, or has not read for so long that `limit_bytes` are waiting.
@@ -105,10 +105,14 @@ class Outbox:
         self.posted += 1
         if self._waiting:
             self._waiting.append(packet)
-            if not self.flush():
-                self._bound()
-        elif not self.channel.send(packet):
-            self._waiting.append(packet)
+            if self.flush():
+                return True
+            self._bound()
+            return False
+        if self.channel.send(packet):
+            return not self.channel.pending
+        self._waiting.append(packet)
+        return False
 
     def _bound(self) -> None:
         if self.limit_bytes is None:
