@@ -104,7 +104,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print the table."""
-    parser = argparse.ArgumentParser(prog="benchmarks.worker_queues", description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser = argparse.ArgumentParser(prog="benchmarks.worker_queues", description=__doc__.splitlines()[0])
     parser.add_argument("--workers", default="1,2")
     parser.add_argument("--batches", type=int, default=5000)
     parser.add_argument("--rounds", type=int, default=9)

@@ -12,6 +12,7 @@ A queue of `multiprocessing` gives each object to a thread that writes it, and t
 that is killed while it holds one stops all others. Here each packet is sent by one system call and taken by one, whole.
 
 - An object that is too large for a packet goes into memory without a name, and the packet carries its descriptor.
+  Where /dev/shm is full (`nameless`), that is a file of the disk: whoever takes the object says what is full.
 - The loading thread never waits to send. What the socket has no room for stays here until the next look.
 - A worker waits to send while the loading thread lags. It goes on when the DataLoader ends, and drops what it has.
 
@@ -31,11 +32,12 @@ import pickle
 import queue
 import socket
 import struct
+import tempfile
 from array import array
 from collections import deque
 from multiprocessing.context import BaseContext
 from multiprocessing.reduction import DupFd, ForkingPickler
-from typing import Any
+from typing import IO, Any
 
 from torch import multiprocessing
 
@@ -160,9 +162,7 @@ class PacketQueue:
         return True
 
     def _send_large(self, packet: bytes, flags: int) -> bool:
-        with open(make_nameless(), "wb") as memory:  # noqa: PTH123  # a descriptor
-            memory.write(packet)
-            memory.flush()
+        with _filled(packet) as memory:
             rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [memory.fileno()]))
             try:
                 self._writer.sendmsg([b"\0"], [rights], flags)
@@ -239,6 +239,24 @@ def _packed(thing: Any) -> bytes:
         return pickle.dumps(thing, pickle.HIGHEST_PROTOCOL)
     except Exception:  # noqa: BLE001  # what torch and multiprocessing alone know how to send
         return bytes(ForkingPickler.dumps(thing))
+
+
+def _filled(packet: bytes) -> IO[bytes]:
+    """Return shared memory that holds a packet, or a file of the disk where there is no room in memory."""
+    for make in (lambda: open(make_nameless(), "wb"), tempfile.TemporaryFile):  # noqa: PTH123, SIM115  # a descriptor
+        memory: IO[bytes] = make()
+        try:
+            memory.write(packet)
+            memory.flush()
+        except OSError as error:
+            with contextlib.suppress(OSError):  # it writes the rest once more
+                memory.close()
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                raise
+            full = error
+        else:
+            return memory
+    raise full
 
 
 def _unpacked_from(memory: int) -> Any:
