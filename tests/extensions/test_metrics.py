@@ -20,7 +20,7 @@ from tsnb.telemetry.metrics import MOST_TOLD, log
 
 
 def kept() -> tuple[MetricsKept, Any]:
-    member = SimpleNamespace(batches=0)
+    member = SimpleNamespace(share=SimpleNamespace(batches=0))
     core: Any = SimpleNamespace(lock=threading.Condition(), dispatch=SimpleNamespace(members={3: member}))
     return MetricsKept(core), SimpleNamespace(role="consumer", name="cnn", key=3, notes={}, member=member)
 
@@ -73,7 +73,7 @@ def test_a_number_has_the_batch_at_which_it_was_logged(monkeypatch: pytest.Monke
     stream.batches = 52
     log(place_loss=1.0)
     told.tick(0.0)
-    cnn.member.batches = 52
+    cnn.member.share.batches = 52
     half.hear(cnn, stream.told.pop())
     shown = half.reading_of(cnn)
     assert shown["logged_at"]["place_val"] == 45 and shown["logged_at"]["place_loss"] == 52
@@ -81,7 +81,7 @@ def test_a_number_has_the_batch_at_which_it_was_logged(monkeypatch: pytest.Monke
     for stream.batches in range(53, 60):
         log(place_loss=1.0)
     told.close()
-    cnn.member.batches = 59
+    cnn.member.share.batches = 59
     half.hear(cnn, stream.told.pop())
     shown = half.reading_of(cnn)
     assert shown["logged_at"]["place_val"] == 45 and shown["logged_at"]["place_loss"] == 59

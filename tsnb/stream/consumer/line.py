@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import logging
 import time
-import warnings
 from collections.abc import Callable
 
 import torch
-from msgspec import structs
 
 from tsnb import registry
 from tsnb.config import attach_defaults
@@ -92,8 +90,7 @@ class Line:
         self.waits: Callable[[str, str], None] | None = None
         self.stop_asked: StopRequested | None = None
         self.batches = self.reconnects = 0
-        self.waited_s = 0.0
-        self._paused_s = 0.0
+        self.waited_s = self._paused_s = 0.0
         self._stands_since_s: float | None = None
         self._on_device_before = 0  # by connections that have gone
         self._skipped_before = 0  # before this epoch
@@ -229,16 +226,9 @@ class Line:
             tick(now_s)
 
     def count_on(self, epochs: int, batches: int) -> None:
-        """Tell the producer what was taken by those that this consumer goes on from.
-
-        Args:
-            epochs: Whole ones.
-            batches: Of the loader.
-        """
+        """Tell the producer how many whole epochs and batches those took that this consumer goes on from."""
         self._taken_before = (epochs, batches)
-        told = structs.replace(self._progress_told, epochs_before=epochs, batches_before=batches)
-        self._progress_told = told
-        self.connection.post(told)
+        self.tell_metrics()
 
     def _tell_anew(self) -> None:
         """Whoever is at the other end of a new connection knows nothing of what the former one was told."""
@@ -361,11 +351,8 @@ class Line:
         group = options.world_size > 1 and self.session.waits_for_epoch and not self.session.rank_paused
         if group and waited_s >= RANKS_S and not self._reminded:
             self._reminded = True
-            warnings.warn(
-                incomplete(options, self._hello_name, self.connection.entry.name, waited_s),
-                RuntimeWarning,
-                stacklevel=2,
-            )
+            why = incomplete(options, self._hello_name, self.connection.entry.name, waited_s)
+            self.notices.lacks_ranks(why)
 
     def _come_back(self, gone: ProducerGone) -> None:
         """Go on with the producer's successor, where there will be one.
@@ -418,11 +405,10 @@ class Line:
 
     def _ended(self) -> None:
         """Log what was given up, if anything was."""
-        skipped = self.session.skipped
-        if skipped > self._skipped_before:
-            gone, of = skipped - self._skipped_before, self.session.place.batch
-            _log.info("%r skipped %d of %d batches of pass %d", self.name, gone, of, self.session.epoch + 1)
-        self._skipped_before = skipped
+        if (gone := self.session.skipped - self._skipped_before) > 0:
+            of, number = self.session.place.batch, self.session.epoch + 1
+            _log.info("%r skipped %d of %d batches of pass %d", self.name, gone, of, number)
+        self._skipped_before = self.session.skipped
 
     def _read(self, batch: ms.Batch) -> Delivered:
         connection = self.connection

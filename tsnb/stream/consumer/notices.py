@@ -170,6 +170,10 @@ class Notices:
                 "share_on_device=False."
             )
 
+    def lacks_ranks(self, why: str) -> None:
+        """Ranks of its group may never come."""
+        self._warn(why, RuntimeWarning)
+
     def drawn_beside(self, stream: str) -> None:
         """Warn that the loader draws from the same generators as the training: both are in this process."""
         self._warn(
