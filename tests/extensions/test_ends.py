@@ -30,8 +30,20 @@ from tsnb.telemetry.trial_readings import (
 
 
 def stream(*peers: Any) -> tuple[TrialEnds, Any]:
-    core: Any = SimpleNamespace(lock=threading.Condition(), news=0, sessions=dict(enumerate(peers)))
+    dispatch = SimpleNamespace(members={})
+    core: Any = SimpleNamespace(
+        lock=threading.Condition(), news=0, sessions=dict(enumerate(peers)), dispatch=dispatch
+    )
     return TrialEnds(core), core
+
+
+def leave(ends: TrialEnds, core: Any, name: str, **fields: Any) -> None:
+    """Let a consumer leave that had begun 2 epochs and taken 15 batches after those of its parent."""
+    peer = observer(role="consumer", name=name, key=99, before=(1, 10), **fields)
+    core.sessions[99] = peer
+    core.dispatch.members[99] = SimpleNamespace(begun=2, share=SimpleNamespace(batches=15))
+    ends.left(peer)
+    del core.sessions[99], core.dispatch.members[99]
 
 
 def observer(**fields: Any) -> Any:
@@ -71,14 +83,15 @@ def test_an_observer_is_told_of_each_end_once_and_a_new_one_of_the_last() -> Non
     """Other news of the stream count on in between."""
     ends, core = stream()
     for number in range(MAX_ENDS + 8):
-        ends.left(observer(role="consumer", name=f"trial-{number}"))
+        leave(ends, core, f"trial-{number}")
         core.news += number % 2
     known = core.news
     assert len(ends.reading(0)["ends"]) == MAX_ENDS
     assert ends.reading(known)["ends"] == ()
-    ends.left(observer(role="consumer", name="last", notes={"metrics": KeptNumbers({"loss": 0.5})}))
+    leave(ends, core, "last", notes={"metrics": KeptNumbers({"loss": 0.5})})
     (last,) = ends.reading(known)["ends"]
     assert (last.name, last.state, last.metrics) == ("last", "left", {"loss": 0.5})
+    assert (last.epochs, last.batches) == (3, 25)
 
 
 def test_more_than_readings_have_room_for_is_cut() -> None:

@@ -13,6 +13,7 @@ from tsnb.reports.figures import draw_word
 from tsnb.reports.story import story
 from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, Taken, all_marks, marks
 from tsnb.telemetry.readings import (
+    EndReading,
     HostReading,
     MoveReading,
     ProbeReading,
@@ -212,3 +213,25 @@ def test_a_clones_curve_begins_where_it_branched_off() -> None:
     assert taken.batches("a") == 47
     taken.feed(replace(first, epoch_batches=None, consumers=(replace(clone, pid=clone.pid + 1, epochs=1),)))
     assert (taken.batches("a"), taken.epochs("a")) == (41, 3.0)
+
+
+def test_what_a_trial_took_is_known_to_who_comes_after_it_has_left() -> None:
+    """By its end, of each of its attachments; whoever has seen it counts by its readings."""
+    left = EndReading("a", "left", 5.0, 71, epochs=2, batches=30)
+    taken = Taken()
+    late = replace(stream(ends=(left, EndReading("a", "done", 6.0, 71))), epoch_batches=20)
+    taken.feed(late)
+    assert (taken.batches("a"), taken.epochs("a")) == (30, 1.5)
+    taken.feed(late)
+    assert taken.batches("a") == 30, "an end that is told again is no other one"
+    taken.feed(replace(late, ends=(replace(left, time_s=7.0, batches=10),)))
+    assert (taken.batches("a"), taken.epochs("a")) == (40, 2.0)
+    taken.feed(replace(late, epoch_batches=None, ends=()))
+    assert taken.epochs("a") == 4.0
+    view = StreamView()
+    view.feed(late)
+    assert (view.rows["a"].end, view.rows["a"].epochs, view.rows["a"].batches) == ("done", 1.5, 30)
+    seen = Taken()
+    seen.feed(replace(late, consumers=(replace(consumer("a"), batches=30),), ends=()))
+    seen.feed(late)
+    assert seen.batches("a") == 30

@@ -93,7 +93,11 @@ class TrialEnds(Extension):
 
     def left(self, peer: Remote) -> None:
         """Note that a consumer has detached, with the last that it logged."""
-        self._note(EndReading(peer.name, "left", time.time(), peer.pid, **logged_by(peer)))
+        with self._core.lock:
+            epochs, batches = self._core.sessions[peer.key].before
+            member = self._core.dispatch.members[peer.key]
+        left = EndReading(peer.name, "left", time.time(), peer.pid, **logged_by(peer))
+        self._note(replace(left, epochs=epochs + member.begun, batches=batches + member.share.batches))
 
     def _note(self, end: EndReading) -> None:
         with self._core.lock:

@@ -323,7 +323,8 @@ def _joined(left: EndReading, end: EndReading) -> EndReading:
     """Return a trial's own word on its end, with what its stream knows of the numbers that it logged."""
     later = {name for name, *_ in newly_logged(dict(left.metrics), {}, end.metrics, {})}
     at = {name: batch for name, batch in left.logged_at.items() if name not in later}
-    return replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
+    metrics, epochs, batches = {**left.metrics, **end.metrics}, left.epochs, left.batches
+    return replace(end, metrics=metrics, logged_at=at, sparse=left.sparse, epochs=epochs, batches=batches)
 
 
 def newly_logged(
@@ -386,6 +387,7 @@ class Taken:
 
     def __init__(self) -> None:
         self._lives: dict[str, _Life] = {}
+        self._unseen: dict[str, EndReading] = {}  # of consumers that had left before the first reading
         self._whole: int | None = None
         self._pid = 0
 
@@ -404,11 +406,17 @@ class Taken:
             if consumer.batches_before:  # a producer that was started again does not know it
                 life.before = consumer
         self._pid = reading.pid
+        for end in reading.ends:
+            before = self._unseen.get(end.name)
+            if end.state != "left" or end.name in self._lives or (before and before.time_s >= end.time_s):
+                continue
+            same = before if before and before.pid == end.pid else replace(end, epochs=0, batches=0)
+            epochs, batches = same.epochs + end.epochs, same.batches + end.batches
+            self._unseen[end.name] = replace(end, epochs=epochs, batches=batches)
 
     def batches(self, name: str) -> int:
         """Return the loader batches that a trial has taken."""
-        life = self._lives.get(name)
-        return 0 if life is None else life.taken
+        return self.of(name)[1]
 
     def at(self, name: str, batch: int) -> int:
         """Return how many loader batches a trial had taken at a batch as its last reading counts them."""
@@ -419,7 +427,10 @@ class Taken:
         """Return `epochs` and `batches` of a trial: both are asked for at each tick."""
         life = self._lives.get(name)
         if life is None:
-            return math.nan, 0
+            end = self._unseen.get(name)
+            if end is None or not end.batches:
+                return math.nan, 0
+            return (end.batches / self._whole if self._whole else float(end.epochs)), end.batches
         taken = life.batches + life.before.batches_before + life.last.batches  # `taken`, without a call
         if life.last.epoch < 0 and not taken:
             return math.nan, taken

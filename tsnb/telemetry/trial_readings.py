@@ -56,6 +56,10 @@ class EndReading:
     """As `ConsumerReading.logged_at`: of a consumer that left."""
     sparse: Annotated[tuple[Text, ...], FEW] = ()
     """As `ConsumerReading.sparse`."""
+    epochs: Whole = 0
+    """Epochs that a consumer which left had begun, those that lay behind it when it came too."""
+    batches: Whole = 0
+    """Loader batches that it had taken, those that lay behind it when it came too."""
 
 
 @dataclass(frozen=True)

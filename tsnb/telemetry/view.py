@@ -313,6 +313,8 @@ class StreamView:
             # another run, which never attached: the numbers are of the one before
             self._begin_run(row)
             row.reading, row.epochs, row.batches = nothing, math.nan, 0
+        if math.isnan(row.epochs) and end.batches:  # it left before the first reading
+            row.epochs, row.batches = self._taken.of(name)
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
         row.last = dict(end.metrics)
