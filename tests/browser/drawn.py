@@ -121,7 +121,6 @@ def in_picture(svg: str) -> Curves:
 
 def alike(curves: Curves, pictured: Curves) -> None:
     """A picture has the points of the page's curves, as far as its pixels go."""
-    curves = {name: its for name, its in curves.items() if any(len(line) > 1 for line in its.values())}
     names = [{name: sorted(its) for name, its in one.items()} for one in (pictured, curves)]
     assert names[0] == names[1]
     for name, its in curves.items():

@@ -118,7 +118,8 @@ def profile(
         if not patient and each.trial.state != "crashed":
             each.cost()  # one that failed ends it all now
 
-    with undisturbed(loader), serve(loader, name=stream, late_join=0.0) as producer:
+    # in step: a small trial would be over before a large one has begun
+    with undisturbed(loader), serve(loader, name=stream, late_join=0.0, window=8) as producer:
         waves = Waves(producer.status, threads, memory_bytes, least_s=least_s, note=note, refuse=refuse)
         alone = waves.run({first: starts[first]})
         others = {name: start for name, start in starts.items() if name != first}

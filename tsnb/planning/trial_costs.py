@@ -27,6 +27,7 @@ from tsnb.planning.oversize import died
 from tsnb.telemetry.readings import ConsumerReading
 
 __all__ = [
+    "FIRST_LOOKS_S",
     "LIMIT_S",
     "LOOK_S",
     "Cost",
@@ -43,13 +44,14 @@ SKIP = 4
 LEAST = 3
 """Batches that have to be counted."""
 LOOK_S = 0.02
+FIRST_LOOKS_S = 0.002
+"""How often it is looked at first: all batches of a small trial may be over within some hundredths of a second."""
 HELD_S = 0.1
 """A trial's memory is asked for this often: the kernel walks all its pages each time."""
 OFFERED = 900
 """Of 1000: how much rather than other processes the system kills a trial that is only profiled."""
 LIMIT_S = 120.0
 """A trial that has not asked for enough batches by then is not profiled."""
-
 MOST_CROWD = 2.0
 """Two threads of one core take no more than so many times as long as alone; what did, did for another reason."""
 
@@ -237,6 +239,11 @@ class Profiled:
         """Return the same trial as one that is seen from some batches after now on."""
         batches = self.last.batches if self.last else 0
         return replace(self, marks=[], skip=batches + SKIP, beside_others=None)
+
+    @property
+    def begins(self) -> bool:
+        """Whether it takes its first batches."""
+        return self.asking_s is not None and len(self.marks) < LEAST and self.trial.state not in ENDED
 
     @property
     def done(self) -> bool:

@@ -17,7 +17,7 @@ from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
 from tsnb.planning.progress import say
-from tsnb.planning.trial_costs import LIMIT_S, LOOK_S, Profiled
+from tsnb.planning.trial_costs import FIRST_LOOKS_S, LIMIT_S, LOOK_S, Profiled
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["MOST", "SOON_S", "ProfiledGroup", "Start", "Waves", "largest_bytes", "next_wave", "together"]
@@ -264,7 +264,7 @@ def _watch(
             return False
         if not group.over:
             note(trials)
-        time.sleep(LOOK_S)
+        time.sleep(FIRST_LOOKS_S if any(each.begins for each in trials) else LOOK_S)
     return True
 
 
