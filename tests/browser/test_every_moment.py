@@ -278,7 +278,8 @@ def spent_alike(svg: str, page: Page) -> None:
     for name, (rate, shares) in page.evaluate(SPENT).items():
         parts = [f"{share} %" for share in re.findall(r"([\d.]+)\s%", shares)[:3]]
         wanted = rf"^{re.escape(name)} .* {' +'.join(parts)} +[\d:]+ +{re.escape(rate)} "
-        assert re.search(wanted, " ".join(text.split("\xa0")), re.MULTILINE), (name, rate, shares, text)
+        row = next(line for line in text.replace("\xa0", " ").splitlines() if line.startswith(f"{name} "))
+        assert re.search(wanted, row), (row, rate, shares)
 
 
 def saved_picture(path: Path) -> str:
