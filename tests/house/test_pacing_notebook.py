@@ -30,7 +30,7 @@ in_step = until(together)
 assert in_step.pacing == "together"
 """
 FREE = """
-apart = until(lambda reading: trial(reading, "wide").lag > 3 * in_step.window)
+apart = until(lambda reading: reading.pacing == "free" and trial(reading, "wide").lag > 3 * in_step.window)
 assert apart.pacing == "free"
 assert apart.window > in_step.window
 """
