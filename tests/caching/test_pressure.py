@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.control_groups import limited_group
 from tests.system.conftest import Run
 
 pytestmark = pytest.mark.system
@@ -39,41 +39,10 @@ for _ in range(3): epoch(consumer)
 """
 
 
-def _group() -> Path | None:
-    """Return a new control group with a limit of its own, inside of ours; None where that is not permitted."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        version = 2 if not controllers else 1 if controllers == "memory" else 0
-        base = Path("/sys/fs/cgroup") / ("memory" if version == 1 else "") / path.lstrip("/")
-        limit = "memory.limit_in_bytes" if version == 1 else "memory.max"
-        made = base / f"tsnb-test-{os.getpid()}"
-        if not version:
-            continue
-        try:
-            made.mkdir()
-            if (made / limit).exists():
-                (made / limit).write_text(str(LIMIT))
-                return made
-            made.rmdir()
-        except OSError:
-            continue
-    return None
-
-
 @pytest.fixture
 def group() -> Iterator[Path]:
-    made = _group()
-    if made is None:
-        pytest.skip("no control group can be made here")
-    yield made
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            made.rmdir()
-            return
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    with limited_group(LIMIT) as made:
+        yield made
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import tsnb
-from tests.kernels.conftest import wait_until
+from tests.waiting import wait_until
 from tsnb.errors import LoaderFailed, TrialFailed
 from tsnb.experiments.board import launch, trials
 from tsnb.experiments.functions import plan_function

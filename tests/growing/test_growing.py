@@ -29,6 +29,7 @@ import tsnb
 from tests.growing.growths import growth_in
 from tests.second_user import does, reachable, two_users
 from tests.second_user import given as given_them
+from tests.waiting import wait_until
 from tsnb.cli import main
 from tsnb.errors import JoinRefused, LoaderFailed, ProducerNotFound, TsnbError
 from tsnb.extensions.growth import GrowingBatches, Growth, growth_of
@@ -390,13 +391,6 @@ def test_a_stream_of_weeks_holds_what_entered_its_last_epochs_and_reads_the_rest
 
 
 # -- served ---------------------------------------------------------------------------------------------------
-
-
-def wait_until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not fact():
-        assert time.monotonic() < deadline, "hung"
-        time.sleep(0.01)
 
 
 @pytest.mark.system

@@ -7,7 +7,6 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +16,11 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tests.growing.growths import growth_in
+from tests.waiting import wait_until
 from tsnb.extensions.growth import BACK_S, Growth, growth_of
 from tsnb.growing.inclusion import probabilities
 from tsnb.growing.losses import KeptLosses, SampleLosses
 from tsnb.growing.selection import interval
-
-HANG_S = 60.0
-
-
-def wait_until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not fact():
-        assert time.monotonic() < deadline, "hung"
-        time.sleep(0.01)
 
 
 def of(**trials: list[float]) -> dict[str, Any]:

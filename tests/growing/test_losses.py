@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.growing.growths import growth_in
+from tests.waiting import wait_until
 from tsnb.errors import BatchNotShareable, LoaderFailed, TsnbError
 from tsnb.extensions.growth import GrowingBatches, growth_of
 from tsnb.growing.inclusion import EVEN, balanced, hard, probabilities
@@ -25,13 +24,6 @@ from tsnb.growing.selection import Trigger
 from tsnb.stream.consumer.losses import MOST, checked, in_payloads
 
 HANG_S = 60.0
-
-
-def wait_until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not fact():
-        assert time.monotonic() < deadline, "hung"
-        time.sleep(0.01)
 
 
 def numbers(tmp_path: Path, samples: int) -> Any:

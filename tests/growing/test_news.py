@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -15,6 +13,7 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tests.telemetry.test_diagnosis import stream
+from tests.waiting import wait_until
 from tsnb.growing.news import TOGETHER_S, GrowthNews
 from tsnb.growing.selection import Standing
 from tsnb.panel.tape import Tape
@@ -23,15 +22,6 @@ from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.readings import GrowthReading, StreamReading
 from tsnb.telemetry.view import StreamView
 from tsnb.top.view import screen
-
-HANG_S = 60.0
-
-
-def wait_until(fact: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_S
-    while not fact():
-        assert time.monotonic() < deadline, "hung"
-        time.sleep(0.01)
 
 
 def test_samples_that_enter_one_by_one_are_told_together_and_add_up() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.hosting.test_moments import GATED, LONG_S, Held
-from tests.kernels.conftest import wait_until
+from tests.waiting import wait_until
 from tsnb import registry
 from tsnb.experiments import Trial, run_cell
 from tsnb.hosting import serve_loader

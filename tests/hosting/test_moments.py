@@ -27,7 +27,8 @@ import pytest
 import tsnb
 from tests import leftovers
 from tests.hosting.test_serving import LOADER
-from tests.kernels.conftest import cargoes, wait_until
+from tests.kernels.conftest import cargoes
+from tests.waiting import wait_until
 from tsnb import registry
 from tsnb.cli import main
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError

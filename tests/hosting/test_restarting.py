@@ -16,7 +16,8 @@ import pytest
 
 import tsnb
 from tests.hosting.test_serving import LOADER
-from tests.kernels.conftest import cargoes, wait_until
+from tests.kernels.conftest import cargoes
+from tests.waiting import wait_until
 from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import LoaderFailed, NotShippable, ProducerGone, ProducerNotFound, TrialFailed, TsnbError

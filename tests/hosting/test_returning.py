@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 
 import tsnb
 from tests.hosting.test_serving import LOADER
-from tests.kernels.conftest import wait_until
+from tests.waiting import wait_until
 from tsnb import registry
 from tsnb.config import runtime_directory
 from tsnb.errors import ConsumerReplaced, NameInUse, ProducerGone, ProducerNotFound

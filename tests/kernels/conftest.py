@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.waiting import wait_until
 from tsnb.experiments import trials
 from tsnb.hosting import producer_kernels
 from tsnb.kernels.cargo.unnamed_file import _Hold
@@ -70,14 +71,6 @@ def cargoes() -> list[object]:
     """Return what this process has shipped and not let go of."""
     gc.collect()
     return [thing for thing in gc.get_objects() if type(thing) is _Hold]
-
-
-def wait_until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    """Wait until a condition holds, or fail."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -17,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
+from tests.waiting import wait_until as until
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.notebook import trial_logs
@@ -25,13 +24,6 @@ from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.reports import report
 from tsnb.telemetry.watching import watch
-
-
-def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.01)
 
 
 def test_a_log_is_read_in_parts_and_a_new_run_from_its_start(shell: Any) -> None:

@@ -21,6 +21,7 @@ import tsnb
 from tests.notebook.test_magics import LOADER, run
 from tests.panel.streams import three_models
 from tests.telemetry.watches import forget_watches
+from tests.waiting import wait_until as until
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.notebook.report_cells import recorders
@@ -230,13 +231,6 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*Stop ends its loop"):
         panel.interrupt_consumer("somebody")
     panel.close()
-
-
-def until(true: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.fixture

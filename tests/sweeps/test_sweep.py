@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.leftovers import descendants
+from tests.waiting import wait_until as until
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial
@@ -41,13 +42,6 @@ from tsnb.telemetry.watching import watch
 pytestmark = pytest.mark.system
 
 LIMIT_S = 90
-
-
-def until(condition: Any, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come to pass"
-        time.sleep(0.02)
 
 
 class OldCell(CellOutlet):
