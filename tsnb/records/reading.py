@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from tsnb.config import is_name
 from tsnb.errors import TsnbError
@@ -23,12 +23,25 @@ from tsnb.printable import block, encodable, one_line
 from tsnb.records.database import reading, writing
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
 
-__all__ = ["ENDED", "WITHOUT_A_WORD", "MetricRecord", "RunRecord", "history_of", "read_runs", "rows_since"]
+__all__ = [
+    "ENDED",
+    "WITHOUT_A_WORD",
+    "MetricRecord",
+    "PeakRecord",
+    "RunRecord",
+    "history_of",
+    "largest_before",
+    "read_runs",
+    "rows_since",
+]
 
 ENDED = ("done", "failed", "stopped", "interrupted", "pruned", "crashed")
 """States that a run does not leave."""
 
 WITHOUT_A_WORD = "its process ended without a message"
+
+LOOKED_AT = 20
+"""So many of a trial's last runs are looked at for one that was done."""
 
 LAST_S = 1e11
 """Seconds since 1970 that no clock tells, by far."""
@@ -139,6 +152,46 @@ def read_runs(
     # again: one that ended between the look at the file and that at its process has said how
     lost = {row["key"]: row["pid"] for row in gone}
     return [_lost(record, lost) for record in _records(directory, _query(directory, query, given, _run_row))]
+
+
+class PeakRecord(NamedTuple):
+    """The largest memory of a trial's process, as one of its runs has it."""
+
+    number: int
+    """Which run of that name."""
+    state: str
+    """How that one ended."""
+    peak_bytes: int
+    """Its process's own memory, at most."""
+
+
+def largest_before(directory: Path, key: str, name: str, number: int) -> PeakRecord | None:
+    """Return the largest of the runs since the last one that was done, that one and this one included.
+
+    A run that failed, was stopped or killed may not have reached its largest: the one that was done before it counts
+    as well. So does this run itself, if its process died and is started again.
+
+    Args:
+        directory: The project's.
+        key: Of the trial's run now.
+        name: The trial's.
+        number: The run's.
+
+    Raises:
+        TsnbError: The file cannot be read.
+    """
+    query = """SELECT number, state, peak_bytes FROM runs
+        WHERE name = :name AND number <= :number AND peak_bytes > 0
+        AND typeof(peak_bytes) = 'integer' AND typeof(number) = 'integer'
+        AND origin = (SELECT origin FROM runs WHERE key = :key) ORDER BY number DESC LIMIT :most"""
+    given = {"name": name, "number": number, "key": key, "most": LOOKED_AT}
+    seen: list[PeakRecord] = []
+    with reading(directory) as connection:
+        for row in connection.execute(query, given) if connection else ():
+            seen.append(PeakRecord(*row))
+            if seen[-1].state == "done":
+                break
+    return max(seen, key=lambda each: each.peak_bytes, default=None)
 
 
 def rows_since(directory: Path, run: int, position: int = 0) -> tuple[list[LoggedRow], int]:
