@@ -323,8 +323,8 @@ def _joined(left: EndReading, end: EndReading) -> EndReading:
     """Return a trial's own word on its end, with what its stream knows of the numbers that it logged."""
     later = {name for name, *_ in newly_logged(dict(left.metrics), {}, end.metrics, {})}
     at = {name: batch for name, batch in left.logged_at.items() if name not in later}
-    metrics, epochs, batches = {**left.metrics, **end.metrics}, left.epochs, left.batches
-    return replace(end, metrics=metrics, logged_at=at, sparse=left.sparse, epochs=epochs, batches=batches)
+    end = replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
+    return replace(end, epochs=left.epochs, batches=left.batches)
 
 
 def newly_logged(
@@ -407,12 +407,8 @@ class Taken:
                 life.before = consumer
         self._pid = reading.pid
         for end in reading.ends:
-            before = self._unseen.get(end.name)
-            if end.state != "left" or end.name in self._lives or (before and before.time_s >= end.time_s):
-                continue
-            same = before if before and before.pid == end.pid else replace(end, epochs=0, batches=0)
-            epochs, batches = same.epochs + end.epochs, same.batches + end.batches
-            self._unseen[end.name] = replace(end, epochs=epochs, batches=batches)
+            if end.state == "left" and end.name not in self._lives:
+                self._unseen[end.name] = _summed(self._unseen.get(end.name), end)
 
     def batches(self, name: str) -> int:
         """Return the loader batches that a trial has taken."""
@@ -425,8 +421,7 @@ class Taken:
 
     def of(self, name: str) -> tuple[float, int]:
         """Return `epochs` and `batches` of a trial: both are asked for at each tick."""
-        life = self._lives.get(name)
-        if life is None:
+        if (life := self._lives.get(name)) is None:
             end = self._unseen.get(name)
             if end is None or not end.batches:
                 return math.nan, 0
@@ -444,3 +439,12 @@ class Taken:
         Where the loader has no length, those that it has begun.
         """
         return self.of(name)[0]
+
+
+def _summed(before: EndReading | None, end: EndReading) -> EndReading:
+    """Return an end with what the same process had taken by earlier attachments, too; one may be told again."""
+    if before is not None and before.time_s >= end.time_s:
+        return before
+    if before is None or before.pid != end.pid:
+        return end
+    return replace(end, epochs=before.epochs + end.epochs, batches=before.batches + end.batches)

@@ -243,20 +243,23 @@ def _packed(thing: Any) -> bytes:
 
 def _filled(packet: bytes) -> IO[bytes]:
     """Return shared memory that holds a packet, or a file of the disk where there is no room in memory."""
-    for make in (lambda: open(make_nameless(), "wb"), tempfile.TemporaryFile):  # noqa: PTH123, SIM115  # a descriptor
-        memory: IO[bytes] = make()
-        try:
-            memory.write(packet)
-            memory.flush()
-        except OSError as error:
-            with contextlib.suppress(OSError):  # it writes the rest once more
-                memory.close()
-            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
-                raise
-            full = error
-        else:
-            return memory
-    raise full
+    try:
+        return _written(open(make_nameless(), "w+b", buffering=0), packet)  # noqa: PTH123  # a descriptor
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+            raise
+    return _written(tempfile.TemporaryFile(buffering=0), packet)
+
+
+def _written(memory: IO[bytes], packet: bytes) -> IO[bytes]:
+    try:
+        rest = memoryview(packet)
+        while rest:  # what has little room takes a part first
+            rest = rest[memory.write(rest) :]
+    except OSError:
+        memory.close()
+        raise
+    return memory
 
 
 def _unpacked_from(memory: int) -> Any:

@@ -123,7 +123,7 @@ class Feeder(threading.Thread):
         if (drawn := self._source.drawn) is not None:
             growth = self._core.growth
             weights = placed.weights if growth is None else growth.weights_of(drawn)
-            placed = ev.Placed(*placed[:5], drawn, weights)
+            placed = placed._replace(drawn=drawn, weights=weights)
         self._core.publish(self._run, placed, slots_for(self._source) if in_place else None)
         if not self.proven.is_set():
             self.proven.set()
