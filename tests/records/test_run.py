@@ -7,13 +7,16 @@ import math
 import os
 import pickle
 import signal
+import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.records.recorded import begun, forked, killed, row, succeeded, trained
+from tsnb.records import database
 from tsnb.records.reading import WITHOUT_A_WORD, read_runs
 from tsnb.records.run import Run, RunStart
 
@@ -82,8 +85,18 @@ def test_a_handle_crosses_to_a_fresh_interpreter(project: Path) -> None:
     assert state_of(run) == "done"
 
 
-def test_runs_of_a_name_are_numbered_without_gap_or_double(project: Path) -> None:
-    """However many processes begin one at once."""
+def test_runs_of_a_name_are_numbered_without_gap_or_double(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many processes begin one at once, and make the file's tables while others look at them."""
+    version_of = database._version
+
+    def slowly(connection: sqlite3.Connection, path: Path) -> int:
+        version = version_of(connection, path)
+        time.sleep(os.getpid() % 6 * 0.02 if version == 0 else 0.0)
+        return version
+
+    monkeypatch.setattr(database, "_version", slowly)
 
     def begin() -> None:
         for _ in range(5):

@@ -298,7 +298,7 @@ def _opened_to_read(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", BUSY_S, isolation_level=None, uri=True)
     try:
         _bound(connection)
-        _check_schema(connection, _version(connection, path))
+        _checked_version(connection, path)
     except BaseException:
         connection.close()
         raise
@@ -313,8 +313,7 @@ def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=BUSY_S, isolation_level=None, check_same_thread=False)
     try:
         _bound(connection)
-        _check_schema(connection, _version(connection, path))
-        if _version(connection, path) < len(MIGRATIONS):
+        if _checked_version(connection, path) < len(MIGRATIONS):
             _bring_up(connection, path)
         # with the write-ahead log only a crash of the whole machine can lose the last moment, never the file
         connection.execute("PRAGMA synchronous = NORMAL")
@@ -341,17 +340,26 @@ def _schema(version: int) -> frozenset[tuple[str, ...]]:
         return frozenset(connection.execute(_SCHEMA))
 
 
-def _check_schema(connection: sqlite3.Connection, version: int) -> None:
-    """Check that the tables are those made here: another's own beside them do no harm.
+def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
+    """Check that the tables are those made here, and return their version: another's own beside them do no harm.
 
     Raises:
         sqlite3.DatabaseError: They are not; says where they differ.
+        TsnbError: A newer tsnb made them.
     """
     connection.execute("PRAGMA trusted_schema = OFF")
-    odd = _schema(version) ^ frozenset(connection.execute(_SCHEMA))
+    connection.execute("BEGIN")  # both of one moment: another process may be making the tables just now
+    try:
+        version = _version(connection, path)
+        found = frozenset(connection.execute(_SCHEMA))
+    finally:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+    odd = _schema(version) ^ found
     if odd:
         named = ", ".join(sorted({f"{kind} {name}" for kind, name, *_ in odd}))
         raise sqlite3.DatabaseError(f"its tables are not tsnb's ({one_line(named)})")
+    return version
 
 
 def _version(connection: sqlite3.Connection, path: Path) -> int:
