@@ -1,4 +1,4 @@
-"""One Chromium for all browser tests of a process; what a test opened is closed with it."""
+"""One Chromium for the browser tests of a module; what a test opened is closed with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests import leftovers
 from tests.browser.chromium import chromium
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def shared_browser() -> Iterator[Browser]:
     """A headless Chromium; afterwards no process of it is left."""
     before = set(psutil.Process().children())

@@ -165,7 +165,7 @@ class Machines:
         ]
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def machines(runtime_directory: Path) -> Iterator[Machines]:
     """Start the cluster, and join it; afterwards nothing of it is left."""
     ray: Any = import_module("ray")

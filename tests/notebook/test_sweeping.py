@@ -131,24 +131,25 @@ def test_several_names_are_stopped_together_and_a_sweep_is_named_by_what_stands_
     shell: Any,
 ) -> None:
     """One name that is not there, and nothing is done: what is meant by it is looked for among the sweeps, too."""
+    # no other test has a trial of that name, ended ones included: %trials would find it
     sleeping = "import time\nprint('begun')\ntime.sleep(100)"
     began = shell.run_cell(
-        f'%%sweep "cnn-lr{{lr}}-wd{{wd}}" --grid lr=1,2 --grid wd=3 --no-check\n{sleeping}'
+        f'%%sweep "vgg-lr{{lr}}-wd{{wd}}" --grid lr=1,2 --grid wd=3 --no-check\n{sleeping}'
     )
     began.raise_error()
     sweep = began.result
     for name in ("a", "b", "c"):
         run(shell, f"%%trial {name}\n{sleeping}")
     for command in ("stop", "wait", "pause", "resume", "interrupt"):
-        with pytest.raises(UsageError, match=r"No trial is named 'cnn'\..* Sweeps here: cnn-lr$"):
-            run(shell, f"%trials {command} a cnn")
+        with pytest.raises(UsageError, match=r"No trial is named 'vgg'\..* Sweeps here: vgg-lr$"):
+            run(shell, f"%trials {command} a vgg")
     assert [trials[name].state in ENDED for name in ("a", "b", "c")] == [False, False, False]
-    run(shell, "%trials stop a cnn-lr b")
+    run(shell, "%trials stop a vgg-lr b")
     assert sweep.over and [trials[name].state for name in ("a", "b")] == ["stopped", "stopped"]
     while "begun" not in trials["c"].logs():
         time.sleep(0.02)
     run(shell, "%trials interrupt c c")
-    run(shell, "%trials wait c cnn-lr")
+    run(shell, "%trials wait c vgg-lr")
     assert trials["c"].state == "interrupted"
 
 
