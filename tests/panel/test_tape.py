@@ -18,6 +18,7 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
+from tsnb.reports.spent import spent
 from tsnb.telemetry.frames import (
     ALL,
     GPU,
@@ -35,7 +36,7 @@ from tsnb.telemetry.history import History
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading
 from tsnb.telemetry.view import MARKS, StreamView
 from tsnb.telemetry.view_text import as_text
-from tsnb.telemetry.words import cached
+from tsnb.telemetry.words import cached, count, percent
 
 module = sys.modules["tsnb.telemetry.view"]
 
@@ -206,6 +207,27 @@ def test_words_are_sent_once() -> None:
     assert {"state", "stream", "say", "origin_s"} <= first.keys()
     again = tape.feed(replace(reading, time_s=reading.time_s + 0.25)).content
     assert again == {"op": "tick", "n": 2}
+
+
+@pytest.mark.parametrize("computing_s", [74.496, 74.504, 9.4996, 50.496])
+def test_shares_of_all_its_time_are_those_of_the_report(computing_s: float) -> None:
+    """To the last digit shown, as near to the next one as they may be."""
+    stream, tape = three_models(), Tape()
+    first = next(iter(stream.run(1)))
+    begun = replace(first.consumers[0], computing_s=0.0, waiting_s=0.0, held_s=0.0)
+    done = replace(begun, computing_s=computing_s, waiting_s=100 - computing_s, samples=99496)
+    readings = [
+        replace(first, time_s=first.time_s + seconds, consumers=consumers)
+        for seconds, consumers in ((0, (begun,)), (100, (done,)), (101, ()))
+    ]
+    for reading in readings:
+        tape.feed(reading)
+    rate, computing, *_ = tape.scene()["lanes"][0]["whole"]
+    (trial,) = spent(readings)
+    assert (percent(computing), count(rate)) == (
+        percent(trial.share("computing")),
+        count(trial.samples_per_s),
+    )
 
 
 def test_words_of_the_ticks_add_up_to_the_scene() -> None:
