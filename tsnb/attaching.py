@@ -5,7 +5,6 @@ The consumer itself imports none of it (`protocol.extension`).
 
 from __future__ import annotations
 
-from tsnb.config import attach_defaults
 from tsnb.device_sharing.on_consumers import SharedDevices
 from tsnb.engines import stream_of_cluster
 from tsnb.extensions.allotment import Allotment
@@ -13,10 +12,11 @@ from tsnb.extensions.live import LiveAnswers
 from tsnb.extensions.metrics import MetricsTold
 from tsnb.stream.consumer.attaching import attach
 from tsnb.stream.consumer.consumer import Consumer
+from tsnb.stream.this_process import this_process
 
 __all__ = ["Consumer", "attach"]
 
-attach_defaults.device_access = SharedDevices()
-attach_defaults.extensions[:0] = [LiveAnswers, MetricsTold, Allotment]  # before those that were added already
-if attach_defaults.ask_cluster is None:  # a trial on another machine asks through its own actor
-    attach_defaults.ask_cluster = stream_of_cluster
+this_process.device_access = SharedDevices()
+this_process.extensions[:0] = [LiveAnswers, MetricsTold, Allotment]  # before those that were added already
+if this_process.ask_cluster is None:  # a trial on another machine asks through its own actor
+    this_process.ask_cluster = stream_of_cluster

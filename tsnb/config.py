@@ -1,6 +1,6 @@
-"""Where tsnb keeps its few files, what a name may look like, and what `attach` assumes inside a trial.
+"""Where tsnb keeps its few files, and what a name may look like.
 
-Owns no state but `attach_defaults`; imports nothing heavy, so that every layer may use it.
+Owns no state and imports nothing heavy, so that every layer may use it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ import stat
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
@@ -33,8 +31,6 @@ __all__ = [
     "MOUNT_PROC",
     "PACINGS",
     "PROFILED",
-    "AttachDefaults",
-    "attach_defaults",
     "check_balance",
     "check_name",
     "explained",
@@ -95,62 +91,6 @@ _LAST_WORDS = {
 _NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 _OF_FILES = _NO_LOCKS | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, *_PROCESS_LIMITS}
 """What `way_out` has words of its own for."""
-
-
-@dataclass
-class AttachDefaults:
-    """What `tsnb.attach()` takes for arguments that are left out. A trial kernel fills it in at its start."""
-
-    name: str | None = None
-    """The consumer's name (a trial's own name)."""
-    stream: str | None = None
-    """The stream to attach to."""
-    batch_size: int | None = None
-    """Samples in a batch; None: the loader's own batches."""
-    device: str | None = None
-    """Where batches are delivered, as torch spells it in this process; None: where the loader left them."""
-    outside: str | None = None
-    """What that device is called outside, where this process was put on it and sees no other GPU."""
-    rotation: tuple[str, int, int] | None = None
-    """The name that all who take turns say, the batches of a turn, and how many have theirs at once; None: no turns."""
-    in_turn: bool = False
-    """Whether a sweep or a plan started it when it had its turn: that one knows who shares its batches."""
-    threads_fixed: bool = False
-    """Whether the user has chosen the number of threads."""
-    run: int = 0
-    """Which run of its name the trial is, from 1; 0: this process is not a trial, or a clone that has no number yet."""
-    epochs: int = 0
-    """Epochs that loops of this process take in all, for estimates of what is left; 0: not known. May be changed while
-    they run: the streams are told at the next step."""
-    gate: Callable[[float], None] | None = None
-    """Waits, before this process takes its first batch, for the trials that start together with it, so that all begin
-    with the same one. It is given the stream's stall timeout, in seconds. None: this process does not wait."""
-    attached: Callable[[], None] | None = None
-    """Called once, when this process has asked for its first epoch and before it waits at the gate."""
-    stands: Callable[[bool], None] | None = None
-    """Called with True when a consumer begins to stand still because it is paused, with False when it does no more."""
-    set_live: Callable[[str], tuple[str, str, str]] | None = None
-    """Changes live values of this process (`tsnb.live`) as JSON says, and returns values, kind and error, as
-    `extensions.live.LiveTold` tells them. None: it has none."""
-    between_steps: Callable[[Any, Any], None] | None = None
-    """Called with a consumer and its loop before that asks for its next batch: the step before is over."""
-    attached_to: Callable[[Any], None] | None = None
-    """Called with each new consumer, before it takes anything."""
-    live_now: str = ""
-    """The live values of this process as JSON, each as text by its name; empty: it has none."""
-    boundary: Callable[[], None] | None = None
-    """Called once, in the thread that takes batches, before the next one is taken: the trial is to be cloned there."""
-    extensions: list[Callable[[], Any]] = field(default_factory=list)
-    """What makes each consumer's halves of extensions (`protocol.extension`)."""
-    device_access: Any = None
-    """What consumers do with memory for devices (`stream.consumer.device.DeviceAccess`)."""
-    ask_cluster: Callable[[str | None], str | None] | None = None
-    """Has a stream of the cluster served here, and returns its name; with None it returns the name of the only one. It
-    is `engines.stream_of_cluster`, or in a trial on another machine a question to its actor."""
-
-
-attach_defaults = AttachDefaults()
-"""The defaults of this process."""
 
 
 def is_name(name: object) -> bool:

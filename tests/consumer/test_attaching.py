@@ -13,12 +13,12 @@ import pytest
 
 import tsnb
 from tests.consumer.played import LONG_S, End, Played, played
-from tsnb.config import attach_defaults
 from tsnb.errors import NameInUse, ProducerNotFound
 from tsnb.stream.consumer import attaching
 from tsnb.stream.consumer.attaching import consumers, detach_all, rest_all
 from tsnb.stream.consumer.consumer import Consumer
 from tsnb.stream.protocol import messages as ms
+from tsnb.stream.this_process import this_process
 
 
 @pytest.fixture
@@ -132,9 +132,9 @@ def test_a_trial_attaches_by_its_own_name_to_its_own_stream(
 ) -> None:
     """With the batch size of its options; what the code says goes before them."""
     with played("another"):
-        monkeypatch.setattr(attach_defaults, "name", "cnn")
-        monkeypatch.setattr(attach_defaults, "stream", "s")
-        monkeypatch.setattr(attach_defaults, "batch_size", 2)
+        monkeypatch.setattr(this_process, "name", "cnn")
+        monkeypatch.setattr(this_process, "stream", "s")
+        monkeypatch.setattr(this_process, "batch_size", 2)
         one = tsnb.attach()
         assert (one.name, one.stream, one.batch_size) == ("cnn", "s", 2)
         assert tsnb.attach(batch_size=3).batch_size == 3

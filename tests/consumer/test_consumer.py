@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
-from tsnb.config import attach_defaults
 from tsnb.errors import (
     ConsumerReplaced,
     ConsumerTimedOut,
@@ -28,6 +27,7 @@ from tsnb.foreign import unpack
 from tsnb.stream.consumer.attachment import Attachment, rest_siblings
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.protocol import messages as ms
+from tsnb.stream.this_process import this_process
 
 
 @pytest.fixture
@@ -573,12 +573,12 @@ def test_how_many_epochs_are_planned_is_told_when_it_changes(
     producer: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the next step or report, once; a number that has changed meanwhile (a loop was lengthened) once more."""
-    monkeypatch.setattr(attach_defaults, "epochs", 3)
+    monkeypatch.setattr(this_process, "epochs", 3)
     consumer, end = attached(producer)
     consumer.tell_metrics()
     assert end.await_(ms.Progress) == ms.Progress(3)
     consumer.tell_metrics()
-    attach_defaults.epochs = 5
+    this_process.epochs = 5
     consumer.tell_metrics()
     assert end.await_(ms.Progress) == ms.Progress(5), "3 was not told twice"
     consumer.close()

@@ -10,11 +10,11 @@ import pytest
 import torch
 
 from tests.consumer.played import End, Played, played
-from tsnb.config import attach_defaults
 from tsnb.errors import BatchNotShareable
 from tsnb.stream.consumer.attachment import Attachment
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.protocol import messages as ms
+from tsnb.stream.this_process import this_process
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_trial_says_that_it_takes_its_first_batch_once_and_before_it_does(
     """Its epoch has been asked for by then: it can still be joined from its start."""
     told: list[str] = []
     consumer, loop, end = looping(producer)
-    monkeypatch.setattr(attach_defaults, "attached", lambda: told.append(f"{consumer.stats().batches} taken"))
+    monkeypatch.setattr(this_process, "first_batch", lambda: told.append(f"{consumer.stats().batches} taken"))
     end.give(0, 1)
     next(loop)
     next(loop)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from tsnb.config import attach_defaults
 from tsnb.errors import SharedBatchWarning
 from tsnb.stream.consumer import notices
 from tsnb.stream.consumer.notices import Notices
@@ -21,6 +20,7 @@ from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.layout import Layout
+from tsnb.stream.this_process import this_process
 
 
 @pytest.fixture
@@ -161,8 +161,8 @@ def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Once, with the epoch's number; one of a sweep begins when it has its turn, and misses nothing."""
-    monkeypatch.setattr(attach_defaults, "name", "late")
-    monkeypatch.setattr(attach_defaults, "in_turn", in_turn)
+    monkeypatch.setattr(this_process, "name", "late")
+    monkeypatch.setattr(this_process, "in_turn", in_turn)
     monkeypatch.setattr(notices, "_begun", set())
     said = Notices("late")
     for _ in range(2):

@@ -21,7 +21,7 @@ import tsnb
 from tests.ecosystem.test_trainers import QUIET, Lit, Scored
 from tests.ecosystem.training import BATCH, EPOCHS, Digits, Network, Rows, blocks, own_losses
 from tests.experiments.conftest import notebook, nothing_goes_on
-from tsnb.config import attach_defaults
+from tsnb.stream.this_process import this_process
 from tsnb.telemetry.metrics import subscribe
 
 __all__ = ["notebook", "nothing_goes_on"]
@@ -105,8 +105,8 @@ def test_each_trials_checkpoints_have_a_folder(tmp_path: Path, monkeypatch: pyte
         trainer.fit(Lit(), DataLoader(Digits(), BATCH))
 
     fit()
-    monkeypatch.setattr(attach_defaults, "name", "cnn")
-    monkeypatch.setattr(attach_defaults, "run", 3)
+    monkeypatch.setattr(this_process, "name", "cnn")
+    monkeypatch.setattr(this_process, "run", 3)
     fit()
     found = {str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob("*.ckpt")}
     assert found == {"checkpoints", "cnn/version_3/checkpoints"}

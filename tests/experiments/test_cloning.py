@@ -43,7 +43,7 @@ import random, time
 import numpy as np
 import torch
 from pathlib import Path
-from tsnb.config import attach_defaults
+from tsnb.stream.this_process import this_process
 layers = torch.nn.Linear(8, 64), torch.nn.BatchNorm1d(64), torch.nn.Dropout(0.3), torch.nn.Linear(64, 1)
 net = torch.nn.Sequential(*layers)
 lr = tsnb.live("lr", 0.01, bounds=(0.0, 1.0))
@@ -59,9 +59,9 @@ for epoch in range(3):
         seen.append((epoch, rows.tolist(), loss.item(), float(lr)))
         drawn.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
         tsnb.log(loss=loss)
-        while len(seen) in hold and not (attach_defaults.boundary or Path(go).exists()):
+        while len(seen) in hold and not (this_process.boundary or Path(go).exists()):
             time.sleep(0.005)  # until a clone is wished for
-    while -1 - epoch in hold and not (attach_defaults.boundary or Path(go).exists()):
+    while -1 - epoch in hold and not (this_process.boundary or Path(go).exists()):
         time.sleep(0.005)  # between two epochs
 print("last", len(seen))
 """

@@ -15,7 +15,7 @@ from tsnb.machine import placement
 from tsnb.machine.gpus import Gpus
 
 LOOK = (
-    "import os, torch\nfrom tsnb.config import attach_defaults as d\n"
+    "import os, torch\nfrom tsnb.stream.this_process import this_process as d\n"
     "seen = (os.environ.get('CUDA_VISIBLE_DEVICES'), d.device, d.outside, torch.cuda.is_available())"
 )
 ASK = """

@@ -173,7 +173,7 @@ def test_what_cannot_be_extended_says_what_to_do(page: Any) -> None:
 
 WAITS = """
     while number in waits and epoch == 1 and not Path(go).exists():
-        asked = attach_defaults.boundary is not None or keeper_here()._clones
+        asked = this_process.boundary is not None or keeper_here()._clones
         if asked:
             break
         time.sleep(0.005)
@@ -183,7 +183,7 @@ WAITS = """
 def steered() -> str:
     """A cell that waits in its second epoch until it is to be cloned, with a thread that forbids a fork."""
     head = (
-        "import threading, time\nfrom tsnb.config import attach_defaults\n"
+        "import threading, time\nfrom tsnb.stream.this_process import this_process\n"
         "from tsnb.experiments.in_kernel.kept_state import keeper_here\n"
         "threading.Thread(target=threading.Event().wait, name='mine', daemon=True).start()\n"
         "waits = 7, 9\n"
@@ -356,17 +356,17 @@ kept._write = half
 """
 EARLY = """
 import os, signal
-from tsnb.config import attach_defaults
-if attach_defaults.name == "two":
+from tsnb.stream.this_process import this_process
+if this_process.name == "two":
     os.kill(os.getpid(), signal.SIGKILL)
 """
 LATE = (
     EARLY.replace("two", "none")
     + """
 def boundary(*_):
-    if attach_defaults.name == "two":
+    if this_process.name == "two":
         os.kill(os.getpid(), signal.SIGKILL)
-attach_defaults.gate = None
+this_process.gate = None
 import tsnb.stream.consumer.line as line
 came = line.Line.next
 line.Line.next = lambda self: (boundary(), came(self))[1]

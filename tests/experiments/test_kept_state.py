@@ -16,12 +16,12 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
-from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel import kept_state, states
 from tsnb.experiments.in_kernel.kept_state import KeptTrial, SetAside, StateKeeper
 from tsnb.experiments.live_values import LiveValues
 from tsnb.records.kept import EPOCHS, KeptFiles
+from tsnb.stream.this_process import this_process
 
 ROWS, BATCHES = 24, 6
 
@@ -53,9 +53,9 @@ class Died(BaseException):
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(attach_defaults, "between_steps", None)
-    monkeypatch.setattr(attach_defaults, "attached_to", None)
-    monkeypatch.setattr(attach_defaults, "epochs", 0)
+    monkeypatch.setattr(this_process, "between", None)
+    monkeypatch.setattr(this_process, "attached", None)
+    monkeypatch.setattr(this_process, "epochs", 0)
     yield
     for consumer in kept_state._by_name().values():
         consumer.close()
@@ -70,8 +70,8 @@ def begin(monkeypatch: pytest.MonkeyPatch, files: KeptFiles, numbers: Numbers, *
     """Be a trial's process anew: none of the one before is left."""
     for consumer in kept_state._by_name().values():
         consumer.close()
-    monkeypatch.setattr(attach_defaults, "between_steps", None)
-    monkeypatch.setattr(attach_defaults, "attached_to", None)
+    monkeypatch.setattr(this_process, "between", None)
+    monkeypatch.setattr(this_process, "attached", None)
     keeper = StateKeeper()
     given: dict[str, Any] = {"resume": False, "exact": True, "until": None, "least_rows": 0, **more}
     told = KeptTrial(
@@ -177,7 +177,7 @@ def test_a_longer_loop_goes_on_from_the_end(monkeypatch: pytest.MonkeyPatch, fil
         numbers.rows.append(0.5)  # of a test at the end
         keeper = begin(monkeypatch, files, numbers, resume=True, until=4, least_rows=count + 1)
         train(numbers, 2)
-        assert attach_defaults.epochs == 2, "those that are left are told, for estimates"
+        assert this_process.epochs == 2, "those that are left are told, for estimates"
         keeper.end()
         last = files.newest
         assert last is not None

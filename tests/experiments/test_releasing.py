@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tsnb import cli
-from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.in_kernel import cloning, device_memory
@@ -28,6 +27,7 @@ from tsnb.experiments.in_kernel.device_memory import DeviceMemory
 from tsnb.notebook.magics import TsnbMagics
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
+from tsnb.stream.this_process import this_process
 
 pytestmark = pytest.mark.system
 
@@ -128,7 +128,7 @@ class Alone:
         monkeypatch.setattr(device_memory, "_move", self.move)
         monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-        monkeypatch.setattr(attach_defaults, "boundary", None)
+        monkeypatch.setattr(this_process, "boundary", None)
 
     @property
     def is_cuda(self) -> bool:
@@ -145,7 +145,7 @@ class Alone:
     def ask(self, *, wanted: bool = True) -> None:
         """Wish for it, and come to the boundary between two batches."""
         self.memory.request({"wanted": wanted})
-        wish, attach_defaults.boundary = attach_defaults.boundary, None
+        wish, this_process.boundary = this_process.boundary, None
         if wish is not None:
             wish()
 
@@ -204,8 +204,8 @@ def test_a_trial_that_has_gone_on_keeps_its_memory(alone: Alone) -> None:
     """It was resumed between the wish and the boundary: it trains."""
     alone.memory.request({"wanted": True})
     alone.stands = False
-    assert attach_defaults.boundary is not None
-    attach_defaults.boundary()
+    assert this_process.boundary is not None
+    this_process.boundary()
     assert alone.on_gpu
 
 
@@ -221,10 +221,10 @@ def test_a_wish_that_is_taken_back_is_none_at_the_next_pause(alone: Alone) -> No
 
 def test_while_it_is_being_cloned_its_memory_is_not_asked_for(alone: Alone) -> None:
     """Both want the same boundary: neither is dropped without a word."""
-    attach_defaults.boundary = clone = lambda: None
+    this_process.boundary = clone = lambda: None
     with pytest.raises(TsnbError, match=r"it is being cloned\. Release its memory after that"):
         alone.memory.request({"wanted": True})
-    assert attach_defaults.boundary is clone
+    assert this_process.boundary is clone
 
 
 def test_while_it_gives_memory_back_it_is_not_cloned(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,7 +235,7 @@ def test_while_it_gives_memory_back_it_is_not_cloned(alone: Alone, monkeypatch: 
     wish: dict[str, Any] = {"changes": {}}
     with pytest.raises(TsnbError, match=r"it is freeing GPU memory\. Clone it when that is done"):
         cloning.Cloning(cast("Any", trial), "cnn")._wish(wish)
-    assert attach_defaults.boundary == alone.memory.give_back
+    assert this_process.boundary == alone.memory.give_back
 
 
 def test_without_room_on_the_host_it_is_paused_as_it_is(

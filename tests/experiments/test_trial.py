@@ -607,7 +607,7 @@ def test_numbers_arrive_while_the_cell_runs(page: Any, until: Until) -> None:
 def test_options_reach_the_trial(page: Any) -> None:
     """Name, producer, batch size and device for attach; seed, threads and environment for the process."""
     cell = (
-        "import os, random, sys, numpy, torch\nfrom tsnb.config import attach_defaults as d\n"
+        "import os, random, sys, numpy, torch\nfrom tsnb.stream.this_process import this_process as d\n"
         "given = (d.name, d.stream, d.batch_size, d.device, torch.get_num_threads(), os.environ['MODE'])\n"
         "drawn = (random.random(), float(numpy.random.rand()), float(torch.rand(1)))\n"
         "from tqdm.auto import tqdm\n"

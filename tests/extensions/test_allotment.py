@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from tsnb.balancing.told import Allotted, Threads
-from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.allotment import Allotment
 from tsnb.machine.cores import text_of
+from tsnb.stream.this_process import this_process
 
 HOME = text_of(os.sched_getaffinity(0))
 
@@ -21,7 +21,7 @@ HOME = text_of(os.sched_getaffinity(0))
 def in_a_trial(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Trials begin with one thread; afterwards this process has its own number again."""
     before = torch.get_num_threads()
-    monkeypatch.setattr(attach_defaults, "name", "cnn")
+    monkeypatch.setattr(this_process, "name", "cnn")
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
@@ -43,7 +43,7 @@ def test_threads_are_set_and_put_back() -> None:
 
 def test_threads_that_were_asked_for_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--threads 1`: nothing the balancer says changes that, and it is told so."""
-    monkeypatch.setattr(attach_defaults, "threads_fixed", True)
+    monkeypatch.setattr(this_process, "threads_fixed", True)
     allotment = Allotment()
     assert allotment.report().fixed
     allotment.take(Allotted(3, "", HOME))
@@ -70,7 +70,7 @@ def test_in_a_script_another_number_than_torchs_own_is_its_users(
     threads: int | None, variable: bool, fixed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It cannot be asked; OMP_NUM_THREADS is a choice as well."""
-    monkeypatch.setattr(attach_defaults, "name", None)
+    monkeypatch.setattr(this_process, "name", None)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if variable:
         monkeypatch.setenv("OMP_NUM_THREADS", "1")

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hostile import JUNK, changed_somewhere
-from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
-from tsnb.extensions.live import LiveAnswers, LiveAsked, LiveExchange, LiveNow, LiveTold, SetLive
+from tsnb.extensions.live import LiveAnswers, LiveAsked, LiveExchange, LiveNow, LiveTold, SetLive, live_here
 from tsnb.foreign import pack, unpack
 from tsnb.stream.protocol.extension import Undoable
 
@@ -50,7 +49,7 @@ def test_a_question_reaches_the_consumer_and_its_answer_the_asker(monkeypatch: p
     """Both halves, with nothing between them but payloads."""
     asker, cnn, other = Peer(1, "observer", "me"), Peer(2, "consumer", "cnn"), Peer(3, "observer", "you")
     exchange, answers, producer = stream(asker, cnn, other), LiveAnswers(), Peer(0, "producer", "numbers")
-    monkeypatch.setattr(attach_defaults, "set_live", lambda asked: (asked, "ValueError", "too high"))
+    monkeypatch.setattr(live_here, "change", lambda asked: (asked, "ValueError", "too high"))
     exchange.hear(asker, pack(SetLive("cnn", '{"lr": 3.0}')))
     answers.hear(producer, cnn.told.pop())
     exchange.hear(cnn, producer.told.pop())
@@ -63,7 +62,7 @@ def test_a_question_reaches_the_consumer_and_its_answer_the_asker(monkeypatch: p
 
 def test_without_live_values_the_answer_says_how_to_make_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that has never called tsnb.live answers as well."""
-    monkeypatch.setattr(attach_defaults, "set_live", None)
+    monkeypatch.setattr(live_here, "change", None)
     producer = Peer(0, "producer", "numbers")
     LiveAnswers().hear(producer, pack(LiveAsked(4, "{}")))
     told = unpack(LiveTold, producer.told.pop())
@@ -76,7 +75,7 @@ def test_readings_say_what_a_consumer_said_last(monkeypatch: pytest.MonkeyPatch)
     exchange, answers = stream(cnn), LiveAnswers()
     answers.met(producer)
     for values, times in (("", 0), ('{"lr": "0.1"}', 1), ('{"lr": "0.1"}', 0), ('{"lr": "0.3"}', 1)):
-        monkeypatch.setattr(attach_defaults, "live_now", values)
+        monkeypatch.setattr(live_here, "now", values)
         answers.tick(0.0)
         assert len(producer.told) == times
         for told in producer.told:

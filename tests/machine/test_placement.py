@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tests.machine.fake_nvml import GIB, H200, FakeNvml
-from tsnb.config import attach_defaults
 from tsnb.machine.gpus import Gpus
 from tsnb.machine.placement import MPS_PERCENT, VISIBLE, free_gpu_bytes, inside_name, place
 from tsnb.stream.consumer.attaching import device_here
+from tsnb.stream.this_process import this_process
 
 FIRST, SECOND = {**H200, "uuid": "GPU-aa"}, {**H200, "uuid": "GPU-bb"}
 CUT = {
@@ -108,8 +108,8 @@ def trial_on(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Make this process one that was put on a device."""
 
     def put(outside: str | None) -> None:
-        monkeypatch.setattr(attach_defaults, "device", inside_name(outside))
-        monkeypatch.setattr(attach_defaults, "outside", outside)
+        monkeypatch.setattr(this_process, "device", inside_name(outside))
+        monkeypatch.setattr(this_process, "outside", outside)
 
     return put
 

@@ -21,12 +21,12 @@ from torch.utils.checkpoint import checkpoint
 
 import tsnb
 from tests.spilling.test_spilled import OPTIMIZERS, WIDTH, Tied, net, train
-from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel.device_memory import DeviceMemory, _tensors
 from tsnb.spilling.offloaded import Offloaded
 from tsnb.spilling.spilled import Spilled
 from tsnb.spilling.transfers import CudaTransfers, Transfers, device_of
+from tsnb.stream.this_process import this_process
 from tsnb.words import bytes_of as size_of
 
 LIMIT = "400KiB"  # of 2.2 MB; what can be copied in of it is a matrix with its states, and one more
@@ -545,10 +545,10 @@ def test_a_trial_that_gives_its_gpu_memory_back_leaves_out_what_is_in_host_memor
     assert moved and all(t.numel() < WIDTH**2 for t in moved)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    monkeypatch.setattr(attach_defaults, "boundary", None)
+    monkeypatch.setattr(this_process, "boundary", None)
     DeviceMemory("cnn", lambda: {"net": model}, lambda: True).request({"wanted": True})
-    assert attach_defaults.boundary is not None
-    attach_defaults.boundary()
+    assert this_process.boundary is not None
+    this_process.boundary()
     assert memory.present_bytes == 0
     assert train(model, optimizer, range(2, 4)) == losses[2:]
     held.close()

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.config import attach_defaults
 from tsnb.kernels import gate as gate_module
 from tsnb.kernels.gate import Gate, pass_lock
 from tsnb.stream.consumer.loop import pass_gate
+from tsnb.stream.this_process import this_process
 
 
 def held(path: Path) -> bool:
@@ -105,9 +105,9 @@ time.sleep(60)
         told.append(1)
         holder.kill()
 
-    attach_defaults.gate, attach_defaults.attached = partial(pass_lock, path), tell
+    this_process.gate, this_process.first_batch = partial(pass_lock, path), tell
     pass_gate(30.0)  # waits until the holder is dead
-    assert told == [1] and attach_defaults.gate is None and attach_defaults.attached is None
+    assert told == [1] and this_process.gate is None and this_process.first_batch is None
     pass_gate(30.0)
     assert told == [1]
     holder.wait()

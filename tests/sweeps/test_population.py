@@ -114,7 +114,7 @@ TRAIN = """
 def train(lr, epochs=60, go=""):
     import time, tsnb
     from pathlib import Path
-    from tsnb.config import attach_defaults
+    from tsnb.stream.this_process import this_process
     weight, seen = 0.0, []
     lr = tsnb.live("lr", lr, bounds=(0.0, 1.0))
     for epoch in range(epochs):
@@ -122,7 +122,7 @@ def train(lr, epochs=60, go=""):
             weight += float(lr)
             seen.append((epoch, labels.tolist()))
             tsnb.log(gain=weight)
-            while go and len(seen) == 100 and not (attach_defaults.boundary or Path(go).exists()):
+            while go and len(seen) == 100 and not (this_process.boundary or Path(go).exists()):
                 time.sleep(0.005)  # until a clone is wished for
     return weight, seen
 """

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 import tsnb
-from tsnb.config import attach_defaults
 from tsnb.stream.consumer.attaching import detach_all
+from tsnb.stream.this_process import this_process
 
 pytestmark = pytest.mark.system
 
@@ -20,7 +20,7 @@ LONG_S = 60.0
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     yield
-    attach_defaults.attached = attach_defaults.gate = None
+    this_process.first_batch = this_process.gate = None
     detach_all()
 
 
@@ -52,7 +52,7 @@ def test_a_trial_at_its_gate_is_not_timed_out(goes_on: bool) -> None:
             assert begun.wait(LONG_S)
         else:
             further.set()
-        attach_defaults.attached, attach_defaults.gate = (lambda: None), gate
+        this_process.first_batch, this_process.gate = (lambda: None), gate
         try:
             newcomer = tsnb.attach("newcomer", "s")
             assert [number for (number,) in newcomer] == list(range(BATCHES))

@@ -67,8 +67,8 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
     crashed.kill()
     late = run(
         """
-        from tsnb.config import attach_defaults
-        attach_defaults.name = "late"  # as in a trial's kernel
+        from tsnb.stream.this_process import this_process
+        this_process.name = "late"  # as in a trial's kernel
         for epoch in range(2):
             for batch in tsnb.attach(): pass
         say("done")

@@ -233,12 +233,12 @@ def test_a_value_stands_at_the_batch_at_which_it_was_logged(heard: Heard) -> Non
 @pytest.mark.system
 def test_live_values_fit_into_a_packet(monkeypatch: pytest.MonkeyPatch) -> None:
     """A text of 200,000 letters ended the loop that read it."""
-    from tsnb.config import attach_defaults
     from tsnb.experiments.live_values import LiveValues
+    from tsnb.extensions.live import live_here
 
-    monkeypatch.setattr(attach_defaults, "live_now", "")
+    monkeypatch.setattr(live_here, "now", "")
     values = LiveValues()
-    values.shown = lambda text: setattr(attach_defaults, "live_now", text)
+    values.shown = lambda text: setattr(live_here, "now", text)
     loader = DataLoader(TensorDataset(torch.arange(8.0)), batch_size=4)
     with tsnb.serve(loader, name="numbers"), tsnb.attach(stream="numbers", name="it") as stream:
         values.declare("prompt", "x" * 200_000, None, ("x" * 200_000, "y"))

@@ -19,7 +19,7 @@ from typing import Any
 from tsnb import errors
 from tsnb.cluster.backlog import WANTED
 from tsnb.cluster.membership import OPEN_S
-from tsnb.config import attach_defaults, way_out
+from tsnb.config import way_out
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel import steps
 from tsnb.experiments.in_kernel.reporter import tell
@@ -27,6 +27,7 @@ from tsnb.experiments.news import Artifact
 from tsnb.files import copy_whole, place_in
 from tsnb.kernels.in_kernel.output_channel import publish
 from tsnb.records.run import Run
+from tsnb.stream.this_process import this_process
 
 __all__ = ["FarRun", "enter"]
 
@@ -44,7 +45,7 @@ def enter(settings: dict[str, Any]) -> None:
     Args:
         settings: What that takes, and `outbox`, the folder on this machine where artifacts wait.
     """
-    attach_defaults.ask_cluster = lambda stream: _ask_cluster(stream, Path(settings["outbox"]))
+    this_process.ask_cluster = lambda stream: _ask_cluster(stream, Path(settings["outbox"]))
     sys.path.extend(path for path in settings["sys_path"] if path not in sys.path)
     steps.enter({**settings, "sys_path": []}, FarRun(settings))
 

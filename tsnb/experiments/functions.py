@@ -16,7 +16,7 @@ import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
-from tsnb.config import attach_defaults, unprofiled
+from tsnb.config import unprofiled
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import set_up_now
 from tsnb.experiments.plan import (
@@ -37,6 +37,7 @@ from tsnb.kernels.cargo.imported import changes_here, packed
 from tsnb.kernels.cargo.obstacles import CargoPart, parts_of
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
+from tsnb.stream.this_process import this_process
 
 __all__ = ["TrialFunction", "plan_function", "run", "trial"]
 
@@ -280,7 +281,7 @@ class TrialFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Start a trial with these arguments and return it. Inside a trial the function itself is called."""
-        if attach_defaults.name is not None:  # a trial that calls it means the work, not another process
+        if this_process.name is not None:  # a trial that calls it means the work, not another process
             return self.__wrapped__(*args, **kwargs)
         own = inspect.signature(self.__wrapped__).parameters
         options = {k: v for k, v in kwargs.items() if k not in own and (k in OPTION_NAMES | {"name", "wait"})}

@@ -25,8 +25,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
-from tsnb.config import LIVE_LETTERS, MOST_LIVE, attach_defaults
+from tsnb.config import LIVE_LETTERS, MOST_LIVE
 from tsnb.errors import TsnbError
+from tsnb.extensions.live import live_here
 from tsnb.masks import masked
 from tsnb.printable import one_line
 from tsnb.records.writes import LiveChange, own_number
@@ -362,11 +363,11 @@ class LiveValues:
 
 _values = LiveValues()
 os.register_at_fork(after_in_child=_values.branch)
-attach_defaults.set_live = _values.answer
+live_here.change = _values.answer
 
 
 def _tell_streams(values: str) -> None:
-    attach_defaults.live_now = values
+    live_here.now = values
 
 
 _values.shown = _tell_streams

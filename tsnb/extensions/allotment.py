@@ -14,11 +14,11 @@ import torch
 
 from tsnb.balancing.affinity import move
 from tsnb.balancing.told import Allotted, Threads
-from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
 from tsnb.foreign import pack, unpack
 from tsnb.machine.cores import CoreSet, cores_in, usable_cores
 from tsnb.stream.protocol.extension import Extension, Remote
+from tsnb.stream.this_process import this_process
 
 __all__ = ["Allotment"]
 
@@ -34,7 +34,7 @@ class Allotment(Extension):
             None  # what this process was given last, to be followed at the next step
         )
         self._own = self._now = torch.get_num_threads()
-        self._fixed = attach_defaults.threads_fixed or self._chosen()
+        self._fixed = this_process.threads_fixed or self._chosen()
         self._home: CoreSet = ()
         self._given: set[CoreSet] = set()
 
@@ -43,7 +43,7 @@ class Allotment(Extension):
 
         Trials of ours begin with one thread, unless the user asks for more.
         """
-        if attach_defaults.name is not None:
+        if this_process.name is not None:
             return False
         if "OMP_NUM_THREADS" in os.environ:
             return True

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tsnb.config import LIVE_LETTERS, MOST_LIVE, attach_defaults
+from tsnb.config import LIVE_LETTERS, MOST_LIVE
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.foreign import Text, Whole, pack, unpack
 from tsnb.printable import one_line
@@ -29,9 +30,11 @@ __all__ = [
     "LiveAnswers",
     "LiveAsked",
     "LiveExchange",
+    "LiveHere",
     "LiveNow",
     "LiveTold",
     "SetLive",
+    "live_here",
     "set_live",
     "shown_live",
 ]
@@ -42,6 +45,20 @@ LIVE_S = 30.0
 _NO_LIVE = (
     'its code reads no live hyperparameters yet. Create one with tsnb.live("lr", 0.1) in the training code'
 )
+
+
+@dataclass
+class LiveHere:
+    """The live values of this process."""
+
+    now: str = ""
+    """As JSON, each as text by its name; empty: it has none."""
+    change: Callable[[str], tuple[str, str, str]] | None = None
+    """Changes them as JSON says, and returns values, kind and error, as `LiveTold` tells them. None: it has none."""
+
+
+live_here = LiveHere()
+"""Filled in by `experiments.live_values` once there are any."""
 
 
 class SetLive(msgspec.Struct, frozen=True):
@@ -161,13 +178,13 @@ class LiveAnswers(Extension):
             asked = unpack(LiveAsked, payload)
         except ValueError as error:
             raise RemoteProtocolError(str(error)) from None
-        change = attach_defaults.set_live
+        change = live_here.change
         told = ("{}", "NoSuchLiveValue", _NO_LIVE) if change is None else change(asked.values)
         peer.tell(self.name, pack(LiveTold(asked.asker, *told)))
 
     def tick(self, now_s: float) -> None:
         """Tell the values where one has changed."""
-        if (live := attach_defaults.live_now) != self._told and self._peer is not None:
+        if (live := live_here.now) != self._told and self._peer is not None:
             self._told = live
             self._peer.tell(self.name, pack(LiveNow(live)))
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from tsnb.config import attach_defaults
 from tsnb.errors import RemoteProtocolError
 from tsnb.foreign import FEW, Logged, Text, Whole, pack, unpack
 from tsnb.stream.protocol.extension import Extension, ProducerRemote, Remote
+from tsnb.stream.this_process import this_process
 from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD, News
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class MetricsTold(Extension):
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._before = 0, 0.0  # taken over connections that have gone
-        self._news = News(METRICS_S, self._place, before=attach_defaults.name is not None)
+        self._news = News(METRICS_S, self._place, before=this_process.name is not None)
 
     def _place(self) -> tuple[int, float]:
         """Return how many loader batches were taken, and how many epochs."""

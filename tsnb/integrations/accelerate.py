@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tsnb.config import attach_defaults
 from tsnb.errors import ExtraMissing
+from tsnb.stream.this_process import this_process
 from tsnb.telemetry.metrics import log
 
 try:
@@ -35,7 +35,7 @@ class TsnbTracker(GeneralTracker):  # type: ignore[misc] # accelerate has no typ
     @property
     def tracker(self) -> str | None:
         """The trial's name; None outside of a trial."""
-        return attach_defaults.name
+        return this_process.name
 
     def log(self, values: dict[str, Any], step: int | None = None, **kwargs: Any) -> None:
         """Hand on numbers.

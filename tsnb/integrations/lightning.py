@@ -14,8 +14,8 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tsnb.config import attach_defaults
 from tsnb.errors import ExtraMissing
+from tsnb.stream.this_process import this_process
 from tsnb.telemetry.metrics import log
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ class TsnbLogger(Logger):
     @property
     def name(self) -> str:
         """The trial's name; empty outside of a trial."""
-        return attach_defaults.name or ""
+        return this_process.name or ""
 
     @property
     def version(self) -> int | str:
         """The number of the trial's run; empty outside of a trial."""
-        return attach_defaults.run or ""
+        return this_process.run or ""
 
     @rank_zero_only
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:

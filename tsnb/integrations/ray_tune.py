@@ -17,8 +17,8 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from tsnb.config import attach_defaults
 from tsnb.errors import ExtraMissing
+from tsnb.stream.this_process import this_process
 
 if TYPE_CHECKING:  # the gate's process imports this module too, and needs no torch
     from tsnb.stream.consumer.consumer import Consumer
@@ -86,7 +86,7 @@ class CommonStart:
         from tsnb.attaching import attach
 
         consumer = attach(name or _trial_name(), stream, **options)
-        attach_defaults.attached = self._arrive
+        this_process.first_batch = self._arrive
         return consumer
 
     def _arrive(self) -> None:

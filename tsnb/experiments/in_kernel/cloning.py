@@ -31,7 +31,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel.kept_state import SetAside, keeper_here
 from tsnb.experiments.in_kernel.reporter import position, tell
@@ -41,6 +40,7 @@ from tsnb.kernels.cargo import lane
 from tsnb.kernels.in_kernel.front import open_front, turn_output
 from tsnb.kernels.in_kernel.hazards import await_adoption, fork_twice, obstacle, quiet, settle_openmp
 from tsnb.kernels.in_kernel.output_channel import answer_requests
+from tsnb.stream.this_process import this_process
 
 __all__ = ["Cloning"]
 
@@ -100,16 +100,16 @@ class Cloning:
         with self._deciding:
             if self._wished is not None:
                 raise TsnbError("it is being cloned")
-            if attach_defaults.boundary is not None:
+            if this_process.boundary is not None:
                 raise TsnbError("it is freeing GPU memory. Clone it when that is done")
             self._wished = wished
-            attach_defaults.boundary = partial(self._at_boundary, wished)
+            this_process.boundary = partial(self._at_boundary, wished)
 
     def _forget(self, _content: dict[str, Any]) -> bool:
         with self._deciding:
             in_time, self._wished = self._wished is not None, None
             if in_time:
-                attach_defaults.boundary = None
+                this_process.boundary = None
             return in_time or keeper_here().forget_branch()
 
     def _go_on(self, settings: dict[str, Any]) -> None:
@@ -197,7 +197,7 @@ class Cloning:
             from tsnb.stream.consumer.attaching import branch_all
 
             # the parent's number is not this one's, which comes with the notebook's word
-            attach_defaults.run = 0
+            this_process.run = 0
             try:
                 branch_all(consumers, name, self._name)
             except (TsnbError, TimeoutError) as error:
@@ -206,7 +206,7 @@ class Cloning:
             _say(told, pid=os.getpid())
             os.close(told)
             await_adoption(wished["server"])
-            attach_defaults.name = self._name = name
+            this_process.name = self._name = name
             open_front(wished["connection_file"], ("Trial", name), self.answer)
             while not self._goes_on.wait(LOOK_S):
                 if lane.is_deserted():

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
+from tsnb.stream.this_process import this_process
 
 __all__ = ["DeviceMemory"]
 
@@ -63,11 +63,11 @@ class DeviceMemory:
             return
         if why := self._why_nothing():
             raise TsnbError(why)
-        if self._stands() and attach_defaults.boundary is not None:
+        if self._stands() and this_process.boundary is not None:
             raise TsnbError("it is being cloned. Release its memory after that")
         self._wished = True
         if self._stands():
-            attach_defaults.boundary = self.give_back
+            this_process.boundary = self.give_back
 
     def why_not(self) -> str:
         """Return why nothing can be given back now, and what to do; empty: something can. From any thread."""

@@ -27,11 +27,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tsnb.config import attach_defaults, way_out
+from tsnb.config import way_out
 from tsnb.errors import JoinRefused, TsnbError
 from tsnb.experiments.in_kernel import states
 from tsnb.experiments.in_kernel.states import Restored
 from tsnb.records.kept import EPOCHS, KeptFiles
+from tsnb.stream.this_process import this_process
 
 __all__ = [
     "EVERY_S",
@@ -161,7 +162,7 @@ class StateKeeper:
         self._objects.update(objects)
         if first:
             self._next_s = time.monotonic() + every_s
-            attach_defaults.between_steps, attach_defaults.attached_to = self.boundary, self.place
+            this_process.between, this_process.attached = self.boundary, self.place
             for consumer in _by_name().values():
                 self.place(consumer)
         return self._where
@@ -173,7 +174,7 @@ class StateKeeper:
         if self.trial is not None:
             return _Epochs(self, count)
         if self.nowhere:  # a trial that keeps no states: its stream is told how many it takes all the same
-            attach_defaults.epochs = count
+            this_process.epochs = count
         return range(count)
 
     def each(self, count: int) -> Iterator[int]:
@@ -187,7 +188,7 @@ class StateKeeper:
             first, until = self._where.epoch, self._restored.get("until")
             count = until if until is not None else count
         self._until, self._over = count, False
-        attach_defaults.epochs = max(0, count - first)
+        this_process.epochs = max(0, count - first)
         try:
             for number in range(first, count):
                 self._begin(number)

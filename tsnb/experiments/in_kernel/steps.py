@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tsnb.config import attach_defaults, is_profiled
+from tsnb.config import is_profiled
 from tsnb.experiments.in_kernel.artifacts import enter_run
 from tsnb.experiments.in_kernel.cloning import Cloning
 from tsnb.experiments.in_kernel.detaching import enter_detached, leave
@@ -71,6 +71,7 @@ from tsnb.printable import uncoloured
 from tsnb.records.run import Run
 from tsnb.records.scores import told
 from tsnb.records.writes import LiveChange
+from tsnb.stream.this_process import this_process
 
 __all__ = ["begin", "deliver", "enter", "finish", "keep"]
 
@@ -114,7 +115,7 @@ class _TrialHere:
         """Be the process of the run, and hand on what is logged; so many rows were logged before."""
         from tsnb.telemetry.metrics import keep_others, subscribe
 
-        attach_defaults.run = self.run.number
+        this_process.run = self.run.number
         self.run.process(os.getpid(), self.versions)
         self.peak = PeakMemory(self.run.peak)
         enter_run(self.run)
@@ -285,25 +286,24 @@ def enter(settings: dict[str, Any], run: Run | None = None) -> None:
         run: The handle on its records, where it is another than `run` of the settings says.
     """
     for name in ("name", "stream", "batch_size", "device", "outside", "in_turn"):
-        setattr(attach_defaults, name, settings[name])
-    attach_defaults.threads_fixed = settings["threads"] is not None
+        setattr(this_process, name, settings[name])
+    this_process.threads_fixed = settings["threads"] is not None
     turns = settings["rotation"]
-    attach_defaults.rotation = None if turns is None else (turns[0], turns[1], turns[2])
+    this_process.rotation = None if turns is None else (turns[0], turns[1], turns[2])
     if settings["gate"]:
-        attach_defaults.gate = partial(pass_lock, Path(settings["gate"]))
+        this_process.gate = partial(pass_lock, Path(settings["gate"]))
     elif settings.get("starting"):
-        attach_defaults.gate = partial(begin_with_others, Path(settings["starting"]))
+        this_process.gate = partial(begin_with_others, Path(settings["starting"]))
     variables = arrive(settings, ("Trial", settings["name"]))
     if settings["changed"] is not None:
         variables.get(PARAMETERS, variables).update(fetch_sent(settings["changed"]))
-    attach_defaults.epochs = _planned_epochs(variables)
+    this_process.epochs = _planned_epochs(variables)
     remember(os.environ)
     remember({name: value for name, value in variables.items() if type(value) in _MAY_BE_SECRET})
     arrived(vars(sys.modules["__main__"]))
     course = _TrialHere(settings, run)
     course.begin()
-    attach_defaults.stands = course.stands
-    attach_defaults.attached = course.attaching
+    this_process.standing, this_process.first_batch = course.stands, course.attaching
     _courses.append(course)
     if not settings["setup"]:
         begin()

@@ -18,8 +18,8 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tsnb.config import attach_defaults
 from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
+from tsnb.stream.this_process import this_process
 from tsnb.words import sentence
 
 __all__ = ["CargoPart", "Obstacle", "explain", "find_obstacle", "parts_of"]
@@ -143,7 +143,7 @@ def _describe(found: Obstacle) -> tuple[str, str]:
     if holder is None or (holder is found.part and fix != _ANEW):
         return what, fix
     belongs = "" if holder is found.part else f"It belongs to {where}, a {_kind(holder)}. "
-    if attach_defaults.name is not None:
+    if this_process.name is not None:
         return (
             what,
             (

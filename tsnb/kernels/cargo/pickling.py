@@ -32,9 +32,9 @@ from typing import Any, BinaryIO, NoReturn
 
 import cloudpickle
 
-from tsnb.config import attach_defaults
 from tsnb.errors import TsnbError
 from tsnb.native.endings import Bound
+from tsnb.stream.this_process import this_process
 
 __all__ = [
     "KERNELS_OWN",
@@ -281,7 +281,7 @@ class _Packer(cloudpickle.Pickler):  # type: ignore[misc]
         if reduced is not NotImplemented:
             named = _names_of(obj)
             return (*reduced, named, None, None, _settle_name) if named else reduced
-        if isinstance(obj, Bound) and attach_defaults.name is not None:  # it leaves a trial
+        if isinstance(obj, Bound) and this_process.name is not None:  # it leaves a trial
             return LeftBehind, (repr(obj), obj._instead)
         if isinstance(obj, types.FunctionType) and id(obj.__globals__) == self._main:
             return self._function_of_main(obj)

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from tsnb import registry
-from tsnb.config import attach_defaults, check_name, require_platform
+from tsnb.config import check_name, require_platform
 from tsnb.errors import NameInUse, ProducerGone, TsnbError
 from tsnb.promises import is_promised
 from tsnb.stream.consumer.attachment import Attachment, rest_siblings
@@ -28,6 +28,7 @@ from tsnb.stream.consumer.counts import CpuTime, Total, Totals
 from tsnb.stream.consumer.finding import LOOK_S, RETURN_S, find
 from tsnb.stream.consumer.options import Options, ranks_hint
 from tsnb.stream.consumer.parts import Part
+from tsnb.stream.this_process import this_process
 
 __all__ = [
     "attach",
@@ -127,21 +128,22 @@ def attach(
     """
     require_platform()
     chosen = _checked_name(name, held_out=held_out)
-    size = batch_size if batch_size is not None else attach_defaults.batch_size
     wants_part = subset is not None or fold is not None or held_out
     part = Part(subset, fold, held_out=held_out) if wants_part else None
     place = device_here(device)
     on_gpu = place is not None and torch.device(place).type == "cuda"
     ahead = prefetch_to_device if prefetch_to_device is not None else AHEAD * (on_gpu and not share_on_device)
     options = Options(
-        size, drop_last, place, transform, private, on_lag, join, reconnect_s, ahead,
-        share_on_device, rank, world_size, shard, guard, part,
+        batch_size=batch_size if batch_size is not None else this_process.batch_size,
+        drop_last=drop_last, device=place, transform=transform, private=private, on_lag=on_lag, join=join,
+        reconnect_s=reconnect_s, prefetch_to_device=ahead, share_on_device=share_on_device,
+        rank=rank, world_size=world_size, shard=shard, guard=guard, part=part,
     )  # fmt: skip
     options.check()
-    if not (name or attach_defaults.name):
+    if not (name or this_process.name):
         _look_for_ranks(world_size)
     shown = chosen if world_size == 1 else f"{chosen}[{rank}]"
-    entry = find(stream or attach_defaults.stream, shown, _consumers)
+    entry = find(stream or this_process.stream, shown, _consumers)
     options = _with_turns(options, entry.stream if isinstance(entry, Attachment) else entry.name, shown)
     if isinstance(entry, Attachment):
         return _again(entry, options).face
@@ -163,8 +165,8 @@ def attach(
     _totals.attaching()
     consumer = _new_consumer(entry, chosen, options)
     _consumers[entry.name, shown] = consumer
-    if attach_defaults.attached_to is not None:
-        attach_defaults.attached_to(consumer)
+    if this_process.attached is not None:
+        this_process.attached(consumer)
     return consumer.face
 
 
@@ -177,8 +179,8 @@ def _with_turns(options: Options, stream: str, name: str) -> Options:
     Raises:
         ValueError: It is one that skips, or a rank.
     """
-    rotation = attach_defaults.rotation
-    if rotation is None or stream != attach_defaults.stream:
+    rotation = this_process.rotation
+    if rotation is None or stream != this_process.stream:
         return options
     mine = _consumers.get((stream, name))
     if any(of == stream and c is not mine and not c.closed for (of, _), c in _consumers.items()):
@@ -278,9 +280,7 @@ def _new_consumer(entry: registry.Entry, name: str, options: Options) -> Attachm
     while True:
         try:
             return Attachment(entry, name, options)
-        except (
-            ProducerGone
-        ):  # it is ending: its entry goes in a moment, or another stream has the name by now
+        except ProducerGone:  # it ends: its entry goes in a moment, or another stream has the name by now
             coming = is_promised(entry.name)  # first: a promise is withdrawn once the stream is there
             former, entry = entry, next((e for e in registry.entries() if e.name == entry.name), entry)
             if time.monotonic() > until_s or (entry.address == former.address and not coming):
@@ -401,7 +401,7 @@ def _checked_name(name: object, *, held_out: bool) -> str:
 
 
 def _default_name(*, held_out: bool) -> str:
-    own = attach_defaults.name or _own_name()
+    own = this_process.name or _own_name()
     return f"{own[: 64 - len(_HELD_OUT)]}{_HELD_OUT}" if held_out else own
 
 
@@ -424,7 +424,7 @@ def device_here(asked: str | torch.device | None) -> str | torch.device | None:
     Raises:
         ValueError: This process does not see a device of that name; says what it is called here.
     """
-    own, outside = attach_defaults.device, attach_defaults.outside
+    own, outside = this_process.device, this_process.outside
     if asked is None:
         return own
     word = str(asked)

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from tsnb.config import attach_defaults
 from tsnb.errors import GroupBroken, TsnbError
 from tsnb.stream.memory.arena import Arena
+from tsnb.stream.this_process import this_process
 
 if TYPE_CHECKING:
     from tsnb.stream.consumer.unpacking import Delivered
@@ -110,7 +110,7 @@ class DeviceAccess:
 
 def device_access() -> DeviceAccess:
     """Return what this process's consumers do with memory for devices."""
-    found: DeviceAccess = attach_defaults.device_access or DeviceAccess()
+    found: DeviceAccess = this_process.device_access or DeviceAccess()
     return found
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tsnb import registry
-from tsnb.config import attach_defaults
 from tsnb.errors import ProducerNotFound
+from tsnb.stream.this_process import this_process
 
 if TYPE_CHECKING:
     from tsnb.stream.consumer.attachment import Attachment
@@ -91,4 +91,4 @@ def _connected(
 
 def _ask_cluster(stream: str | None) -> str | None:
     """Have a stream of the cluster served here, or ask which is the only one; None: there is none."""
-    return None if attach_defaults.ask_cluster is None else attach_defaults.ask_cluster(stream)
+    return None if this_process.ask_cluster is None else this_process.ask_cluster(stream)

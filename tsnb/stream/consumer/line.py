@@ -13,7 +13,6 @@ from collections.abc import Callable
 import torch
 
 from tsnb import registry
-from tsnb.config import attach_defaults
 from tsnb.errors import ProducerGone, RemoteProtocolError, StopRequested
 from tsnb.stream.consumer import waits
 from tsnb.stream.consumer.connection import Connection
@@ -28,6 +27,7 @@ from tsnb.stream.consumer.unpacking import Delivered, Unpacker
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.extension import by_name, overriding
+from tsnb.stream.this_process import this_process
 
 __all__ = ["Line"]
 
@@ -75,7 +75,7 @@ class Line:
         self.notices = Notices(self.name)
         self.scratch = ScratchPool()
         self.count = Count()
-        self._extensions = by_name(make() for make in attach_defaults.extensions)
+        self._extensions = by_name(make() for make in this_process.extensions)
         self._ticks = overriding(self._extensions.values(), "tick")
         self._steps = overriding(self._extensions.values(), "step")
         self.connection = Connection(entry, name, options, self.scratch, reader, extensions=self._extensions)
@@ -212,8 +212,8 @@ class Line:
         Args:
             last: Send nothing after this.
         """
-        left = max(0, attach_defaults.epochs - self._epochs_behind)
-        if (progress := ms.Progress(left, attach_defaults.run, *self._taken_before)) != self._progress_told:
+        left = max(0, this_process.epochs - self._epochs_behind)
+        if (progress := ms.Progress(left, this_process.run, *self._taken_before)) != self._progress_told:
             self._progress_told = progress
             self.connection.post(progress)
         if last:
@@ -294,7 +294,7 @@ class Line:
 
     def _stand_still(self) -> None:
         """Wait while it is paused. That is neither computing nor waiting for a batch."""
-        told, waited_s = attach_defaults.stands, self.waited_s
+        told, waited_s = this_process.standing, self.waited_s
         look = waits.telling(self.tell_metrics, waits.look_for_wish)
         self._stands_since_s = time.monotonic()
         try:
@@ -329,7 +329,7 @@ class Line:
         if time.monotonic() >= self._tell_s:
             self.tell_metrics()
         began, stands = time.monotonic(), self.session.rank_paused
-        told = attach_defaults.stands if stands else None
+        told = this_process.standing if stands else None
         self.connection.post(ms.Waiting())
         try:
             if told is not None:

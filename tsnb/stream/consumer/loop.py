@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tsnb.config import attach_defaults
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending
 from tsnb.stream.consumer.counts import shared
@@ -28,6 +27,7 @@ from tsnb.stream.consumer.place import Loop, Place
 from tsnb.stream.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
 from tsnb.stream.consumer.unpacking import Delivered
 from tsnb.stream.consumer.waits import pass_boundary
+from tsnb.stream.this_process import this_process
 
 if TYPE_CHECKING:
     from tsnb.stream.consumer.attachment import Attachment
@@ -48,10 +48,10 @@ def pass_gate(stall_timeout_s: float) -> None:
     Args:
         stall_timeout_s: For how long the stream waits for one that stands still.
     """
-    if attach_defaults.attached is None and attach_defaults.gate is None:
+    if this_process.first_batch is None and this_process.gate is None:
         return
-    told, attach_defaults.attached = attach_defaults.attached, None
-    gate, attach_defaults.gate = attach_defaults.gate, None
+    told, this_process.first_batch = this_process.first_batch, None
+    gate, this_process.gate = this_process.gate, None
     if told is not None:
         told()
     if gate is not None:
@@ -109,13 +109,13 @@ class EpochIterator(Iterator[Any], Bound):
             StopIteration: The epoch has ended.
             ConsumerReplaced, ConsumerTimedOut, JoinRefused, LoaderFailed, NameInUse, ProducerGone: See those.
         """
-        if self._failed is not None or self._loop.over or attach_defaults.boundary is not None:
+        if self._failed is not None or self._loop.over or this_process.boundary is not None:
             self._look_first()
         line, options = self._line, self._session.options
         notices = line.notices
         notices.look_for_writes()
         try:
-            if monotonic() >= line.look_s or attach_defaults.between_steps is not None:
+            if monotonic() >= line.look_s or this_process.between is not None:
                 self._stand_between()
             if self._in_step and not self._consumer.idle:  # Ctrl-C, say: what was received may have got lost
                 self._consumer.go_back(self._loop)
@@ -164,8 +164,8 @@ class EpochIterator(Iterator[Any], Bound):
         """Between two steps: wait while this consumer is paused; have the training's state kept."""
         if monotonic() >= self._line.look_s:
             self._consumer.hold(self._loop)
-        if attach_defaults.between_steps is not None and not self._in_step:
-            attach_defaults.between_steps(self._consumer, self._loop)
+        if this_process.between is not None and not self._in_step:
+            this_process.between(self._consumer, self._loop)
 
     def _look_first(self) -> None:
         """Raise what ended this loop; else do what was wished for at the boundary between two batches."""
@@ -215,7 +215,7 @@ class EpochIterator(Iterator[Any], Bound):
 
         It must be in its epoch by then: one that has only asked may find the others past the late-join window.
         """
-        gated = attach_defaults.gate is not None
+        gated = this_process.gate is not None
         if gated:
             with contextlib.suppress(TimeoutError):
                 self._consumer.await_epoch(self._loop, LET_IN_S)
@@ -229,7 +229,7 @@ class EpochIterator(Iterator[Any], Bound):
                 return delivered
             if self._ended:
                 raise StopIteration
-            if attach_defaults.attached is not None:  # only in a trial, before its first batch
+            if this_process.first_batch is not None:  # only in a trial, before its first batch
                 self._arrive()
             fresh = self._consumer.take(self._loop)
             if fresh is None:

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from tsnb.config import attach_defaults
 from tsnb.errors import SharedBatchWarning
 from tsnb.stream.consumer.unpacking import Delivered
 from tsnb.stream.protocol.layout import Layout
 from tsnb.stream.protocol.messages import HeldUp
 from tsnb.stream.protocol.tree import leaf_paths
+from tsnb.stream.this_process import this_process
 
 __all__ = ["Notices"]
 
@@ -227,7 +227,7 @@ class Notices:
         """
         first = stream not in _begun
         _begun.add(stream)
-        if first and anywhere and epoch and attach_defaults.name is not None and not attach_defaults.in_turn:
+        if first and anywhere and epoch and this_process.name is not None and not this_process.in_turn:
             print(  # noqa: T201 (a trial's own output is where its user looks)
                 f"note: {self._name!r} attached late, so its first epoch is pass {epoch + 1} of {stream!r}.",
                 flush=True,

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 
 from tsnb import registry
-from tsnb.config import attach_defaults
 from tsnb.errors import NameInUse, ProducerGone, RemoteProtocolError
 from tsnb.promises import is_promised
 from tsnb.stream.consumer.connection import Connection
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol.extension import Extension
+from tsnb.stream.this_process import this_process
 
 __all__ = ["Wished", "answered_by", "connect_to_successor", "look_for_wish", "pass_boundary", "telling"]
 
@@ -56,13 +56,13 @@ def look_for_wish(_waited_s: float) -> None:
     Raises:
         Wished: Something is to be done.
     """
-    if attach_defaults.boundary is not None:
+    if this_process.boundary is not None:
         raise Wished
 
 
 def pass_boundary() -> None:
     """Between two batches, in the thread that takes them: do once what was wished for."""
-    wish, attach_defaults.boundary = attach_defaults.boundary, None
+    wish, this_process.boundary = this_process.boundary, None
     if wish is not None:
         wish()
 
