@@ -17,7 +17,7 @@ from tests.browser.chromium import ARTIFACTS
 from tests.browser.host import Host
 from tests.browser.test_panel_page import CONTRAST, CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial, three_models
-from tsnb.panel.tape import Tape
+from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import EndReading, StreamReading
 from tsnb.telemetry.view_text import as_text
 from tsnb.top.view import screen
@@ -416,4 +416,38 @@ def test_of_several_streams_the_one_that_is_chosen_is_shown(browser: Browser, co
     assert page.locator(".tsnb-cell-curve:visible").count() == 0, "the large chart has it"
     assert page.evaluate(high) - closed <= 140, "a row of charts, and no more"
     host.shot(ARTIFACTS / f"panel-chosen-{count}.png")
+    assert not host.errors
+
+
+def test_the_best_is_in_sight_and_what_folds_stands_below_its_own_sweep(browser: Browser) -> None:
+    """Two sweeps have ended: the best has its row, though it ended first, and so has one whose drawer is open."""
+    host, names = Host(browser, 1200), [f"s-{k:02}" for k in range(10)] + ["w-16", "w-64"]
+    *before, last = Stream([Trial(name, 0.02) for name in names]).run(5)
+    ends = tuple(
+        EndReading(
+            name,
+            "done" if k in (0, 10, 11) else "pruned",
+            last.time_s + k / 10,
+            1000 + k,
+            metrics={"loss": 0.1 + k / 10, "accuracy": 0.9 - k / 20},
+        )
+        for k, name in enumerate(names)
+    )
+    left = [
+        replace(last, time_s=last.time_s + 2 + k, consumers=last.consumers[k:], ends=ends[:k])
+        for k in range(13)
+    ]
+    host.open([*before, *left])
+    sweeps = {name: name[0] for name in names}
+    host.hear(Message({"op": "params", "trials": {}, "verdicts": {}, "changes": {}, "sweeps": sweeps}))
+    page, lines = host.page, host.page.locator(".tsnb-trials tbody")
+    expect(page.locator(".tsnb-say")).to_contain_text("s-00 is best")
+    shown = [line.split()[0] for line in lines.all_inner_texts()]
+    assert shown == ["sweep", "s-00", *names[4:10], "3", "sweep", *names[10:]], lines.all_inner_texts()
+    assert lines.nth(1).locator(".tsnb-best").count() == 2
+    page.get_by_role("button", name="3 pruned").click()
+    lines.filter(has_text="s-02").locator(".tsnb-open").click()
+    page.get_by_role("button", name="2 pruned").click()
+    expect(lines.filter(has_text="s-02")).to_have_count(1)
+    expect(page.get_by_role("button", name="2 pruned")).to_have_count(1)
     assert not host.errors

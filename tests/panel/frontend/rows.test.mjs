@@ -27,6 +27,22 @@ test("with many, those that ended fold by kind but for the latest; failures neve
   assert.deepEqual(opened.folds.map(({ lanes, open }) => [lanes.length, open]), [[27, true]]);
 });
 
+test("the best never folds, nor one that is read, and of sorted rows those that come last do", () => {
+  const kept = new Set([8, 9, -1]), found = arranged(many, { sort: null, kept });
+  assert.deepEqual(names(many, found.rows.slice(8)), ["out-0", "out-1", "out-27", "out-28", "out-29", "bad", "fine"]);
+  const value = (lane) => (lane % 2 ? lane : -lane), sort = { by: "x", down: true };
+  const rows = arranged(many, { sort, kept: new Set() }, value).rows.filter((lane) => many[lane].end === "pruned");
+  assert.deepEqual(rows, [37, 35, 33], "the best of those that were pruned have rows");
+});
+
+test("those of each sweep fold apart, by their own key; one alone has a row", () => {
+  const sweeps = Object.fromEntries(many.slice(8, 20).map(({ name }) => [name, "s"]));
+  const { folds } = arranged(many, { sort: null, sweeps, open: ["pruned s"] });
+  assert.deepEqual(folds.map(({ key, sweep, word, lanes, open }) => [key, sweep, word, lanes.length, open]), [["pruned", "", "pruned", 15, false], ["pruned s", "s", "pruned", 12, true]]);
+  const lanes = [...Array.from({ length: 9 }, (_, k) => lane(`run-${k}`)), ...Array.from({ length: 5 }, (_, k) => lane(`out-${k}`, "pruned", k))];
+  assert.deepEqual(arranged(lanes, { sort: null }).folds, []);
+});
+
 test("of those that are queued the next ones have rows; where there are many, the others fold", () => {
   const waiting = (name) => ({ ...lane(name, "", 1), here: false, pending: "queued: it starts when another trial of its sweep ends" });
   const queued = [lane("run-0"), lane("run-1"), ...Array.from({ length: 20 }, (_, k) => waiting(`next-${k}`))];

@@ -5,30 +5,35 @@ const KEPT = 4; // of those that have ended, the latest stay; of those that are 
 
 const FOLDED = { done: "done", left: "left", gone: "left", stopped: "stopped", pruned: "pruned", interrupted: "interrupted" };
 
-/** Kinds that fold. */
-export const FOLDS = [...new Set([...Object.values(FOLDED), "queued"])];
-
-/**
- * The lanes that have a row, and the folded ones: {rows: [lane], folds: [{kind, word, lanes}]}.
- *
- * sort: {by, down} or null; value(lane, by) gives what is sorted by; filter: text that a name has to have, or what its
- * parameters have to be (`params`: by name); open: kinds that are not folded. Trials that failed are never folded.
- */
-export function arranged(lanes, { sort, filter = "", open = [], params = new Map() }, value) {
+/** The lanes that a filter leaves: text that a name has to have, or what parameters have to be (`params`: by name). */
+export function sifted(lanes, filter = "", params = new Map()) {
   const wanted = filter.toLowerCase().replace(/\s*([<>]=?|=)\s*/g, "$1").split(/\s+/).filter(Boolean);
   const fits = (lane) => wanted.every((word) => matches(word, lanes[lane].name, params.get(lanes[lane].name) || []));
-  const all = lanes.map((_, lane) => lane).filter((lane) => lanes[lane] && fits(lane));
+  return lanes.map((_, lane) => lane).filter((lane) => lanes[lane] && fits(lane));
+}
+
+/**
+ * The lanes that have a row, and the folded ones: {rows: [lane], folds: [{key, sweep, word, lanes, open}]}.
+ *
+ * sort: {by, down} or null; value(lane, by) gives what is sorted by; filter, params: as `sifted` takes them; open: keys of folds that
+ * are not folded; kept: lanes that never fold, as the best; sweeps: the sweep of each trial by its name, which fold apart. Trials that
+ * failed are never folded, nor is one alone, whose line would be as high as its row. Where rows are sorted, those that come last fold.
+ */
+export function arranged(lanes, { sort, filter = "", open = [], params = new Map(), kept = new Set(), sweeps = {} }, value) {
+  const all = sifted(lanes, filter, params);
   const kind = (lane) => (lanes[lane].here || lanes[lane].pending ? "" : FOLDED[lanes[lane].end || "gone"] || "");
-  const ended = all.filter(kind).sort((a, b) => lanes[b].since_s - lanes[a].since_s);
-  const room = Math.max(KEPT, FOLD_FROM - 1 - (all.length - ended.length));
+  const those = all.filter(kind), ended = sort ? sorted(those, sort, value) : those.sort((a, b) => lanes[b].since_s - lanes[a].since_s);
+  const room = Math.max(KEPT, FOLD_FROM - 1 - (all.length - ended.length)), over = ended.slice(room).filter((lane) => !kept.has(lane));
   const queued = all.filter((lane) => (lanes[lane].pending || "").startsWith("queued"));
-  const old = all.length < FOLD_FROM ? [] : [...queued.slice(KEPT), ...ended.slice(room)];
-  const word = (lane) => kind(lane) || "queued", away = new Set(old.filter((lane) => !open.includes(word(lane))));
   const folds = new Map();
-  const place = (name) => folds.get(name) || folds.set(name, { word: name, lanes: [] }).get(name);
-  for (const lane of old) place(word(lane)).lanes.push(lane);
-  const rows = all.filter((lane) => !away.has(lane));
-  return { rows: sort ? sorted(rows, sort, value) : rows, folds: [...folds.values()].map((fold) => ({ ...fold, open: open.includes(fold.word) })) };
+  for (const lane of all.length < FOLD_FROM ? [] : [...queued.slice(KEPT), ...over]) {
+    const word = kind(lane) || "queued", sweep = sweeps[lanes[lane].name] || "", key = sweep ? `${word} ${sweep}` : word;
+    if (!folds.has(key)) folds.set(key, { key, sweep, word, lanes: [], open: open.includes(key) });
+    folds.get(key).lanes.push(lane);
+  }
+  const found = [...folds.values()].filter((fold) => fold.lanes.length > 1);
+  const away = new Set(found.flatMap((fold) => (fold.open ? [] : fold.lanes))), rows = all.filter((lane) => !away.has(lane));
+  return { rows: sort ? sorted(rows, sort, value) : rows, folds: found };
 }
 
 const COMPARED = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b };

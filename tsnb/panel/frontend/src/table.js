@@ -1,10 +1,11 @@
 // One row a trial. Columns have fixed widths, so nothing moves when numbers change or a trial joins. Rows are sorted by a
-// click on a column's head, sifted by name, and those that have ended fold into a line a kind where there are many.
+// click on a column's head, sifted by name, and those that have ended fold into a line a kind, below the rows of their sweep, where there are many.
 
 import { attribute, button, make, put } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { shortened } from "./learning.js";
-import { FOLDS, arranged, groups, paramOf, telling } from "./order.js";
+import { arranged, groups, paramOf, sifted, telling } from "./order.js";
+import { decisive } from "./outcome.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
 import { menu } from "./lessons.js";
 import { RowKeys } from "./rowkeys.js";
@@ -198,29 +199,40 @@ export class Table {
 
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
   arrange(store, metrics) {
-    const value = (lane, by) => this.value(store, lane, by, metrics);
-    const { rows: all, folds } = arranged(store.lanes, { ...this.kept, filter: this.filter, params: store.params }, value);
-    const found = groups(store.lanes, all, store.sweeps), { shut = [], ungrouped } = this.kept;
+    const value = (lane, by) => this.value(store, lane, by, metrics), { shut = [], ungrouped } = this.kept;
+    const how = { ...this.kept, filter: this.filter, params: store.params, kept: this.unfolded(store, metrics), sweeps: ungrouped ? {} : store.sweeps };
+    const { rows: all, folds } = arranged(store.lanes, how, value), found = groups(store.lanes, all, store.sweeps);
     if (found.length && !this.canGroup) this.orderedMs = -Infinity; // what sweeps there are is known: a page that opens asks for it
     this.canGroup = found.length > 0;
     this.groups = ungrouped ? [] : found;
-    const rows = this.groups.length ? this.groups.flatMap((group) => (shut.includes(group.name) ? [] : group.rows)) : all;
+    const seen = this.groups.filter(({ name }) => !shut.includes(name)), grouped = this.groups.length > 0;
+    const rows = grouped ? seen.flatMap((group) => group.rows) : all, lines = grouped ? folds.filter(({ sweep }) => seen.some(({ name }) => name === sweep)) : folds;
     const busy = this.element.matches(":hover") || this.element.contains(document.activeElement);
-    const same = rows.length === this.order.length && rows.every((lane) => this.rows.has(lane));
+    const same = rows.length === this.order.length && rows.every((lane) => this.rows.has(lane)) && lines.length === this.folds.size && lines.every(({ key }) => this.folds.has(key));
     const now = performance.now();
     if (!same || (now - this.orderedMs > ORDER_MS && !busy) || this.orderedMs < 0) {
       this.orderedMs = now;
       const shown = new Set(rows);
       for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
+      for (const [key, fold] of this.folds) if (!lines.some((one) => one.key === key)) (fold.remove(), this.folds.delete(key));
       for (const lane of rows) if (!this.rows.has(lane)) this.add(lane, store.lanes[lane].name);
       const elements = (lanes) => lanes.map((lane) => this.rows.get(lane).element);
-      const wanted = this.groups.length ? this.groups.flatMap(({ name, rows: own }) => [this.groupHead(name), ...(shut.includes(name) ? [] : elements(own))]) : elements(rows);
+      const below = (name) => lines.filter(({ sweep }) => !grouped || sweep === name).map(({ key }) => this.endFold(key));
+      const wanted = grouped ? this.groups.flatMap(({ name, rows: own }) => [this.groupHead(name), ...(shut.includes(name) ? [] : elements(own)), ...below(name)]) : [...elements(rows), ...below()];
       for (const [name, head] of this.groupHeads) if (!this.groups.some((group) => group.name === name)) (head.remove(), this.groupHeads.delete(name));
       wanted.forEach((element, k) => this.table.tBodies[k] !== element && this.table.insertBefore(element, this.table.tBodies[k] || null));
       this.order = rows;
     }
     for (const group of this.groups) this.drawGroup(store, group, metrics, shut.includes(group.name));
-    this.drawFolds(store, folds);
+    this.drawFolds(store, lines);
+  }
+
+  /** The lanes that never fold: the best of all and of each sweep, and the trial that somebody reads or works in. */
+  unfolded(store, metrics) {
+    const name = decisive(store), bests = [...metrics.map((one) => store.best(one)), name === undefined ? -1 : store.bestOf(name)];
+    if (metrics[0]) for (const { lanes } of groups(store.lanes, [], store.sweeps)) bests.push(store.bestAmong(lanes, metrics[0]));
+    const focused = [...this.rows].filter(([, { element }]) => element.contains(document.activeElement)).map(([lane]) => lane);
+    return new Set([...bests, ...focused, store.lanes.findIndex((lane) => lane && lane.name === this.opened)]);
   }
 
   groupHead(name) {
@@ -246,24 +258,23 @@ export class Table {
   }
 
   drawFolds(store, folds) {
-    for (const [word, fold] of this.folds) if (!folds.some((one) => one.word === word)) (fold.remove(), this.folds.delete(word));
-    for (const { word, lanes, open } of folds) {
-      if (!this.folds.has(word)) this.folds.set(word, this.endFold(word));
-      const fold = this.folds.get(word), line = fold.querySelector("button");
-      if (fold !== this.table.lastElementChild) this.table.append(fold);
+    for (const { key, word, lanes, open } of folds) {
+      const fold = this.folds.get(key), line = fold.querySelector("button");
       put(line, `${lanes.length} ${word}`);
       attribute(line, "aria-expanded", open);
       const why = lanes.map((lane) => store.verdicts[store.lanes[lane].name]).filter(Boolean);
       fold.querySelector(".tsnb-soft").title = why.length ? lanes.map((lane) => `${store.lanes[lane].name}: ${store.verdicts[store.lanes[lane].name] || word}`).join("\n") : "";
-      put(fold.querySelector(".tsnb-soft"), open ? "" : why.length === 1 ? `${store.lanes[lanes[0]].name}, ${why[0]}` : lanes.slice(0, 3).map((lane) => store.lanes[lane].name).join(", ") + (lanes.length > 3 ? ", …" : ""));
+      put(fold.querySelector(".tsnb-soft"), open ? "" : lanes.slice(0, 3).map((lane) => store.lanes[lane].name).join(", ") + (lanes.length > 3 ? ", …" : ""));
     }
   }
 
-  endFold(word) {
-    return this.fold(() => {
+  endFold(key) {
+    const act = () => {
       const { open } = this.kept;
-      this.change({ open: open.includes(word) ? open.filter((one) => one !== word) : [...open, word] });
-    });
+      this.change({ open: open.includes(key) ? open.filter((one) => one !== key) : [...open, key] });
+    };
+    if (!this.folds.has(key)) this.folds.set(key, this.fold(act));
+    return this.folds.get(key);
   }
 
   /** A line across the table with a button; `act`: what that does. */
@@ -287,7 +298,7 @@ export class Table {
   /** The lanes whose curves are not to be seen: those that were hidden by a click on their mark, and those that the filter leaves out. */
   hiddenLanes() {
     const { hidden = [] } = this.kept, words = this.filter.trim(), out = new Set();
-    const seen = words ? new Set(arranged(this.store.lanes, { ...this.kept, open: FOLDS, filter: this.filter, params: this.store.params }, () => NaN).rows) : null;
+    const seen = words ? new Set(sifted(this.store.lanes, this.filter, this.store.params)) : null;
     this.store.lanes.forEach((lane, k) => lane && (hidden.includes(lane.name) || (seen && !seen.has(k))) && out.add(k));
     return out;
   }

@@ -276,6 +276,7 @@ export class View {
     this.chooser.draw(stores, at);
     this.told.draw(store);
     this.table.follow(this.lessons.chosen(store));
+    this.table.opened = this.drawer.name;
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.beside.draw(store.beside, store.lanes, store.originS);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
