@@ -20,13 +20,29 @@ loaders, as long as there is room: so a trial that starts later finds what the f
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Course", "Disk", "Job", "LoaderCost", "Resources"]
+__all__ = ["Course", "Disk", "Job", "LoaderCost", "Resources", "bounds"]
 
 SHARE = 0.1
 """The pace is found anew whenever so much more of the files is in memory."""
+
+
+def bounds(steps: Iterable[float], loader_s: float, cpu_s: float, cores: float) -> dict[str, float]:
+    """Return the seconds of a sample by each limit of a stream: the largest of them sets the pace of all its trials.
+
+    Args:
+        steps: Seconds a sample of each trial's own step, with what it takes to get the sample.
+        loader_s: Seconds a sample of the loader, where nothing else limits it.
+        cpu_s: CPU seconds a sample of all processes together.
+        cores: CPU cores for these; 0: not known, so they are no limit.
+    """
+    return {
+        "model": max(steps, default=0.0),
+        "loader": loader_s,
+        "cores": cpu_s / cores if cores > 0 else 0.0,
+    }
 
 
 @dataclass(frozen=True)
@@ -276,7 +292,8 @@ class Course:
         steps = [step_s + loader.taking_s for step_s, _ in crowded]
         spent = [cpu_s + loader.taking_s for _, cpu_s in crowded]
         if self._shared:
-            slowest_s = max(*steps, wall_s, lone_s, (loader.cpu_s + sum(spent)) / cores, 1e-12)
+            found = bounds(steps, max(wall_s, lone_s), loader.cpu_s + sum(spent), cores)
+            slowest_s = max(1e-12, *found.values())
             return [1 / (slowest_s * loader.dragged(len(trains)))] * len(trains)
         most = [1 / max(step_s, wall_s, 1e-12) for step_s in steps]
         costs = [max(loader.cpu_s + cpu_s, 1e-12) for cpu_s in spent]

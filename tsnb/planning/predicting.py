@@ -10,7 +10,7 @@ from typing import Any
 from tsnb.checks.devices import devices
 from tsnb.experiments.memory_queue import measured as noted
 from tsnb.machine.placement import known_devices
-from tsnb.planners.fluid import Job, Resources
+from tsnb.planners.fluid import Job, Resources, bounds
 from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import fits, soonest_s
 from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, steadied, with_strategies
@@ -272,9 +272,7 @@ def _numbers(threads: int | Sequence[int]) -> list[int]:
 def _limit(jobs: Sequence[Job], resources: Resources) -> str:
     """Return what all of them on one stream cannot go past."""
     loader, slowest = resources.loader, max(jobs, key=lambda job: job.step_s)
-    bounds = {
-        slowest.name: slowest.step_s + loader.taking_s,
-        "loader": loader.wall_s,
-        "cores": (loader.cpu_s + sum(job.cpu_s + loader.taking_s for job in jobs)) / resources.cores,
-    }
-    return max(bounds, key=bounds.__getitem__)
+    cpu_s = loader.cpu_s + sum(job.cpu_s + loader.taking_s for job in jobs)
+    found = bounds([slowest.step_s + loader.taking_s], loader.wall_s, cpu_s, resources.cores)
+    limit = max(found, key=found.__getitem__)
+    return slowest.name if limit == "model" else limit

@@ -1,11 +1,9 @@
 """Pure: what a sample costs in, samples/s of k equal trials out.
 
-A trial cannot be faster than the slowest of these, all in seconds a sample:
+A trial cannot be faster than the slowest of these, all in seconds a sample: model, loader and cores, as plans have them
+(`planners.fluid.bounds`), and
 
-    model    taking a batch and computing on it, one after the other in the training process
-    loader   what the loader needs when nothing else limits it
     device   k trials on one GPU, each as long as it computes there
-    cores    the CPU time of all processes together, divided by the cores
 
 With c the CPU time of computing and p that of preparing, the last one is k(p + c)/cores with a loader for each trial,
 and (p + kc)/cores with one for all. Their quotient, k(p + c)/(p + kc), is what sharing gives where the cores are all
@@ -24,6 +22,7 @@ from html import escape
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from tsnb.planners.fluid import bounds
 from tsnb.printable import harmless
 from tsnb.stalling.figures import Interval, between, percent, rate, times
 from tsnb.words import html_table, text_table
@@ -193,14 +192,10 @@ def with_workers(way: Way, workers: int) -> Way:
 
 def _slowest(trials: int, way: Way, cpu_s: float, cores: float, *, loader: float) -> TrialPace:
     computing = way.computing or Computing()
-    bounds = {
-        "model": way.loading.taking_s + computing.wall_s,
-        "loader": loader,
-        "device": trials * computing.device_s,
-        "cores": cpu_s / cores,
-    }
-    limit = max(bounds, key=lambda name: bounds[name])
-    slowest_s = bounds["cores"] if trials == 1 and way.one_s else bounds[limit]
+    found = bounds([way.loading.taking_s + computing.wall_s], loader, cpu_s, cores)
+    found["device"] = trials * computing.device_s
+    limit = max(found, key=found.__getitem__)
+    slowest_s = found["cores"] if trials == 1 and way.one_s else found[limit]
     second = max(slowest_s, way.one_s, 1e-12)
     return TrialPace(1 / second, limit, cpu_s / second)
 

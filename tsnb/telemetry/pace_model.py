@@ -1,16 +1,13 @@
 """At what pace the trials of a stream will go once some of them have ended. Pure; fed with readings.
 
-One stream goes at one pace: a batch takes as long as whatever takes longest of it,
-
-    s(trials) = max(the longest step among them, the loader, (CPU s of the loader + CPU s of the trials) / cores)
-
-each a batch, as they were seen lately. A trial's step is what it computes between two batches, the loader's time what
-the producer waited for it, or the CPU seconds of its workers divided by their number if that is more; both without
-what they waited for a core, which the last of the three stands for. The cores are those that the trials and the workers
-kept busy, and those that were free; with those of other streams, once these have ended (`StreamReading.beside`). What
-the producer's own process does counts where it has no workers; else it is the notebook's, and goes on however fast
-batches come. The formula is asked only by how many times the pace changes: `left = batches x seconds a batch as seen x
-s(those that stay) / s(those that are here)`.
+One stream goes at one pace: a batch takes as long as whatever takes longest of it, s(trials). That is the longest step
+among them, the loader, or the CPU seconds of all (`planners.fluid.bounds`), as they were seen lately. A trial's step is
+what it computes between two batches, the loader's time what the producer waited for it, or the CPU seconds of its
+workers divided by their number if that is more; both without what they waited for a core, which the last of the three
+stands for. The cores are those that the trials and the workers kept busy, and those that were free; with those of other
+streams, once these have ended (`StreamReading.beside`). What the producer's own process does counts where it has no
+workers; else it is the notebook's, and goes on however fast batches come. The formula is asked only by how many times
+the pace changes: `left = batches x seconds a batch as seen x s(those that stay) / s(those that are here)`.
 
 It holds where a stream keeps its trials together (pacing "together"); elsewhere nothing is said to change.
 """
@@ -22,6 +19,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from tsnb.planners.fluid import bounds
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
 __all__ = ["PaceModel"]
@@ -173,4 +171,4 @@ class PaceModel:
         loading_s = self._loading_core_s if self._loading_core_s.count > 0 else self._loading_s
         loader_s = max(loading_s.value, loader_cpu_s / max(1, last.workers))
         steps_s = (each.core_s.value if each.core_s.count > 0 else each.step_s.value for each in seen)
-        return max([*steps_s, loader_s, cpu_s / (cores + free) if cores > 0 else 0.0])
+        return max(bounds(steps_s, loader_s, cpu_s, cores + free if cores > 0 else 0.0).values())
