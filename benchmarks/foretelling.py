@@ -37,7 +37,7 @@ import tsnb
 from tsnb.machine.cores import cores_busy_s
 from tsnb.machine.disks import cached_bytes, put_out
 from tsnb.stalling import measuring
-from tsnb.stalling.storage import ds_analyzer_s, preparing_s
+from tsnb.stalling.storage import preparing_s
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 DISKS = ("one", "many")
@@ -47,6 +47,23 @@ BATCH = 8
 PREPARE_S = 0.002
 WAIT_S = 0.006
 WITHIN, TYPICAL = 0.15, 0.08
+
+
+def ds_analyzer_s(
+    workers: int, prepare_s: float, sample_bytes: float, memory_per_s: float, disk_per_s: float, cached: float
+) -> float:
+    """Return the seconds a sample by DS-Analyzer's formula, for comparison.
+
+    Args:
+        workers: Processes.
+        prepare_s: Seconds a sample of one worker, in memory.
+        sample_bytes: Bytes of a sample.
+        memory_per_s: Bytes a second from the page cache.
+        disk_per_s: Bytes a second from the disk.
+        cached: Share of the samples in memory.
+    """
+    fetch_s = cached * sample_bytes / memory_per_s + (1 - cached) * sample_bytes / disk_per_s
+    return max(fetch_s, prepare_s / max(1, workers))
 
 
 class Files(Dataset[Any]):

@@ -14,7 +14,7 @@ from tsnb.errors import TsnbError
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Strategy, by_trial
 from tsnb.planning import predicting
-from tsnb.planning.oversize import died, oversized, way_out
+from tsnb.planning.places import died, oversized, way_out
 from tsnb.planning.profiling import profile_name
 from tsnb.planning.trial_costs import Cost, Profile, Profiled
 from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, why

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tsnb.planners.strategies import Strategy
-from tsnb.planning.progress import about, loader_s, profiled_s, settings_text, waves_s
+from tsnb.planning.waves import about, loader_s, profiled_s, settings_text, waves_s
 
 
 def test_more_to_measure_is_said_to_take_longer() -> None:

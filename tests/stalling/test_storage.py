@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.foretelling import ds_analyzer_s
 from tests.stalling.made_up import measured
 from tsnb.stalling import Stalls
-from tsnb.stalling.storage import Storage, busy_of, ds_analyzer_s, hits, loading_s, preparing_s
+from tsnb.stalling.storage import Storage, busy_of, hits, loading_s, preparing_s
 
 DISK = Storage(100_000.0, 1.0, 1e9, 1.0, 0.0, 100, wait_s=0.004, busy_s=0.001)
 

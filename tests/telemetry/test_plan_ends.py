@@ -8,9 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.panel.streams import three_models
-from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.eta import NO_ETA, Eta, all_left, planned_left, weighed
 from tsnb.telemetry.etas import Etas
-from tsnb.telemetry.plan_ends import all_left, planned_left, weighed
 from tsnb.telemetry.readings import ConsumerReading, PlannedReading, PlanReading, StreamReading
 
 NOW_S = 1e9

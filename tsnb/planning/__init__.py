@@ -5,17 +5,14 @@
 | `wishes` | what is to be planned: functions, or trials for their cells |
 | `choices` | what is left to a plan of each trial: threads, and values of a parameter |
 | `profiling` | runs each trial for some batches on one stream, alone and together |
-| `waves` | of these, those that run at once: behind a gate, as many as fit the memory |
+| `waves` | of these, those that run at once: behind a gate, as many as fit the memory; about how long that takes |
 | `trial_costs` | what was seen of a trial meanwhile: what a sample costs it, and its memory |
-| `planned_jobs` | from that to what the planners take, and on which GPU each is |
 | `served` | the same on a stream that is there already, for a planned sweep |
-| `ways` | pure: the ways there are, foretold; which one, and why in words |
+| `ways` | pure: the ways there are, foretold; how far that may be off; which one, and why in words |
 | `predicting` | `plan`: measures, plays every way, and chooses |
 | `result` | `Plan`, which it returns: a table, a Gantt chart as text, `run()` |
-| `places` | where each trial runs: now, later or nowhere, and why, in words |
-| `oversize` | what a trial can do that is larger than the memory, in words |
+| `places` | where each trial runs: now, later or nowhere, and why; what one that is too large can do |
 | `conducting` | carries a way out |
-| `progress` | what is said meanwhile: about how long it takes |
 
 How long is foretold by `tsnb.planners.scheduling` from what `tsnb.stalling` measures of the loader.
 """

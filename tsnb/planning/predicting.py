@@ -10,26 +10,31 @@ from typing import Any
 from tsnb.checks.devices import devices
 from tsnb.experiments.memory_queue import measured as noted
 from tsnb.machine.placement import known_devices
-from tsnb.planners.fluid import Job, Resources, bounds
+from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources, bounds
 from tsnb.planners.proof import proven_s
 from tsnb.planners.scheduling import fits, soonest_s
 from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, steadied, with_strategies
 from tsnb.planners.timeline import show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
-from tsnb.planning.oversize import oversized
-from tsnb.planning.places import GROWS, PlacedTrial, gpu_advice, memory_text, placed
-from tsnb.planning.planned_jobs import dragged, jobs_of, loader_costs, makespan_off
+from tsnb.planning.places import GROWS, PlacedTrial, gpu_advice, memory_text, oversized, placed
 from tsnb.planning.profiling import FreeMemory, free_bytes
-from tsnb.planning.progress import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost, Profile, gpu_room_bytes
-from tsnb.planning.ways import chosen, foretold, why
+from tsnb.planning.waves import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
+from tsnb.planning.ways import chosen, foretold, makespan_off, why
 from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.contention import LoaderContention
 from tsnb.stalling.measuring import check_length
 
 __all__ = ["plan"]
+
+CACHED = 0.9
+"""With this share of the files in memory, what two loaders held each other up by was not the disk."""
+OTHERS = 0.15
+"""Where other programs took this share of the cores, the pace of all trials together tells nothing of them."""
+MOST_DRAG = 2.0
+"""A pace that was further off than this was off for another reason."""
 
 
 def plan(
@@ -204,12 +209,18 @@ def _decide(
     """
     loading, profiles, memory_bytes = measured.loading, measured.profiles, measured.memory_bytes
     epoch_samples = samples or loading.epoch_samples or 1
-    known = by_trial(
-        {
-            strategy: jobs_of(trials, seen, epoch_samples, measured.room_bytes, loading.served.taking_s)
-            for strategy, seen in profiles.items()
-        }
-    )
+
+    def jobs_of(costs: Mapping[str, Cost]) -> list[Job]:
+        """Return the trials that could be profiled, each with memory for what it may grow."""
+        room_bytes, taking_s = measured.room_bytes, loading.served.taking_s
+        found = [
+            costs[each.name].job(each.name, each.epochs * epoch_samples, room_bytes, taking_s=taking_s)
+            for each in trials
+            if each.name in costs
+        ]
+        return [replace(job, memory_bytes=job.memory_bytes * (1 + GROWS)) for job in found]
+
+    known = by_trial({strategy: jobs_of(seen.costs) for strategy, seen in profiles.items()})
     offs = {name: max(cost.off for cost in measured.costs(name)) for name in known}
     rooms = {gpu: measured.room_bytes.get(gpu, math.inf) for gpu in gpus}
     gpu_of, jobs = on_devices(steadied(known, offs), rooms)
@@ -222,8 +233,8 @@ def _decide(
     runs = small or jobs
     preferred = [next(iter(each.values())) for each in runs.values()]
     page_cache_bytes = memory_bytes - sum(job.memory_bytes for job in preferred)
-    own, shared = loader_costs(loading, measured.contended, epoch_samples, page_cache_bytes)
-    shared = dragged(shared, preferred, next(iter(profiles.values())), loading)
+    own, shared = _loader_costs(loading, measured.contended, epoch_samples, page_cache_bytes)
+    shared = _dragged(shared, preferred, next(iter(profiles.values())), loading)
     resources = Resources(shared, loading.cores if cores is None else cores, memory_bytes)
     off = makespan_off(preferred, offs, loading.off, max(seen.off for seen in profiles.values()))
     ways = foretold(runs, own, resources, off)
@@ -261,6 +272,50 @@ def _decide(
         resources.cores,
         gpu_advice({job.name: job for job in planned}, devices),
     )
+
+
+def _loader_costs(
+    told: Stalls, held_up: LoaderContention, epoch_samples: float, page_cache_bytes: float
+) -> tuple[LoaderCost, LoaderCost]:
+    """Return what a loader of one's own costs, and the shared one: both are served, each on a stream.
+
+    Args:
+        told: The loader, measured.
+        held_up: Two of it at once.
+        epoch_samples: Samples in an epoch.
+        page_cache_bytes: Memory that no trial takes.
+    """
+    disk, warm, lone_s = None, told, held_up.lone_s
+    storage = told.storage
+    if storage is not None and storage.wait_s is not None and storage.total_bytes:
+        fits = min(1.0, max(0.0, page_cache_bytes / storage.total_bytes))
+        cached = 1.0 if storage.cached is None else storage.cached
+        disk = Disk(storage.wait_s, storage.busy_s or 0.0, told.plain.workers, min(cached, fits), fits)
+        warm = told.with_cached(1.0)
+        lone_s = lone_s if cached > CACHED else 0.0  # else it is the disk's, which is told by itself
+
+    loading = warm.served
+    own = LoaderCost(
+        loading.wall_s,
+        loading.cpu_s,
+        loading.taking_s,
+        held_up.memory_bytes,
+        lone_s,
+        disk,
+        epoch_samples=epoch_samples,
+        fill_s=held_up.fill_s,
+        serve_s=held_up.serve_s,
+    )
+    return own, replace(own, lone_s=0.0)
+
+
+def _dragged(one: LoaderCost, jobs: Sequence[Job], found: Profile, told: Stalls) -> LoaderCost:
+    """Return the shared loader with what was seen of all trials on it; not where other programs took the cores."""
+    if found.together_s is None or (told.others or 0.0) > OTHERS * told.cores:
+        return one
+    course = Course(Resources(one, told.cores, running=jobs), shared=True)
+    drag = min(MOST_DRAG, max(1 / MOST_DRAG, found.together_s * course.paces()[0]))
+    return replace(one, drag=drag, drag_of=len(jobs))
 
 
 def _numbers(threads: int | Sequence[int]) -> list[int]:

@@ -32,10 +32,10 @@ from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children, children_of
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Jobs, Strategy, steadied
-from tsnb.planning.planned_jobs import makespan_off
 from tsnb.planning.profiling import FreeMemory, free_bytes
 from tsnb.planning.trial_costs import Cost, Profiled, gpu_room_bytes
 from tsnb.planning.waves import Start, Waves
+from tsnb.planning.ways import makespan_off
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import StreamReading
 

@@ -23,7 +23,7 @@ from tsnb.machine import clocks
 from tsnb.machine.gpus import Gpus, list_gpus
 from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job
-from tsnb.planning.oversize import died
+from tsnb.planning.places import died
 from tsnb.telemetry.readings import ConsumerReading
 
 __all__ = [

@@ -1,4 +1,13 @@
-"""Runs trials for some batches each, in waves that fit the memory: those of one wave begin together, behind a gate."""
+"""Runs trials for some batches each, in waves that fit the memory: those of one wave begin together, behind a gate.
+
+And says before about how long it takes to measure loader and trials: the seconds that were asked for, and what starts
+take on an ordinary machine. How long the user's own code takes before its first batch, and for some 20 of them, nobody
+knows yet; so each line says that it may take longer.
+
+    the loader       4 measurements with their starts, and half of one more of two loaders at once
+    a plan           with each setting: each trial alone, the first for longer, and all of them together
+    a planned sweep  with each setting: the first trial alone, then as many together as will run at once
+"""
 
 from __future__ import annotations
 
@@ -16,11 +25,29 @@ from tsnb.experiments.board import stop_together
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
-from tsnb.planning.progress import say
+from tsnb.kernels.output.outlets import outlet_here
+from tsnb.planners.strategies import Strategy
 from tsnb.planning.trial_costs import FIRST_LOOKS_S, LIMIT_S, LOOK_S, Profiled
 from tsnb.telemetry.readings import ConsumerReading, StreamReading
 
-__all__ = ["MOST", "SOON_S", "ProfiledGroup", "Start", "Waves", "largest_bytes", "next_wave", "together"]
+__all__ = [
+    "LONGER",
+    "MOST",
+    "SOON_S",
+    "ProfiledGroup",
+    "Start",
+    "Waves",
+    "about",
+    "largest_bytes",
+    "loader_s",
+    "next_wave",
+    "profiled_s",
+    "say",
+    "settings_text",
+    "together",
+    "trials_text",
+    "waves_s",
+]
 
 SAFE = 2.0
 """A trial that is not profiled yet is taken to need so many times the memory of the largest that is."""
@@ -40,6 +67,17 @@ STILL_BATCHES = 5
 """The one that goes on alone is given up if it takes no batch for as long as so many took it beside the others..."""
 STILL_S = 2.0
 """... and as it took to start, and so many seconds: a stream has to begin another epoch now and then."""
+
+START_S = 1.0
+"""From asking for a trial to its first batch, where its own code costs nothing."""
+SERVED_S = 1.0
+"""Beginning and ending the streams on which the loader is measured."""
+SEEN_S = 0.5
+"""Some 20 batches that take no time."""
+
+
+LONGER = "longer if a trial starts slowly or its batches take long"
+"""What is behind each time."""
 
 Start = Callable[[Path | None], Trial]
 """Starts a trial, behind a gate if there is one."""
@@ -304,3 +342,72 @@ def _leave_longest(
 def _stop(trials: Iterable[Profiled]) -> None:
     # their memory is free for those that come
     stop_together(each.trial for each in trials if each.trial.state not in ENDED)
+
+
+def say(line: str) -> None:
+    """Show a line under the running cell, or in the terminal.
+
+    Args:
+        line: Without an end.
+    """
+    outlet_here("profile").publish("stream", {"name": "stdout", "text": f"{line}\n"})
+
+
+def loader_s(seconds: float, workers: int, *, cold: bool) -> float:
+    """Return about how many seconds it takes to measure a loader for a plan.
+
+    Args:
+        seconds: Of each measurement.
+        workers: Of the loader: without any, two of it at once are not tried.
+        cold: Whether the disk is measured, too.
+    """
+    return SERVED_S + seconds * (4.0 + (1.5 if workers else 0.0) + (1.0 if cold else 0.0))
+
+
+def profiled_s(trials: int, settings: int, seconds: float) -> float:
+    """Return about how many seconds it takes to profile trials for a plan.
+
+    Args:
+        trials: So many.
+        settings: So many strategies, each with which they are profiled.
+        seconds: Each is watched for so long.
+    """
+    each_s = START_S + max(SEEN_S, seconds)
+    return settings * (each_s if trials == 1 else 2 * each_s + (trials - 1) * (START_S + SEEN_S))
+
+
+def waves_s(trials: int, settings: int, at_once: int) -> float:
+    """Return about how many seconds it takes to profile the trials of a planned sweep.
+
+    Args:
+        trials: So many are profiled.
+        settings: So many strategies, each with which they are profiled.
+        at_once: So many of them together.
+    """
+    waves = 1 if trials == 1 else 1 + math.ceil(trials / max(1, at_once))
+    return settings * waves * (START_S + SEEN_S)
+
+
+def about(seconds: float) -> str:
+    """Return a time that nobody knows well: "5 s", "25 s", "3 min".
+
+    Args:
+        seconds: The time.
+    """
+    if seconds < 90:
+        return f"about {max(5, 5 * round(seconds / 5))} s"
+    return f"about {round(seconds / 60)} min"
+
+
+def trials_text(number: int) -> str:
+    """Return a number of trials in words: "1 trial", "3 trials"."""
+    return f"{number} trial{'s' * (number != 1)}"
+
+
+def settings_text(strategies: Sequence[Strategy]) -> str:
+    """Return with what each trial is profiled, to stand behind their number; empty where there is no choice.
+
+    Args:
+        strategies: With which they are profiled.
+    """
+    return f", each with {' and with '.join(map(str, strategies))}" if len(strategies) > 1 else ""

@@ -23,6 +23,7 @@ from tsnb.words import duration
 __all__ = [
     "APART",
     "IN_TURN",
+    "LEAST_OFF",
     "LISTED",
     "PRIVATE",
     "STAGGERED",
@@ -30,6 +31,7 @@ __all__ = [
     "Foretold",
     "chosen",
     "foretold",
+    "makespan_off",
     "same_as",
     "why",
 ]
@@ -41,6 +43,8 @@ TOGETHER = "one stream"
 LISTED = "one stream, a list"
 PRIVATE = frozenset({IN_TURN, APART, STAGGERED})
 """Ways in which each trial has a loader of its own."""
+LEAST_OFF = 0.08
+"""No forecast is closer than this: with it the intervals of forty runs held (benchmarks/RESULTS.md)."""
 
 
 @dataclass(frozen=True)
@@ -123,6 +127,25 @@ def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> l
     fits = largest + resources.loader.memory_bytes <= resources.memory_bytes
     lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, fits, strategies)
     return [turns, each, *([later] if len(jobs) > 1 else []), together, lists]
+
+
+def makespan_off(
+    jobs: Sequence[Job], offs: Mapping[str, float], loader_off: float, least: float = 0.0
+) -> float:
+    """Return how far off the time of several trials may be, as a share of it, in four of five cases.
+
+    Each trial errs by itself, and counts by its part of the time: the more there are, the more their errors cancel.
+
+    Args:
+        jobs: The trials.
+        offs: How far off what a sample costs each may be, by name, as a share.
+        loader_off: How far off what a sample costs the loader may be, as a share.
+        least: The trials together are off by so much at least, as was seen while they ran together.
+    """
+    took_s = {job.name: job.samples * max(job.step_s, job.cpu_s) for job in jobs}
+    whole_s = max(math.fsum(took_s.values()), 1e-12)
+    theirs = math.hypot(*(each_s / whole_s * offs.get(name, 0.0) for name, each_s in took_s.items()))
+    return math.hypot(LEAST_OFF, loader_off, max(theirs, least))
 
 
 def same_as(way: Foretold, ways: Sequence[Foretold]) -> str:

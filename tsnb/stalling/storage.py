@@ -8,7 +8,7 @@ waits for the batch that happens to have more misses than the others. `loading_s
 with seeded luck, as torch hands its orders out.
 
 DS-Analyzer (Mohan et al., VLDB 2021) answers t = x S / memory rate + (1 - x) S / disk rate and takes the slower of that
-and of preparing: `ds_analyzer_s`. It is right where preparing is another stage of a pipeline with deep queues.
+and of preparing. It is right where preparing is another stage of a pipeline with deep queues.
 
 Hits are not the share that fits. Every epoch has an order of its own, so what was read long ago is as likely as
 anything to be read next, and a cache that forgets what was not used for longest has forgotten most of it: at a share f,
@@ -25,7 +25,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-__all__ = ["Hits", "Storage", "busy_of", "ds_analyzer_s", "hits", "loading_s", "preparing_s"]
+__all__ = ["Hits", "Storage", "busy_of", "hits", "loading_s", "preparing_s"]
 
 SAMPLES = 1500
 """Played through: luck moves the result by less than 2 %."""
@@ -223,20 +223,3 @@ def _solved(rising: Callable[[float], float], wanted: float, most: float) -> flo
         middle = (low + high) / 2
         low, high = (middle, high) if rising(middle) < wanted else (low, middle)
     return (low + high) / 2
-
-
-def ds_analyzer_s(
-    workers: int, prepare_s: float, sample_bytes: float, memory_per_s: float, disk_per_s: float, cached: float
-) -> float:
-    """Return the seconds a sample by DS-Analyzer's formula, for comparison.
-
-    Args:
-        workers: Processes.
-        prepare_s: Seconds a sample of one worker, in memory.
-        sample_bytes: Bytes of a sample.
-        memory_per_s: Bytes a second from the page cache.
-        disk_per_s: Bytes a second from the disk.
-        cached: Share of the samples in memory.
-    """
-    fetch_s = cached * sample_bytes / memory_per_s + (1 - cached) * sample_bytes / disk_per_s
-    return max(fetch_s, prepare_s / max(1, workers))

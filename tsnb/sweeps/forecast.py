@@ -27,11 +27,10 @@ from tsnb.planners.strategies import in_each
 from tsnb.planners.timeline import PlannedTrial, Timeline, held_up, show
 from tsnb.planning.choices import too_large
 from tsnb.planning.conducting import still_to_come
-from tsnb.planning.oversize import oversized
+from tsnb.planning.places import oversized
 from tsnb.planning.profiling import Silent, profile_name
-from tsnb.planning.progress import LONGER, about, settings_text, waves_s
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
-from tsnb.planning.waves import MOST, Start
+from tsnb.planning.waves import LONGER, MOST, Start, about, settings_text, waves_s
 from tsnb.planning.wishes import one_epoch_text
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.plan_wish import PlanWish

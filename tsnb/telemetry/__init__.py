@@ -17,7 +17,7 @@
 | `outcome` | which trial is best, and how all of them ended, in words |
 | `words` | numbers and words as the panel writes them |
 | `host` | the producer's and the trials' processes, looked at from outside |
-| `eta`, `etas` | an estimate of how long something takes; those of a stream's trials, from its readings |
-| `pace_model`, `plan_ends` | at what pace they go once some have ended; what their plan says |
+| `eta`, `etas` | an estimate of how long something takes, what a plan says of it; those of a stream's trials |
+| `pace_model` | at what pace they go once some have ended |
 | `metrics` | `tsnb.log` |
 """

@@ -22,7 +22,7 @@ streams on the machine end, too, and their cores come free for those that go on:
 The interval is to hold four times in five: 1.5 standard errors of what is left, as the blocks of the window differ,
 those that come being as unlike each other; `LEAST_OFF` at least; and `UNSURE` of what others' ends will change.
 
-Where a plan has started it, the plan's word counts too (`plan_ends`): alone, until it has shown its pace.
+Where a plan has started it, the plan's word counts too (`eta`): alone, until it has shown its pace.
 """
 
 from __future__ import annotations
@@ -34,9 +34,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tsnb.telemetry.eta import LEAST_OFF, NO_ETA, Eta
+from tsnb.telemetry.eta import LEAST_OFF, NO_ETA, Eta, all_left, planned_left, weighed
 from tsnb.telemetry.pace_model import PaceModel
-from tsnb.telemetry.plan_ends import all_left, planned_left, weighed
 from tsnb.telemetry.readings import BesideReading, ConsumerReading, PlannedReading, StreamReading
 
 __all__ = ["Etas"]
