@@ -84,7 +84,7 @@ LARGER_PACKAGES = {
     "tsnb.experiments": 23,
     "tsnb.reports": 17,
     "tsnb.stream.consumer": 24,
-    "tsnb.telemetry": 26,
+    "tsnb.telemetry": 24,
 }
 """Packages that still have more modules, `__init__` included. No number may grow, and no package may be added."""
 

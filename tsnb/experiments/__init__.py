@@ -13,7 +13,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `attempt`, `branches` | one kernel, for one run through its code; clones of that kernel |
 | `memory_queue` | which trials wait for memory; what a trial was seen to take |
 | `live_values` | values that are set while the training reads them |
-| `remaining` | when those that run end, as is seen of them |
+| `remaining` | how those that run stand, as is seen of them: when each ends, what it waits for |
 | `news`, `ends` | what that kernel tells; how the end is told to all observers of its streams |
 | `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
 | `clones` | trials that begin as clones of others |

@@ -1,24 +1,26 @@
-"""When the trials that run end, as is seen on their streams: so that the next ones are there by then."""
+"""How trials stand, as the watches of this process say: how long each still takes, and what it waits for.
+
+A stream that nobody here watches yet, as in a script without a panel, is watched from now on: the next question is
+answered.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from tsnb.errors import TsnbError
 from tsnb.planners.queueing import Leaver
-from tsnb.telemetry.observer import status
-from tsnb.telemetry.readings import ConsumerReading
+from tsnb.registry import entries
+from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.watching import watch, watched
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial_life import TrialLife
 
-__all__ = ["Remaining", "stream_of"]
-
-LEAST_BATCHES = 4
-"""Fewer between two looks say nothing about a pace."""
+__all__ = ["awaits_of", "eta_of", "leavers", "stream_of"]
 
 
 def stream_of(life: TrialLife) -> str:
@@ -30,45 +32,70 @@ def stream_of(life: TrialLife) -> str:
     return str(life.report.get("stream", "")) or life.plan.options.stream or ""
 
 
-class Remaining:
-    """When consumers end, by how fast they went between two looks at their streams."""
+def _view(stream: str) -> StreamView | None:
+    """Return a stream as it is watched here; None: it has ended."""
+    there = watched().get(stream)
+    if there is None or (there.over and any(entry.name == stream for entry in entries())):
+        there = watch(stream)
+    return None if there.over else there.view
 
-    def __init__(self) -> None:
-        self._before: dict[str, tuple[int, float]] = {}
 
-    def of(self, streams: Mapping[str, str]) -> dict[str, Leaver]:
-        """Return what is still to come of consumers, as far as their streams say.
+def eta_of(consumer: str, streams: Iterable[str], pid: int | None) -> Eta:
+    """Return how long a consumer still takes, as the watches of this process say.
 
-        Args:
-            streams: Of each, by its name; one that takes several is left out.
-        """
-        found: dict[str, Leaver] = {}
-        for stream in {each for each in streams.values() if each and ", " not in each}:
-            with contextlib.suppress(TsnbError, OSError):
-                reading = status(stream)
-                for consumer in reading.consumers:
-                    if reading.epoch_batches and streams.get(consumer.name) == stream:
-                        found |= self._of(consumer, reading.epoch_batches)
-        return found
+    Of one that has not attached yet its plan speaks, if it has one.
 
-    def leavers(self, streams: Mapping[str, str]) -> list[Leaver]:
-        """Return the same for each of them; of one that nothing is known of, that it never ends.
+    Args:
+        consumer: Its name.
+        streams: Those that it takes; of several estimates the longest counts.
+        pid: Its process.
+    """
+    found = []
+    for name in streams:
+        if (view := _view(name)) is not None:
+            with view.lock:
+                row = view.rows.get(consumer)
+                eta = (
+                    row.eta
+                    if row is not None and row.here and row.reading.pid == pid
+                    else view.coming(consumer)
+                )
+            found += [eta] if eta.known else []
+    # a validation stream ends with the training: of two that are as sure the longer
+    return max(found, key=lambda eta: (eta.whole, eta.left_s), default=NO_ETA)
 
-        Args:
-            streams: As `of` takes them.
-        """
-        known = self.of(streams)
-        return [known.get(name) or Leaver(name, math.inf, math.inf) for name in streams]
 
-    def _of(self, consumer: ConsumerReading, batches: int) -> dict[str, Leaver]:
-        inside_s = consumer.computing_s + consumer.waiting_s + consumer.held_s
-        before, here = self._before.get(consumer.name, (0, 0.0)), (consumer.batches, inside_s)
-        if here[0] - before[0] < LEAST_BATCHES:
-            before = 0, 0.0
-        else:
-            self._before[consumer.name] = here
-        if not (consumer.planned >= consumer.epochs > 0 and here[0] > before[0]):
-            return {}
-        left = (consumer.planned - consumer.epochs) * batches + max(0, batches - consumer.position)
-        left_s = left * (here[1] - before[1]) / (here[0] - before[0])
-        return {consumer.name: Leaver(consumer.name, left_s, left / batches)}
+def leavers(streams: Mapping[str, str]) -> list[Leaver]:
+    """Return what is still to come of consumers; of one that nothing is known of, that it never ends.
+
+    Args:
+        streams: Of each, by its name; of one that takes several nothing is known.
+    """
+    return [_leaver(name, stream) or Leaver(name, math.inf, math.inf) for name, stream in streams.items()]
+
+
+def _leaver(name: str, stream: str) -> Leaver | None:
+    if not stream or ", " in stream or (view := _view(stream)) is None:
+        return None
+    with view.lock:
+        row, latest = view.rows.get(name), view.latest
+        if row is None or latest is None or not (row.here and latest.epoch_batches and row.eta.whole):
+            return None
+        left_s, its, batches = row.eta.left_s, row.reading, latest.epoch_batches
+    epochs = its.planned - its.epochs + max(0, batches - its.position) / batches
+    return Leaver(name, max(0.0, left_s - (time.time() - latest.time_s)), epochs)
+
+
+def awaits_of(consumer: str, pid: int | None) -> str:
+    """Return what a consumer waits for beside batches, as the watches of this process say: "its turn"; empty: nothing.
+
+    Args:
+        consumer: Its name; that of a group for any of its ranks.
+        pid: Its process.
+    """
+    for there in watched().values():
+        latest = None if there.over else there.view.latest
+        for one in () if latest is None else latest.consumers:
+            if one.awaits and one.pid == pid and one.name.partition("[")[0] == consumer:
+                return one.awaits
+    return ""

@@ -36,7 +36,7 @@ from tsnb.experiments.in_kernel.keeping import LEFT_OUT, TORN, torn_apart
 from tsnb.experiments.news import raised
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
-from tsnb.experiments.remaining import stream_of
+from tsnb.experiments.remaining import awaits_of, eta_of, stream_of
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial_life import (
     ENDED,
@@ -56,7 +56,6 @@ from tsnb.native.endings import Bound
 from tsnb.printable import block, one_line
 from tsnb.records.writes import LiveChange, Parent, own_number
 from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.standing import awaits_of, eta_of
 from tsnb.words import did_you_mean, first_numbers, is_now
 
 __all__ = [

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 from tsnb.experiments.board import launch, stop_together
-from tsnb.experiments.remaining import Remaining
+from tsnb.experiments.remaining import leavers
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
@@ -22,7 +22,7 @@ from tsnb.machine.processes import held
 from tsnb.planners.fluid import Job
 from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import fit
-from tsnb.planners.timeline import Span
+from tsnb.planners.timeline import PlannedTrial, Span, held_up
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.serving import serve
@@ -30,7 +30,7 @@ from tsnb.serving.stream import Producer
 from tsnb.telemetry.readings import PlannedReading, PlanReading
 from tsnb.telemetry.watching import planners, watch
 
-__all__ = ["Started", "conduct", "end_of", "still_to_come"]
+__all__ = ["Started", "conduct", "drawn", "end_of", "still_to_come", "told"]
 
 LOOK_S = 5.0
 """A trial's end is reported at once; as a safeguard it is also checked this often."""
@@ -115,53 +115,91 @@ def still_to_come(trial: Trial, now_s: float, end_s: float) -> Span | None:
     return now_s, max(now_s, now_s + eta.left_s if eta.whole else end_s)
 
 
+def drawn(
+    planned: Mapping[str, Span],
+    ahead: Mapping[str, Span],
+    trials: Mapping[str, Trial],
+    starts_s: Mapping[str, float],
+    ends_s: Mapping[str, float],
+    origin_s: float,
+) -> tuple[PlannedTrial, ...]:
+    """Return the trials of a plan with their places in time: as planned, as it was, and what is still to come.
+
+    Args:
+        planned: From start to end as planned first, by name, in seconds from the plan's beginning.
+        ahead: The same as predicted last, without what has been seen since.
+        trials: Those that have been started.
+        starts_s: When those that wait start, by the last plan.
+        ends_s: When each ends, by the same plan.
+        origin_s: The beginning, seconds since 1970.
+    """
+    now_s = time.time()
+    paused = [name for name, trial in trials.items() if trial.state == "paused"]
+    waiting = {name: start_s for name, start_s in starts_s.items() if name not in trials}
+    held = held_up(waiting, ends_s, paused)
+    found = []
+    for name, span in planned.items():
+        actual, left = None, None if name in held else ahead.get(name)
+        if (trial := trials.get(name)) is not None:
+            actual = trial.started_s - origin_s, trial.started_s + trial.duration_s - origin_s
+            will = still_to_come(trial, now_s, now_s if left is None else origin_s + left[1])
+            left = None if will is None else (will[0] - origin_s, will[1] - origin_s)
+        found.append(PlannedTrial(name, span, actual, left, name in paused, name in held))
+    return tuple(found)
+
+
+def told(
+    running: Iterable[tuple[Trial, float]], waiting: int, last_s: float, off: float, made_s: float
+) -> PlanReading:
+    """Return what a plan says last to a stream.
+
+    Args:
+        running: Trials that it has started, and when each ends by it.
+        waiting: So many it has not started.
+        last_s: When the last of these ends.
+        off: How far that may be off, as a share of the time until then.
+        made_s: When the plan was made.
+    """
+    found = [
+        PlannedReading(
+            trial.name, trial.started_s, end_s, off * max(0.0, end_s - max(trial.started_s, made_s))
+        )
+        for trial, end_s in running
+        if trial.state not in ENDED
+    ]
+    return PlanReading(tuple(found), waiting, last_s, off * (last_s - made_s))
+
+
 class Started:
     """What has been started of a plan."""
 
     def __init__(self) -> None:
         self.began_s: float | None = None
         self.streams: dict[str, None] = {}
-        self._trials: dict[str, Trial] = {}
+        self.trials: dict[str, Trial] = {}
 
     def begin(self) -> None:
         """Note that it begins now, maybe once more."""
-        self.began_s = time.time()
-        self.streams.clear()
-        self._trials.clear()
+        self.began_s, self.streams, self.trials = time.time(), {}, {}
 
     def started(self, trial: Trial, stream: str) -> None:
         """Note a trial that has been started."""
         self.streams[stream] = None
-        self._trials[trial.name] = trial
+        self.trials[trial.name] = trial
 
-    @property
-    def spans(self) -> dict[str, Span]:
-        """From when to when each has run, or until now; seconds from the beginning."""
-        began_s = self.began_s or 0.0
-        return {
-            name: (trial.started_s - began_s, trial.started_s + trial.duration_s - began_s)
-            for name, trial in list(self._trials.items())
-        }
+    def drawn(self, planned: Mapping[str, Span]) -> tuple[PlannedTrial, ...]:
+        """Return the trials with their places in time; what is still to come takes as long as was planned.
 
-    def trial(self, name: str) -> Trial | None:
-        """Return a trial that has been started; None: it has not."""
-        return self._trials.get(name)
-
-    def paused(self, name: str) -> bool:
-        """Whether a trial is."""
-        trial = self.trial(name)
-        return trial is not None and trial.state == "paused"
-
-    def ahead(self, name: str, start_s: float, end_s: float) -> Span | None:
-        """Return what is still to come of a trial, if it takes as long as was planned; None: it is over, or all is."""
-        if self.began_s is None:
-            return None
-        now_s, began_s = time.time(), self.began_s
-        if (trial := self._trials.get(name)) is None:
-            first_s = max(now_s - began_s, start_s)
-            return first_s, first_s + end_s - start_s
-        left = still_to_come(trial, now_s, trial.started_s + end_s - start_s)
-        return None if left is None else (left[0] - began_s, left[1] - began_s)
+        Args:
+            planned: From start to end, by name, in seconds from the beginning.
+        """
+        trials, began_s, ahead = dict(self.trials), self.began_s or 0.0, dict[str, Span]()
+        for name, (start_s, end_s) in planned.items() if self.began_s is not None else ():
+            trial = trials.get(name)
+            first_s = max(time.time() - began_s, start_s) if trial is None else trial.started_s - began_s
+            ahead[name] = first_s, first_s + end_s - start_s
+        starts_s, ends_s = ({name: span[k] for name, span in planned.items()} for k in (0, 1))
+        return drawn(planned, ahead, trials, starts_s, ends_s, began_s)
 
 
 class _Run(Places):
@@ -185,7 +223,6 @@ class _Run(Places):
         self._jobs, self._memory_bytes, self._stream = jobs, memory_bytes, stream
         self._changed = threading.Event()
         self._next_s = time.monotonic()
-        self._ends = Remaining()
         self._began_at_s = time.time()
 
     def says(self, stream: str) -> PlanReading | None:
@@ -194,17 +231,16 @@ class _Run(Places):
         A trial takes as long from its start as was planned.
         """
         ends_s, starts_s = self._way.schedule.ends_s, self._way.schedule.starts_s
-        found = []
-        for name, trial in [*self.running.items()]:
-            if trial.options.get("stream") == stream and trial.state not in ENDED:
-                takes_s = ends_s[name] - starts_s[name]
-                end_s = trial.started_s + takes_s
-                found.append(PlannedReading(name, trial.started_s, end_s, self._way.off * takes_s))
+        running = [
+            (trial, trial.started_s + ends_s[name] - starts_s[name])
+            for name, trial in [*self.running.items()]
+            if trial.options.get("stream") == stream and trial.state not in ENDED
+        ]
         waiting = () if stream != self._stream or self._way.way in PRIVATE else self.waiting
-        if not found and not waiting:
+        if not running and not waiting:
             return None
-        last_s = max((ends_s[name] for name in waiting), default=0.0)
-        return PlanReading(tuple(found), len(waiting), self._began_at_s + last_s, self._way.off * last_s)
+        last_s = self._began_at_s + max((ends_s[name] for name in waiting), default=0.0)
+        return told(running, len(waiting), last_s, self._way.off, self._began_at_s)
 
     def start(self) -> list[str]:
         """Return the trials that start now; one that is too large for all of the memory runs alone."""
@@ -224,7 +260,7 @@ class _Run(Places):
     def _leavers(self) -> list[Leaver] | None:
         if self._way.way in PRIVATE:
             return None
-        return self._ends.leavers(dict.fromkeys(self.running, self._stream))  # their own reports say so later
+        return leavers(dict.fromkeys(self.running, self._stream))  # their own reports say so later
 
     def _start_s(self, name: str) -> float:
         return self._jobs[name].start_s
@@ -249,8 +285,8 @@ class _Run(Places):
         """Start a trial's process on a stream; return it."""
         each = self._wanted[name]
         gate = self.gates[name].path if name in self.gates else None
-        told = each.planned(name, stream, self._way.threads[name], gate)
-        trial = self.running[name] = launch(told, outlet_here(name))
+        plan = each.planned(name, stream, self._way.threads[name], gate)
+        trial = self.running[name] = launch(plan, outlet_here(name))
         trial.listen(lambda *_: self._changed.set())
         return trial
 

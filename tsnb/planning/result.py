@@ -12,7 +12,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.trial import Trial
 from tsnb.planners.fluid import Job
 from tsnb.planners.strategies import in_threads
-from tsnb.planners.timeline import PlannedTrial, Span, Timeline, held_up, show
+from tsnb.planners.timeline import Span, Timeline, show
 from tsnb.planning.conducting import Started, conduct, end_of
 from tsnb.planning.places import PlacedTrial
 from tsnb.planning.trial_costs import Cost
@@ -75,7 +75,7 @@ class Plan:
     @property
     def actual(self) -> dict[str, Span]:
         """When each trial started and ended, or until now where it runs, in seconds from the beginning of `run`."""
-        return self._ran.spans
+        return {each.name: each.actual for each in self.timeline.trials if each.actual is not None}
 
     @property
     def table(self) -> list[list[str]]:
@@ -131,28 +131,11 @@ class Plan:
     @property
     def timeline(self) -> Timeline:
         """When each trial of the chosen way starts and ends, and when it really did, as far as `run` has come."""
-        schedule, actual = self.choice.schedule, self.actual
-        paused = [name for name in self.choice.order if self._ran.paused(name)]
-        waiting = {name: start_s for name, start_s in schedule.starts_s.items() if name not in actual}
-        held = held_up(waiting, schedule.ends_s, paused)
         # of this run what is still to come is what was planned: nothing is measured anew
-        trials = [
-            PlannedTrial(
-                name,
-                (schedule.starts_s[name], schedule.ends_s[name]),
-                actual.get(name),
-                None
-                if name in held
-                else self._ran.ahead(name, schedule.starts_s[name], schedule.ends_s[name]),
-                name in paused,
-                name in held,
-            )
-            for name in self.choice.order
-        ]
+        starts_s, ends_s = self.choice.schedule.starts_s, self.choice.schedule.ends_s
+        trials = self._ran.drawn({name: (starts_s[name], ends_s[name]) for name in self.choice.order})
         basis = "the batches that each trial took while it was profiled"
-        return Timeline(
-            "plan", tuple(trials), tuple(self._ran.streams), self._ran.began_s, self.choice.off, basis
-        )
+        return Timeline("plan", trials, tuple(self._ran.streams), self._ran.began_s, self.choice.off, basis)
 
     def gantt(self) -> str:
         """Return when each trial of the chosen way starts and ends, as bars of text; once `run` when it did, below."""
@@ -193,7 +176,7 @@ class Plan:
                     self.choice.schedule.ends_s[name] * (1 + sign * self.choice.off) for sign in (-1, 1)
                 ],
                 "actual_s": list(actual[name]) if name in actual else None,
-                **end_of(self._ran.trial(name)),
+                **end_of(self._ran.trials.get(name)),
             }
             for name in self.choice.order
         ]

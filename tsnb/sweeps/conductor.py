@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tsnb.errors import TrialFailed
-from tsnb.experiments.remaining import Remaining, stream_of
+from tsnb.experiments.remaining import leavers, stream_of
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.gate import WAITING_S, Gate
 from tsnb.kernels.hub import the_hub
@@ -367,7 +367,6 @@ class LivePlaces(Places):
     def __init__(self, at_once: int, trial_of: Callable[[str], Trial | None]) -> None:
         super().__init__(at_once, clock=time.monotonic)
         self._trial_of = trial_of
-        self._ends = Remaining()
 
     def _running(self) -> list[Trial]:
         found = [self._trial_of(name) for name in self._taken]
@@ -376,7 +375,7 @@ class LivePlaces(Places):
     def _leavers(self) -> list[Leaver] | None:
         if list_gpus(_gpus):
             return None
-        return self._ends.leavers({trial.name: stream_of(trial.life) for trial in self._running()})
+        return leavers({trial.name: stream_of(trial.life) for trial in self._running()})
 
     def _start_s(self, name: str) -> float:
         """Return how long a start took in the middle of those that were seen: one may have waited at a gate."""

@@ -19,14 +19,14 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.board import launch, trials
 from tsnb.experiments.engine import ThisMachine, engine_of
 from tsnb.experiments.plan import TrialPlan
-from tsnb.experiments.remaining import Remaining
+from tsnb.experiments.remaining import leavers
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
 from tsnb.planners.strategies import in_each
-from tsnb.planners.timeline import PlannedTrial, Timeline, held_up, show
+from tsnb.planners.timeline import Span, Timeline, show
 from tsnb.planning.choices import too_large
-from tsnb.planning.conducting import still_to_come
+from tsnb.planning.conducting import drawn, told
 from tsnb.planning.places import oversized
 from tsnb.planning.profiling import Silent, profile_name
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
@@ -36,7 +36,7 @@ from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.telemetry.observer import status
-from tsnb.telemetry.readings import PlannedReading, PlanReading
+from tsnb.telemetry.readings import PlanReading
 from tsnb.telemetry.watching import planners, watch
 from tsnb.words import clock_span, clock_time, duration
 
@@ -98,7 +98,7 @@ def plan_places(
         say(assumed)
     for line in _too_large(costs):
         say(line)
-    told = Conditions(
+    conditions = Conditions(
         costs.jobs,
         costs.resources,
         costs.off,
@@ -108,11 +108,11 @@ def plan_places(
     )
     places = ToldPlaces(
         at_once or len(params),
-        told,
+        conditions,
         clock=time.time,
         taken=lambda: samples_taken(costs.stream),
         clones=lambda: _clones(costs.stream),
-        left_s=partial(_left_s, Remaining(), costs.stream),
+        left_s=partial(_left_s, costs.stream),
     )
     places.add(params)
     for line in _said(places, costs, wish):
@@ -219,10 +219,10 @@ def _clones(stream: str) -> dict[str, tuple[str, float]]:
     }
 
 
-def _left_s(ends: Remaining, stream: str) -> dict[str, float]:
+def _left_s(stream: str) -> dict[str, float]:
     """Return in how many seconds the trials on a stream end, as far as that is seen."""
-    known = ends.of({trial.name: stream for trial in trials.own if trial.state not in ENDED})
-    return {name: leaver.left_s for name, leaver in known.items()}
+    ends = leavers({trial.name: stream for trial in trials.own if trial.state not in ENDED})
+    return {each.name: each.left_s for each in ends if math.isfinite(each.left_s)}
 
 
 def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str]:
@@ -302,15 +302,11 @@ def _says(places: PlannedPlaces, conductor: Conductor) -> PlanReading | None:
     """Return what a planned sweep says last: of a running trial what was said when another one began or ended."""
     if (found := places.foresight) is None:
         return None
-    running = []
-    for name, end_s in found.ends_s.items():
-        trial = _started(name, conductor)
-        if trial is not None and trial.state not in ENDED:
-            off_s = places.off * (end_s - max(trial.started_s, found.made_s))
-            running.append(PlannedReading(name, trial.started_s, end_s, max(0.0, off_s)))
+    started = ((_started(name, conductor), end_s) for name, end_s in found.ends_s.items())
+    running = [(trial, end_s) for trial, end_s in started if trial is not None]
     waiting = places.waiting
     last_s = max((found.ends_s[name] for name in waiting if name in found.ends_s), default=found.made_s)
-    return PlanReading(tuple(running), len(waiting), last_s, places.off * (last_s - found.made_s))
+    return told(running, len(waiting), last_s, places.off, found.made_s)
 
 
 def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeline:
@@ -318,24 +314,15 @@ def _timeline(title: str, places: PlannedPlaces, conductor: Conductor) -> Timeli
     origin_s, now_s = places.first_s, time.time()
     firsts = dict(list(places.firsts.items()))  # the sweep's thread adds to them
     started = {name: trial for name in firsts if (trial := _started(name, conductor)) is not None}
-    paused = [name for name, trial in started.items() if trial.state == "paused"]
-    last, held = places.foresight, frozenset[str]()
-    if last is not None:
-        held = held_up(last.starts_s, last.ends_s, paused) - started.keys()
-    ahead = {name: span for name, span in places.ahead(now_s).items() if name not in held}
-    found = []
-    for name, planned in firsts.items():
-        trial = started.get(name)
-        actual = None if trial is None else (trial.started_s, trial.started_s + trial.duration_s)
-        left = ahead.get(name)
-        if trial is not None:
-            left = still_to_come(trial, now_s, now_s if left is None else left[1])
-        was, has, will = (
-            None if span is None else (span[0] - origin_s, span[1] - origin_s)
-            for span in (planned, actual, left)
-        )
-        found.append(PlannedTrial(name, was, has, will, name in paused, name in held))
-    return Timeline(title, tuple(found), (places.stream,), origin_s, places.off, BASIS)
+    starts_s, ends_s = (
+        ({}, {}) if places.foresight is None else (places.foresight.starts_s, places.foresight.ends_s)
+    )
+
+    def since(spans: Mapping[str, Span]) -> dict[str, Span]:
+        return {name: (start_s - origin_s, end_s - origin_s) for name, (start_s, end_s) in spans.items()}
+
+    found = drawn(since(firsts), since(places.ahead(now_s)), started, starts_s, ends_s, origin_s)
+    return Timeline(title, found, (places.stream,), origin_s, places.off, BASIS)
 
 
 def _started(name: str, conductor: Conductor) -> Trial | None:

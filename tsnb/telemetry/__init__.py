@@ -8,7 +8,6 @@
 | `observer`, `following` | a connection that reads them; a thread that does |
 | `tuning` | how many workers its loader is to have |
 | `watching` | one such thread a stream and process, with its view and its history |
-| `neighbours`, `standing` | what streams that are watched together tell each other; how one consumer stands |
 | `view`, `view_text` | one stream as every screen shows it: rates, sentence, marks; the same as text |
 | `rows` | one trial as screens show it |
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |

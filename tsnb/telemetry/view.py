@@ -117,6 +117,18 @@ class StreamView:
         return "" if text == NOT_MEASURABLE else text
 
     @property
+    def busy_cores(self) -> float | None:
+        """Cores that its trials and its loader keep busy; None: it has no trials, or they cannot be seen from here."""
+        with self.lock:
+            here, host = [row.reading for row in self.rows.values() if row.here], self.host
+            if host is None or not here:
+                return None
+            # those of one process have the same numbers
+            trials = {each.pid: host.consumers[each.name].cpu for each in here if each.name in host.consumers}
+            workers = 0 if self.latest is None else self.latest.workers
+        return sum(trials.values()) + host.loader_cpu(workers)
+
+    @property
     def flow(self) -> dict[str, str]:
         """How the stream flows, as the panel's strip says it: what by title (`words.flow`)."""
         with self.lock:

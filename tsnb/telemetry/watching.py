@@ -30,7 +30,6 @@ from tsnb.errors import ProducerNotFound
 from tsnb.native.forks import free_in_child
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.history import History
-from tsnb.telemetry.neighbours import busy_cores, left_s
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, PlanReading, StreamReading
 from tsnb.telemetry.view import StreamNews, StreamView
@@ -274,10 +273,12 @@ class Watch:
         views = {
             name: there.view for name, there in [*_watches.items()] if there is not self and not there.over
         }
-        busy = busy_cores(views)
+        busy = {name: cores for name, view in views.items() if (cores := view.busy_cores) is not None}
         if looked or busy.keys() != self._beside:
             self._beside = busy.keys()
-            self._follower.tell_beside(busy, left_s(views, busy))
+            # when the last trial of one has ended, its cores come free for the others
+            left_s = {name: eta.left_s for name in busy if (eta := views[name].eta).whole}
+            self._follower.tell_beside(busy, left_s)
 
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
