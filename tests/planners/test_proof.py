@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from tsnb.planners.fluid import Disk, Job, LoaderCost, Resources
-from tsnb.planners.proof import MOST, proven_s
-from tsnb.planners.scheduling import annealed, listed, soonest_s
+from tsnb.planners.scheduling import PROVEN, annealed, listed, proven_s, soonest_s
 
 pytest.importorskip("scipy")
 
@@ -79,7 +78,7 @@ def test_no_order_is_sooner_than_the_longest_trial(feed: LoaderCost) -> None:
                 assert bound <= makespan_s * (1 + 1e-6), ([job.name for job in order], at_once, memory)
 
 
-@pytest.mark.parametrize("number", [3, 5, 8, MOST])
+@pytest.mark.parametrize("number", [3, 5, 8, PROVEN])
 def test_the_annealed_list_is_within_four_per_cent_of_it(number: int) -> None:
     """For up to a dozen unequal trials with memory for a few: what no search over orders could tell of so many."""
     resources = Resources(FEED, 2, 6.0)
@@ -103,7 +102,7 @@ def test_trials_that_exclude_each_other_are_added_up() -> None:
 def test_without_a_solver_and_of_many_trials_nothing_is_proven(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planning goes on without it."""
     resources = Resources(FEED, 2)
-    assert proven_s(mix(0, MOST + 1), resources) is None and proven_s([], resources) is None
+    assert proven_s(mix(0, PROVEN + 1), resources) is None and proven_s([], resources) is None
     real = builtins.__import__
 
     def without(name: str, *more: Any, **named: Any) -> Any:

@@ -4,13 +4,11 @@ Pure: observations go in, instructions come out.
 
 | module | what it owns |
 |---|---|
-| `parties` | the vocabulary: parties, observations, instructions |
-| `estimating` | what each party did, and how fast it would be on other cores |
+| `parties` | parties, observations, instructions; what each did, and how fast it would be on other cores |
 | `dividing` | how many cores each gets, and which |
 | `tuning` | how many workers a loader gets, and how far each works ahead |
 | `fluid` | trials and their resources, as the planners take them; how fast unequal trials go beside each other |
-| `scheduling` | how long unequal trials take, together or in turn, and a good order |
-| `proof` | a bound that no order of them is sooner than, by a solver where one is installed |
+| `scheduling` | how long unequal trials take, together or in turn, a good order, and bounds that none beats |
 | `strategies` | with how many torch threads each of them runs, on which GPU, and what else it is given |
 | `queueing` | which trials start now: as many as there are places, and the next ones a moment early |
 | `timeline` | when planned trials start and end: as planned, as it was, as foretold now |

@@ -6,7 +6,7 @@
       ^                                          |
       +------ after a while, another plan <--not-+ (undone)
 
-- Nothing is decided on less than `Timing.measure_s` inside epochs of every trial and `estimating.BATCHES` batches.
+- Nothing is decided on less than `Timing.measure_s` inside epochs of every trial and `parties.BATCHES` batches.
 - A plan is tried if it promises `GAIN` or more; it stays if it was measured to give `HELPED` or more than the better of
   two measurements before it (paces vary by themselves, and no move is to be praised for that); else the former
   state comes back, and plans of its kind are left alone for `Timing.retry_s`, then twice as long, and so on.
@@ -26,8 +26,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tsnb.planners.dividing import Division, home, shared, split, weighted
-from tsnb.planners.estimating import Span, measure, parallel_share
-from tsnb.planners.parties import LOADER, Allot, Instruction, Measured, Moved, Observed
+from tsnb.planners.parties import (
+    LOADER,
+    Allot,
+    Instruction,
+    Measured,
+    Moved,
+    Observed,
+    Span,
+    measure,
+    parallel_share,
+)
 
 __all__ = ["GAIN", "HELPED", "MOST_MOVES", "Balancer", "Timing", "change", "pace_effect", "why"]
 

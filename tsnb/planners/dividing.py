@@ -10,8 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tsnb.planners.estimating import Span
-from tsnb.planners.parties import LOADER, Allot, Observed, Party
+from tsnb.planners.parties import LOADER, Allot, Observed, Party, Span
 
 __all__ = ["Division", "home", "shared", "split", "weighted"]
 

@@ -11,8 +11,7 @@ from tsnb.checks.devices import devices
 from tsnb.experiments.memory_queue import measured as noted
 from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources, bounds
-from tsnb.planners.proof import proven_s
-from tsnb.planners.scheduling import fits, soonest_s
+from tsnb.planners.scheduling import fits, proven_s, soonest_s
 from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, steadied, with_strategies
 from tsnb.planners.timeline import show
 from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large

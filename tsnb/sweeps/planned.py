@@ -23,8 +23,8 @@ from typing import Any
 
 from tsnb.planners.fluid import Job, Resources
 from tsnb.planners.queueing import Leaver, Places
-from tsnb.planners.scheduling import Listed, fit, left_after
-from tsnb.planners.strategies import Jobs, Strategy, StrategyList, fitting, most_within, on_devices, soonest
+from tsnb.planners.scheduling import fit, left_after
+from tsnb.planners.strategies import Jobs, Strategy, fitting, most_within, on_devices, soonest
 from tsnb.planners.timeline import Span
 from tsnb.words import clock_span
 
@@ -133,7 +133,6 @@ class PlannedPlaces(Places):
         self._stale = True
         self._samples: dict[str, float] = {}
         self._before: tuple[float, list[Job]] | None = None
-        self._found: Listed | None = None
 
     def add(self, names: Iterable[str]) -> None:
         """Let trials wait; those of which nothing is known are refused.
@@ -166,7 +165,6 @@ class PlannedPlaces(Places):
         self._follow(now_s, running)
         found = self._planned(now_s, running)
         starting = self._first(found, running)
-        self._found = found
         for name in starting:
             self._waiting.remove(name)
         self._note(starting)
@@ -178,9 +176,7 @@ class PlannedPlaces(Places):
     def foretell(self) -> Foresight:
         """Return what the plan is now, without starting a trial."""
         now_s = self._clock()
-        self._planned(now_s, self._running(now_s))
-        assert self.foresight is not None
-        return self.foresight
+        return self._planned(now_s, self._running(now_s))
 
     @property
     def stream(self) -> str:
@@ -256,7 +252,7 @@ class PlannedPlaces(Places):
         if hoped > 0 and done > 0:
             self.stretch = min(MOST, max(1 / MOST, self.stretch * (hoped / done) ** TRUST))
 
-    def _planned(self, now_s: float, running: Sequence[Job]) -> Listed:
+    def _planned(self, now_s: float, running: Sequence[Job]) -> Foresight:
         """Make the plan."""
         told = self._conditions
         gets, waiting = on_devices({name: told.jobs[name] for name in self._waiting}, told.devices, running)
@@ -265,7 +261,6 @@ class PlannedPlaces(Places):
         resources = replace(told.resources, at_once=self.at_once + clones, running=running)
         left_s = (told.end_s - now_s) / (self.stretch * (1 + told.off))
         late: Mapping[str, float] = {}
-        chosen: StrategyList
         if math.isinf(told.end_s):
             chosen = soonest(waiting, resources, rounds=self._rounds)
         else:
@@ -274,7 +269,7 @@ class PlannedPlaces(Places):
         self.devices |= gets
         self.strategies |= chosen.strategies
         self._jobs |= {name: waiting[name][strategy] for name, strategy in chosen.strategies.items()}
-        self.foresight = Foresight(
+        self.foresight = made = Foresight(
             found.order,
             found.at_once,
             {name: now_s + self.stretch * found.schedule.starts_s[name] for name in found.order},
@@ -283,17 +278,16 @@ class PlannedPlaces(Places):
             chosen.strategies,
             now_s,
         )
-        ends_s = self.foresight.ends_s
-        for name in (*found.order, *ends_s):
-            self.firsts.setdefault(name, (self.foresight.starts_s.get(name, now_s), ends_s[name]))
-        return found
+        for name in (*made.order, *made.ends_s):
+            self.firsts.setdefault(name, (made.starts_s.get(name, now_s), made.ends_s[name]))
+        return made
 
-    def _first(self, found: Listed, running: Sequence[Job]) -> list[str]:
+    def _first(self, found: Foresight, running: Sequence[Job]) -> list[str]:
         """Return the trials of a plan that start now: beside all that run, be it done but for its last steps."""
         first, there = list[str](), list(running)
         for name in found.order[: max(0, self.free)]:
             beside = len(there)
-            if found.schedule.starts_s[name] > 0.0 or beside >= found.at_once:
+            if found.starts_s[name] > found.made_s or beside >= found.at_once:
                 break
             there.append(self._job(name))
             if beside and not fit(there, self._conditions.resources.memory_bytes):
@@ -303,13 +297,14 @@ class PlannedPlaces(Places):
 
     def _leavers(self) -> list[Leaver] | None:
         """Return when those that run end: as is seen of them, else as the plan has it, which may be a third off."""
-        found, loader, now_s = self._found, self._conditions.resources.loader, self._clock()
+        found, loader, now_s = self.foresight, self._conditions.resources.loader, self._clock()
         if found is None or not loader.epoch_samples:
             return None
         running = self._running(now_s)
-        ends_s = self.foresight.ends_s if self.foresight else {}
         least_s = {job.name: job.samples * max(job.step_s, loader.wall_s) for job in running}
-        left_s = {name: max(ends_s.get(name, math.inf) - now_s, each_s) for name, each_s in least_s.items()}
+        left_s = {
+            name: max(found.ends_s.get(name, math.inf) - now_s, each_s) for name, each_s in least_s.items()
+        }
         left_s |= dict(self._left_s())
         leavers = [Leaver(job.name, left_s[job.name], job.samples / loader.epoch_samples) for job in running]
         over = max(0, len(leavers) - len(self._early) - found.at_once)  # the list has fewer at once than run
@@ -317,7 +312,9 @@ class PlannedPlaces(Places):
 
     def _in_line(self) -> list[str]:
         """Return those that wait and are in the list, in its order."""
-        return [] if self._found is None else [name for name in self._found.order if name in self._waiting]
+        return (
+            [] if self.foresight is None else [name for name in self.foresight.order if name in self._waiting]
+        )
 
     def _start_s(self, name: str) -> float:
         """Return how long its start took when it was profiled."""
