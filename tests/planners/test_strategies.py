@@ -12,12 +12,13 @@ from dataclasses import replace
 import pytest
 
 from tsnb.planners.fluid import Job, LoaderCost, Resources
-from tsnb.planners.scheduling import annealed, listed, within
+from tsnb.planners.scheduling import Listed, annealed, listed, within
 from tsnb.planners.strategies import (
     LESS,
     WORTH,
     Jobs,
     Strategy,
+    StrategyList,
     by_trial,
     fitting,
     in_each,
@@ -34,6 +35,11 @@ FREE = LoaderCost(0.0001, 0.0001, 0.0)
 
 def job(name: str, ms: float = 1.0, samples: float = 10_000, memory: float = 1.0) -> Job:
     return Job(name, samples, ms / 1000, ms / 1000, memory)
+
+
+def threads_of(found: StrategyList) -> dict[str, int]:
+    """Return the torch threads of each trial of a list."""
+    return {name: strategy.threads for name, strategy in found.strategies.items()}
 
 
 def threaded(jobs: Mapping[int, Sequence[Job]]) -> Jobs:
@@ -61,9 +67,9 @@ def test_a_list_gives_more_threads_to_whom_sets_the_pace() -> None:
     """Cores to spare: the slow one has two, the fast one that would gain nothing for all has one."""
     one = [job("fast", 0.2), job("slow", 2.0)]
     found = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 8))
-    assert found.threads == {"fast": 1, "slow": 2}
-    assert found.listed.schedule.makespan_s < 0.6 * annealed(one, Resources(FREE, 8)).schedule.makespan_s
-    assert set(found.listed.order) == {"fast", "slow"}
+    assert threads_of(found) == {"fast": 1, "slow": 2}
+    assert found.schedule.makespan_s < 0.6 * annealed(one, Resources(FREE, 8)).schedule.makespan_s
+    assert set(found.order) == {"fast", "slow"}
 
 
 @pytest.mark.parametrize("by", [1.0, 1 / (1 - WORTH / 2), 0.8])
@@ -72,11 +78,11 @@ def test_what_is_not_worth_it_gives_none(by: float) -> None:
     one = [job("a", 1.0), job("b", 2.0), job("c", 0.5)]
     for cores in (8, 1):
         found = soonest(threaded({1: one, 2: sped(one, by)}), Resources(FREE, cores))
-        assert set(found.threads.values()) == {1}
-        assert found.listed == annealed(one, Resources(FREE, cores))
+        assert set(threads_of(found).values()) == {1}
+        assert annealed(one, Resources(FREE, cores)) == Listed(found.order, found.at_once, found.schedule)
     crowded = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 1))
-    assert set(crowded.threads.values()) == {1}
-    twos = soonest(threaded({2: one}), Resources(FREE, 8)).threads
+    assert set(threads_of(crowded).values()) == {1}
+    twos = threads_of(soonest(threaded({2: one}), Resources(FREE, 8)))
     assert twos == {"a": 2, "b": 2, "c": 2}, "one number is no choice"
 
 
@@ -84,11 +90,11 @@ def test_memory_for_one_at_a_time_gives_each_all_cores() -> None:
     """All together have a core each; one after the other each gains by two."""
     one = [job("a", memory=4.0), job("b", memory=4.0)]
     jobs = threaded({1: one, 2: sped(one, 1.9)})
-    assert set(soonest(jobs, Resources(FREE, 2)).threads.values()) == {1}
+    assert set(threads_of(soonest(jobs, Resources(FREE, 2))).values()) == {1}
     found = soonest(jobs, Resources(FREE, 2, 5.0))
-    assert found.threads == {"a": 2, "b": 2}
+    assert threads_of(found) == {"a": 2, "b": 2}
     each_s = 10_000 * (0.0001 + 1.05 * 0.001) / 2  # the loader and its own CPU time, on two cores
-    assert sorted(found.listed.schedule.ends_s.values()) == pytest.approx([each_s, 2 * each_s])
+    assert sorted(found.schedule.ends_s.values()) == pytest.approx([each_s, 2 * each_s])
 
 
 def test_those_that_run_keep_their_cores() -> None:
@@ -96,8 +102,8 @@ def test_those_that_run_keep_their_cores() -> None:
     one = [job("next", 1.0)]
     going = [Job("going", 20_000, 0.001, 0.0019, 1.0)]
     jobs = threaded({1: one, 2: sped(one, 1.9)})
-    assert soonest(jobs, Resources(FREE, 2, running=going)).threads == {"next": 1}
-    assert soonest(jobs, Resources(FREE, 2)).threads == {"next": 2}
+    assert threads_of(soonest(jobs, Resources(FREE, 2, running=going))) == {"next": 1}
+    assert threads_of(soonest(jobs, Resources(FREE, 2))) == {"next": 2}
 
 
 @pytest.mark.parametrize(("seed", "memory"), [(0, 4.0), (1, 4.0), (2, 3.0)])
@@ -112,11 +118,11 @@ def test_the_choice_is_near_the_best_of_all(seed: int, memory: float) -> None:
     every = [dict(zip(jobs, numbers, strict=True)) for numbers in itertools.product((1, 2), repeat=5)]
     best_s = min(map(ends_s, every))
     found = soonest(jobs, resources, rounds=200)
-    assert found.listed.schedule.makespan_s <= 1.04 * best_s
+    assert found.schedule.makespan_s <= 1.04 * best_s
     mine = {each.name: each for each in with_strategies(jobs, found.strategies)}
-    order = [mine[name] for name in found.listed.order]
-    played = listed(order, replace(resources, at_once=found.listed.at_once))
-    assert played == found.listed.schedule, "the list is of those numbers"
+    order = [mine[name] for name in found.order]
+    played = listed(order, replace(resources, at_once=found.at_once))
+    assert played == found.schedule, "the list is of those numbers"
 
 
 def test_more_are_done_in_time_with_more_threads() -> None:
@@ -125,13 +131,13 @@ def test_more_are_done_in_time_with_more_threads() -> None:
     jobs = threaded({1: one, 2: sped(one, 1.9)})
     assert within(one, Resources(FREE, 8), 30.0)[0].order == ("short",)
     found, late = most_within(jobs, Resources(FREE, 8), 30.0)
-    assert set(found.listed.order) == {"short", "long"} and not late
-    assert found.threads["long"] == 2
-    assert max(found.listed.schedule.ends_s.values()) <= 30.0
+    assert set(found.order) == {"short", "long"} and not late
+    assert threads_of(found)["long"] == 2
+    assert max(found.schedule.ends_s.values()) <= 30.0
     none, late = most_within(jobs, Resources(FREE, 8), 0.1)
-    assert none.listed.order == () and set(late) == {"short", "long"}
+    assert none.order == () and set(late) == {"short", "long"}
     tied, _ = most_within(threaded({1: one, 2: sped(one, 1.01)}), Resources(FREE, 8), math.inf)
-    assert set(tied.threads.values()) == {1}
+    assert set(threads_of(tied).values()) == {1}
 
 
 def test_a_trial_without_time_takes_no_threads_from_the_others() -> None:
@@ -139,14 +145,14 @@ def test_a_trial_without_time_takes_no_threads_from_the_others() -> None:
     one = [job("short", 0.5), job("long", 1.0), job("endless", 8.0, 1e7)]
     two = [*sped(one[:1], 1.0, 2.5), *sped(one[1:], 1.9)]
     jobs = threaded({1: one, 2: two})
-    assert soonest(jobs, Resources(FREE, 2)).threads == {"short": 1, "long": 1, "endless": 2}
+    assert threads_of(soonest(jobs, Resources(FREE, 2))) == {"short": 1, "long": 1, "endless": 2}
     assert all(len(within(mine, Resources(FREE, 2), 9.0)[1]) == 2 for mine in (one, two)), (
         "one of them, if both have as many"
     )
     for limit_s in (9.0, 60.0):
         found, late = most_within(jobs, Resources(FREE, 2), limit_s)
-        assert set(late) == {"endless"} and found.threads == {"short": 1, "long": 2, "endless": 1}
-        assert max(found.listed.schedule.ends_s.values()) < 9.0
+        assert set(late) == {"endless"} and threads_of(found) == {"short": 1, "long": 2, "endless": 1}
+        assert max(found.schedule.ends_s.values()) < 9.0
 
 
 @pytest.mark.parametrize(("seed", "cores"), [(16, 2), (33, 4), (36, 2), (80, 2), (1, 4)])
@@ -156,7 +162,7 @@ def test_a_list_that_is_hardly_better_gives_no_more_threads(seed: int, cores: in
     few = [each[Strategy(1)] for each in jobs.values()]
     few_s = annealed(few, Resources(FREE, cores, 4.0), rounds=300).schedule.makespan_s
     found = soonest(jobs, Resources(FREE, cores, 4.0), rounds=300)
-    assert set(found.threads.values()) == {1} or found.listed.schedule.makespan_s < few_s * (1 - WORTH)
+    assert set(threads_of(found).values()) == {1} or found.schedule.makespan_s < few_s * (1 - WORTH)
 
 
 @pytest.mark.parametrize(("seed", "threads"), [(3, [1, 1, 1, 1, 2]), (5, [1, 2, 2, 1, 1])])
@@ -164,10 +170,10 @@ def test_the_numbers_are_those_of_the_places_that_are_left(seed: int, threads: l
     """Beside a trial that runs, with two more places: who gains is not who gains where all could run at once."""
     going = [Job("going", 1e5, 0.001, 0.0019, 1.0)]
     found = soonest(uneven(seed), Resources(FREE, 3, at_once=3, running=going), rounds=200)
-    assert list(found.threads.values()) == threads
+    assert list(threads_of(found).values()) == threads
     one = [job("a"), job("b")]
     in_turn = soonest(threaded({1: one, 2: sped(one, 1.9)}), Resources(FREE, 2, at_once=1))
-    assert set(in_turn.threads.values()) == {2}
+    assert set(threads_of(in_turn).values()) == {2}
 
 
 def test_many_trials_are_planned_in_a_few_seconds() -> None:
@@ -177,7 +183,7 @@ def test_many_trials_are_planned_in_a_few_seconds() -> None:
     for memory in (8.0, math.inf):
         began_s = time.process_time()
         found = soonest(threaded({1: one, 2: sped(one, 1.8)}), Resources(FREE, 4, memory), rounds=200)
-        assert len(found.threads) == 64 and time.process_time() - began_s < 30
+        assert len(threads_of(found)) == 64 and time.process_time() - began_s < 30
 
 
 def test_numbers_in_words() -> None:
@@ -236,7 +242,7 @@ def test_a_trial_is_spilled_where_more_at_once_are_done_sooner() -> None:
     with_two = soonest(fitting(spilled(waiting, 1.3), 6.0), Resources(FREE, 8, 6.0))
     assert set(with_two.strategies.values()) == {PLAIN, SPILLED}
     in_turn_s = annealed(waiting, Resources(FREE, 8, 6.0)).schedule.makespan_s
-    assert with_two.listed.schedule.makespan_s < in_turn_s * (1 - WORTH)
+    assert with_two.schedule.makespan_s < in_turn_s * (1 - WORTH)
     for jobs, memory in ((spilled(waiting, 2.5), 6.0), (spilled(waiting, 1.3), 9.0)):
         found = soonest(fitting(jobs, memory), Resources(FREE, 8, memory))
         assert set(found.strategies.values()) == {PLAIN}, "slower than one by one; or both fit as they are"

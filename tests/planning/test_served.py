@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.planners.test_strategies import threads_of
 from tsnb.planners.fluid import LoaderCost, Resources
 from tsnb.planners.strategies import Strategy, soonest
 from tsnb.planning.served import _jobs
@@ -41,7 +42,7 @@ def test_what_a_trial_takes_of_a_gpu_is_in_the_plan() -> None:
         ("cuda:0", 6e9, 1e10)
     }
     assert {(each.start_s, each.start_cpu_s) for each in mine} == {(2.0, 1.5)}
-    assert soonest(jobs, RESOURCES).listed.schedule.makespan_s > 1e5 * 0.004 * 1.9
+    assert soonest(jobs, RESOURCES).schedule.makespan_s > 1e5 * 0.004 * 1.9
 
 
 def test_one_that_lacks_a_strategy_is_not_run_with_it() -> None:
@@ -65,4 +66,4 @@ def test_one_that_lacks_a_strategy_is_not_run_with_it() -> None:
     }
     assert jobs["c"][ONE_THREAD].step_s == TYPICAL.step_s
     found = soonest(jobs, RESOURCES)
-    assert {name: found.threads[name] for name in "bcd"} == {"b": 1, "c": 1, "d": 2}
+    assert {name: threads_of(found)[name] for name in "bcd"} == {"b": 1, "c": 1, "d": 2}

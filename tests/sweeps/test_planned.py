@@ -36,7 +36,7 @@ from tsnb.planning.served import ServedCosts
 from tsnb.sweeps import forecast, settled
 from tsnb.sweeps.forecast import ToldPlaces, show_plan
 from tsnb.sweeps.plan_wish import PlanWish, read_deadline
-from tsnb.sweeps.planned import Conditions, PlannedPlaces
+from tsnb.sweeps.planned import Conditions, Foresight, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.words import clock_span, clock_time
@@ -54,6 +54,11 @@ def mix(seed: int, number: int) -> list[Job]:
         job(f"t{i}", luck.choice((2e4, 1e5, 3e5)), luck.uniform(0.2, 4.0), luck.choice((1.0, 2.0, 3.0)))
         for i in range(number)
     ]
+
+
+def threads_of(found: Foresight) -> dict[str, int]:
+    """Return the torch threads of each trial that has not started."""
+    return {name: strategy.threads for name, strategy in found.strategies.items()}
 
 
 def threaded(number: int) -> Strategy:
@@ -412,10 +417,10 @@ def test_each_trial_has_the_threads_with_which_all_are_done_soonest() -> None:
     jobs = [job("a", 1e5, memory=3.0), job("b", 3e5, memory=3.0), job("c", 1e5, memory=3.0)]
     world = World(jobs, threads=two_threads(jobs))
     found = world.places.foretell()
-    assert found.threads == {"a": 1, "b": 2, "c": 1}
+    assert threads_of(found) == {"a": 1, "b": 2, "c": 1}
     assert max(found.ends_s.values()) < 0.97 * World(jobs).run()
     started = world.places.start()
-    assert set(started) == {"a", "b"} and world.places.foretell().threads == {"c": 1}
+    assert set(started) == {"a", "b"} and threads_of(world.places.foretell()) == {"c": 1}
     world.running = dict.fromkeys(started, 0.0)
     world.go(1.0)
     for name in started:
@@ -447,7 +452,7 @@ def test_a_tie_gives_no_more_threads() -> None:
     jobs = mix(1, 6)
     for more in ({"threads": two_threads(jobs, 1.02)}, {"threads": two_threads(jobs), "cores": 1.0}):
         found = World(jobs, **more).places.foretell()
-        assert set(found.threads.values()) == {1}
+        assert set(threads_of(found).values()) == {1}
         assert found.order == World(jobs, cores=more.get("cores", 2.0)).places.foretell().order  # type: ignore[arg-type]
 
 
@@ -457,7 +462,7 @@ def test_more_are_done_by_a_time_with_more_threads() -> None:
     few, two = World(jobs, cores=8, end_s=600.0), World(jobs, cores=8, end_s=600.0, threads=two_threads(jobs))
     assert set(few.places.foretell().late_s) == {"long"}
     found = two.places.foretell()
-    assert not found.late_s and found.threads["long"] == 2
+    assert not found.late_s and threads_of(found)["long"] == 2
 
 
 def test_a_trial_that_waits_goes_to_the_device_that_came_free() -> None:

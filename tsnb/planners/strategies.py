@@ -17,7 +17,7 @@ time).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from tsnb.planners.fluid import Job, Resources
@@ -86,18 +86,17 @@ Jobs = Mapping[str, Mapping[Strategy, Job]]
 """The trials by name, each as it is with each strategy that it may have: the preferred one first."""
 
 
-class StrategyList(NamedTuple):
+@dataclass(frozen=True)
+class StrategyList(Listed):
     """A list of trials on one stream, and the strategy of each of them."""
 
-    listed: Listed
-    """Their order, how many run at once, and when each starts and ends."""
-    strategies: dict[str, Strategy]
+    strategies: Mapping[str, Strategy]
     """That of each, by name; of those, too, that the list leaves out for want of time."""
 
-    @property
-    def threads(self) -> dict[str, int]:
-        """Torch threads of each, by name."""
-        return {name: strategy.threads for name, strategy in self.strategies.items()}
+    @classmethod
+    def of(cls, found: Listed, strategies: Mapping[str, Strategy]) -> StrategyList:
+        """Return a list with the strategies of its trials."""
+        return cls(found.order, found.at_once, found.schedule, strategies)
 
 
 def given_words(name: str, value: Any) -> str:
@@ -332,20 +331,15 @@ def soonest(jobs: Jobs, resources: Resources, *, rounds: int = ROUNDS) -> Strate
         return best_strategies(jobs, play)
 
     preferred = _preferred(jobs)
-    plain = StrategyList(best(preferred, rounds), preferred)
+    plain = StrategyList.of(best(preferred, rounds), preferred)
     tried = [plain]
     for strategy in _every(jobs):
         all_with = _all_with(jobs, strategy)
-        mine = suited(plain.listed if all_with == preferred else best(all_with, rounds // 4))
+        mine = suited(plain if all_with == preferred else best(all_with, rounds // 4))
         if all(mine != other.strategies for other in tried):
-            tried.append(StrategyList(best(mine, rounds), mine))
-    first = min(tried, key=lambda each: each.listed.schedule.makespan_s)
-    return first if _sooner(first.listed, plain.listed) else plain
-
-
-def _sooner(one: Listed, other: Listed) -> bool:
-    """Tell whether a list ends sooner than another by as much as is worth another strategy."""
-    return one.schedule.makespan_s < other.schedule.makespan_s * (1 - WORTH)
+            tried.append(StrategyList.of(best(mine, rounds), mine))
+    first = min(tried, key=lambda each: each.schedule.makespan_s)
+    return first if first.schedule.makespan_s < plain.schedule.makespan_s * (1 - WORTH) else plain
 
 
 def most_within(
@@ -369,21 +363,21 @@ def most_within(
     preferred = _preferred(jobs)
     found, late = within(with_strategies(jobs, preferred), resources, limit_s, rounds=rounds)
     if not _every(jobs):
-        return StrategyList(found, preferred), late
+        return StrategyList.of(found, preferred), late
     anyhow_s = listed([], resources).ends_s
 
     def in_time(names: Sequence[str], rounds: int) -> StrategyList | None:
         some = {name: each for name, each in jobs.items() if name in names}
         best = soonest(some, resources, rounds=rounds)
-        return best if best.listed.schedule.in_time(limit_s, anyhow_s) else None
+        return best if best.schedule.in_time(limit_s, anyhow_s) else None
 
-    taken, misses = StrategyList(found, preferred), 0
+    taken, misses = StrategyList.of(found, preferred), 0
     for name in sorted(late, key=late.__getitem__):
-        more = in_time([*taken.listed.order, name], max(1, rounds // ROUGH))
+        more = in_time([*taken.order, name], max(1, rounds // ROUGH))
         misses += more is None
         taken = more or taken
         if misses == MISSES:
             break
-    taken = in_time(taken.listed.order, rounds) or taken
-    left = {name: end_s for name, end_s in late.items() if name not in taken.listed.order}
-    return StrategyList(taken.listed, {**preferred, **taken.strategies}), left
+    taken = in_time(taken.order, rounds) or taken
+    left = {name: end_s for name, end_s in late.items() if name not in taken.order}
+    return StrategyList.of(taken, {**preferred, **taken.strategies}), left

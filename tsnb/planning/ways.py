@@ -122,10 +122,10 @@ def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> l
     offsets, apart_s = staggered(with_strategies(jobs, each.strategies), private)
     later = replace(each, way=STAGGERED, schedule=offsets, order=tuple(offsets.starts_s), apart_s=apart_s)
     together = way(TOGETHER, stream, len(jobs), listed)
-    best, strategies = soonest(jobs, resources)
-    largest = max(job.memory_bytes for job in with_strategies(jobs, strategies))
+    best = soonest(jobs, resources)
+    largest = max(job.memory_bytes for job in with_strategies(jobs, best.strategies))
     fits = largest + resources.loader.memory_bytes <= resources.memory_bytes
-    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, fits, strategies)
+    lists = Foretold(LISTED, best.schedule, off, best.order, best.at_once, fits, best.strategies)
     return [turns, each, *([later] if len(jobs) > 1 else []), together, lists]
 
 

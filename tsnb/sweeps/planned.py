@@ -79,11 +79,6 @@ class Foresight:
     made_s: float = 0.0
     """When it was made, by the clock."""
 
-    @property
-    def threads(self) -> dict[str, int]:
-        """Torch threads of each of those that have not started."""
-        return {name: strategy.threads for name, strategy in self.strategies.items()}
-
 
 class PlannedPlaces(Places):
     """Places whose trials start in the order of a plan.
@@ -262,20 +257,19 @@ class PlannedPlaces(Places):
         left_s = (told.end_s - now_s) / (self.stretch * (1 + told.off))
         late: Mapping[str, float] = {}
         if math.isinf(told.end_s):
-            chosen = soonest(waiting, resources, rounds=self._rounds)
+            found = soonest(waiting, resources, rounds=self._rounds)
         else:
-            chosen, late = most_within(waiting, resources, left_s, rounds=self._rounds)
-        found = chosen.listed
+            found, late = most_within(waiting, resources, left_s, rounds=self._rounds)
         self.devices |= gets
-        self.strategies |= chosen.strategies
-        self._jobs |= {name: waiting[name][strategy] for name, strategy in chosen.strategies.items()}
+        self.strategies |= found.strategies
+        self._jobs |= {name: waiting[name][strategy] for name, strategy in found.strategies.items()}
         self.foresight = made = Foresight(
             found.order,
             found.at_once,
             {name: now_s + self.stretch * found.schedule.starts_s[name] for name in found.order},
             {name: now_s + self.stretch * end_s for name, end_s in found.schedule.ends_s.items()},
             {name: now_s + self.stretch * end_s for name, end_s in late.items()},
-            chosen.strategies,
+            found.strategies,
             now_s,
         )
         for name in (*made.order, *made.ends_s):
