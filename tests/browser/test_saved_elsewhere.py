@@ -73,7 +73,11 @@ def saved_outputs(shown: dict[str, list[dict[str, Any]]], message: dict[str, Any
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
     """A notebook as JupyterLab saves it, which has a page and saves no widgets: its trial has ended."""
-    folder = tmp_path_factory.mktemp("kernel")
+    return ran(CELLS, tmp_path_factory.mktemp("kernel"))
+
+
+def ran(cells: list[str], folder: Path) -> nbformat.NotebookNode:
+    """Return the notebook of these cells as JupyterLab saves it once they have run."""
     manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(folder / "k"))
     env = {**os.environ, "PYTHONPATH": os.getcwd(), "TSNB_PROJECT_DIR": str(folder)}
     manager.start_kernel(env=env, extra_arguments=["--HistoryManager.enabled=False"])
@@ -82,7 +86,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
     client.wait_for_ready(timeout=120)
     shown: dict[str, list[dict[str, Any]]] = {}
     try:
-        for code in CELLS:
+        for code in cells:
             cell, idle, deadline = client.execute(code), False, time.monotonic() + 120
             shown[cell] = []
             while not idle and time.monotonic() < deadline:
@@ -98,7 +102,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> nbformat.NotebookNode:
         manager.shutdown_kernel()
         client.stop_channels()
     made = new_notebook()
-    for code, outputs in zip(CELLS, shown.values(), strict=True):
+    for code, outputs in zip(cells, shown.values(), strict=True):
         kept = [new_output("display_data", data=one["data"]) for one in outputs]
         made.cells.append(new_code_cell(code, outputs=kept))
     assert isinstance(made, nbformat.NotebookNode)
@@ -230,3 +234,23 @@ def test_a_panel_that_is_saved_as_a_page_works_without_a_network(browser: Browse
     assert errors == []
     assert [url for url in asked if not url.startswith(("file:", "blob:", "data:"))] == []
     assert json.loads(page.locator("#kept").text_content() or "")["binary"] == ["history", "curves"]
+
+
+SIDE = """from IPython.core.error import UsageError
+try:
+    get_ipython().run_line_magic("tensorsocket", "dashboard kept --side")
+except UsageError as error:
+    print("refused:", error)"""
+
+
+def test_each_cell_that_shows_the_panel_has_its_one_picture_and_the_newest(tmp_path: Path) -> None:
+    """A second cell takes no picture from the first; one that is refused a side panel shows nothing but why."""
+    notebook = ran([*CELLS[:4], "%tensorsocket dashboard kept", SIDE, CELLS[4]], tmp_path)
+    marks, pictures = [], []
+    for cell in notebook.cells:
+        own = [one.data for one in cell.outputs if SVG in one.get("data", {})]
+        assert len(own) == (cell.source == "%tensorsocket dashboard kept"), cell.source
+        pictures += [data[SVG] for data in own]
+        marks += [re.findall(r'<svg id="(tsnb-still-[0-9a-f]+)"', data[SVG])[0] for data in own]
+    assert len(marks) == 2 and len(set(marks)) == 1, marks
+    assert pictures[0] == pictures[1] and "0.125" in pictures[0] and "done" in pictures[0]

@@ -66,8 +66,8 @@ _shown: dict[str, Any] = {}
 """The side panel of each stream: asking again shows the same one, closed ones anew."""
 
 
-def show_beside(panel: Panel) -> None:
-    """Show a panel beside the notebook rather than in the cell.
+def show_beside(*streams: str) -> None:
+    """Show the panel of these streams beside the notebook rather than in the cell.
 
     Raises:
         ExtraMissing: `sidecar` is not installed.
@@ -81,6 +81,7 @@ def show_beside(panel: Panel) -> None:
     from IPython.display import display
     from sidecar import Sidecar
 
+    panel = dashboard(*streams)
     name = panel.stream or "stream"
     former = _shown.pop(name, None)
     if former is not None:

@@ -12,6 +12,8 @@ the same, so each picture goes to the panel as well, whose front end puts it in 
 Where the panel's widget is not found, JupyterLab has an error in its place. A style sheet, an output of its own
 between the two, hides that error: the picture says more.
 
+Another cell that shows the same panel has the same picture, under the same mark: whichever of them is alive hides all.
+
 The picture is not shown at once: JupyterLab 4.6 drops what a cell displays just when the notebook's first widget opens.
 
 Reports, and numpy with them, are imported with this module, on the thread that asks for a panel: a cell that imports
@@ -29,7 +31,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tsnb.errors import TsnbError
-from tsnb.kernels.output.outlets import CollectedOutlet, outlet_here
+from tsnb.kernels.output.outlets import CollectedOutlet, Outlet, outlet_here
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.reports import report
@@ -57,7 +59,7 @@ class Still:
     def __init__(self, panel: Panel) -> None:
         self.mark = f"tsnb-still-{uuid.uuid4().hex[:12]}"
         self._panel = panel
-        self._outlet = outlet_here(panel.stream or "panel")
+        self._cells = [outlet_here(panel.stream or "panel")]
         self._of: dict[str, _Pictured] = {}
         self._left: dict[str, dict[str, Any]] = {}
         self._drawing = threading.Lock()
@@ -78,12 +80,16 @@ class Still:
         if reading is not None:
             this.here = frozenset(c.name for c in reading.consumers if c.state != "gone")
             ended = ended or bool(reading.ends or former - this.here)
-        first = bool(this.here) and not this.shown
+        first = this.cells < len(self._cells) and bool(this.here or this.cells)
         if ended or first or time.monotonic() - this.made_s > EVERY_S:
             this.made_s = time.monotonic()
             this.wanted = True
             self._again.set()
             threading.Thread(target=self._draw, name=f"tsnb-still-{stream}", daemon=True).start()
+
+    def show_here(self) -> None:
+        """Have the picture in the cell that runs, too: it shows the same panel."""
+        self._cells.append(outlet_here(self._panel.stream or "panel"))
 
     def renew(self) -> None:
         """Make all of it anew, here and now; and leave the panel itself, as it is, as a recording."""
@@ -124,16 +130,22 @@ class Still:
         from tsnb.reports.svg import marked  # numpy comes with it
 
         data["image/svg+xml"] = marked(data["image/svg+xml"], mark)
+        fresh = self._cells[this.cells :]
+        this.cells += len(fresh)
         # a client without a page has one output of a cell, which is to be the picture; its file has the widget, too
-        if not this.shown and not this.number and not isinstance(self._outlet, CollectedOutlet):
-            self._leave(f"{self.mark}-style", {"text/html": _no_error(self.mark)}, shown=False)
-        self._leave(mark, data, shown=this.shown)
-        this.shown = True
+        for cell in fresh if not this.number else ():
+            if not isinstance(cell, CollectedOutlet):
+                self._leave(f"{self.mark}-style", {"text/html": _no_error(self.mark)}, cell)
+        if this.cells > len(fresh):
+            self._leave(mark, data)
+        for cell in fresh:
+            self._leave(mark, data, cell)
 
-    def _leave(self, mark: str, data: dict[str, Any], *, shown: bool) -> None:
-        """Have an output in the cell, in pages that know the cell and in those that know the panel only."""
+    def _leave(self, mark: str, data: dict[str, Any], cell: Outlet | None = None) -> None:
+        """Have an output in a cell, else renew it wherever it is; also in pages that know the panel only."""
         content: dict[str, Any] = {"data": data, "metadata": {}, "transient": {"display_id": mark}}
-        self._outlet.publish("update_display_data" if shown else "display_data", content)
+        kind = "update_display_data" if cell is None else "display_data"
+        (cell or self._cells[-1]).publish(kind, content)
         self._left[mark] = data
         self._panel.leave_output(mark, data)
 
@@ -158,7 +170,8 @@ class _Pictured:
     made_s: float = -EVERY_S
     """When its picture was made last; monotonic."""
     wanted: bool = False
-    shown: bool = False
+    cells: int = 0
+    """How many of the cells that show the panel have it."""
 
 
 _stills: weakref.WeakSet[Still] = weakref.WeakSet()
@@ -168,7 +181,11 @@ def leave_still(panel: Panel) -> None:
     """Have a picture beside a panel, kept up to date. Called while the cell runs that shows the panel."""
     from IPython.core.getipython import get_ipython
 
-    if getattr(get_ipython(), "kernel", None) is not None:
+    if getattr(get_ipython(), "kernel", None) is None:
+        return
+    if isinstance(panel.picture, Still):
+        panel.picture.show_here()
+    else:
         still = Still(panel)
         panel.picture = still
         _stills.add(still)

@@ -341,7 +341,7 @@ def dashboard(*names: str, side: bool = False) -> Any:
 
     if not side:
         return panel(*names)
-    show_beside(panel(*names))
+    show_beside(*names)
     return None
 
 

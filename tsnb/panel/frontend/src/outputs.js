@@ -16,19 +16,21 @@ export function cellsOf(manager) {
 }
 
 /**
- * Have an output with that mark in the notebook: in its own place, or as the last one of the cell that shows the widget. Returns
+ * Have an output with that mark in the notebook: in its own places (each cell that shows the panel has its picture), or as the last one of the cell that shows the widget. Returns
  * whether the page has it now. `seen`: whether the page shows one of that mark that is in no notebook.
  */
 export function leave(manager, { model, mark, data }, seen = () => false) {
+  let found = false;
   for (const outputs of cellsOf(manager)) {
     for (let k = 0; k < outputs.length; k++) {
       const output = outputs.get(k);
       if (!has(output, mark)) continue;
       const kind = SVG in data ? SVG : HTML;
       if (textOf(output, kind) !== data[kind]) outputs.set(k, { output_type: "display_data", data, metadata: {} });
-      return true;
+      found = true;
     }
   }
+  if (found) return true;
   for (const outputs of cellsOf(manager)) {
     for (let k = 0; k < outputs.length; k++) {
       if (outputs.get(k).data[WIDGET]?.model_id !== model) continue;
