@@ -21,7 +21,9 @@ from tsnb.telemetry.metrics import MOST_TOLD, log
 
 def kept() -> tuple[MetricsKept, Any]:
     member = SimpleNamespace(share=SimpleNamespace(batches=0))
-    core: Any = SimpleNamespace(lock=threading.Condition(), dispatch=SimpleNamespace(members={3: member}))
+    core: Any = SimpleNamespace(
+        lock=threading.Condition(), news=0, dispatch=SimpleNamespace(members={3: member})
+    )
     return MetricsKept(core), SimpleNamespace(role="consumer", name="cnn", key=3, notes={}, member=member)
 
 

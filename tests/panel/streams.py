@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from tsnb.extensions.metrics import KeptNumbers
 from tsnb.telemetry.readings import ConsumerReading, GpuReading, HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.trial_readings import LoggedReading
 
 STEP_S = 0.01
 START_S = 1_790_000_000.0
@@ -166,6 +168,25 @@ class Stream:
             held_s=trial.spent_s["held"],
             metrics={"loss": loss, "accuracy": 0.98 - 0.3 * math.exp(-learned)} if trial.taken else {},
         )
+
+
+def logging_each_batch(readings: Iterator[StreamReading]) -> Iterator[StreamReading]:
+    """Give readings in which each trial has logged both numbers after every batch, as a producer tells them."""
+    kept: dict[str, KeptNumbers] = {}
+    for number, reading in enumerate(readings):
+        told = []
+        for one in reading.consumers:
+            its = kept.setdefault(one.name, KeptNumbers())
+            for name, value in one.metrics.items():
+                its.numbers[name] = value
+                for batch in range(its.at.get(name, one.batches - 1) + 1, one.batches + 1):
+                    part = LoggedReading(batch, value + 0.01 * (one.batches - batch))
+                    its.waiting.setdefault(name, []).append(part)
+                its.at[name] = one.batches
+            its.show(number, len(reading.consumers), reading.time_s)
+            shown = replace(one, metrics=dict(its.shown), logged_at=dict(its.shown_at))
+            told.append(replace(shown, logged=its.since(number - 1)))
+        yield replace(reading, consumers=tuple(told))
 
 
 def three_models(seed: int = 7) -> Stream:

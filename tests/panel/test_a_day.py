@@ -6,13 +6,16 @@ import base64
 import io
 import itertools
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from tests.panel.a_day import EPOCH, PER_S, READINGS, loss, pages_of, readings_of_a_day
+from tests.panel.streams import logging_each_batch, three_models
 from tsnb.panel.tape import Tape
+from tsnb.reports.learned.curves import curves_of
 from tsnb.reports.spent import spent
 from tsnb.telemetry.frames import POINTS, smoothed
 from tsnb.telemetry.view_text import as_text
@@ -36,6 +39,19 @@ def test_a_page_opened_late_has_the_curves_of_one_that_stayed_open(day: tuple[Ta
     for page in later:
         assert page["bytes"] == first["bytes"]
         assert page["drawn"] == first["drawn"]
+
+
+def test_pages_and_report_have_the_values_between_two_readings(tmp_path: Path) -> None:
+    """Of trials that log faster than they are told of: mean, lowest and highest of all, the same on every screen."""
+    tape, readings = Tape(), list(logging_each_batch(three_models().run(90)))
+    first, *later = pages_of(tape, iter(readings), (0, 40, 300, 359), tmp_path)
+    assert base64.b64decode(first["bytes"]) == tape.curves()
+    assert {page["bytes"] for page in later} == {first["bytes"]}
+    curve = tape.view.logged()["loss"]["cnn-small"]
+    assert curves_of(readings)["loss"]["cnn-small"] == curve
+    begun = next(one.batches for its in readings for one in its.consumers[:1] if one.metrics)
+    assert sum(point[7] for point in curve.points) == curve.points[-1][1] - begun + 1
+    assert any(point[4] < point[6] < point[5] for point in curve.points)
 
 
 def test_the_curves_of_a_day_are_true_at_every_hour(day: tuple[Tape, Any]) -> None:

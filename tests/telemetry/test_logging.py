@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
 import enum
@@ -9,6 +10,7 @@ import fractions
 import math
 import os
 import re
+import threading
 import time
 import warnings
 from collections import UserDict
@@ -23,6 +25,8 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.extensions.metrics import taken_in
 from tsnb.telemetry import metrics
+from tsnb.telemetry.frames import POINT
+from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.view import StreamView
 
 
@@ -176,11 +180,11 @@ def test_whoever_listens_anew_is_told_again(heard: Heard) -> None:
     metrics.log(before=1)
     news = metrics.News(0.0, lambda: (0, 0.0))
     trial = metrics.News(0.0, lambda: (0, 0.0), before=True)
-    assert news.take() is None and trial.take() == ({"before": 1.0}, {}, ())
+    assert news.take() is None and trial.take() == ({"before": 1.0}, {}, (), {})
     news.again()
     trial.again()
     assert news.take() is None, "it has told nothing yet"
-    assert trial.take() == ({"before": 1.0}, {}, ())
+    assert trial.take() == ({"before": 1.0}, {}, (), {})
     news.end()
     trial.end()
 
@@ -228,6 +232,43 @@ def test_a_value_stands_at_the_batch_at_which_it_was_logged(heard: Heard) -> Non
     assert [point[1] for point in curves["val"]["it"].points] == [40, 92, 144], "the same value has its point"
     assert curves["val"]["it"].sparse and not curves["loss"]["it"].sparse
     assert curves["loss"]["it"].points[-1][1] == 144, "not at the last batch that was taken"
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("beside", [0, 3])
+def test_a_curve_of_a_fast_trial_has_all_that_was_logged(beside: int, heard: Heard) -> None:
+    """However many values lie between two readings: each of an accuracy has a point, each loss is in one."""
+    loader = DataLoader(TensorDataset(torch.arange(176.0)), batch_size=4)
+    view, over = StreamView(), threading.Event()
+    losses: list[float] = []
+
+    def follow() -> None:
+        observer = Observer("numbers")
+        while not (over.is_set() and view.rows["it"].end):
+            if (reading := observer.read(1.0)) is not None:
+                view.feed(reading)
+
+    with tsnb.serve(loader, name="numbers"), contextlib.ExitStack() as there:
+        for k in range(beside):
+            there.enter_context(tsnb.attach(stream="numbers", name=f"beside-{k}"))
+        following = threading.Thread(target=follow)
+        following.start()
+        with tsnb.attach(stream="numbers", name="it") as stream:
+            for epoch in range(10):
+                for _ in stream:
+                    losses.append(1.0 + len(losses) % 7)
+                    metrics.log(loss=losses[-1])
+                    time.sleep(0.002)
+                metrics.log(accuracy=0.9 if epoch in (4, 5) else epoch / 10)
+        over.set()
+        following.join(20)
+    curves = view.logged()
+    assert [point[1] for point in curves["accuracy"]["it"].points] == [44 * (1 + k) for k in range(10)]
+    points = [dict(zip(POINT, point, strict=True)) for point in curves["loss"]["it"].points]
+    assert sum(point["values"] for point in points) == len(losses) == 440
+    assert sum(point["values"] * point["mean"] for point in points) == pytest.approx(sum(losses))
+    assert (min(point["low"] for point in points), max(point["high"] for point in points)) == (1.0, 7.0)
+    assert points[-1]["batches"] == 440 and points[-1]["last"] == losses[-1]
 
 
 @pytest.mark.system

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.config import check_name
 from tsnb.errors import RemoteProtocolError
-from tsnb.extensions.metrics import logged_by, taken_in
+from tsnb.extensions.metrics import logged_at_last, logged_by, taken_in
 from tsnb.foreign import unpack
 from tsnb.printable import one_line
 from tsnb.stream.protocol.extension import Extension, Remote
@@ -96,7 +96,8 @@ class TrialEnds(Extension):
         with self._core.lock:
             epochs, batches = self._core.sessions[peer.key].before
             member = self._core.dispatch.members[peer.key]
-        left = EndReading(peer.name, "left", time.time(), peer.pid, **logged_by(peer))
+            logged = logged_at_last(peer)
+        left = EndReading(peer.name, "left", time.time(), peer.pid, **logged_by(peer), logged=logged)
         self._note(replace(left, epochs=epochs + member.begun, batches=batches + member.share.batches))
 
     def _note(self, end: EndReading) -> None:

@@ -150,7 +150,7 @@ class LiveExchange(Extension):
                 )
             core.sessions[found.key].tell(self.name, pack(LiveAsked(asker.key, asked.values)))
 
-    def reading_of(self, peer: Remote) -> dict[str, Any]:
+    def reading_of(self, peer: Remote, since: int = 0) -> dict[str, Any]:
         """Return the live values of a consumer's process."""
         return {"live": dict(peer.notes.get(self.name, {}))}
 

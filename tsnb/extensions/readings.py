@@ -35,7 +35,7 @@ def reading(core: Core, since: int = 0) -> StreamReading:
     built_on: dict[str, Any] = {}
     for extension in core.extensions.values():
         built_on |= extension.reading(since)
-    here = tuple(reading for reading, _ in consumers(core, now, blocked_s))
+    here = tuple(reading for reading, _ in consumers(core, now, blocked_s, since))
     return StreamReading(
         time_s=time.time(),
         name=core.settings.name,
@@ -75,6 +75,10 @@ def reading_in_letters(found: StreamReading) -> str:
         found: The reading.
     """
     text = found.to_json(brief=True)
+    if len(text) > READING_LETTERS:
+        those = tuple(replace(c, logged={}) for c in found.consumers)
+        found = replace(found, consumers=those, ends=tuple(replace(end, logged={}) for end in found.ends))
+        text = found.to_json(brief=True)
     for most in (4, 1, 0):
         if len(text) <= READING_LETTERS:
             break
@@ -85,13 +89,16 @@ def reading_in_letters(found: StreamReading) -> str:
     return text
 
 
-def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerReading, Session]]:
+def consumers(
+    core: Core, now: float, blocked_s: float, since: int = 0
+) -> list[tuple[ConsumerReading, Session]]:
     """Read every attached consumer's numbers now. Called under the lock.
 
     Args:
         core: The producer's.
         now: Monotonic seconds.
         blocked_s: The stream's blocked clock then.
+        since: As `reading`.
     """
     members = core.dispatch.members.values()
     there = (m for m in members if m.phase in (Phase.STREAMING, Phase.BETWEEN))
@@ -100,7 +107,7 @@ def consumers(core: Core, now: float, blocked_s: float) -> list[tuple[ConsumerRe
     attached = [(m, core.sessions[m.key]) for m in members]
     setters = frozenset(_pace_setters(core))  # once: each look goes over all consumers
     return [
-        (_consumer(core, session, m, now, blocked_s, (places.get(m.key), front), setters), session)
+        (_consumer(core, session, m, (now, blocked_s, since), (places.get(m.key), front), setters), session)
         for m, session in attached
         if session.role == "consumer"
     ]
@@ -124,15 +131,15 @@ def _consumer(
     core: Core,
     session: Session,
     member: Member,
-    now: float,
-    blocked_s: float,
+    when: tuple[float, float, int],
     at: tuple[int | None, int],
     setters: frozenset[Member],
 ) -> ConsumerReading:
+    now, blocked_s, since = when
     computing_s, waiting_s, held_s = member.read(now, blocked_s)
     built_on: dict[str, Any] = {}
     for extension in core.extensions.values():
-        built_on |= extension.reading_of(session)
+        built_on |= extension.reading_of(session, since)
     place, front = at
     return ConsumerReading(
         name=member.name,

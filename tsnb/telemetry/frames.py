@@ -47,6 +47,7 @@ from tsnb.telemetry.readings import (
     ProcessReading,
     StreamReading,
 )
+from tsnb.telemetry.trial_readings import LoggedReading
 
 __all__ = [
     "ALL",
@@ -145,10 +146,13 @@ LOGGED = (
 )
 """What each number on a logged value means. It was logged at the batch that the lane's row in the same frame counts.
 
-Where it was not, the place is -1 - place, and the loader batches that the trial had taken by then follow the value."""
+Where it was not, the place is -1 - place, and the loader batches that the trial had taken by then follow the value. Of
+the last of several the place is -1.5 - place, and lowest, highest, mean and count of the finite ones follow them."""
 
-Logged = tuple[int, int, float, "int | None"]
-"""Lane, metric, value, and the batches that the trial had taken by then; None: those of its row."""
+At = tuple[float, float, float]
+"""Time, batches and epochs, as `POINT` says."""
+Logged = tuple[int, int, float, "int | None", "LoggedReading | None"]
+"""Lane, metric, value, batches taken by then (None: those of its row), and the values of which it is the last."""
 
 POINT = (
     "time_s",  # of its last value, since the tape's origin
@@ -204,9 +208,14 @@ def frame(
         body += _machine(reading.host, reading.consumers, lanes)
     if logged:
         body.append(_LOGGED_MARK)
-        for lane, metric, value, batches in logged:
+        taken = {lane: batches for _, lane, _, _, batches in rows}
+        for lane, metric, value, batches, part in logged:
             place = _METRICS_AT * lane + metric
-            body += (place, value) if batches is None else (-1 - place, value, batches)
+            if part is not None:
+                at = taken.get(lane, 0) if batches is None else batches
+                body += (-1.5 - place, value, at, *map(_bounded, part.spread), part.values)
+            else:
+                body += (place, value) if batches is None else (-1 - place, value, batches)
     header = [
         reading.time_s - origin_s,
         len(HEADER) + len(body),
@@ -289,20 +298,23 @@ class Curves:
     def __len__(self) -> int:
         return len(self._curves)
 
-    def add(self, lane: int, metric: int, at: tuple[float, float, float], value: float) -> None:
-        """Take in a value.
+    def add(self, lane: int, metric: int, at: At, value: float, part: LoggedReading | None = None) -> None:
+        """Take in a value, or several.
 
         Args:
             lane: The trial's number.
             metric: Its place among the names that the lane has logged.
-            at: Time, batches and epochs, as `POINT` says.
-            value: What was logged.
+            at: Where it was taken.
+            value: What was logged; of several the last.
+            part: Those several.
         """
         curve = self._curves.get((lane, metric))
         if curve is None:
             curve = self._curves[lane, metric] = _Kept()
             self._share_room()
-        curve.add(at, value if -_MOST <= value <= _MOST else _bounded(value))
+        last = _bounded(value)
+        spread = (last,) * 3 if part is None else map(_bounded, part.spread)
+        curve.add(at, (last, *spread, float(math.isfinite(last) if part is None else part.values)))
         if len(curve.points) > _A_POINT * self._room:
             curve.fit(self._room)
 
@@ -337,7 +349,9 @@ class Curves:
 
 def _bounded(value: float) -> float:
     """Return a number that float32 can hold: a larger one becomes infinite."""
-    return value if abs(value) <= _MOST else math.copysign(math.inf, value) if value == value else math.nan  # noqa: PLR0124 (nan)
+    if -_MOST <= value <= _MOST:
+        return value
+    return math.nan if math.isnan(value) else math.copysign(math.inf, value)
 
 
 _MOST = (2 - 2**-23) * 2.0**127  # the largest float of 32 bits
@@ -355,11 +369,11 @@ class _Kept:
         self.width = 1
         self.points = array("f")
 
-    def add(self, at: tuple[float, float, float], value: float) -> None:
-        """Take in a value; of several at one batch the last one counts, until stretches are joined."""
+    def add(self, at: At, told: tuple[float, ...]) -> None:
+        """Take in what was logged; of several at one batch the last counts, until stretches are joined."""
         points = self.points
         before = points[-_A_POINT + 1] // self.width if points else -1.0
-        points.extend((*at, value, value, value, value, 1.0 if math.isfinite(value) else 0.0))
+        points.extend((*at, *told))
         if points[-_A_POINT + 1] // self.width <= before:
             if self.width == 1:
                 del points[-2 * _A_POINT : -_A_POINT]

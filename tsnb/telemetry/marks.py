@@ -28,10 +28,11 @@ and reports all use them, so that they say the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
+from tsnb.telemetry.rows import newly_logged
 
 __all__ = [
     "MARK_KINDS",
@@ -321,38 +322,10 @@ class Ends:
 
 def _joined(left: EndReading, end: EndReading) -> EndReading:
     """Return a trial's own word on its end, with what its stream knows of the numbers that it logged."""
-    later = {name for name, *_ in newly_logged(dict(left.metrics), {}, end.metrics, {})}
+    later = {name for name, *_ in newly_logged(dict(left.metrics), {}, replace(end, logged_at={}))}
     at = {name: batch for name, batch in left.logged_at.items() if name not in later}
     end = replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
-    return replace(end, epochs=left.epochs, batches=left.batches)
-
-
-def newly_logged(
-    values: dict[str, float],
-    batches: dict[str, int],
-    metrics: Mapping[str, float],
-    logged_at: Mapping[str, int],
-) -> list[tuple[str, float, int | None]]:
-    """Return name, value and batch (None: not known) of what a trial has logged since it was looked at last.
-
-    Args:
-        values: Its numbers then; brought up to date.
-        batches: The batches at which they were logged then; brought up to date.
-        metrics: Its numbers now.
-        logged_at: The batches at which they were logged.
-    """
-    found = []
-    for name, value in metrics.items():
-        before, at = values.get(name), logged_at.get(name)
-        # nan is what differs from itself
-        same = value == before or (before is not None and value != value and before != before)  # noqa: PLR0124
-        if same and (at is None or at == batches.get(name)):
-            continue
-        values[name] = value
-        if at is not None:
-            batches[name] = at
-        found.append((name, value, at))
-    return found
+    return replace(end, epochs=left.epochs, batches=left.batches, logged=left.logged)
 
 
 def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tsnb.printable import one_line
+from tsnb.telemetry.trial_readings import LoggedReading, fewer
 
 __all__ = [
     "LONGEST_NAME",
@@ -46,6 +47,9 @@ LONGEST_NAME = 120
 """Characters of a name: with names cut where they are shown only, two numbers would be one there."""
 MOST_TOLD = 16
 """Names that a stream is told of one trial, those logged first: a panel shows a handful, and a packet has an end."""
+
+MOST_PARTS = 16
+"""Readings of one number between two tellings: of more values neighbours are joined."""
 
 SPARSE = 2.2
 """Values an epoch at most of a number that is never smoothed: each is a mean over many samples already."""
@@ -320,17 +324,30 @@ class LoggedNews(NamedTuple):
     """How many batches ago each of them was logged."""
     sparse: tuple[str, ...]
     """Names of those that are logged about once an epoch, or less often."""
+    logged: dict[str, list[LoggedReading]]
+    """What was logged of each since it was told last, oldest first, the batches as those in `ago`."""
 
 
 class _Logged:
-    """When a number was logged last, and how often."""
+    """When a number was logged last, how often, and what has not been told."""
 
-    __slots__ = ("at", "count", "sparse")
+    __slots__ = ("at", "count", "news", "sparse")
 
     def __init__(self) -> None:
         self.at: int | None = None
         self.count = 0
         self.sparse = False
+        self.news: list[LoggedReading] = []
+
+    def add(self, batches: int, value: float) -> None:
+        """Take in a value; of several at one batch the last one counts."""
+        one = LoggedReading(batches, value) if math.isfinite(value) else LoggedReading(batches, None, 0)
+        if self.news and self.news[-1].batch == batches and self.news[-1].low is None:
+            self.news[-1] = one
+        else:
+            self.news.append(one)
+        if len(self.news) > MOST_PARTS:
+            self.news = fewer(self.news, MOST_PARTS // 2)
 
 
 class News:
@@ -349,22 +366,26 @@ class News:
         self._place = place
         self._told_s = 0.0
         self._fresh = before and bool(_latest)
+        self._lock = threading.RLock()  # a signal's handler may log as well
         self._logged: defaultdict[str, _Logged] = defaultdict(_Logged)
         self.end = subscribe(self._note)
 
     def _note(self, _step: int | None, numbers: dict[str, float]) -> None:
         batches, epochs = self._place()
-        for name in numbers:
-            logged = self._logged[name]
-            logged.at, logged.count = batches, logged.count + 1
-            logged.sparse = logged.count <= SPARSE * epochs
-        self._fresh = True
+        with self._lock:
+            for name, value in numbers.items():
+                logged = self._logged[name]
+                logged.at, logged.count = batches, logged.count + 1
+                logged.sparse = logged.count <= SPARSE * epochs
+                logged.add(batches, value)
+            self._fresh = True
 
     def again(self) -> None:
         """Have what was told told again: somebody else listens now, and counts other batches."""
-        for logged in list(self._logged.values()):
-            logged.at = None
-        self._fresh = self._fresh or self._told_s > 0
+        with self._lock:
+            for logged in self._logged.values():
+                logged.at = None
+            self._fresh = self._fresh or self._told_s > 0
 
     def take(self, *, now: bool = False) -> LoggedNews | None:
         """Return what there is to tell; None while there is nothing.
@@ -374,8 +395,13 @@ class News:
         """
         if not self._fresh or (not now and time.monotonic() - self._told_s < self._every_s):
             return None
-        self._fresh, self._told_s = False, time.monotonic()
-        numbers, (batches, _) = first_told(latest()), self._place()
-        known = {name: self._logged[name] for name in numbers if name in self._logged}
-        ago = {name: batches - one.at for name, one in known.items() if one.at is not None}
-        return LoggedNews(numbers, ago, tuple(name for name, one in known.items() if one.sparse))
+        with self._lock:
+            self._fresh, self._told_s = False, time.monotonic()
+            numbers, (batches, _) = first_told(latest()), self._place()
+            known = {name: self._logged[name] for name in numbers if name in self._logged}
+            ago = {name: batches - one.at for name, one in known.items() if one.at is not None}
+            parts = {name: [p._replace(batch=batches - p.batch) for p in known[name].news] for name in ago}
+            for one in self._logged.values():
+                one.news = []
+        sparse = tuple(name for name, one in known.items() if one.sparse)
+        return LoggedNews(numbers, ago, sparse, {name: its for name, its in parts.items() if its})

@@ -29,7 +29,14 @@ from typing import Annotated, Any
 from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
 from tsnb.telemetry.sample_readings import CACHE_STATES, GROWTH_KINDS, CacheReading, GrowthReading
-from tsnb.telemetry.trial_readings import END_STATES, BesideReading, EndReading, PlannedReading, PlanReading
+from tsnb.telemetry.trial_readings import (
+    END_STATES,
+    BesideReading,
+    EndReading,
+    LoggedReading,
+    PlannedReading,
+    PlanReading,
+)
 
 __all__ = [
     "ABSENT",
@@ -195,6 +202,11 @@ class ConsumerReading:
     """Names of those of `metrics` that are logged about once an epoch, or less often."""
     paused_s: Number = 0.0
     """Seconds for which it has been paused; 0: it is not."""
+    logged: Annotated[dict[Text, Annotated[tuple[LoggedReading, ...], FEW]], FEW] = field(
+        default_factory=dict
+    )
+    """What it has logged since the last reading to this observer, by name, oldest first: all values of those that are
+    `sparse`, of the others those of a moment as one."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from dataclasses import astuple, dataclass, field
 
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.rates import UNKNOWN, Pace
-from tsnb.telemetry.readings import ConsumerReading
+from tsnb.telemetry.readings import ConsumerReading, EndReading
+from tsnb.telemetry.trial_readings import LoggedReading
 
-__all__ = ["Life", "Row", "TimeSpent"]
+__all__ = ["Life", "Row", "TimeSpent", "newly_logged"]
 
 _STEADY = 8
 """Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
@@ -186,3 +187,35 @@ class Row:
         if self.here:
             return f"waits for {self.reading.awaits}" if self.reading.awaits else ""
         return self.pending
+
+
+def newly_logged(
+    values: dict[str, float], batches: dict[str, int], its: ConsumerReading | EndReading
+) -> list[tuple[str, int | None, float, LoggedReading | None]]:
+    """Return name, batch (None: not known), last value, and the values that it stands for, of what a trial has logged.
+
+    That is, since it was looked at last, oldest first. Without the values it stands for itself alone.
+
+    Args:
+        values: Its numbers then; brought up to date.
+        batches: The batches at which they were logged then; brought up to date.
+        its: What is known of it now.
+    """
+    found: list[tuple[str, int | None, float, LoggedReading | None]] = []
+    for name, value in its.metrics.items():
+        before, at, known = values.get(name), its.logged_at.get(name), batches.get(name)
+        # nan is what differs from itself
+        same = value == before or (before is not None and value != value and before != before)  # noqa: PLR0124
+        if same and (at is None or at == known):
+            continue
+        values[name] = value
+        anew = known is None or (at is not None and at < known)  # another producer counts from 0
+        parts = [part for part in its.logged.get(name, ()) if anew or part.batch > (known or 0)]
+        for part in parts:
+            last = value if part.batch == at else math.nan if part.last is None else part.last
+            found.append((name, part.batch, last, part if part.values > 1 or part.low is not None else None))
+        if not parts or parts[-1].batch != at:
+            found.append((name, at, value, None))
+        if at is not None or parts:
+            batches[name] = parts[-1].batch if at is None else at
+    return found

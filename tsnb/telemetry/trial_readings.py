@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -16,6 +18,7 @@ __all__ = [
     "END_STATES",
     "BesideReading",
     "EndReading",
+    "LoggedReading",
     "PlanReading",
     "PlannedReading",
     "StreamsBeside",
@@ -23,12 +26,61 @@ __all__ = [
     "TrialsPending",
     "TrialsPlanned",
     "TrialsTold",
+    "fewer",
 ]
 
 END_STATES = ("left", "done", "failed", "stopped", "interrupted", "pruned", "crashed")
 """left: a consumer detached, which is all that a stream knows; the others are a trial's ends, told by its notebook.
 stopped: it was ended by hand; interrupted: its cell was interrupted; pruned: others of its sweep were better; crashed:
 its process died."""
+
+
+class LoggedReading(NamedTuple):
+    """What a trial has logged under one name: one value, or several that are told as one.
+
+    Values that are not finite count only as the last.
+    """
+
+    batch: Whole
+    """The batch of its own at which the last of them was logged."""
+    last: float | None
+    """The last of them; None: it was not finite."""
+    values: Whole = 1
+    """How many of them are finite."""
+    low: float | None = None
+    """The lowest of them; None: there is but one."""
+    high: float | None = None
+    """The highest."""
+    mean: float | None = None
+    """Their mean."""
+
+    @property
+    def spread(self) -> tuple[float, float, float]:
+        """Lowest, highest and mean of them; of none that is finite zeros."""
+        if self.low is None or self.high is None or self.mean is None:
+            return (self.last or 0.0,) * 3
+        return self.low, self.high, self.mean
+
+    def joined(self, later: LoggedReading) -> LoggedReading:
+        """Return one that stands for this one and a later one."""
+        values = self.values + later.values
+        if not self.values:
+            return later
+        low, high, mean = self.spread
+        if later.values:
+            other_low, other_high, other_mean = later.spread
+            mean += (other_mean - mean) * (later.values / values)
+            low, high = min(low, other_low), max(high, other_high)
+        return LoggedReading(later.batch, later.last, values, low, high, mean)
+
+
+def fewer(logged: Sequence[LoggedReading], most: int) -> list[LoggedReading]:
+    """Return readings of what was logged under one name, neighbours joined until there are no more than `most`."""
+    width = -(-len(logged) // most)
+    return [
+        functools.reduce(LoggedReading.joined, logged[k : k + width])
+        for k in range(0, len(logged), width or 1)
+    ]
 
 
 @dataclass(frozen=True)
@@ -60,6 +112,10 @@ class EndReading:
     """Epochs that a consumer which left had begun, those that lay behind it when it came too."""
     batches: Whole = 0
     """Loader batches that it had taken, those that lay behind it when it came too."""
+    logged: Annotated[dict[Text, Annotated[tuple[LoggedReading, ...], FEW]], FEW] = field(
+        default_factory=dict
+    )
+    """As `ConsumerReading.logged`: what a consumer had logged in its last seconds."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.frames import Curve, Curves, Logged, frame
 from tsnb.telemetry.history import without_profiled
-from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached, newly_logged
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached
 from tsnb.telemetry.outcome import outcome
 from tsnb.telemetry.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
-from tsnb.telemetry.rows import Row, TimeSpent
+from tsnb.telemetry.rows import Row, TimeSpent, newly_logged
 
 __all__ = ["MARKS", "StreamNews", "StreamView"]
 
@@ -355,7 +355,7 @@ class StreamView:
         whole = self.latest.epoch_batches if self.latest else None
         if its.logged_at:
             row.sparse = its.sparse
-        for name, value, at in newly_logged(row.metrics, row.logged_at, its.metrics, its.logged_at):
+        for name, at, value, part in newly_logged(row.metrics, row.logged_at, its):
             metric = places.get(name)
             if metric is None:
                 if len(places) >= _NAMES:
@@ -363,8 +363,9 @@ class StreamView:
                 metric = places[name] = len(places)
             batches = row.batches if at is None else self._taken.at(row.name, at)
             epochs = batches / whole if whole else -1.0 if math.isnan(row.epochs) else row.epochs
-            self.curves.add(lane, metric, (now_s - (self.origin_s or 0.0), float(batches), epochs), value)
-            found.append((lane, metric, value, None if batches == row.batches else batches))
+            at_all = now_s - (self.origin_s or 0.0), float(batches), epochs
+            self.curves.add(lane, metric, at_all, value, part)
+            found.append((lane, metric, value, None if batches == row.batches else batches, part))
         return found
 
     def logged(self) -> dict[str, dict[str, Curve]]:

@@ -1,7 +1,7 @@
 """Charts of logged numbers over a trial's own batches: two side by side, a line a trial, how it ended at its end.
 
-What a trial logged is known from the stream's readings: its last numbers, four times a second. They are kept, smoothed
-and left as they are by the panel's own functions (`telemetry.frames`), so that a picture shows what a page shows.
+What a trial logged is known from the stream's readings. It is kept, smoothed and left as it is by the panel's own
+functions (`telemetry.frames`), so that a picture shows what a page shows.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from tsnb.reports.spent import Spent
 from tsnb.reports.svg import Picture, text_width
 from tsnb.telemetry import frames
 from tsnb.telemetry.frames import Curve
-from tsnb.telemetry.marks import Ends, Taken, newly_logged
+from tsnb.telemetry.marks import Ends, Taken
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
+from tsnb.telemetry.rows import newly_logged
 from tsnb.telemetry.words import count
 
 __all__ = ["Axes", "Curves", "curves_of", "draw_curves", "finite", "line_of"]
@@ -55,12 +56,13 @@ def curves_of(readings: Sequence[StreamReading]) -> Curves:
             lane = lanes.setdefault(its.name, _Lane(len(lanes)))
             if its.logged_at:
                 lane.sparse = its.sparse
-            for name, value, at in newly_logged(lane.values, lane.batches, its.metrics, its.logged_at):
+            for name, at, value, part in newly_logged(lane.values, lane.batches, its):
                 batches = taken.batches(its.name) if at is None else taken.at(its.name, at)
                 whole, epochs = reading.epoch_batches, taken.epochs(its.name)
                 place = batches / whole if whole else -1.0 if math.isnan(epochs) else epochs
                 metric = lane.places.setdefault(name, len(lane.places))
-                kept.add(lane.number, metric, (reading.time_s - readings[0].time_s, batches, place), value)
+                at_all = reading.time_s - readings[0].time_s, batches, place
+                kept.add(lane.number, metric, at_all, value, part)
     found: dict[str, dict[str, Curve]] = {}
     for trial, lane in lanes.items():
         for name, place in lane.places.items():

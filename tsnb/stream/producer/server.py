@@ -369,9 +369,9 @@ class Server(threading.Thread):
         if not self._observers or (now < self._next_reading_s and core.news == self._told_news):
             return
         with core.lock:
-            self._told_news = core.news
             self._next_reading_s = now + READING_S
             self._send_readings([o for o in self._observers.values() if not len(o.outbox)])
+            self._told_news = core.news
 
     def _send_waiting(self) -> None:
         """Send what waited for room; drop the connections whose other end has gone."""
@@ -391,13 +391,12 @@ class Server(threading.Thread):
 
     def _send_readings(self, observers: list[Session]) -> None:
         """Send a reading to observers that keep up: others miss readings, but not the newest. Called under the lock."""
-        news = self._core.news
-        texts = dict.fromkeys({observer.knows_news for observer in observers}, "")
-        for since in texts:
-            texts[since] = self._core.read(since)
+        texts: dict[int, tuple[str, int]] = {}
+        for since in {observer.knows_news for observer in observers}:
+            texts[since] = self._core.read(since), self._core.news  # to read may make news
         for observer in observers:
-            observer.send(ms.Reading(texts[observer.knows_news]))
-            observer.knows_news = news
+            text, observer.knows_news = texts[observer.knows_news]
+            observer.send(ms.Reading(text))
 
     def _wait_for_room(self, keys: list[int]) -> None:
         """Be woken when these connections have room, and no others: a stream takes a large packet in many parts."""

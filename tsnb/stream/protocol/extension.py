@@ -128,8 +128,13 @@ class Extension:
         """
         return {}
 
-    def reading_of(self, peer: Remote) -> dict[str, Any]:
-        """Return fields of a consumer's `ConsumerReading`."""
+    def reading_of(self, peer: Remote, since: int = 0) -> dict[str, Any]:
+        """Return fields of a consumer's `ConsumerReading`.
+
+        Args:
+            peer: The consumer.
+            since: As `reading`.
+        """
         return {}
 
     def close(self) -> None:

@@ -15,15 +15,16 @@ export class Curves {
     this.version = 0;
   }
 
-  /** at: [t, batches, epochs] */
-  add(lane, metric, at, value) {
+  /** at: [t, batches, epochs]; several: [low, high, mean, values], where the value is the last of them */
+  add(lane, metric, at, value, several) {
     const name = key(lane, metric);
     if (!this.byKey.has(name)) {
       this.byKey.set(name, { width: 1, points: [] });
       for (const each of this.byKey.values()) fit(each, this.room);
     }
     const curve = this.byKey.get(name);
-    put(curve, [...at.map(Math.fround), ...Array(4).fill(Math.fround(value)), Number.isFinite(Math.fround(value)) ? 1 : 0]);
+    const last = Math.fround(value);
+    put(curve, [...at.map(Math.fround), last, ...(several || [last, last, last, Number.isFinite(last) ? 1 : 0])]);
     fit(curve, this.room);
     this.version += 1;
   }

@@ -70,11 +70,12 @@ function frame(raw, places) {
     machine = machineOf(raw, at, laneOf);
     at += MACHINE + PROCESS * raw[at + 5] + GPU * raw[at + 6];
   }
-  const logged = []; // [lane, metric, value], and the batches by then where they are not those of its row
+  const logged = []; // [lane, metric, value], the batches by then where they are not those of its row, and [low, high, mean, values] of several
   if (raw[at] === LOGGED_MARK) {
-    for (let k = at + 1; k + 2 <= raw.length; k += raw[k] < 0 ? 3 : 2) {
-      const place = raw[k] < 0 ? -1 - raw[k] : raw[k];
-      logged.push([laneOf(Math.floor(place / METRICS_AT)), place % METRICS_AT, raw[k + 1], ...(raw[k] < 0 ? [raw[k + 2]] : [])]);
+    for (let k = at + 1, size; k + 2 <= raw.length; k += size) {
+      const code = raw[k] < 0 ? -1 - raw[k] : raw[k], place = Math.floor(code);
+      size = raw[k] >= 0 ? 2 : code === place ? 3 : 7;
+      logged.push([laneOf(Math.floor(place / METRICS_AT)), place % METRICS_AT, raw[k + 1], ...(size > 2 ? [raw[k + 2]] : []), ...(size > 3 ? [[...raw.subarray(k + 3, k + 7)]] : [])]);
     }
   }
   return { raw, t, batchesPerS, windowFill, epoch, published, leftS, slotsUsed, touchedMiB, batches, copied, alonePerS, rows, paces, all, machine, logged };

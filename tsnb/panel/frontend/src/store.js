@@ -146,9 +146,9 @@ export class Store extends Numbers {
       this.machine = frame.machine || this.machine;
       this.paces = pacesAfter(this.paces, frame.paces);
       this.all = frame.all || this.all;
-      for (const [lane, metric, value, by] of frame.logged) {
+      for (const [lane, metric, value, by, several] of frame.logged) {
         const row = frame.rows[lane] || { batches: 0, epochs: -1 }, batches = by ?? row.batches, whole = this.stream.epoch_batches;
-        this.curves.add(lane, metric, [frame.t, batches, whole ? batches / whole : row.epochs], value);
+        this.curves.add(lane, metric, [frame.t, batches, whole ? batches / whole : row.epochs], value, several);
       }
     }
     return follows;
