@@ -853,7 +853,7 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
         host.feed(reading)
     host.settle()
     assert further[1].get_attribute("title") == (
-        "Extend resnet10: not now, is running and can be extended once it is done"
+        "Extend resnet10: not now, resnet10 is running and can be extended once it is done"
     )
     free = drawer.get_by_role("button", name="Pause, memory free")
     assert free.get_attribute("title") == f"Pause resnet10 with its GPU memory free: not now, {no_gpu}"
@@ -880,7 +880,7 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
         host.feed(reading)
     host.settle()
     assert drawer.get_by_role("alert").inner_text() == "Could not clone: it uses a GPU"
-    assert "not now, is done" in (further[0].get_attribute("title") or "")
+    assert "not now, resnet10 is done" in (further[0].get_attribute("title") or "")
     page.get_by_label("additional epochs").fill("0")
     assert further[1].get_attribute("aria-disabled") == "true"
     page.get_by_label("additional epochs").fill("5")

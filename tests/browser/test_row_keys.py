@@ -31,7 +31,7 @@ FACTS = {
     "changes": [],
     "artifacts": [],
     "figures": [],
-    "cannot": {"clone": "", "extend": "it is not done", "release": "", "rerun": "is running"},
+    "cannot": {"clone": "", "extend": "is not done", "release": "", "rerun": "is running"},
     "lineage": [],
 }
 
@@ -178,9 +178,15 @@ def test_who_has_ended_runs_again_by_two_clicks(browser: Browser, width: int) ->
     cannot = {"clone": "", "extend": "", "release": "", "rerun": why}
     host.hear(Message({**FACTS, "name": "resnet18-wide", "cannot": cannot}))
     form = page.locator(".tsnb-drawer .tsnb-rerun")
-    expect(form).to_have_attribute("title", f"Run resnet18-wide again: not now, {why}")
+    expect(form).to_have_attribute("title", f"Run resnet18-wide again: not now, resnet18-wide {why}")
+    said = page.get_by_role("status").filter(has_text=f"again: not now, resnet18-wide {why}")
+    expect(said).to_have_count(0)
+    form.click(force=True)
+    expect(said).to_be_visible()
+    host.shot(ARTIFACTS / f"panel-not-now-{width}.png")
     host.hear(Message({**FACTS, "name": "resnet18-wide", "cannot": {**cannot, "rerun": ""}}))
     expect(form).to_have_attribute("aria-disabled", "false")
+    expect(said).to_have_count(0)
     form.click()
     assert page.evaluate(SENT)[-1] == "rerun resnet18-wide"
     host.shot(ARTIFACTS / f"panel-again-{width}.png")

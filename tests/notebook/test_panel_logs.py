@@ -181,6 +181,25 @@ def test_a_trial_that_has_ended_runs_again_under_its_name(shell: Any) -> None:
     trials["long"].stop()
 
 
+def test_a_trial_of_a_stream_that_has_gone_is_not_run_again_from_the_panel(shell: Any) -> None:
+    """It would fail at once: the reason says which stream to start, and once that is there it runs."""
+    logs = TrialLogs()
+    batches = [torch.zeros(2)] * 3
+    with tsnb.serve(batches, name="went"):
+        shell.run_cell_magic("trial", "reader --stream went", "import tsnb\nfor x in tsnb.attach(): pass")
+        trials["reader"].wait(60)
+        facts = logs.facts("reader")
+        assert facts is not None and facts["cannot"]["rerun"] == ""
+    facts = logs.facts("reader")
+    assert facts is not None and "stream 'went', which is no longer served" in facts["cannot"]["rerun"]
+    with pytest.raises(TsnbError, match="--name went"):
+        logs.rerun("reader")
+    assert trials["reader"].state == "done"
+    with tsnb.serve(batches, name="went"):
+        logs.rerun("reader")
+        trials["reader"].wait(60)
+
+
 def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(
     shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,7 +55,7 @@ def test_a_report_of_what_is_over_says_how_to_go_on(trials: list[Spent]) -> None
     made = Report(list(three_models().run(30)), ended=True)
     made.story = replace(made.story, trials=tuple(trials))
     name = trials[1].name
-    said = f"Next: tsnb.trials['{name}'].extend(epochs=N) trains it for longer"
+    said = f"Next: tsnb.trials['{name}'].rerun() runs it again. If its code has a tsnb.checkpoint, .extend"
     assert said in made.text and f"{name} is best: accuracy 97.0 %. 3 done." in made.text
     assert said in html.unescape(made.svg)
     going = (*trials[:2], replace(trials[2], state="streaming"))

@@ -261,7 +261,7 @@ def test_trials_that_wait_for_a_place_have_rows_that_say_so_on_every_screen(
     assert sorted(shown) == [["gate", gate], ["k", "3"]], "those that all share, too"
     assert facts is not None and facts["params"] == shown
     assert logs.sweeps()["line-k3"] == "line"
-    assert facts["cannot"]["clone"] == f"it is {why}"
+    assert facts["cannot"]["clone"] == f"is {why}"
     with pytest.raises(TsnbError, match=r"'line-k3' has not been started.*%trials stop line"):
         stop_consumer(Panel("numbers"))("line-k3")
     (tmp_path / "go1").touch()

@@ -8,12 +8,13 @@ from typing import Any
 
 from tsnb import registry
 from tsnb.errors import TsnbError
+from tsnb.promises import promises
 from tsnb.telemetry.metrics import first_told
 from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watch, watched
 
-__all__ = ["end_reading", "follow_stream_for", "stream_for", "tell_end"]
+__all__ = ["end_reading", "follow_stream_for", "gone_stream", "stream_for", "tell_end"]
 
 MOST_LETTERS = 300
 """Letters of an error's line that are told."""
@@ -49,6 +50,16 @@ def stream_for(producer: str | None) -> str:
     with contextlib.suppress(TsnbError, OSError):
         return producer or registry.away() or registry.find(None).name
     return ""
+
+
+def gone_stream(report: Mapping[str, Any]) -> str:
+    """Return the first of the streams that a trial took which is neither served nor about to be; empty: there is none.
+
+    Args:
+        report: What its consumers did, as its process told last.
+    """
+    there = {entry.name for entry in registry.entries()} | {one.name for one in promises()}
+    return next((name for name in report.get("stream", "").split(", ") if name and name not in there), "")
 
 
 def follow_stream_for(producer: str | None) -> None:

@@ -21,12 +21,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tsnb import registry
 from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.branches import Branch, KeptStart
-from tsnb.experiments.ends import stream_for
+from tsnb.experiments.ends import gone_stream, stream_for
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.memory_queue import ExpectedMemory, MemoryQueue, expected_memory, too_large
@@ -37,7 +36,6 @@ from tsnb.kernels.hub import Hub
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import runs_here
-from tsnb.promises import promises
 from tsnb.records.run import Run
 from tsnb.records.writes import LiveChange
 from tsnb.words import did_you_mean, is_now, size_text
@@ -188,12 +186,10 @@ class OwnLife(TrialLife):
                 "counts its epochs itself, so tsnb cannot add any. Write `for epoch in tsnb.epochs(10):`, "
                 "and run it again"
             )
-        served = {entry.name for entry in registry.entries()} | {one.name for one in promises()}
-        gone = [name for name in self.report.get("stream", "").split(", ") if name and name not in served]
-        if gone:
+        if gone := gone_stream(self.report):
             return (
-                f"trained on the stream {gone[0]!r}, which is no longer served. Start the stream again "
-                f"(%tensorsocket start LOADER --name {gone[0]}), then extend the trial"
+                f"trained on the stream {gone!r}, which is no longer served. Start the stream again "
+                f"(%tensorsocket start LOADER --name {gone}), then extend the trial"
             )
         return ""
 

@@ -78,7 +78,7 @@ class TrialLogs:
         from tsnb.sweeps.sweep import params_waiting, waiting_in
 
         if (sweep := waiting_in(name)) is not None:
-            waits = f"it is {sweep.queued()[name]}"
+            waits = f"is {sweep.queued()[name]}"
             cannot = dict.fromkeys(("clone", "extend", "release", "rerun"), waits)
             return {"params": _texts(params_waiting().get(name, {})), "live": [], "cannot": cannot}
         if trial is None:

@@ -101,6 +101,6 @@ def next_step(trials: Sequence[Trained]) -> str:
         return ""
     name, number = trial_of(best[0].name), best[1]
     return (
-        f"Next: tsnb.trials[{name!r}].extend(epochs=N) trains it for longer, .rerun() runs it again. "
-        f"tsnb.results(sort={number!r}) compares all trials."
+        f"Next: tsnb.trials[{name!r}].rerun() runs it again. If its code has a tsnb.checkpoint, .extend(epochs=N) "
+        f"trains it for longer. tsnb.results(sort={number!r}) compares all trials."
     )

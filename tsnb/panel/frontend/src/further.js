@@ -20,20 +20,23 @@ export class Further {
     this.epochs.oninput = () => this.word();
     this.release = this.form("release", make("span"));
     this.rerun = this.form("rerun", make("span"));
+    this.forms = [this.clone, this.extend, this.release, this.rerun];
     this.element = make("div", "", this.clone.row, this.extend.row, this.rerun.row, this.release.row);
   }
 
   form(op, input) {
     const [label, word] = WORDS[op], go = Object.assign(make("button", `tsnb-button tsnb-log-button tsnb-${op}`, word), { type: "submit" });
-    const row = make("form", "tsnb-live-row", make("label", "", label), input, go);
+    const told = make("span", "tsnb-not-now tsnb-soft"), row = make("form", "tsnb-live-row", make("label", "", label), input, go, told);
+    attribute(told, "role", "status");
     row.onsubmit = (event) => {
       event.preventDefault();
+      put(told, isGrey(go) ? go.title : "");
       if (isGrey(go)) return;
       this.usedMs[op] = Date.now();
       this.send({ op, name: this.name, ...this.said(op) });
       this.word();
     };
-    return { row, go };
+    return { row, go, told };
   }
 
   said(op) {
@@ -44,6 +47,7 @@ export class Further {
   /** They are for that trial from now on. */
   of(name) {
     Object.assign(this, { name, usedMs: {} });
+    for (const { told } of this.forms) put(told, "");
     this.called.value = "";
     this.epochs.value = 1;
   }
@@ -56,7 +60,8 @@ export class Further {
   /** `facts`: what the notebook knows of the trial; `idle`: why nothing can be asked of it now. */
   draw(facts, idle) {
     const known = facts && !facts.missing && facts.cannot, gone = idle === "this is a recording" || idle.startsWith("the notebook's") ? idle : "";
-    this.why = { clone: idle || (known ? known.clone : ELSEWHERE), extend: gone || (known ? known.extend : ELSEWHERE), release: idle || (known ? known.release : ELSEWHERE), rerun: gone || (known ? known.rerun : ELSEWHERE) };
+    const why = (op) => (known ? whole(this.name, known[op]) : ELSEWHERE);
+    this.why = { clone: idle || why("clone"), extend: gone || why("extend"), release: idle || why("release"), rerun: gone || why("rerun") };
     this.word();
   }
 
@@ -68,8 +73,12 @@ export class Further {
     tell(this.release.go, WORDS.release[1], this.why.release || waits("release", "it pauses at its next batch"), `Pause ${this.name} with its GPU memory free`);
     tell(this.rerun.go, WORDS.rerun[1], this.why.rerun || waits("rerun", "it starts again"), `Run ${this.name} again`);
     tell(this.extend.go, wrong ? "Continue" : `Continue for ${more}`, this.why.extend || wrong || waits("extend", "it continues"), `Extend ${this.name}`);
+    for (const { go, told } of this.forms) if (!isGrey(go)) put(told, "");
   }
 }
+
+/** A reason as a clause: some only say what the trial "is", "was" or "has". */
+const whole = (name, why) => (/^(is|was|has|ran|trained|counts) /.test(why) ? `${name} ${why}` : why);
 
 function field(type, label) {
   const input = Object.assign(make("input", "tsnb-filter tsnb-value-now"), { type });
