@@ -44,6 +44,19 @@ LINES = """() => {
 
 HIGH = """() => document.querySelector('.tsnb-header').offsetHeight"""
 
+MET = """() => {
+  const texts = '.tsnb-name, .tsnb-word, .tsnb-value, .tsnb-actions, .tsnb-pair > .tsnb-soft';
+  const told = [...document.querySelectorAll(`.tsnb-header :is(${texts})`)]
+    .filter((one) => one.innerText && getComputedStyle(one).visibility !== 'hidden');
+  const boxes = told.flatMap((one) => [...one.getClientRects()].map((box) => [one, box]));
+  const apart = (one, other) => !one.contains(other) && !other.contains(one);
+  const wide = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left);
+  const high = (a, b) => Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+  const meets = ([one, a], [other, b]) => apart(one, other) && wide(a, b) > 1 && high(a, b) > 4;
+  return boxes.flatMap((one, k) => boxes.slice(k + 1).filter((other) => meets(one, other))
+    .map((other) => one[0].innerText + ' | ' + other[0].innerText));
+}"""
+
 SCROLLS = """() => {
   const box = document.querySelector('.tsnb-scroll');
   return box.scrollHeight - box.clientHeight;
@@ -123,10 +136,33 @@ def test_every_text_is_whole_at_each_width(browser: Browser, count: int, streams
             "is broken": host.page.evaluate(BROKEN),
             "stands alone": len(lines) > 1 and min(lines) == 1,
             "tools in two lines": width >= 840 and count < 9 and len(lines) > 1,
-            "header in two lines": width >= 700 and host.page.evaluate(HIGH) >= 40,
+            "texts meet": host.page.evaluate(MET),
+            "header in two lines": width >= 880 and host.page.evaluate(HIGH) >= 40,
             "few rows scroll": count < 13 and host.page.evaluate(SCROLLS) > 0,
         }
         wrong += [(width, fault, what) for fault, what in faults.items() if what]
+    assert not wrong, "\n".join(map(str, wrong))
+    assert not host.errors
+
+
+@pytest.mark.parametrize("name", ["three", "cifar10-augmented"])
+def test_the_header_is_whole_at_every_width(browser: Browser, name: str) -> None:
+    """Not only where layouts change: no text meets another or is cut, with all that a header can tell."""
+    host, wrong, stream = Host(browser, 1400), [], stream_of(3, 0)
+    host.tape, stream.name = Tape(name), name
+    host.tape.allow(interrupt=True, report=True)
+    host.open(planned(stream.run(40)))
+    host.page.locator(".tsnb-told").wait_for()
+    host.settle()
+    for width in range(1400, 359, -9):
+        host.page.set_viewport_size({"width": width, "height": 700})
+        cut = [text for text in host.page.evaluate(HIDDEN) if text.startswith("tsnb-name:")]
+        for _ in range(20):  # charts follow with the next drawing
+            if (over := host.page.evaluate(OVERFLOW)) == [0, 0]:
+                break
+            host.page.wait_for_timeout(100)
+        met = host.page.evaluate(MET)
+        wrong += [(width, cut, met, over)] if cut or met or over != [0, 0] else []
     assert not wrong, "\n".join(map(str, wrong))
     assert not host.errors
 
