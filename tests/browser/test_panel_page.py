@@ -19,7 +19,7 @@ from tests.panel.streams import START_S, Stream, Trial, rebalance, rebalanced, t
 from tsnb.panel.tape import Message, Tape
 from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.telemetry.readings import CacheReading, EndReading, StreamReading
-from tsnb.telemetry.words import clock
+from tsnb.telemetry.words import clock, count, percent
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -420,6 +420,18 @@ def test_what_was_saved_opens_as_a_recording(browser: Browser) -> None:
     assert again.page.locator(".tsnb-act:not([aria-disabled=true]):visible").count() == 0
     assert again.page.locator("tbody >> nth=0").inner_text().startswith("cnn-small")
     assert "The stream mnist has ended." in again.page.inner_text(".tsnb-say")
+
+
+def test_a_trial_that_has_ended_has_its_mean_speed_and_shares_while_others_train(browser: Browser) -> None:
+    """They came only with the end of the stream."""
+    host = Host(browser, 1000)
+    host.open(Stream([Trial("short", 0.05, leaves_s=12), Trial("long", 0.1)]).run(20))
+    whole = host.tape.view.rows["short"].whole.pace
+    rates = host.page.locator(".tsnb-trials tbody .tsnb-c-rate").all_inner_texts()
+    assert rates[0] == count(whole.samples_per_s) != "\u2013"
+    bars = host.page.locator(".tsnb-trials .tsnb-bar").evaluate_all("all => all.map((bar) => bar.title)")
+    assert f"computing {percent(whole.computing)}," in bars[0] and "of the time attached" in bars[0]
+    assert "of the last seconds" in bars[1]
 
 
 def test_a_page_that_was_saved_while_trials_ran_has_the_figures_of_the_live_one(browser: Browser) -> None:

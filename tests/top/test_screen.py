@@ -14,6 +14,7 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.readings import CacheReading, GpuReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.words import count
 from tsnb.top.view import screen
 
 GIB = 1 << 30
@@ -206,6 +207,16 @@ def test_trials_that_left_stay_below_the_rest_up_to_a_bound() -> None:
     assert len([line for line in text.splitlines() if line.startswith("■")]) == 12
     assert "left" not in row(text, "stays")
     assert "left" in row(text, "t28")
+
+
+def test_a_trial_that_has_left_has_its_mean_speed_and_shares_while_others_train() -> None:
+    """And once the stream has ended those that were there to its end have theirs."""
+    view = told(Stream([Trial("left", 0.05, leaves_s=20), Trial("stays", 0.1)]), 30)
+    line = row(drawn(view), "left")
+    assert f" {count(view.rows['left'].whole.pace.samples_per_s)} " in line and "█" in line
+    view.note("gone", "The stream mnist has ended.")
+    line = row(drawn(view), "stays")
+    assert f" {count(view.rows['stays'].whole.pace.samples_per_s)} " in line and "█" in line
 
 
 def test_the_sentence_can_be_read_before_it_changes() -> None:

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from tsnb.telemetry import words
 from tsnb.telemetry.marks import pacing_text
+from tsnb.telemetry.rates import UNKNOWN, Pace
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.rows import Row
 from tsnb.telemetry.view import StreamView
@@ -164,7 +165,7 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     )
     lags = [words.count(row.reading.lag) for row in rows]
     lag = _number(view, "lag", max(4, *map(len, lags)), lambda row: words.count(row.reading.lag))
-    rate = _number(view, "samples/s", 9, lambda row: words.count(row.pace.samples_per_s))
+    rate = _Column("samples/s", 9, lambda row: Text(words.count(_pace(row, live).samples_per_s)), right=True)
     batches = view.latest.epoch_batches if view.latest else None
     epochs = [words.progress(row.epochs, batches) for row in rows]
     epoch = _Column(
@@ -266,11 +267,21 @@ def _buffer(row: Row, window: int, live: bool) -> Text:
     return Text.assemble(("■" * full, _colour(row.number)), ("·" * (window - full), _SOFT))
 
 
+def _pace(row: Row, live: bool) -> Pace:
+    """Return how fast a trial is; of one that has left, and of all once the stream has ended, how fast it was."""
+    if live and (row.here or row.pending):
+        return UNKNOWN if row.state in ("timed out", "paused") else row.pace
+    return row.whole.pace
+
+
 def _spent(row: Row, width: int, live: bool) -> Text:
     """Draw where a trial's time went; the rest of the full width was spent between epochs."""
-    if not live or not row.here or row.state in ("timed out", "paused") or math.isnan(row.told.computing):
+    pace = _pace(row, live)
+    if live and row.here and pace is not UNKNOWN:
+        pace = row.told
+    if math.isnan(pace.computing):
         return Text(_DASH, _SOFT)
-    shares = (row.told.computing, row.told.waiting, row.told.held)
+    shares = (pace.computing, pace.waiting, pace.held)
     ends = [round(sum(shares[: k + 1]) * width) for k in range(3)]
     styles = (_colour(row.number), "yellow", _SOFT)
     text = Text()

@@ -151,7 +151,7 @@ export class Row {
     this.cells[1].dataset.tone = this.detailState.dataset.tone = words.tone;
     const nothing = { fill: 0, lag: NaN, samplesPerS: NaN, computing: 0, waiting: 0, held: 0 };
     const shown = here && row && (!over || state === "recording") ? row : nothing;
-    const ended = over && !(shown !== nothing && store.savedLive(this.lane)); // else it is as it was when the page was saved
+    const ended = (!here && !pending) || (over && !(shown !== nothing && store.savedLive(this.lane))); // else it is as it was when the page was saved
     const spent = ended ? this.inAll(store) || nothing : shown;
     const told = ended || shown === nothing ? spent : store.told(this.lane);
     const place = shown === nothing ? null : store.placeOf(this.lane);
@@ -162,9 +162,10 @@ export class Row {
     this.drawShares(told, ended);
   }
 
-  /** It changes no more once the stream is over. */
+  /** It changes no more once the trial has left, or the stream is over. */
   inAll(store) {
-    if (this.summedAt !== store.n) Object.assign(this, { summedAt: store.n, sums: store.inAll(this.lane) });
+    const lane = store.lanes[this.lane], at = lane.here ? store.n : lane;
+    if (this.summedAt !== at) Object.assign(this, { summedAt: at, sums: store.inAll(this.lane) });
     return this.sums;
   }
 
