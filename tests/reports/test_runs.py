@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -118,6 +119,22 @@ def test_a_report_and_its_figures_have_a_line_a_run_in_one_colour() -> None:
     lines = {line.name: line.line.color for line in draw_word("lag", made._readings).data}
     assert list(lines) == ["a run 3", "b", "a"]
     assert lines["a run 3"] == lines["a"] != lines["b"]
+
+
+def test_what_came_out_counts_the_last_run_of_each_name_on_every_screen() -> None:
+    """A report had counted former runs, too, and might have called one of them the best."""
+    readings = [*run(3, 3, 0), *run(2, 4, 20, end="failed"), *run(5, 1, 40, "c")]
+    readings.append(reading(60, ends=(EndReading("b", "stopped", START_S + 59, 99, "", {"loss": 0.3}),)))
+    view = StreamView()
+    for one in readings:
+        view.feed(one)
+    made = Report(readings, ended=True)
+    assert view.outcome == ("c is best: loss 0.200.", "1 done, 1 failed, 1 stopped.")
+    assert " ".join(view.outcome) in made.text
+    better = Report([*run(9, 3, 0), *run(2, 4, 20), *run(5, 1, 40, "c")], ended=True)
+    better.story = replace(better.story, state="gone")
+    assert "c is best: loss 0.200. 2 done." in better.text and "trials['c']" in better.text
+    assert "c is best" in re.sub("<[^>]*>", "", better.svg)
 
 
 @pytest.fixture

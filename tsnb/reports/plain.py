@@ -127,7 +127,7 @@ def plain(story: Story) -> str:
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
     lines += [f"{line}." for line in waiting(story.pending)]
-    said = (*outcome(story.trials), next_step(story.trials)) if story.over else ()
+    said = (*outcome(story.latest), next_step(story.latest)) if story.over else ()
     lines += [line for line in (" ".join(filter(None, said[:2])), *said[2:]) if line]
     lines += beside_lines(story.beside)
     lines += [f"Energy: {story.energy}."]

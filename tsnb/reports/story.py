@@ -12,6 +12,7 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
+from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent, spent
 from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.eta import NO_ETA, Eta
@@ -97,6 +98,11 @@ class Story:
     def over(self) -> bool:
         """Whether the stream, or each of its trials, has ended."""
         return self.state == "gone" or all(trial.state in ENDS for trial in self.trials)
+
+    @property
+    def latest(self) -> list[Spent]:
+        """The last run of each name: what came out, and which is best, is of these alone, as in the panel."""
+        return [trial for trial in self.trials if trial.name == trial_of(trial.name)]
 
     @property
     def left(self) -> str:
