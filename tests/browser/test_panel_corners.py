@@ -451,3 +451,29 @@ def test_the_best_is_in_sight_and_what_folds_stands_below_its_own_sweep(browser:
     expect(lines.filter(has_text="s-02")).to_have_count(1)
     expect(page.get_by_role("button", name="2 pruned")).to_have_count(1)
     assert not host.errors
+
+
+@pytest.mark.parametrize("width", [360, 620, 900])
+def test_a_narrow_row_tells_of_a_failed_trial_too_and_stars_the_best(browser: Browser, width: int) -> None:
+    """Its epochs and numbers stand below its error; the best has its star; buttons stay inside, and nothing is cut."""
+    host = Host(browser, width)
+    *before, last = three_models().run(30)
+    bad = last.consumers[0]
+    error = EndReading(
+        bad.name, "failed", last.time_s + 1, bad.pid, metrics=bad.metrics, error="ValueError: no"
+    )
+    host.open([*before, replace(last, time_s=last.time_s + 1, consumers=last.consumers[1:], ends=(error,))])
+    row = host.page.locator(".tsnb-trials tbody", has_text=bad.name).first
+    expect(row.locator(".tsnb-detail")).to_contain_text("ValueError: no")
+    expect(row.locator(".tsnb-pair", has_text="epoch")).to_be_visible()
+    for name in ("loss", "accuracy"):
+        expect(row.locator(".tsnb-pair", has_text=name)).to_be_visible()
+        starred = host.page.locator(".tsnb-detail .tsnb-pair", has_text=f"★ {name}")
+        expect(starred).to_have_count(1)
+        expect(starred).to_be_visible()
+    assert host.page.evaluate(CUT) == [] and host.page.evaluate(OVERFLOW) == [0, 0]
+    edge = host.page.locator(".tsnb-trials").bounding_box()
+    last_button = row.locator(".tsnb-c-action button:visible").last.bounding_box()
+    assert edge and last_button
+    assert last_button["x"] + last_button["width"] <= edge["x"] + edge["width"] + 0.5
+    assert not host.errors

@@ -28,7 +28,7 @@ export class Footer {
     put(this.cpuParts, now ? shares(now) : "");
     put(this.memory.value, now ? usedOf(now.usedMiB, now.totalMiB) : "–");
     put(this.arena.value, last && known ? mebibytes(last.touchedMiB) : "–");
-    put(this.slots, last && known ? `, ${count(last.slotsUsed)} buffers` : "");
+    put(this.slots, last && known ? `, ${count(last.slotsUsed)} ${last.slotsUsed === 1 ? "buffer" : "buffers"}` : "");
     this.cache.box.hidden = !(stream.cache && known);
     put(this.cache.value, stream.cache || "");
     this.element.classList.toggle("tsnb-has-gpu", Boolean(now && now.gpus.length));

@@ -37,8 +37,9 @@ export class Row {
     this.shares = ["computing", "waiting", "held"].map((part) => make("i", `tsnb-${part}`));
     this.bar = make("div", "tsnb-bar", ...this.shares);
     attribute(this.bar, "role", "img");
-    this.most = make("div", "tsnb-below");
-    time.append(this.bar, this.most);
+    this.share = make("span");
+    this.most = make("span");
+    time.append(this.bar, make("div", "tsnb-below tsnb-most", this.share, " ", this.most));
     this.epoch = make("span");
     this.left = make("div", "tsnb-below");
     this.done = make("i");
@@ -177,7 +178,8 @@ export class Row {
     this.bar.title = `${words}; ${ended ? "of the time attached" : "of the last seconds"}`;
     const named = [["computing", parts[0]], ["waiting", parts[1]], ["held back", parts[2]]];
     const [most, share] = named.reduce((a, b) => (b[1] > a[1] ? b : a));
-    put(this.most, share > 0 ? `${percent(share)} ${most}` : "");
+    put(this.share, share > 0 ? percent(share) : "");
+    put(this.most, share > 0 ? most : "");
   }
 
   drawMetrics(store, lane, metrics, decimals) {
@@ -188,7 +190,7 @@ export class Row {
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve, "points", spark(store.metricHistory(this.lane, metrics[0])));
-    this.numbers = lane.metrics.slice(0, 4).map((name) => `${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
+    this.numbers = lane.metrics.slice(0, 4).map((name) => `${best(name) === this.lane ? "★ " : ""}${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 
