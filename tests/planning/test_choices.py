@@ -18,9 +18,8 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.cells import run_cell
 from tsnb.planners.fluid import Job, LoaderCost, Resources
 from tsnb.planners.strategies import Strategy, fitting
-from tsnb.planning.choices import choices_for, strategies, too_large
 from tsnb.planning.ways import LISTED, chosen, foretold, why
-from tsnb.planning.wishes import wanted
+from tsnb.planning.wishes import choices_for, strategies, too_large, wanted
 
 SOURCE = """
 def train(width, limit=None, epochs=1):

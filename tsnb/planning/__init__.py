@@ -2,8 +2,7 @@
 
 | module | what it does |
 |---|---|
-| `wishes` | what is to be planned: functions, or trials for their cells |
-| `choices` | what is left to a plan of each trial: threads, and values of a parameter |
+| `wishes` | what is to be planned: functions, or trials for their cells; what is left to a plan: threads, values |
 | `profiling` | runs each trial for some batches on one stream, alone and together |
 | `waves` | of these, those that run at once: behind a gate, as many as fit the memory; about how long that takes |
 | `trial_costs` | what was seen of a trial meanwhile: what a sample costs it, and its memory |

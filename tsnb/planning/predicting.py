@@ -14,14 +14,21 @@ from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources, bounds
 from tsnb.planners.scheduling import fits, proven_s, soonest_s
 from tsnb.planners.strategies import Strategy, by_trial, fitting, on_devices, steadied, with_strategies
 from tsnb.planners.timeline import show
-from tsnb.planning.choices import choices_for, not_run, profiled, strategies, too_large
 from tsnb.planning.places import GROWS, PlacedTrial, gpu_advice, memory_text, oversized, placed
-from tsnb.planning.profiling import FreeMemory, free_bytes
+from tsnb.planning.profiling import FreeMemory, free_bytes, profiled
 from tsnb.planning.result import Plan
 from tsnb.planning.trial_costs import Cost, Profile, gpu_room_bytes
 from tsnb.planning.waves import LONGER, about, loader_s, profiled_s, say, settings_text, trials_text
 from tsnb.planning.ways import chosen, foretold, makespan_off, why
-from tsnb.planning.wishes import TrialWish, one_epoch_text, wanted
+from tsnb.planning.wishes import (
+    TrialWish,
+    choices_for,
+    not_run,
+    one_epoch_text,
+    strategies,
+    too_large,
+    wanted,
+)
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.contention import LoaderContention
 from tsnb.stalling.measuring import check_length

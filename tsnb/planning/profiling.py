@@ -11,6 +11,8 @@ beside the others, which tells how much longer a step takes in a crowd, and all 
 Where a start takes long, one more is seen alone: all but the one with the longest steps are stopped, and it goes on.
 How much longer the others take in a crowd those two tell: one of small steps, say, and the one of the longest. One that
 takes no batch without the others (a rank waits for its peers) is planned by what it cost beside them.
+
+Each trial is profiled with each strategy. One that fails or dies with what is preferred is run with the next.
 """
 
 from __future__ import annotations
@@ -28,13 +30,14 @@ from tsnb.experiments.board import launch
 from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory
+from tsnb.planners.strategies import Strategy
 from tsnb.planning.trial_costs import Profile, Profiled, joined
 from tsnb.planning.waves import SOON_S, Start, Waves, largest_bytes
 from tsnb.planning.wishes import TrialWish
 from tsnb.serving import serve
 from tsnb.stalling.measured_code import undisturbed
 
-__all__ = ["FreeMemory", "Silent", "free_bytes", "profile", "profile_name", "starter"]
+__all__ = ["FreeMemory", "Silent", "free_bytes", "profile", "profile_name", "profiled", "starter"]
 
 KEPT = 0.05
 """This share of what is free is left to everything else."""
@@ -149,6 +152,62 @@ def profile(
         return Profile(costs, failed=failed, died_bytes=peaks)
     by_itself = {name: each.by_itself for name, each in seen.items() if each.by_itself is not None}
     return joined(by_itself | {name: each.cost() for name, each in alone.items()}, costs, seen, whole=whole)
+
+
+def profiled(
+    wanted: Sequence[TrialWish],
+    to_try: Iterable[Strategy],
+    loader: Any,
+    *,
+    memory_bytes: float,
+    least_s: float,
+    note: Callable[[Sequence[Profiled]], None],
+) -> dict[Strategy, Profile]:
+    """Run trials for some batches each with each strategy; return what a sample costs them.
+
+    A profile lacks those whose process died, and, where the plan chooses values, those that failed; it says why.
+
+    Args:
+        wanted: The trials.
+        to_try: The strategies, the preferred one first.
+        loader: What they take batches of.
+        memory_bytes: For all that run at once.
+        least_s: Each is watched for so long at least once it has begun.
+        note: Is given those that run, whenever their memory has been looked at.
+
+    Raises:
+        TsnbError: One failed, or took too few batches: with each value, where the plan chooses among several. The
+            processes of all died.
+        Exception: As `profile` raises.
+    """
+    found: dict[Strategy, Profile] = {}
+    for strategy in to_try:
+        failed = {
+            name for other, seen in found.items() if other.values == strategy.values for name in seen.failed
+        }
+        several = [each.given(strategy.values) for each in wanted if each.name not in failed]
+        if several:
+            found[strategy] = profile(
+                several,
+                loader,
+                threads=strategy.threads,
+                memory_bytes=memory_bytes,
+                least_s=least_s,
+                patient=bool(strategy.values),
+                note=note,
+            )
+    some = any(seen.costs for seen in found.values())
+    for each in wanted:
+        died = all(each.name in seen.died_bytes for seen in found.values() if each.name in seen.failed)
+        if not any(each.name in seen.costs for seen in found.values()) and not (some and died):
+            whys = {
+                strategy: seen.failed[each.name]
+                for strategy, seen in found.items()
+                if each.name in seen.failed
+            }
+            with_each = "; ".join(f"with {strategy}: {why}" for strategy, why in whys.items())
+            raise TsnbError(f"Trial {each.name!r} cannot be profiled with any value. {with_each}")
+    return found
 
 
 def profile_name(name: str) -> str:

@@ -25,13 +25,12 @@ from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
 from tsnb.planners.strategies import in_each
 from tsnb.planners.timeline import Span, Timeline, show
-from tsnb.planning.choices import too_large
 from tsnb.planning.conducting import drawn, told
 from tsnb.planning.places import oversized
 from tsnb.planning.profiling import Silent, profile_name
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.waves import LONGER, MOST, Start, about, settings_text, waves_s
-from tsnb.planning.wishes import one_epoch_text
+from tsnb.planning.wishes import one_epoch_text, too_large
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces

@@ -15,7 +15,7 @@ from tsnb.planners.strategies import Strategy
 from tsnb.sweeps.spaces import require_no_name
 
 if TYPE_CHECKING:
-    from tsnb.planning.choices import Choices
+    from tsnb.planning.wishes import Choices
 
 __all__ = ["PlanWish", "read_deadline", "read_threads"]
 
@@ -69,7 +69,7 @@ class PlanWish:
         taken = {**dict.fromkeys(given, "given for all trials"), **dict.fromkeys(swept, "swept over")}
         chosen: Choices = ()
         if choose:
-            from tsnb.planning.choices import read_choices  # needs torch
+            from tsnb.planning.wishes import read_choices  # needs torch
 
             chosen = read_choices(choose, taken, _instead)
         for name, asked, values in (("threads", threads, several), ("device", device, on)):
@@ -116,7 +116,7 @@ class PlanWish:
         Args:
             threads: Torch threads of a trial, where the plan does not choose them.
         """
-        from tsnb.planning.choices import strategies  # needs torch
+        from tsnb.planning.wishes import strategies  # needs torch
 
         return strategies(self.choose, self.threads, threads)
 
