@@ -177,6 +177,16 @@ def clock_time(time_s: float, now_s: float, beside_s: float = math.inf) -> str:
     return f"{text}:{when:%S}" if abs(time_s - beside_s) < _NEAR_S else text
 
 
+def interval(value: float, off: float) -> tuple[float, float]:
+    """Return what a value lies between that may be off by a share of it; however unsure, it is more than nothing.
+
+    Args:
+        value: As predicted.
+        off: How far off it may be, as a share.
+    """
+    return value * (1 - min(off, 0.9)), value * (1 + off)
+
+
 def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.inf) -> str:
     """Return a foretold time of the wall clock with its interval: "18:05 (17:50 to 18:20, four times in five)".
 
@@ -186,7 +196,7 @@ def clock_span(time_s: float, now_s: float, off: float, beside_s: float = math.i
         off: How far it may be off, as a share of the time until then.
         beside_s: As `clock_time` takes it.
     """
-    low, high = (clock_time(now_s + (time_s - now_s) * (1 + sign * off), now_s, beside_s) for sign in (-1, 1))
+    low, high = (clock_time(now_s + each_s, now_s, beside_s) for each_s in interval(time_s - now_s, off))
     return f"{clock_time(time_s, now_s, beside_s)} ({low} to {high}, 80% interval)"
 
 

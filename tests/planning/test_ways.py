@@ -155,12 +155,11 @@ def test_two_ways_that_are_one_schedule_are_not_shown_as_a_choice() -> None:
     assert twins([job("a", 0.3)], math.inf) == {IN_TURN: "", APART: IN_TURN, TOGETHER: "", LISTED: TOGETHER}
 
 
-def test_a_plan_says_which_ways_are_the_same() -> None:
-    """In its table, and as a field for programs; offsets that gain nothing have words of their own."""
-    jobs = [job("a", 0.3), job("b", 0.3)]
-    ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2), 0.1)
+def plan_of(jobs: list[Job], off: float) -> Plan:
+    """Return a plan of trials that was measured as far off as that."""
+    ways = foretold(threaded({1: jobs}), PLAIN, Resources(SERVED, 2), off)
     costs = {each.name: Cost(0.3e-3, 0.3e-3, 1.0, 0.0, 20, 0.1) for each in jobs}
-    plan = Plan(
+    return Plan(
         tuple(ways),
         chosen(ways),
         costs,
@@ -170,6 +169,20 @@ def test_a_plan_says_which_ways_are_the_same() -> None:
         cores=2,
         soonest_s=1.0,
     )
+
+
+def test_no_trial_ends_before_it_begins_however_unsure_its_end_is() -> None:
+    """A trial that was measured badly ends after something: in the table, and as a field for programs."""
+    plan = plan_of([job("a", 0.3)], 1.3)
+    end_s = plan.choice.schedule.ends_s["a"]
+    low_s, high_s = plan.to_dict()["trials"][0]["ends_interval_s"]
+    assert (low_s, high_s) == pytest.approx((0.1 * end_s, 2.3 * end_s)) == plan.choice.interval_s
+    assert plan.profiles[1][-1] == f"{duration(low_s)} to {duration(high_s)}"
+
+
+def test_a_plan_says_which_ways_are_the_same() -> None:
+    """In its table, and as a field for programs; offsets that gain nothing have words of their own."""
+    plan = plan_of([job("a", 0.3), job("b", 0.3)], 0.1)
     marks = {row[0]: row[-1] for row in plan.table[1:]}
     assert marks[LISTED] == f"the same as {TOGETHER}" and marks[TOGETHER] == "chosen"
     assert marks[STAGGERED] == "no faster at any offset"

@@ -22,7 +22,7 @@ from tsnb.printable import harmless
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls
 from tsnb.stalling.sentences import caution
-from tsnb.words import duration, html_table, marked_html, short_number, size_text, text_table
+from tsnb.words import duration, html_table, interval, marked_html, short_number, size_text, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -106,7 +106,7 @@ class Plan:
         for name, cost in self.costs.items():
             end_s = self.choice.schedule.ends_s[name]
             memory = f"{cost.memory_bytes / 2**20:,.0f} MiB"
-            low, high = (duration(end_s * (1 + sign * self.choice.off)) for sign in (-1, 1))
+            low, high = map(duration, interval(end_s, self.choice.off))
             step, spent = short_number(1000 * cost.step_s), short_number(1000 * cost.cpu_s)
             rows.append([name, step, spent, memory, duration(end_s), f"{low} to {high}"])
         if any(cost.device_bytes for cost in self.costs.values()) or self.devices:
@@ -172,9 +172,7 @@ class Plan:
                 "gives": self.choice.strategies[name].values,
                 "starts_s": self.choice.schedule.starts_s[name],
                 "ends_s": self.choice.schedule.ends_s[name],
-                "ends_interval_s": [
-                    self.choice.schedule.ends_s[name] * (1 + sign * self.choice.off) for sign in (-1, 1)
-                ],
+                "ends_interval_s": list(interval(self.choice.schedule.ends_s[name], self.choice.off)),
                 "actual_s": list(actual[name]) if name in actual else None,
                 **end_of(self._ran.trials.get(name)),
             }

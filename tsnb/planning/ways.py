@@ -18,7 +18,7 @@ from tsnb.planners.strategies import (
     soonest,
     with_strategies,
 )
-from tsnb.words import duration
+from tsnb.words import duration, interval
 
 __all__ = [
     "APART",
@@ -91,7 +91,7 @@ class Foretold:
     @property
     def interval_s(self) -> tuple[float, float]:
         """What it lies between in four of five cases."""
-        return self.makespan_s * (1 - min(self.off, 0.9)), self.makespan_s * (1 + self.off)
+        return interval(self.makespan_s, self.off)
 
 
 def foretold(jobs: Jobs, own: LoaderCost, resources: Resources, off: float) -> list[Foretold]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tsnb.stalling.figures import Interval, number_of, size
 from tsnb.stalling.sharing import Sharing, Way, foretell, with_workers
 from tsnb.stalling.sizing import Need, Sizing, sized
+from tsnb.words import interval
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
@@ -62,7 +63,7 @@ def four_in_five(told: Stalls, figure: Figure, off: float | None = None) -> Inte
             low, high = min(value, *ends[:2]), max(value, *ends[:2])
         # two standard errors are 95 of 100 cases, and 0.64 of that 80
         off += 0.64 * told.storage.off * min(1.0, abs(1 - value / ends[2])) if ends[2] else 0.0
-    return low * (1 - min(off, 0.9)), high * (1 + off)
+    return interval(low, off)[0], interval(high, off)[1]
 
 
 def rest(interval: Interval | None) -> Interval | None:

@@ -37,7 +37,7 @@ from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import PlanReading
 from tsnb.telemetry.watching import planners, watch
-from tsnb.words import clock_span, clock_time, duration
+from tsnb.words import clock_span, clock_time, duration, interval
 
 __all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
 
@@ -234,7 +234,7 @@ def _said(places: PlannedPlaces, costs: ServedCosts, wish: PlanWish) -> list[str
         order = "; ".join(
             [", ".join(found.order), *in_each({name: places.gives(name) for name in found.order})]
         )
-        low, high = (duration(last_s * (1 + sign * costs.off)) for sign in (-1, 1))
+        low, high = map(duration, interval(last_s, costs.off))
         # a time that has passed today is tomorrow's: it is said which day was understood
         by = f" (wanted by {clock_time(wish.end_s, now_s)})" if math.isfinite(wish.end_s) else ""
         word = "all done" if not found.late_s else f"{len(found.order)} of {len(places.waiting)} done"
