@@ -477,3 +477,14 @@ def test_a_narrow_row_tells_of_a_failed_trial_too_and_stars_the_best(browser: Br
     assert edge and last_button
     assert last_button["x"] + last_button["width"] <= edge["x"] + edge["width"] + 0.5
     assert not host.errors
+
+
+def test_one_trial_that_diverged_flattens_no_other(browser: Browser) -> None:
+    """The chart of the others is as high as without it, and its title says who is out of range."""
+    host, stream = Host(browser, 1000), three_models()
+    stream.trials[1].name = "wild"
+    host.open(logs(one, wild={"loss": 2.0 + k * 100}) for k, one in enumerate(stream.run(30)))
+    title = host.page.locator(".tsnb-learned figcaption").first
+    expect(title).to_contain_text("out of range: wild")
+    expect(host.page.locator(".tsnb-learned figcaption").nth(1)).not_to_contain_text("out of range")
+    assert not host.errors

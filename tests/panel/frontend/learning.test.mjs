@@ -3,7 +3,7 @@ import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
 const { Store } = await import(`${SOURCES}/store.js`);
-const { across, against, calmExtent, curvesOf, extent, fitsLog, nearest, ranked, setsOf, shortened, smooth, spread, valueAt } = await import(`${SOURCES}/learning.js`);
+const { across, against, calmExtent, curvesOf, diverged, extent, fitsLog, inRange, nearest, ranked, setsOf, shortened, smooth, spread, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
 
 test("a curve is found by its name in each lane, by batch, epoch or time", () => {
@@ -159,4 +159,14 @@ test("a log scale is for what is above 0, and for what is good where it is high 
     assert.equal(fits(name, [curve(0.5, 0.75)], name), true);
     assert.equal(fits(name, [curve(0, 0.75)], name), false);
   }
+});
+
+test("trials that nobody waits for do not set the range where they lie far outside the others, and do where they are alone", () => {
+  const curve = (...y) => ({ y }), good = curve(2.3, 1, 0.1), near = curve(2.3, 4), far = curve(2, 5000), never = () => false;
+  const gaveUp = (one) => one === near || one === far;
+  assert.deepEqual(inRange([good, near, far], gaveUp), [good, near]);
+  assert.deepEqual(inRange([good, far], never), [good, far], "one that trains well is looked at");
+  assert.deepEqual(inRange([near, far], gaveUp), [near, far]);
+  assert.deepEqual(inRange([curve(1), far], gaveUp).length, 2, "a point has no height");
+  assert.deepEqual([[far, -1], [good, -1], [good, 1], [curve(1, NaN), 0], [curve(9), -1]].map(([one, way]) => diverged(one, way)), [true, false, true, true, false]);
 });

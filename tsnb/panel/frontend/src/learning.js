@@ -151,6 +151,27 @@ export function calmExtent(curves, log) {
   return [drawn[cut > 2 ? cut : 0], drawn[drawn.length - 1 - cut]];
 }
 
+const FAR = 3; // heights of what others draw, beyond which a curve does not count
+
+/**
+ * The curves that set the range of a linear axis. A trial that was pruned, has failed or diverged (`gaveUp`) does not where its values
+ * lie further from those of the others than three times the height of all that these draw: its line leaves the chart at the edge.
+ * Where there are only such trials, or the others draw a flat line, all set it.
+ */
+export function inRange(curves, gaveUp) {
+  const others = curves.filter((curve) => !gaveUp(curve)), range = others.length && others.length < curves.length ? calmExtent(others, false) : null;
+  if (!range || range[0] === range[1]) return curves;
+  const reach = FAR * (range[1] - range[0]);
+  const near = ({ y }) => y.every((value) => !Number.isFinite(value) || (value >= range[0] - reach && value <= range[1] + reach));
+  return curves.filter((curve) => !gaveUp(curve) || near(curve));
+}
+
+/** Whether a trial's number is none any more, or worse than where it began. `way`: 1 where much is good, -1 where little is. */
+export function diverged({ y }, way) {
+  const first = y.find(Number.isFinite), last = y[y.length - 1];
+  return !Number.isFinite(last) || (y.length > 1 && way * (last - first) < 0);
+}
+
 /** Where labels stand that want to be at these heights: none nearer than `gap` to another, all between top and bottom. */
 export function spread(heights, gap, top, bottom) {
   const order = heights.map((y, k) => [y, k]).sort((a, b) => a[0] - b[0]), placed = [];

@@ -7,7 +7,7 @@ import { telling } from "./order.js";
 import { Parallel } from "./parallel.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, constantOf, curvesOf, formersOf, fitsLog, ranked, setsOf } from "./learning.js";
+import { IN_COLOUR, against, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { isShare, textsOf, ticks, timeTicks } from "./ticks.js";
@@ -17,6 +17,7 @@ const SHOWN = [1, 2]; // charts on a narrow page and on a wide one, where nobody
 const WIDE = 800; // px
 const MOST = 6;
 const NARROWEST = { batch: 4, epoch: 0.04, time: 4 }; // what can be zoomed to
+const EARLY = new Set(["pruned", "failed", "crashed"]); // ends of trials that nobody waits for
 const ALL_IN_COLOUR = 8; // more curves than this, and only the best have colour
 const SLOW_MS = 1000; // many curves are drawn once a second
 
@@ -125,7 +126,7 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, ranged: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
     this.best.draw({ ...what, curves: best, formers: [], log: fitsLog(name, best, log, store.ways), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
@@ -154,16 +155,20 @@ export class Lessons {
     if (paired) curves = against(curves, base, smooth);
     const formers = this.view.former && !paired ? formersOf(store, name, { axis, smooth }).filter(({ lane }) => !this.hidden.has(lane)) : [];
     const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
+    const inLog = !paired && fitsLog(name, curves, log, store.ways), drawn = [...curves, ...formers];
+    const gaveUp = (curve) => formers.includes(curve) || EARLY.has(store.lanes[curve.lane].end) || (!paired && diverged(curve, way));
+    const ranged = inLog ? drawn : inRange(drawn, gaveUp), outside = curves.filter((curve) => !ranged.includes(curve));
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {
       title: name,
-      unit: paired ? `minus that of ${other}, at the same ${axis}` : `by ${axis}${formers.length ? "; dashed: the former run" : ""}`,
+      unit: paired ? `minus that of ${other}, at the same ${axis}` : `by ${axis}${formers.length ? "; dashed: the former run" : ""}${beyond(outside)}`,
       curves,
+      ranged,
       formers,
       way,
       lit: this.lit,
       colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
-      log: !paired && fitsLog(name, curves, log, store.ways),
+      log: inLog,
       paired,
       show,
       up: (low, high, log) => up(paired ? "" : name, low, high, log),
@@ -227,6 +232,9 @@ export class Lessons {
     this.observer.disconnect();
   }
 }
+
+/** Which curves leave the chart at its edge. */
+const beyond = (curves) => (curves.length ? `; out of range: ${curves.length > 2 ? `${curves.length} trials` : curves.map(({ name }) => name).join(", ")}` : "");
 
 /** A range, or one around its middle that is as wide as can be read. */
 const atLeast = ([low, high], wide) => (high - low < wide ? [(low + high - wide) / 2, (low + high + wide) / 2] : [low, high]);

@@ -23,7 +23,7 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /**
  * draw() takes {title, unit, curves, colours, marks, up(low, high, log), across(low, high, most), place(x), show(value)}, and where there
- * are such: {lit, way, log, formers, endOf(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
+ * are such: {lit, way, log, formers, ranged (the curves that set the range), endOf(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
  * y}, which is drawn, and has perhaps `own`, which is said instead of `y`, `raw`, `low` and `high`, and `dashed`. `up` and `across` give
  * what stands beside an axis: [[value, text], ...]. A mark is {x, text, whole}, and has perhaps a lane and `faint`.
  */
@@ -76,14 +76,14 @@ export class Plot {
 
   /** Where what is drawn lies. Names have room at the right, and numbers at the left, as much as they need. */
   measure(ctx) {
-    const width = this.box.clientWidth, height = this.box.clientHeight, all = [...this.curves, ...(this.formers || [])];
+    const width = this.box.clientWidth, height = this.box.clientHeight, all = [...this.curves, ...(this.formers || [])], seen = this.ranged || all;
     this.named = this.curves.filter(({ lane }) => this.colours.has(lane) || lane === this.lit);
     this.alone = this.curves.some(({ lane }) => lane === this.lit) ? this.lit : null; // beside it all others are faint
     if (!this.small) this.short = shortened(this.among || this.named.map(({ name }) => name));
     const x = extent(all.map((curve) => curve.x), false) || [0, 1];
     this.xs = this.zoom || this.span || across(x);
     this.reach = [Math.max(x[0], this.xs[0]), Math.min(x[1], this.xs[1])];
-    const y = this.range || (this.zoom ? within(all, this.zoom, this.log) : calmExtent(all, this.log)) || [this.log ? 0.1 : 0, 1];
+    const y = this.range || (this.zoom ? within(seen, this.zoom, this.log) : calmExtent(seen, this.log)) || [this.log ? 0.1 : 0, 1];
     this.ys = this.yChosen || this.range || (this.log ? [y[0] * 0.9, y[1] * 1.1] : padded(y));
     const widest = (texts) => Math.max(0, ...texts.map((text) => ctx.measureText(text).width));
     this.heights = this.up(...this.ys, this.log);
