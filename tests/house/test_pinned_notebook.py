@@ -220,7 +220,7 @@ def test_the_panel_is_live_in_a_page_of_those_versions(pinned: Path, tmp_path: P
             page.wait_for_function(RAN, arg=number, timeout=180_000)
         row = page.locator(f"{PANEL} .tsnb-trials tbody")
         row.filter(has_text="short").filter(has_text="done").wait_for(timeout=120_000)
-        row.filter(has_text="endless").filter(has_text="sets the pace").wait_for(timeout=60_000)
+        row.filter(has_text="endless").filter(has_text="streaming").wait_for(timeout=60_000)
         page.get_by_role("img", name="loss by batch").wait_for(timeout=60_000)
         stop = row.filter(has_text="endless").locator(".tsnb-stop")
         stop.click()

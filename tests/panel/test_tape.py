@@ -461,6 +461,16 @@ def test_panel_and_status_name_the_samples_that_a_consumer_takes() -> None:
     assert [line.split()[0] for line in lines if "(fold 1 of 5)" in line] == [first.name]
 
 
+def test_a_trial_that_is_held_back_does_not_set_the_pace() -> None:
+    """A row had said both: that it sets the pace, and that it was held back all the time."""
+    tape, last = Tape(), next(r for r in three_models().run(12) if len(r.consumers) > 1)
+    for k in range(12):
+        slow = replace(last.consumers[0], state="sets the pace", held_s=last.consumers[0].held_s + k / 4)
+        tape.feed(replace(last, time_s=last.time_s + k / 4, consumers=(slow, *last.consumers[1:])))
+    row = tape.view.rows[last.consumers[0].name]
+    assert row.pace.held > 0.9 and row.state == row.reading.state == "held back"
+
+
 def test_the_sentence_says_the_numbers_of_the_rows() -> None:
     """At every moment, whatever has changed since: the same shares beside each other, in text, panel and `tsnb top`."""
     tape, frames, told = Tape(), {}, 0

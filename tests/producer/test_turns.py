@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -240,6 +241,23 @@ def test_a_reading_of_as_many_consumers_as_a_stream_takes_fits_into_a_packet(
     told = StreamReading.from_json(message.text)
     assert [c.name for c in told.consumers] == [c.name for c in those]
     assert (told == made) is (numbers == 2)
+
+
+def test_a_trial_that_is_alone_does_not_set_the_pace() -> None:
+    """No other trial waits for it, however full the window is."""
+    with (
+        tsnb.serve([torch.zeros(1)] * 40, name="alone", window=2) as producer,
+        tsnb.attach("only", "alone") as only,
+    ):
+        batches, states = iter(only), set()
+        for _ in range(8):
+            next(batches)
+            time.sleep(0.05)
+            with producer.core.lock:
+                found = reading(producer.core)
+            states |= {(found.state, one.state) for one in found.consumers}
+    assert ("blocked", "streaming") in states
+    assert "sets the pace" not in {state for _, state in states}
 
 
 def test_a_reading_looks_once_for_those_that_set_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:

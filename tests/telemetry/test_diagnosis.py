@@ -83,6 +83,27 @@ def test_the_slowest_model_is_named_when_others_are_held_back() -> None:
     assert found.text == "big sets the pace. small waits for slower trials 75 % of its time."
 
 
+@pytest.mark.parametrize("beside", [(), (consumer("resting", state="paused"),)])
+def test_slower_trials_are_told_of_only_where_there_is_another(beside: tuple[ConsumerReading, ...]) -> None:
+    """One that others have left, or that waits for those that start with it, is alone: no window would help."""
+    alone = consumer("first", computing=0.86, held=1.14, state="sets the pace")
+    found = diagnose(stream(consumer("first"), *beside), stream(alone, *beside, time_s=102.0))
+    assert found.text == "No other trial is reading. first waited for other trials 57 % of its time."
+    assert found.pace is None
+    waits = consumer("first", computing=0.8, waiting=0.9, held=0.3)
+    assert diagnose(stream(consumer("first")), stream(waits)).lead.startswith("The loader is the limit")
+
+
+def test_no_trial_sets_the_pace_while_none_computes() -> None:
+    """They wait to start together: the window has no part in that."""
+    earlier = stream(consumer("a"), consumer("b"))
+    found = diagnose(earlier, stream(consumer("a", held=2.0), consumer("b", held=2.0), time_s=102.0))
+    assert (
+        found.text == "No trial is training yet. a and b wait for other trials 100 % and 100 % of their time."
+    )
+    assert found.pace is None
+
+
 def test_the_loader_is_named_when_consumers_wait_for_data() -> None:
     """Loader-bound: its rate, its workers, and what would help."""
     earlier = stream(consumer("a"), consumer("b"))

@@ -105,7 +105,10 @@ def consumers(
     places = {m.key: core.dispatch.drift.position(m) for m in there}
     front = max(places.values(), default=0)
     attached = [(m, core.sessions[m.key]) for m in members]
-    setters = frozenset(_pace_setters(core))  # once: each look goes over all consumers
+    # one that is alone sets no pace: no other trial waits for it
+    several = sum(m.phase is not Phase.JOINING and not m.paused and not m.parked for m in members) > 1
+    found = _pace_setters(core)  # once: each look goes over all consumers
+    setters = frozenset(found if several else ())
     return [
         (_consumer(core, session, m, (now, blocked_s, since), (places.get(m.key), front), setters), session)
         for m, session in attached

@@ -35,6 +35,9 @@ _IDLER = 0.5
 
 _READING = frozenset({"streaming", "waiting", "held back", "sets the pace", "skipping"})
 
+_AWAY = frozenset({"gone", "timed out", "paused"})
+"""States of those that no trial waits for."""
+
 _NAMED = 3
 """More trials than this are counted, not named: the sentence has one line."""
 
@@ -106,6 +109,13 @@ def diagnose(
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     if in_line := sum(c.state == "awaits turn" for c in later.consumers):
         return _by_turns(earlier, later, parts, host, in_line)
+    if (
+        held and sum(c.state not in _AWAY for c in later.consumers) < 2
+    ):  # the others have left, or are to come
+        if sum(held.values()) >= sum(waiting.values()):
+            others = _spend(held, "waited for other trials", "waited for other trials")
+            return _say("window-bound", "No other trial is reading.", f"{others}.")
+        held = {}
     if held and _cost(held, earlier, later, in_seconds) >= _cost(waiting, earlier, later, in_seconds):
         return _window_bound(earlier, later, parts, host)
     if waiting:
@@ -222,6 +232,9 @@ def _window_bound(
     others = _spend(held, "waits for slower trials", "wait for slower trials")
     free = [c for c in later.consumers if c.name in parts and c.name not in held]
     slowest = max(free, key=lambda c: (c.state == "sets the pace", c.state in _READING, c.lag), default=None)
+    if slowest is None and max(s.computing for s in parts.values()) < SMALL:
+        others = _spend(held, "waits for other trials", "wait for other trials")
+        return _say("window-bound", "No trial is training yet.", f"{others}.")
     if slowest is None:
         wider = f"{others}; a window larger than {later.window} would balance that."
         return _say("window-bound", "Each trial sets the pace at times.", wider)

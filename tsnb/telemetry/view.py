@@ -287,7 +287,10 @@ class StreamView:
             self._begin_run(row)
         if here != row.here:
             row.here, row.came_s, row.told = here, now_s, UNKNOWN
-        row.reading, row.pace = consumer, self.rates.pace(consumer) if here else UNKNOWN
+        row.pace = self.rates.pace(consumer) if here else UNKNOWN
+        if consumer.state == "sets the pace" and row.pace.held > 0.5:  # it waits for others itself
+            consumer = replace(consumer, state="held back")
+        row.reading = consumer
         row.epochs, row.batches = self._taken.of(consumer.name)
         if here:
             row.lives(now_s, consumer, self.latest.pid if self.latest else 0)
