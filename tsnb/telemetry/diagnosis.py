@@ -109,13 +109,6 @@ def diagnose(
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     if in_line := sum(c.state == "awaits turn" for c in later.consumers):
         return _by_turns(earlier, later, parts, host, in_line)
-    if (
-        held and sum(c.state not in _AWAY for c in later.consumers) < 2
-    ):  # the others have left, or are to come
-        if sum(held.values()) >= sum(waiting.values()):
-            others = _spend(held, "waited for other trials", "waited for other trials")
-            return _say("window-bound", "No other trial is reading.", f"{others}.")
-        held = {}
     if held and _cost(held, earlier, later, in_seconds) >= _cost(waiting, earlier, later, in_seconds):
         return _window_bound(earlier, later, parts, host)
     if waiting:
@@ -226,6 +219,9 @@ def _window_bound(
     earlier: StreamReading, later: StreamReading, parts: dict[str, Shares], host: HostReading | None
 ) -> Diagnosis:
     held = {name: s.held for name, s in parts.items() if s.held >= SMALL}
+    if sum(c.state not in _AWAY for c in later.consumers) < 2:  # the others have left, or are to come
+        others = _spend(held, "waited for other trials", "waited for other trials")
+        return _say("window-bound", "No other trial is reading.", f"{others}.")
     if later.pacing == "weights" and later.state != "blocked":
         some = _spend(held, "waits for slower trials", "wait for slower trials")
         return _say("weighed", "Compute is shared by weight.", f"{some}.")
