@@ -30,7 +30,17 @@ import shlex
 import stat
 from pathlib import Path
 
-__all__ = ["LOOK", "Unsafe", "alone_in", "check_own", "check_parents", "make_private", "user_word"]
+__all__ = [
+    "LOOK",
+    "Unsafe",
+    "alone_in",
+    "check_adders",
+    "check_changers",
+    "check_own",
+    "check_parents",
+    "make_private",
+    "user_word",
+]
 
 LOOK = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 """Opens a directory to look at it: O_PATH needs no permission to read it, which /home may not give."""
@@ -287,9 +297,35 @@ def check_adders(path: Path) -> None:
     try:
         status = os.fstat(descriptor)
         if _others_write(status, descriptor):  # in /tmp everybody can add a file
-            raise Unsafe(
-                str(path), f"can be written by other users (its mode is {stat.S_IMODE(status.st_mode):04o})"
-            )
+            what = f"can be written by other users (its mode is {stat.S_IMODE(status.st_mode):04o})"
+            own = status.st_uid == os.geteuid()
+            raise Unsafe(str(path), what, f"chmod go-w {shlex.quote(str(path))}" if own else "")
+    finally:
+        os.close(descriptor)
+
+
+def check_changers(path: Path) -> None:
+    """Check that only root and this user can change or replace a file: it is run as this user's own code.
+
+    Raises:
+        Unsafe: Others can; says where.
+        OSError: It is not there, or cannot be looked at.
+    """
+    for _ in range(MOST_LINKS):
+        check_adders(path.parent)
+        status = path.lstat()
+        if not _Trusted().owns(str(path), status):
+            what = f"belongs to {user_word(status.st_uid)}"
+            raise Unsafe(str(path), what, f"rm {shlex.quote(str(path))}")
+        if not stat.S_ISLNK(status.st_mode):
+            break
+        path = path.parent / path.readlink()
+    descriptor = os.open(path, LOOK & ~os.O_DIRECTORY | os.O_NONBLOCK)
+    try:
+        if _others_write(os.fstat(descriptor), descriptor):
+            mode = stat.S_IMODE(status.st_mode)
+            what = f"can be written by other users (its mode is {mode:04o})"
+            raise Unsafe(str(path), what, f"chmod go-w {shlex.quote(str(path))}")
     finally:
         os.close(descriptor)
 

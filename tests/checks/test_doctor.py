@@ -384,3 +384,61 @@ def test_another_users_runtime_directory_is_told(somewhere: Path, monkeypatch: p
     monkeypatch.setenv("TSNB_RUNTIME_DIR", str(theirs / "run"))
     found = only_you()
     assert found.state == "fails" and "belongs to nobody (user 65534)" in found.says
+
+
+IPYTHON_LOOSE = {
+    "its profile": ("profile_default", 0o777),
+    "its startup files": ("profile_default/startup", 0o777),
+    "one startup file": ("profile_default/startup/one.py", 0o666),
+    "its configuration": ("profile_default/ipython_kernel_config.py", 0o666),
+    "what %store has kept": ("profile_default/db/autorestore/x", 0o666),
+    "an extension": ("extensions/mine.py", 0o666),
+    "all of it": (".", 0o1777),
+}
+
+
+@pytest.mark.parametrize("loose", IPYTHON_LOOSE)
+def test_a_place_where_others_can_have_ipython_run_code_is_told_with_the_command(
+    somewhere: Path, monkeypatch: pytest.MonkeyPatch, loose: str
+) -> None:
+    """IPython runs it in each kernel. Files that nobody runs do not count, and links to one's own files do no harm."""
+    place = somewhere / "ipython"
+    for name in (
+        "profile_default/startup/one.py",
+        "profile_default/ipython_kernel_config.py",
+        "dotfiles/two.py",
+    ):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    for name in ("extensions/mine.py", "profile_default/db/autorestore/x", "profile_default/history.sqlite"):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    (place / "profile_default/startup/two.py").symlink_to("../../dotfiles/two.py")
+    (place / "profile_default/history.sqlite").chmod(0o666)
+    monkeypatch.setenv("IPYTHONDIR", str(place))
+    assert only_you().state == "works", only_you()
+    name, mode = IPYTHON_LOOSE[loose]
+    (place / name).chmod(mode)
+    found = only_you()
+    assert found.state == "limited"
+    assert f"Trials run no startup files of IPython, because {place / name} can be written by" in found.says
+    assert f"Look in {place} for code that is not yours, and run `chmod -R go-w {place}`." in found.advice
+    subprocess.run(found.advice.split("`")[1], shell=True, check=True)
+    assert only_you().state == "works"
+
+
+def test_a_startup_file_behind_a_link_counts_where_it_lies(
+    somewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command is for the directory in which others can replace it."""
+    shared, startup = somewhere / "shared", somewhere / "ipython/profile_default/startup"
+    startup.mkdir(parents=True)
+    shared.mkdir()
+    (shared / "one.py").touch()
+    shared.chmod(0o777)
+    (startup / "one.py").symlink_to(shared / "one.py")
+    (startup / "gone.py").symlink_to(somewhere / "gone.py")
+    monkeypatch.setenv("IPYTHONDIR", str(somewhere / "ipython"))
+    assert f"run `chmod go-w {shared}`" in only_you().advice
+    shared.chmod(0o755)
+    assert only_you().state == "works"

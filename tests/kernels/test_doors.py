@@ -287,3 +287,78 @@ def test_no_process_of_a_notebook_listens_where_another_user_gets_in(busy_notebo
     assert len(local) >= 16, "five a kernel, and the stream's own"
 
     does(KNOCK, *local)
+
+
+ONE_TRIAL = """
+import os, sys
+os.umask(int(sys.argv[1], 8))
+import tsnb
+
+def train():
+    import builtins
+    mask = os.umask(0)
+    print("planted", hasattr(builtins, "planted"), "own", hasattr(builtins, "own"), "umask", f"{mask:03o}",
+          "named", os.environ.get("IPYTHONDIR"))
+
+if __name__ == "__main__":
+    tsnb.run(train).wait(120)
+"""
+
+
+def one_trial(home: Path, umask: str = "022", start: str = "fork") -> str:
+    """Run a trial with that home; return what the script prints."""
+    (home / "one.py").write_text(ONE_TRIAL)
+    environment = {**os.environ, "HOME": str(home), "TSNB_PROJECT_DIR": str(home), "TSNB_START": start}
+    environment.pop("IPYTHONDIR", None)
+    words = [sys.executable, str(home / "one.py"), umask]
+    done = subprocess.run(
+        words,
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert not done.returncode, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a home that other users can enter, and not write to."""
+    (tmp_path / "home").mkdir(mode=0o755)
+    return reachable(tmp_path / "home")
+
+
+@pytest.mark.parametrize(("umask", "start"), [("000", "fork"), ("002", "spawn")])
+def test_what_a_trial_makes_of_ipython_s_is_this_users_alone(home: Path, umask: str, start: str) -> None:
+    """IPython runs what lies in its `startup` in each kernel. The trial's own code has the umask of the script."""
+    said = one_trial(home, umask, start)
+    assert f"planted False own False umask {umask} named None" in said
+    assert "IPython" not in said
+    made = [path for path in home.rglob("*") if path.is_dir() and "__pycache__" not in path.parts]
+    assert home / ".ipython/profile_default/startup" in made
+    assert not {f"{path} {path.stat().st_mode:o}" for path in made if path.stat().st_mode & 0o077}
+
+
+@two_users
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_a_startup_file_that_another_user_plants_runs_in_no_trial(home: Path, start: str) -> None:
+    """The directory is from before, or another program's. One's own startup files run once it is safe."""
+    startup = home / ".ipython/profile_default/startup"
+    startup.mkdir(parents=True)
+    startup.chmod(0o777)
+    (startup / "50-mine.py").write_text("import builtins; builtins.own = True")
+    plant = "open(sys.argv[1], 'w').write('import builtins; builtins.planted = True')"
+    does(plant, startup / "00-eve.py")
+    said = one_trial(home, start=start)
+    assert "planted False own False umask 022 named None" in said
+    assert f"{startup} can be written by other users (its mode is 0777)" in said
+    commands = []
+    for _ in range(2):  # the mode first, then the file
+        commands.append(re.findall("`(.+?)`", one_trial(home, start=start))[0])
+        subprocess.run(commands[-1], shell=True, check=True)
+    assert commands == [f"chmod -R go-w {home}/.ipython", f"rm {startup}/00-eve.py"]
+    said = one_trial(home, start=start)
+    assert "planted False own True" in said and "IPython" not in said

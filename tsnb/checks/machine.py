@@ -23,6 +23,7 @@ from tsnb.checks.hosts import panel_elsewhere, server
 from tsnb.config import MOUNT_PROC, nobody_elses, runtime_directory, tells_of_processes
 from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
+from tsnb.kernels.ipython_directory import wrong_with_ipython
 from tsnb.machine.cores import Machine
 from tsnb.machine.gpus import Gpus
 from tsnb.machine.memory import free_memory
@@ -239,7 +240,7 @@ PART = "only you"
 
 
 def only_you() -> Finding:
-    """Look at the runtime directory, at that of the records, and at all above them: owner, mode, links."""
+    """Look at the directories of tsnb, of the records and of IPython, and at all above: owner, mode, links."""
     try:
         says = [f"Only you can enter {runtime_directory()}."]
     except TsnbError as error:
@@ -256,6 +257,10 @@ def only_you() -> Finding:
         says.append(_told(place, wrong))
         mend = f"Run `{wrong.mend}`, or set" if wrong.mend else "Set"
         advice.append(f"{mend} TSNB_PROJECT_DIR to a directory that only you can write to.")
+    wrong_there, mend_there = wrong_with_ipython(os.environ)
+    if wrong_there:
+        says.append(f"Trials run no startup files of IPython, because {wrong_there}.")
+        advice.append(mend_there)
     return Finding(PART, "limited" if advice else "works", " ".join(says), " ".join(advice))
 
 

@@ -10,6 +10,7 @@ affair of other packages: trials (`tsnb.experiments`), loaders that are served (
 | `door` | where other processes of this user ask something of this one |
 | `gate` | where trials of a sweep or a plan that start together wait for each other |
 | `beside` | single trials that are started one right after the other wait for each other |
+| `ipython_directory` | whether others can put code where IPython runs it in each kernel |
 | `processes` | kernel processes: how they are started, what they execute, how their end is noticed |
 | `cargo` | all that a kernel gets and gives back: variables, settings, orders |
 | `output` | a kernel's output, live, to where it belongs |

@@ -2,6 +2,7 @@
 
 | module | what it owns |
 |---|---|
+| `application` | the ipykernel application: private files, and no code that another user could have put there |
 | `arrival` | the variables, settings and modules of the notebook, taken in |
 | `forked` | what a kernel must not share with the server that it was forked from |
 | `surroundings` | spawned workers, progress bars: what libraries find in a kernel |

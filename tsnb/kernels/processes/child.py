@@ -27,6 +27,7 @@ from tsnb.files import read_private, remove_private
 from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
+from tsnb.kernels.ipython_directory import warn_of_ipython
 from tsnb.kernels.processes import forking
 from tsnb.kernels.processes.channels import Channels, Output
 from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
@@ -232,6 +233,7 @@ class Child:
         arguments.append("--IPKernelApp.ignore_cwd=True")  # its path arrives with the first order
         if detached:
             arguments.append("--IPKernelApp.quiet=False")
+        warn_of_ipython(environment(self._env))
         launch = Launch(arguments, environment(self._env), self._log, lane, tuple(passed), detached)
         try:
             return await forking.start(launch, self._hub)

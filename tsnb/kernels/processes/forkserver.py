@@ -56,7 +56,7 @@ PRELOADED = (
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
     "tsnb.experiments.in_kernel.steps", "tsnb.hosting.in_kernel", "tsnb.kernels.in_kernel.forked",
-    "tsnb.kernels.in_kernel.output_channel", "tsnb.experiments.in_kernel.cloning",
+    "tsnb.kernels.in_kernel.application", "tsnb.kernels.in_kernel.output_channel", "tsnb.experiments.in_kernel.cloning",
     "tsnb.attaching", "tsnb.stream.producer",
 )  # fmt: skip
 """Modules that every kernel would import. Any that is missing here is imported by the kernel, or not at all."""

@@ -56,11 +56,10 @@ def become_kernel(arguments: list[str]) -> None:
     Args:
         arguments: Its command line: `-f`, the connection file, options.
     """
-    from ipykernel.kernelapp import IPKernelApp
-
+    from tsnb.kernels.in_kernel.application import KernelApplication
     from tsnb.kernels.in_kernel.output_channel import keep_off_the_network, lose_no_output
 
     keep_off_the_network()
     lose_no_output()
     sys.argv[1:] = arguments
-    IPKernelApp.launch_instance()
+    KernelApplication.launch_instance(arguments)
