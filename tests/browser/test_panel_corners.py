@@ -488,3 +488,28 @@ def test_one_trial_that_diverged_flattens_no_other(browser: Browser) -> None:
     expect(title).to_contain_text("out of range: wild")
     expect(host.page.locator(".tsnb-learned figcaption").nth(1)).not_to_contain_text("out of range")
     assert not host.errors
+
+
+def test_row_and_drawer_say_the_same_number_and_a_sorted_column_is_sorted(browser: Browser) -> None:
+    """At each moment while numbers change: also after a click on the head, which keeps the focus."""
+    host, stream = Host(browser, 1500), three_models()
+    host.open(stream.run(30))
+    page, name = host.page, stream.trials[0].name
+    page.locator(".tsnb-trials .tsnb-open", has_text=name).first.click()
+    page.locator("th button", has_text="loss").click()
+    page.mouse.move(5, 5)
+    told = """() => {
+      const cells = [...document.querySelectorAll('.tsnb-trials tbody > tr:first-child')];
+      const losses = cells.map((row) => row.querySelector('.tsnb-c-metric').innerText.replace('★', '').trim());
+      const own = cells.find((row) => row.innerText.includes(NAME)).querySelector('.tsnb-c-metric').innerText;
+      const drawer = [...document.querySelectorAll('.tsnb-drawer dt')].find((one) => one.innerText === 'loss');
+      const both = [own, drawer.nextElementSibling.innerText];
+      return [losses.map(Number), both.map((one) => parseFloat(one.replace('★', '')))];
+    }""".replace("NAME", repr(name))
+    for reading in stream.run(6):
+        host.feed(reading)
+        page.wait_for_timeout(120)
+        losses, (own, drawer) = page.evaluate(told)
+        assert own == pytest.approx(drawer, abs=6e-4), (own, drawer)
+        assert losses == sorted(losses)
+    assert not host.errors

@@ -24,6 +24,20 @@ test("where nobody knows which way is good, only how they ended is told", () => 
   assert.deepEqual(outcome(storeOf([lane("mlp", "", { loss: 1 })], ways)), ["", ""]);
 });
 
+test("those that were there when the stream ended are counted as their rows say", () => {
+  const still = storeOf([...three.slice(0, 2), lane("vit", "", {})], ways, "gone");
+  assert.equal(outcome(still)[1], "2 done, 1 ended.");
+});
+
+test("what is shown of a number changes for all that show it at once", () => {
+  const store = storeOf(three.map((one) => ({ ...one })), ways);
+  assert.equal(store.shown(0, "loss"), 0.1);
+  store.lanes[0].last = { loss: 0.05 };
+  assert.deepEqual([store.shown(0, "loss"), store.value(0, "loss")], [0.1, 0.05]);
+  store.renew();
+  assert.equal(store.shown(0, "loss"), 0.05);
+});
+
 test("it is over when every trial has ended, or the stream has", () => {
   const still = [...three.slice(0, 2), lane("vit", "", { loss: 0.2 })];
   assert.equal(isOver(storeOf(three, ways)), true);

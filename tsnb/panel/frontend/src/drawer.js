@@ -163,7 +163,7 @@ export class Drawer {
     put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");
     this.drawLog(false, store.log);
     if (facts === this.facts && performance.now() - this.drawnMs < SLOW_MS) {
-      if (lane >= 0 && this.numbers.children.length) put(this.numbers.children[1], epochWords(store, lane, state)); // as new as its row has it
+      if (lane >= 0) this.drawNumbers(store, lane, state); // as new as its row has them
       return;
     }
     Object.assign(this, { facts, drawnMs: performance.now() });
@@ -287,6 +287,12 @@ export class Drawer {
     return row;
   }
 
+  drawNumbers(store, lane, state) {
+    const { metrics } = store.lanes[lane], epochs = epochWords(store, lane, state);
+    this.parts.numbers.hidden = !metrics.length && epochs === "–";
+    rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.shown(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
+  }
+
   drawTime(store, lane, facts, state) {
     const found = store.timesOf(lane, BARS), row = store.lastRow(lane), { machine } = store;
     this.parts.time.hidden = !found.bars.length;
@@ -301,10 +307,8 @@ export class Drawer {
     put(this.ends.children[0], clock(found.from));
     put(this.ends.children[1], OVER.has(state) ? "end" : `now ${clock(found.to)}`);
     this.drawMarks(store, found, facts);
-    const { metrics } = store.lanes[lane];
-    const pace = store.paceOf(lane), epochs = epochWords(store, lane, state);
-    this.parts.numbers.hidden = !metrics.length && epochs === "–";
-    rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.value(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
+    this.drawNumbers(store, lane, state);
+    const pace = store.paceOf(lane);
     const process = machine && store.lanes[lane].here ? machine.trials[lane] : null, here = row && store.lanes[lane].here;
     const cost = here ? [["one batch takes", milliseconds(pace.stepMs)], ["alone it would reach", `${count(pace.alonePerS)} samples/s`]] : [];
     if (process) cost.push(["CPU", `${cores(process.cpu)} of ${count(process.cores)} cores`], ["memory", mebibytes(process.memoryMiB)]);
@@ -388,8 +392,8 @@ const size = (bytes) => (bytes === null ? "folder" : bytes < 1e6 ? `${(bytes / 1
 const list = () => make("dl", "tsnb-pairs");
 
 function rows(element, pairs) {
-  const key = pairs.map((pair) => pair.join("\t")).join("\n");
-  if (element.told === key) return;
+  const key = pairs.map(([name]) => name).join("\n");
+  if (element.told === key) return pairs.forEach(([, value], k) => put(element.children[2 * k + 1], String(value)));
   element.told = key;
   element.replaceChildren(...pairs.flatMap(([name, value]) => [make("dt", "tsnb-soft", name), make("dd", "", String(value))]));
 }

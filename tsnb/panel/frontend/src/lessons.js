@@ -126,7 +126,7 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, ranged: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
+    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, ranged: null, last: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
     this.best.draw({ ...what, curves: best, formers: [], log: fitsLog(name, best, log, store.ways), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
@@ -170,6 +170,7 @@ export class Lessons {
       colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, this.theme().dark)])),
       log: inLog,
       paired,
+      last: paired ? null : (lane) => store.shown(lane, name), // as its row says, while the curve is smoothed
       show,
       up: (low, high, log) => up(paired ? "" : name, low, high, log),
       across: (low, high, most) => across(axis, low, high, most),

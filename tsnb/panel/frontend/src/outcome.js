@@ -3,7 +3,7 @@
 import { clock, hourIn, isAccuracy, metric } from "./words.js";
 import { metricsOf } from "./lanes.js";
 
-const ENDS = ["done", "failed", "crashed", "interrupted", "stopped", "pruned"]; // in the order in which they are told
+const ENDS = ["done", "failed", "crashed", "interrupted", "stopped", "pruned", "ended"]; // in the order in which they are told
 
 /** Whether all trials have ended, or the stream has, and it is known how one of them did. */
 export const isOver = (store) => {
@@ -20,7 +20,8 @@ export function decisive(store) {
 /** [lead, rest]; both empty where no trial has ended. */
 export function outcome(store) {
   const counts = new Map();
-  for (const lane of store.lanes) if (lane && !lane.here) counts.set(lane.end, (counts.get(lane.end) || 0) + 1);
+  // of those that were there when the stream ended nobody knows how
+  for (const lane of store.lanes) if (lane && (!lane.here || store.state === "gone")) counts.set(lane.here ? "ended" : lane.end, (counts.get(lane.here ? "ended" : lane.end) || 0) + 1);
   const ends = ENDS.filter((end) => counts.has(end)).map((end) => `${counts.get(end)} ${end}`).join(", ");
   if (!ends) return ["", ""];
   const name = decisive(store), best = name === undefined ? -1 : store.bestOf(name);

@@ -23,7 +23,7 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 
 /**
  * draw() takes {title, unit, curves, colours, marks, up(low, high, log), across(low, high, most), place(x), show(value)}, and where there
- * are such: {lit, way, log, formers, ranged (the curves that set the range), endOf(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
+ * are such: {lit, way, log, formers, ranged (the curves that set the range), endOf(lane), last(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
  * y}, which is drawn, and has perhaps `own`, which is said instead of `y`, `raw`, `low` and `high`, and `dashed`. `up` and `across` give
  * what stands beside an axis: [[value, text], ...]. A mark is {x, text, whole}, and has perhaps a lane and `faint`.
  */
@@ -427,7 +427,7 @@ export class Plot {
     if (!now && ms - (this.toldMs || 0) < TOLD_MS) return;
     this.toldMs = ms;
     const last = this.curves.map((curve) => ({ curve, k: curve.y.length - 1 })).filter(({ curve, k }) => (valueOf(curve, k) ?? null) !== null);
-    const words = (this.at === null ? last : this.under()).slice(0, SAID).map(({ curve, k }) => `${curve.name} ${this.show(valueOf(curve, k))}`);
+    const words = (this.at === null ? last : this.under()).slice(0, SAID).map(({ curve, k }) => `${curve.name} ${this.show(this.at === null && this.last ? this.last(curve.lane) : valueOf(curve, k))}`);
     const where = this.at === null ? this.now || "now" : this.place(this.at, true, true);
     const set = this.marks.filter(({ lane }) => lane !== undefined).slice(-TOLD).map(({ x, whole }) => `${whole.replace(": ", " ")} at ${this.place(x, true, true)}`);
     attribute(this.box, "aria-label", `${this.title}${this.small ? "," : ""} ${this.unit}; ${where}: ${words.join(", ") || "nothing yet"}${set.length ? `; set: ${set.join(", ")}` : ""}`);

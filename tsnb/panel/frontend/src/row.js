@@ -184,7 +184,7 @@ export class Row {
 
   drawMetrics(store, lane, metrics, decimals) {
     const best = (name) => store.best(name);
-    const value = (name) => store.value(this.lane, name);
+    const value = (name) => store.shown(this.lane, name);
     this.metrics.forEach((cell, k) => {
       put(cell, metrics[k] ? metric(metrics[k], value(metrics[k]), decimals[k]) : "");
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);

@@ -38,6 +38,18 @@ export class Numbers {
     return metrics.includes(name) ? this.lastOf(lane, name) : undefined;
   }
 
+  /** The same as rows and the drawer show it: all numbers are renewed together, by `renew`, so that they can be read and agree. */
+  shown(lane, name) {
+    this.numbers ||= new Map();
+    const key = `${lane} ${name}`;
+    if (!this.numbers.has(key)) this.numbers.set(key, this.value(lane, name));
+    return this.numbers.get(key);
+  }
+
+  renew() {
+    this.numbers = new Map();
+  }
+
   /** As `bestOf`, looked up once a tick; among trials that train it stays for a while where it is, to be seen. */
   best(name) {
     if (this.bestAt !== this.n) Object.assign(this, { bestAt: this.n, bests: new Map() });

@@ -97,11 +97,12 @@ export class Table {
       if (cell.by) attribute(cell, "aria-sort", on ? (sort.down ? "descending" : "ascending") : "none");
     }
     this.shorten(store);
-    this.arrange(store, metrics);
-    this.callThem(store);
     const fresh = this.due(store, state, metrics);
+    if (fresh) store.renew();
+    this.arrange(store, metrics, fresh);
+    this.callThem(store);
     const { hidden = [] } = this.kept;
-    const decimals = metrics.map((name) => decimalsIn(store.lanes.map((lane, k) => (lane ? store.value(k, name) : NaN))));
+    const decimals = metrics.map((name) => decimalsIn(store.lanes.map((lane, k) => (lane ? store.shown(k, name) : NaN))));
     let before = ""; // of several that wait for the same, the first says it
     for (const lane of this.order) {
       const { pending = "" } = store.lanes[lane] || {}, { element } = this.rows.get(lane);
@@ -114,7 +115,7 @@ export class Table {
     const none = !store.lanes.some(Boolean);
     this.sieve.hidden = store.lanes.length < SIFTED_FROM;
     this.counts.hidden = this.sieve.hidden || this.groups.length > 0; // each sweep's line counts its own
-    if (!this.counts.hidden) put(this.counts, counted(store, store.lanes.map((_, lane) => lane).filter((lane) => store.lanes[lane])));
+    if (!this.counts.hidden) put(this.counts, counted(store, store.lanes.map((_, lane) => lane).filter((lane) => store.lanes[lane]), state === "gone"));
     this.bySweep.hidden = !this.canGroup;
     attribute(this.bySweep, "aria-pressed", !this.kept.ungrouped);
     this.element.classList.toggle("tsnb-many", store.lanes.length >= SIFTED_FROM);
@@ -198,7 +199,7 @@ export class Table {
   }
 
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
-  arrange(store, metrics) {
+  arrange(store, metrics, fresh) {
     const value = (lane, by) => this.value(store, lane, by, metrics), { shut = [], ungrouped } = this.kept;
     const how = { ...this.kept, filter: this.filter, params: store.params, kept: this.unfolded(store, metrics), sweeps: ungrouped ? {} : store.sweeps };
     const { rows: all, folds } = arranged(store.lanes, how, value), found = groups(store.lanes, all, store.sweeps);
@@ -207,10 +208,11 @@ export class Table {
     this.groups = ungrouped ? [] : found;
     const seen = this.groups.filter(({ name }) => !shut.includes(name)), grouped = this.groups.length > 0;
     const rows = grouped ? seen.flatMap((group) => group.rows) : all, lines = grouped ? folds.filter(({ sweep }) => seen.some(({ name }) => name === sweep)) : folds;
-    const busy = this.element.matches(":hover") || this.element.contains(document.activeElement);
+    const busy = [...this.table.tBodies].some((body) => body.matches(":hover") || body.contains(document.activeElement));
+    const numbers = this.kept.sort && this.kept.sort.by.startsWith("metric"); // a column that is sorted stays so when its numbers change
     const same = rows.length === this.order.length && rows.every((lane) => this.rows.has(lane)) && lines.length === this.folds.size && lines.every(({ key }) => this.folds.has(key));
     const now = performance.now();
-    if (!same || (now - this.orderedMs > ORDER_MS && !busy) || this.orderedMs < 0) {
+    if (!same || ((now - this.orderedMs > ORDER_MS || (numbers && fresh)) && !busy) || this.orderedMs < 0) {
       this.orderedMs = now;
       const shown = new Set(rows);
       for (const [lane, row] of this.rows) if (!shown.has(lane)) this.drop(lane, row);
@@ -251,10 +253,10 @@ export class Table {
   drawGroup(store, { name, lanes }, metrics, shut) {
     const head = this.groupHeads.get(name);
     if (!head) return;
-    const line = head.querySelector("button"), told = counted(store, lanes), best = metrics[0] ? store.bestAmong(lanes, metrics[0]) : -1;
+    const line = head.querySelector("button"), told = counted(store, lanes, this.shownState === "gone"), best = metrics[0] ? store.bestAmong(lanes, metrics[0]) : -1;
     put(line, name ? `sweep ${name}` : "no sweep");
     attribute(line, "aria-expanded", !shut);
-    put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${metrics[0]} ${metric(metrics[0], store.value(best, metrics[0]))}: ${this.short[store.lanes[best].name]}`));
+    put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${metrics[0]} ${metric(metrics[0], store.shown(best, metrics[0]))}: ${this.short[store.lanes[best].name]}`));
   }
 
   drawFolds(store, folds) {
@@ -290,7 +292,7 @@ export class Table {
     if (by === "name") return store.lanes[lane].name;
     if (by.startsWith("param ")) return paramOf(store.params, store.lanes[lane].name, by.slice(6));
     if (by === "state") return store.stateOf(lane).state;
-    if (by.startsWith("metric")) return store.value(lane, metrics[Number(by.slice(-1))] || "");
+    if (by.startsWith("metric")) return store.shown(lane, metrics[Number(by.slice(-1))] || "");
     if (by === "epochs") return row ? row.epochs : NaN;
     return here && row ? { lag: row.lag, rate: row.samplesPerS, computing: store.told(lane).computing }[by] : NaN;
   }
@@ -353,10 +355,10 @@ export function columnsOf(all, chosen, shown = []) {
 }
 
 /** How many of these trials do what: "5 running, 7 pruned". */
-function counted(store, lanes) {
+function counted(store, lanes, over) {
   const counts = new Map();
   for (const lane of lanes) {
-    const word = store.lanes[lane].here ? "running" : store.stateOf(lane).state === "gone" ? "left" : store.stateOf(lane).state;
+    const word = store.lanes[lane].here ? (over ? "ended" : "running") : store.stateOf(lane).state === "gone" ? "left" : store.stateOf(lane).state;
     counts.set(word, (counts.get(word) || 0) + 1);
   }
   return [...counts].sort(([a], [b]) => (b === "running") - (a === "running")).map(([word, count]) => `${count} ${word}`).join(", ");
