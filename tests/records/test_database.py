@@ -7,12 +7,14 @@ import itertools
 import logging
 import os
 import random
+import re
 import resource
 import shutil
 import signal
 import sqlite3
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -252,6 +254,44 @@ def test_a_file_that_somebody_sent_runs_nothing_and_is_one_error(
     run.add_rows([row(0, loss=1.0)])
     run.end("done")
     assert not run.id and f"{project}: it" in caplog.text and "move it away" in caplog.text
+
+
+@pytest.mark.parametrize("what", ["a column", "its use in a key", "a comment"])
+def test_a_schema_whose_text_is_no_utf_8_is_one_error(
+    project: Path, caplog: pytest.LogCaptureFixture, what: str
+) -> None:
+    """Python's module for SQLite raises a bare UnicodeDecodeError for it, also where it decodes an error's text."""
+    begun("cnn")
+    database._close_all()
+    if what != "a comment":
+        before, column, between, key, after = re.split(
+            b"(?<=CREATE TABLE numbers)(.*?metric)(.*?)(metric)",
+            (project / FILE).read_bytes(),
+            flags=re.DOTALL,
+        )
+        if what == "a column":
+            column = column.replace(b"metric", b"\xffetric")
+        else:
+            key = b"\xffetric"
+        (project / FILE).write_bytes(before + column + between + key + after)
+    else:
+        with contextlib.closing(sqlite3.connect(project / FILE)) as connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute(
+                "UPDATE sqlite_master SET sql = replace(sql, 'name TEXT', '/*' || cast(x'ff' AS TEXT) || "
+                "'*/ name TEXT') WHERE name = 'runs'"
+            )
+            connection.commit()
+    with pytest.raises(
+        TsnbError, match=f"cannot read the project's records in {project / FILE}.*move it away"
+    ):
+        read_runs(project)
+    for read in (tsnb.results, partial(tsnb.records.history, "cnn")):
+        with pytest.raises(TsnbError, match=f"{FILE}.*move it away"):
+            read()
+    run = Run.begin(RunStart("cnn", ""))
+    run.end("done")
+    assert not run.id and "move it away" in caplog.text and "space" not in caplog.text
 
 
 def test_rows_that_multiply_are_given_up(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -200,7 +200,7 @@ def writing(directory: Path, *, make: bool = False) -> Iterator[sqlite3.Connecti
     """
     with _entering:
         writer = _writers.setdefault(directory, _Writer(directory))
-    with writer.transaction(make) as connection:
+    with _undecodable_is_damaged(), writer.transaction(make) as connection:
         yield connection
 
 
@@ -217,13 +217,28 @@ def reading(directory: Path) -> Iterator[sqlite3.Connection | None]:
         return
     require_locks(directory)
     try:
-        with _reading, contextlib.closing(_opened_to_read(path)) as connection:
+        with (
+            _undecodable_is_damaged(),
+            _reading,
+            contextlib.closing(_opened_to_read(path)) as connection,
+        ):
             connection.execute("PRAGMA query_only = ON")
             connection.execute("BEGIN")
             yield connection
     except sqlite3.Error as error:
         why = "it takes too many steps" if str(error) == "interrupted" else one_line(error)
         raise TsnbError(f"tsnb cannot read the project's records in {path}: {why}. {mend(error)}") from None
+
+
+@contextlib.contextmanager
+def _undecodable_is_damaged() -> Iterator[None]:
+    """Call it damage where Python's module cannot decode a text of SQLite: a value, a table's or an error's."""
+    try:
+        yield
+    except (UnicodeDecodeError, sqlite3.OperationalError) as error:
+        if isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" not in str(error):
+            raise
+        raise sqlite3.DatabaseError("it holds text that is not UTF-8") from None
 
 
 def mend(error: sqlite3.Error) -> str:
