@@ -1071,10 +1071,10 @@ def test_a_sweep_of_fifty_fits_a_screen_and_shows_what_its_parameters_do(browser
         host.hear(Message({"op": "params", "trials": params, "verdicts": said}))
         names = host.page.locator(".tsnb-axis-name")
         names.nth(2).wait_for()
-        assert names.all_text_contents() == ["lr", "opt", "loss"]
+        assert names.all_text_contents() == ["lr", "opt", "accuracy"]
         assert host.page.locator(".tsnb-parallel path").count() == 50
         assert host.page.locator(".tsnb-parallel .tsnb-of-the-best").count() == 5
-        row = host.tape.view.best["loss"]
+        row = host.tape.view.best["accuracy"]
         label = host.page.locator(".tsnb-parallel").get_attribute("aria-label")
         assert label == f"Parameters of 50 trials; the best is {row}"
         assert host.page.evaluate("() => document.querySelector('.tsnb-panel').offsetHeight") <= 800
@@ -1427,12 +1427,24 @@ def test_parameters_are_columns_and_the_rows_of_a_sweep_stand_together(
         ]
         params[name] += [["depth", str(k)], ["seed", "1"]]
     sweeps = dict.fromkeys(names[:8], "coarse") | dict.fromkeys(names[8:11], "fine")
-    host.hear(Message({"op": "params", "trials": params, "verdicts": {}, "changes": {}, "sweeps": sweeps}))
+    host.hear(
+        Message(
+            {
+                "op": "params",
+                "trials": params,
+                "verdicts": {},
+                "changes": {},
+                "sweeps": sweeps,
+                "rules": {"fine": "loss"},
+            }
+        )
+    )
     page.locator(".tsnb-group").first.wait_for(state="attached")
     heads = page.locator("th.tsnb-c-param:visible")
     assert [text.strip(" \u25b4\u25be") for text in heads.all_inner_texts()] == shown
     assert page.locator(".tsnb-group button").all_inner_texts() == ["sweep coarse", "sweep fine", "no sweep"]
-    assert page.locator(".tsnb-group").first.inner_text().startswith("sweep coarse 8 running; best loss ")
+    assert page.locator(".tsnb-group").first.inner_text().startswith("sweep coarse 8 running; best accuracy ")
+    assert "; best loss " in page.locator(".tsnb-group").nth(1).inner_text(), "by which its rule decides"
     assert page.evaluate(OVERFLOW) == [0, 0]
     assert [text for text in page.evaluate(CUT) if not text.startswith("sweep")] == []
     host.shot(ARTIFACTS / f"panel-parameters-{width}.png")

@@ -49,6 +49,9 @@ class Source:
     def sweeps(self) -> dict[str, str]:
         return {}
 
+    def rules(self) -> dict[str, str]:
+        return {}
+
     def beside(self) -> list[dict[str, Any]]:
         return []
 

@@ -161,6 +161,9 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         def sweeps(self) -> dict[str, str]:
             return {"mlp": "s"}
 
+        def rules(self) -> dict[str, str]:
+            return {"s": "accuracy"}
+
         def beside(self) -> list[dict[str, Any]]:
             return [{"name": "svm", "state": "done", "ran_s": 3.0, "error": "", "metrics": {}}]
 
@@ -185,6 +188,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "verdicts": {"mlp": "rank 2 of 2"},
         "changes": {"cnn": [[5.0, "lr 0.3 → 0.1"]]},
         "sweeps": {"mlp": "s"},
+        "rules": {"s": "accuracy"},
         "beside": [{"name": "svm", "state": "done", "ran_s": 3.0, "error": "", "metrics": {}}],
         "plan": None,
     }
@@ -320,7 +324,7 @@ def test_a_plan_is_told_as_it_is_by_then_where_its_trials_take_a_stream_that_is_
         return sent[-1][0]["plan"]
 
     panel.logs.source = cast(
-        "Any", SimpleNamespace(params=dict, verdicts=dict, sweeps=dict, changes=dict, beside=list)
+        "Any", SimpleNamespace(params=dict, verdicts=dict, sweeps=dict, rules=dict, changes=dict, beside=list)
     )
     trials = (PlannedTrial("cnn", (0.0, 10.0), (1.0, 5.0), (5.0, 12.0)),)
     began_s = next(iter(three_models().run(12))).time_s

@@ -120,6 +120,12 @@ class TrialLogs:
 
         return {name: sweep.name for sweep in known() for name in sweep.params if _is_of(sweep, name)}
 
+    def rules(self) -> dict[str, str]:
+        """Return the metric by which the rule of each sweep decides that has one, by the sweep's name."""
+        from tsnb.sweeps.sweep import rules
+
+        return rules()
+
     def beside(self) -> list[dict[str, Any]]:
         """Return the trials that take batches of no stream: state, seconds and last numbers of each."""
         return [_row(trial) for trial in trials.values() if _has_no_stream(trial)]

@@ -35,6 +35,7 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "verdicts": {"mlp": "rank 3 of 4 at step 120"},
          "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]},  when which live value was set to what
          "sweeps": {"cnn": "s"},                                 of those that are of a sweep its name
+         "rules": {"s": "accuracy"},                             by what the rule of a sweep decides, if it has one
          "beside": [{"name", "state", "started_s", "ran_s",      trials that take batches of no stream
                      "error", "metrics": {"loss": 0.5}}]}
 ```
@@ -104,6 +105,9 @@ class LogSource(Protocol):
 
     def sweeps(self) -> dict[str, str]:
         """Return the sweep of each trial that is of one, by the trial's name."""
+
+    def rules(self) -> dict[str, str]:
+        """Return the metric by which the rule of each sweep decides that has one, by the sweep's name."""
 
     def beside(self) -> list[dict[str, Any]]:
         """Return the trials that take batches of no stream, as the module says, for JSON."""
@@ -203,9 +207,9 @@ class LogFeed:
         """Return what the notebook knows of all its trials: parameters, verdicts, changes, sweeps, those beside."""
         here = self.source
         if here is None:
-            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}, "beside": []}
+            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}, "rules": {}, "beside": []}
         told = {"trials": here.params(), "verdicts": here.verdicts(), "changes": here.changes()}
-        return {**told, "sweeps": here.sweeps(), "beside": here.beside()}
+        return {**told, "sweeps": here.sweeps(), "rules": here.rules(), "beside": here.beside()}
 
     def watch(self, name: str, run: str = "", position: int = 0, *, pane: bool = True) -> None:
         """Send a log from a position of its run on. Called on the kernel's (sub)shell thread.

@@ -489,6 +489,11 @@ def known() -> list[Sweep]:
     return list(_sweeps.values())
 
 
+def rules() -> dict[str, str]:
+    """Return the metric by which the rule of each sweep decides that has one, by the sweep's name."""
+    return {sweep.name: sweep._metric for sweep in known() if sweep._metric is not None}
+
+
 def live() -> list[Sweep]:
     """Return those that are not over."""
     return [sweep for sweep in _sweeps.values() if not sweep.over]

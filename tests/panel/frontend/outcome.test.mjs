@@ -19,6 +19,11 @@ test("the best of those that are done is told by its accuracy, and how all ended
   assert.deepEqual(outcome(store), ["cnn is best: accuracy 97.0 %.", "2 done, 1 failed."]);
 });
 
+test("of a sweep the best is told by the number by which its rule decides", () => {
+  const store = Object.assign(storeOf(three, ways), { sweeps: { mlp: "s", cnn: "s", vit: "t" }, rules: { s: "loss" } });
+  assert.deepEqual([decisive(store, [0, 1]), decisive(store, [2]), decisive(store, [0, 2]), decisive(store)], ["loss", "accuracy", "accuracy", "accuracy"]);
+});
+
 test("where nobody knows which way is good, only how they ended is told", () => {
   assert.deepEqual(outcome(storeOf(three, {})), ["2 done, 1 failed.", ""]);
   assert.deepEqual(outcome(storeOf([lane("mlp", "", { loss: 1 })], ways)), ["", ""]);

@@ -5,6 +5,7 @@ import { Importance } from "./importance.js";
 import { metricsOf } from "./lanes.js";
 import { telling } from "./order.js";
 import { Parallel } from "./parallel.js";
+import { decisive } from "./outcome.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, ranked, setsOf } from "./learning.js";
@@ -93,7 +94,7 @@ export class Lessons {
     if (busy || !this.theme() || !this.body.clientWidth) return;
     this.drawnMs = performance.now();
     if (this.isSweep(store) && chosen.length) {
-      this.drawSweep(store, chosen[0]);
+      this.drawSweep(store, (this.view.show ? undefined : decisive(store, [...lanesOfSweeps(store.lanes, store.sweeps)])) ?? chosen[0]);
       return;
     }
     if (this.best.element.isConnected) this.body.replaceChildren();

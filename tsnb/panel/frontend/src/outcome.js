@@ -11,9 +11,14 @@ export const isOver = (store) => {
   return lanes.some(({ here, end }) => !here && end) && (store.state === "gone" || lanes.every(({ here, pending }) => !here && !pending));
 };
 
-/** The number by which the best is told: an accuracy where one was logged, else the first of which is known which way is good. */
-export function decisive(store) {
+/**
+ * The number by which the best is told: an accuracy where one was logged, else the first of which is known which way is good.
+ * `lanes`: those of one sweep; the number by which its rule decides comes first.
+ */
+export function decisive(store, lanes = []) {
   const known = metricsOf(store.lanes).filter((name) => store.ways[name]);
+  const rules = new Set(lanes.map((k) => (store.rules || {})[(store.sweeps || {})[store.lanes[k].name]])), [rule] = rules;
+  if (rules.size === 1 && known.includes(rule)) return rule;
   return known.find(isAccuracy) ?? known[0];
 }
 

@@ -90,6 +90,7 @@ export class Store extends Numbers {
     this.params = new Map(); // of this notebook's trials: name -> [[parameter, value as text], ...]
     this.changes = new Map(); // of their live values: name -> [[seconds since 1970, text], ...]
     this.sweeps = {}; // the sweep of each that is of one, by name
+    this.rules = {}; // the number by which the rule of each sweep decides, by the sweep's name
     this.beside = []; // trials without a stream
     this.verdicts = {}; // why those that were pruned were, by name
     this.facts = new Map(); // what the notebook knows of the trials whose drawer is open, by name

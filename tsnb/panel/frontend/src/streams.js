@@ -9,7 +9,7 @@ export class Streams {
   constructor(clock) {
     this.clock = clock;
     // what the notebook knows of its trials, on whichever stream they are
-    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, beside: [], plan: null, facts: new Map() };
+    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, rules: {}, beside: [], plan: null, facts: new Map() };
     this.load({});
   }
 
@@ -42,9 +42,9 @@ export class Streams {
   }
 
   /** What the notebook has said of its trials. */
-  know({ trials = {}, verdicts = {}, changes = {}, sweeps = {}, beside = [], plan = null }) {
-    this.known = { trials, verdicts, changes, sweeps, beside, plan };
-    const found = { params: new Map(Object.entries(trials)), verdicts, sweeps, beside, plan, changes: new Map(Object.entries(changes)) };
+  know({ trials = {}, verdicts = {}, changes = {}, sweeps = {}, rules = {}, beside = [], plan = null }) {
+    this.known = { trials, verdicts, changes, sweeps, rules, beside, plan };
+    const found = { params: new Map(Object.entries(trials)), verdicts, sweeps, rules, beside, plan, changes: new Map(Object.entries(changes)) };
     Object.assign(this.shared, found);
     Object.assign(this.whole, found);
   }

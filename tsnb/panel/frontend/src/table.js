@@ -225,7 +225,7 @@ export class Table {
       wanted.forEach((element, k) => this.table.tBodies[k] !== element && this.table.insertBefore(element, this.table.tBodies[k] || null));
       this.order = rows;
     }
-    for (const group of this.groups) this.drawGroup(store, group, metrics, shut.includes(group.name));
+    for (const group of this.groups) this.drawGroup(store, group, shut.includes(group.name));
     this.drawFolds(store, lines);
   }
 
@@ -250,13 +250,13 @@ export class Table {
   }
 
   /** The line above a sweep's rows: how many do what, and the best of them. */
-  drawGroup(store, { name, lanes }, metrics, shut) {
+  drawGroup(store, { name, lanes }, shut) {
     const head = this.groupHeads.get(name);
     if (!head) return;
-    const line = head.querySelector("button"), told = counted(store, lanes, this.shownState === "gone"), best = metrics[0] ? store.bestAmong(lanes, metrics[0]) : -1;
+    const line = head.querySelector("button"), told = counted(store, lanes, this.shownState === "gone"), by = decisive(store, lanes), best = by ? store.bestAmong(lanes, by) : -1;
     put(line, name ? `sweep ${name}` : "no sweep");
     attribute(line, "aria-expanded", !shut);
-    put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${metrics[0]} ${metric(metrics[0], store.shown(best, metrics[0]))}: ${this.short[store.lanes[best].name]}`));
+    put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${by} ${metric(by, store.shown(best, by))}: ${this.short[store.lanes[best].name]}`));
   }
 
   drawFolds(store, folds) {
