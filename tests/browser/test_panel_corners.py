@@ -513,3 +513,21 @@ def test_row_and_drawer_say_the_same_number_and_a_sorted_column_is_sorted(browse
         assert own == pytest.approx(drawer, abs=6e-4), (own, drawer)
         assert losses == sorted(losses)
     assert not host.errors
+
+
+@pytest.mark.parametrize("width", [1500, 785, 440])
+def test_no_chart_goes_away_where_the_page_is_narrow_or_a_drawer_is_open(
+    browser: Browser, width: int
+) -> None:
+    """Both charts are there, and what a slider does is said beside it."""
+    host = Host(browser, width)
+    host.open(three_models().run(30))
+    for drawer in (False, True):
+        if drawer and width > 960:
+            host.page.locator(".tsnb-trials .tsnb-open").first.click()
+            host.settle()
+        titles = host.page.locator(".tsnb-learned figcaption b").all_inner_texts()
+        assert titles == ["loss", "accuracy"]
+        expect(host.page.locator("label.tsnb-plain .tsnb-soft", has_text="smooth")).to_be_visible()
+        assert host.page.evaluate(CUT) == [] and host.page.evaluate(OVERFLOW) == [0, 0]
+    assert not host.errors

@@ -14,8 +14,7 @@ import { colourIn } from "./theme.js";
 import { isShare, textsOf, ticks, timeTicks } from "./ticks.js";
 import { clock, count, metric } from "./words.js";
 
-const SHOWN = [1, 2]; // charts on a narrow page and on a wide one, where nobody has chosen
-const WIDE = 800; // px
+const SHOWN = 2; // charts where nobody has chosen: below each other where the page is narrow
 const MOST = 6;
 const NARROWEST = { batch: 4, epoch: 0.04, time: 4 }; // what can be zoomed to
 const EARLY = new Set(["pruned", "failed", "crashed"]); // ends of trials that nobody waits for
@@ -82,7 +81,7 @@ export class Lessons {
   /** The numbers whose charts are shown. */
   chosen(store) {
     const all = metricsOf(store.lanes), { show } = this.view;
-    return (show || all.slice(0, SHOWN[this.body.clientWidth < WIDE ? 0 : 1])).filter((name) => all.includes(name)).slice(0, MOST);
+    return (show || all.slice(0, SHOWN)).filter((name) => all.includes(name)).slice(0, MOST);
   }
 
   draw(store) {
