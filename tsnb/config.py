@@ -67,6 +67,8 @@ _TOGETHER_S = 0.1
 LONGEST_SOCKET = 103
 """Bytes that the path of a unix socket may have: macOS has room for fewer than Linux."""
 
+MAX_WEIGHT = 1e6
+"""Of the compute of a trial with weight 1, and one over it is the least: readings hold no number of any size."""
 MAX_WEIGHTS = 256
 """Twice as many as one stream takes consumers."""
 
@@ -146,10 +148,10 @@ def check_balance(pacing: object, weights: Mapping[str, float] | None) -> tuple[
     for name, weight in (weights or {}).items():
         check_name(name, "trial")
         number = weight if isinstance(weight, (int, float)) and not isinstance(weight, bool) else 0.0
-        if not 0 < number < float("inf"):
+        if not 1 / MAX_WEIGHT <= number <= MAX_WEIGHT:
             raise ValueError(
-                f"weight {name}={weight!r} is invalid. Pass a number above 0. {name}=2 means twice the "
-                "compute of a trial with weight 1."
+                f"weight {name}={weight!r} is invalid. Pass a number above 0, from 1e-6 to 1e6. {name}=2 means "
+                "twice the compute of a trial with weight 1."
             )
         found[name] = float(number)
     if len(found) > MAX_WEIGHTS:  # they stand in every reading, which has to fit a packet

@@ -24,12 +24,12 @@ from tsnb.printable import one_line
 
 __all__ = ["FEW", "NOT_FINITE", "Logged", "Number", "Text", "Whole", "pack", "read_json", "unpack"]
 
-_MOST_INT, _MOST_FLOAT, _CHARACTERS = 1 << 62, 1e15, 2000
+_MOST_INT, _MOST_FLOAT, _CHARACTERS = (1 << 63) - 1, 1e15, 2000
 
 Text = Annotated[str, msgspec.Meta(max_length=_CHARACTERS)]
 """One printable line."""
 Whole = Annotated[int, msgspec.Meta(ge=-_MOST_INT, le=_MOST_INT)]
-"""A whole number."""
+"""A whole number, as large as a `len` of Python's can be."""
 Number = Annotated[float, msgspec.Meta(ge=-_MOST_FLOAT, le=_MOST_FLOAT)]
 """A finite number; seconds and bytes stay far below its bound."""
 FEW = msgspec.Meta(max_length=4096)

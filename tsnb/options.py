@@ -132,7 +132,10 @@ _BYTES = Kind(
     "512MiB",
     lambda value: int(bytes_of(value)),
 )
-_RECONNECT = seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf"))
+_RECONNECT = replace(
+    seconds("a number of seconds, 0 or more", lambda value: 0 <= value < float("inf")),
+    plain=lambda value: min(float(value), _LONGEST_S),
+)
 _EPOCH = whole("an epoch number, 0 or more", 0, most=(1 << 31) - 1)
 ENGINE = Kind(
     '"local", "ray" or "ray://HOST:PORT"',

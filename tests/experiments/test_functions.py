@@ -298,3 +298,19 @@ def test_how_many_epochs_a_trial_takes_is_its_parameter() -> None:
     assert epochs_of(print, {}) is None
     for odd in (0, -1, 2.5, True, "3", None, [3], 1 << 40):
         assert epochs_of(train, {"epochs": odd}) is None
+
+
+@pytest.mark.parametrize("epochs", [10**10, 10**30])
+def test_a_trial_that_plans_more_epochs_than_there_will_be_trains(epochs: int) -> None:
+    """It ends when it has had enough of them."""
+
+    def train() -> int:
+        for epoch in tsnb.epochs(epochs):
+            for _ in tsnb.attach():
+                pass
+            if epoch == 2:
+                break
+        return int(epoch)
+
+    with tsnb.serve([[1.0, 2.0]] * 3, name="s"):
+        assert tsnb.run(train, name=f"planned-{len(str(epochs))}").wait(60).result() == 2

@@ -14,7 +14,7 @@ from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.rounds import Rounds
 from tsnb.foreign import pack
 from tsnb.stream.consumer.losses import MOST, in_payloads
-from tsnb.stream.producer.guard import BURST, EARNED_A_SECOND, Guard
+from tsnb.stream.producer.guard import BURST, EARNED_A_SECOND, MAX_POSITION, Guard
 from tsnb.stream.producer.session import MAX_DRAWN
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import encode
@@ -35,7 +35,9 @@ class Connection:
             outbox=SimpleNamespace(posted=0, limit_bytes=0),
             channel=SimpleNamespace(receive=lambda: self.packets.popleft() if self.packets else None),
         )
-        core: Any = SimpleNamespace(dispatch=SimpleNamespace(members={}), extensions={"rounds": Rounds})
+        self.admission = SimpleNamespace(next_epoch=1)
+        dispatch = SimpleNamespace(members={}, admission=self.admission)
+        core: Any = SimpleNamespace(dispatch=dispatch, extensions={"rounds": Rounds})
         self.session = session
         self.guard = Guard(core, "token")
         self.guard.enter(session)
@@ -64,6 +66,20 @@ def test_a_trial_that_reports_every_batch_of_the_largest_is_never_shown_out(
     for _ in range(1000):
         connection.session.outbox.posted += SENT_A_BATCH
         assert connection.send(ms.Ask(1), *told) == 5
+
+
+def test_nobody_asks_for_an_epoch_after_which_none_could_be_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The last that may be asked for is followed by as many again, one by one."""
+    connection = Connection(monkeypatch)
+    with pytest.raises(RemoteProtocolError, match="no stream reaches"):
+        connection.send(ms.Ask(1, MAX_POSITION + 1))
+    assert connection.send(ms.Ask(1, MAX_POSITION)) == 1
+    connection.admission.next_epoch = MAX_POSITION + 1
+    assert connection.send(ms.Ask(2, MAX_POSITION + 1)) == 1
+    with pytest.raises(RemoteProtocolError, match="no stream reaches"):
+        connection.send(ms.Ask(3, MAX_POSITION + 2))
 
 
 def test_losses_that_nobody_asked_for_are_a_flood(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,8 @@ def test_an_observer_changes_the_mode_and_hears_that_it_has() -> None:
         ("fast", None, "Choose one of together, weights, free"),
         ("weights", {"a": 0}, "Pass a number above 0"),
         ("weights", {"a": float("nan")}, "Pass a number above 0"),
+        ("weights", {"a": 1e16}, "from 1e-6 to 1e6"),
+        ("weights", {"a": 1e-300}, "from 1e-6 to 1e6"),
         ("weights", {"a b": 2}, "cannot name a trial"),
         ("weights", {f"a{k}": 1.0 for k in range(MAX_WEIGHTS + 1)}, f"Pass at most {MAX_WEIGHTS}"),
         ("together", {"a": 2}, "Choose 'weights', or leave out a"),

@@ -7,12 +7,13 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
 
 import tsnb
 from tests.system.conftest import Run
@@ -43,11 +44,57 @@ class Unsized(Own):
     __len__ = DataLoader.__len__
 
 
+class Endless(IterableDataset[int]):
+    """One whose writer has taken the largest length for endless."""
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(1000))
+
+
 class Empty(DataLoader[Any]):
     """One that forgot its dataset."""
 
     def __init__(self) -> None:
         self.size = 3
+
+
+def test_a_loader_that_calls_itself_endless_is_as_long_as_it_says() -> None:
+    """For its trials, for screens, and for a trial that plans as many epochs."""
+    numbers = TensorDataset(torch.arange(40.0))
+    drawn = RandomSampler(numbers, replacement=True, num_samples=10**18)
+    for loader in (DataLoader(numbers, 4, sampler=drawn), DataLoader(Endless(), 4)):
+        with tsnb.serve(loader, name="s") as stream, tsnb.attach("one", "s", join="here") as one:
+            assert len(next(iter(one))) in (1, 4) and len(one) == len(loader)
+            assert stream.status().epoch_batches == len(loader)
+
+
+def test_a_stream_goes_on_from_the_last_epoch_that_may_be_asked_for() -> None:
+    """From a state, or from its start: there are as many again."""
+    with (
+        tsnb.serve([torch.zeros(2)] * 3, name="s", first_epoch=(1 << 31) - 1),
+        tsnb.attach("one", "s") as one,
+    ):
+        assert [sum(1 for _ in one) for _ in range(4)] == [3] * 4
+    with tsnb.serve([torch.zeros(2)] * 3, name="s") as stream, tsnb.attach("one", "s") as one:
+        state = {**one.state_dict(), "epoch": (1 << 31) - 1}
+        one.load_state_dict(state)
+        assert [sum(1 for _ in one) for _ in range(4)] == [3] * 4
+        assert stream.status().epoch > 1 << 31
+        with pytest.raises(ValueError, match="not a state"):
+            one.load_state_dict({**state, "epoch": 1 << 31})
+
+
+@pytest.mark.parametrize("seconds", [1e10, 1e300])
+def test_a_stream_that_waits_for_ever_can_be_attached_to(seconds: float) -> None:
+    """Longer than a message can say is three years."""
+    batches = [torch.zeros(2)] * 3
+    with tsnb.serve(batches, name="s", reconnect_s=seconds, stall_timeout_s=seconds) as stream:
+        with tsnb.attach("one", "s") as one:
+            assert sum(1 for _ in one) == 3
+        assert stream.status().batches == 3
 
 
 def test_a_dataloader_that_never_called_its_own_init_is_what_it_iterates() -> None:

@@ -212,7 +212,7 @@ class Line:
         Args:
             last: Send nothing after this.
         """
-        left = max(0, this_process.epochs - self._epochs_behind)
+        left = min(max(0, this_process.epochs - self._epochs_behind), ms.MAX_LENGTH)
         if (progress := ms.Progress(left, this_process.run, *self._taken_before)) != self._progress_told:
             self._progress_told = progress
             self.connection.post(progress)

@@ -47,7 +47,7 @@ class Place(NamedTuple):
             ValueError: It is something else.
         """
         numbers = [state.get(key) for key in ("tsnb", "epoch", "batch", "offset")]
-        if not all(isinstance(n, int) and n >= 0 for n in numbers) or numbers[0] != _VERSION:
+        if not all(isinstance(n, int) and 0 <= n < 1 << 31 for n in numbers) or numbers[0] != _VERSION:
             raise ValueError(
                 "This is not a state that Consumer.state_dict() of this version of tsnb returned: "
                 f"{dict(state)!r}"

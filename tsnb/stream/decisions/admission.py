@@ -97,6 +97,11 @@ class Admission:
                 self._refuse(member)
         return self._out
 
+    @property
+    def next_epoch(self) -> int:
+        """The number of the epoch that begins next, unless one is asked for."""
+        return self._next
+
     def renumber(self, run: int, number: int) -> list[ev.Instruction]:
         """Note that the pass being loaded, still without a batch, is of another epoch than was wanted.
 

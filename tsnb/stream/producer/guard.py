@@ -52,7 +52,8 @@ MAX_PINNED = 4 * (HOLD + LOOKAHEAD)
 MAX_LEASES = 4096
 """Each loop that is begun leases the same first batches once more, until the line has been read."""
 MAX_POSITION = 1 << 31
-"""Epochs are numbered on from the one asked for: past what a message can carry, no consumer could be served again."""
+"""Epochs are numbered on from the one asked for: past what a message can carry, no consumer could be served again. So
+nobody asks for one past this but for the stream's next one, and there are as many again before a message is full."""
 MAX_ORIGIN = 200
 
 
@@ -118,7 +119,8 @@ class Guard:
             if isinstance(message, ms.Extended) and message.name in self._core.extensions:
                 a_point = self._core.extensions[message.name].bytes_a_point
             spent += 1 + len(packet) // a_point
-            if isinstance(message, ms.Ask) and max(message.epoch, message.seq) > MAX_POSITION:
+            last = max(MAX_POSITION, self._core.dispatch.admission.next_epoch)
+            if isinstance(message, ms.Ask) and (message.epoch > last or message.seq > MAX_POSITION):
                 raise RemoteProtocolError(
                     f"an epoch or a batch that no stream reaches: {message.epoch}, {message.seq}"
                 )

@@ -198,9 +198,7 @@ class Server(threading.Thread):
             # a peer that does not keep to the protocol is dropped: it cannot hold or harm the others
             return self._show_the_door(session)
         except Exception:  # noqa: BLE001  # what it said got further than it should have: a fault of ours, and its end alone
-            _log.exception(
-                "a connection to %r was closed because of one of its messages: %s", self._core.settings.name
-            )
+            _log.exception("a connection to %r was closed because of a message", self._core.settings.name)
             return self._show_the_door(session)
         return True
 

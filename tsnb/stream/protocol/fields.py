@@ -5,6 +5,7 @@
 | `Short` | a whole number of 16 bits: layouts |
 | `Count` | a whole number of 32 bits: batches, rows, leases, places |
 | `Large` | a whole number up to 2**53, the most that anything here comes to |
+| `Length` | a whole number up to 2**63 - 1, the most that a `len` of Python's can be |
 | `Seconds` | a finite time of up to three decades |
 | `Line`, `Block` | a text of one line or of several, cleaned when a packet is read (`tsnb.printable`) |
 | `Word` | 1 to 32 letters of ASCII: the name of an extension |
@@ -27,6 +28,7 @@ __all__ = [
     "Count",
     "Json",
     "Large",
+    "Length",
     "Line",
     "Seconds",
     "Sent",
@@ -39,11 +41,13 @@ __all__ = [
 MAX_SHORT = (1 << 16) - 1
 MAX_COUNT = (1 << 32) - 1
 MAX_NUMBER = 1 << 53
+MAX_LENGTH = (1 << 63) - 1
 MAX_SECONDS = 1e9
 
 Short = Annotated[int, msgspec.Meta(ge=0, le=MAX_SHORT)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=MAX_COUNT)]
 Large = Annotated[int, msgspec.Meta(ge=0, le=MAX_NUMBER)]
+Length = Annotated[int, msgspec.Meta(ge=0, le=MAX_LENGTH)]
 Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=MAX_SECONDS)]
 Line = Annotated[str, msgspec.Meta(extra={"cleaned": one_line})]
 Block = Annotated[str, msgspec.Meta(extra={"cleaned": block})]

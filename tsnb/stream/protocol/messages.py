@@ -12,10 +12,12 @@ from __future__ import annotations
 from typing import Literal
 
 from tsnb.stream.protocol.fields import (
+    MAX_LENGTH,
     Block,
     Count,
     Json,
     Large,
+    Length,
     Line,
     Seconds,
     Sent,
@@ -26,6 +28,7 @@ from tsnb.stream.protocol.fields import (
 
 __all__ = [
     "ALL_ROWS",
+    "MAX_LENGTH",
     "PROTOCOL",
     "WHOLE_EPOCH",
     "Ask",
@@ -62,7 +65,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 32
+PROTOCOL = 33
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -182,7 +185,7 @@ class Rest(Sent, frozen=True, tag=19):
 class Progress(Sent, frozen=True, tag=21):
     """What a consumer has before it and behind it, and whose run it is: said when it attaches and when that changes."""
 
-    epochs: Count = 0
+    epochs: Length = 0
     """A loop's epochs in all; 0: that is not known, or not any more."""
     run: Count = 0
     """Of its trial's name, from 1; 0: it is not a trial's."""
@@ -222,9 +225,9 @@ class Welcome(Sent, frozen=True, tag=14):
     hold: Large
     batch_size: Large | None
     """The loader's, where it has one."""
-    epoch_batches: Large | None
+    epoch_batches: Length | None
     """Loader batches in an epoch, where known."""
-    epoch_samples: Large | None
+    epoch_samples: Length | None
     """Samples in an epoch, where known."""
     order: Line = ""
     """Says in which order epochs come: equal for equal batches; empty where an epoch cannot be given again."""
@@ -234,7 +237,7 @@ class Welcome(Sent, frozen=True, tag=14):
     """Why an epoch cannot be given again, and what would change that; empty where it can."""
     guard: bool = False
     """Whether every consumer looks for changes in place by checksums, asked for or not."""
-    indexed: Large | None = None
+    indexed: Length | None = None
     """Samples of the loader's dataset, where batches can tell which of them they hold."""
     each_once: bool = False
     """Whether an epoch has each of them exactly once."""
