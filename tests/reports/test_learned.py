@@ -44,6 +44,18 @@ def test_the_best_is_that_of_the_accuracy_where_one_was_logged(trials: list[Spen
     assert outcome(losses) == (f"{trials[0].name} is best: loss 0.100.", "3 done.")
 
 
+def test_trials_that_are_equal_to_the_best_are_named(trials: list[Spent]) -> None:
+    """Only one was named, as if it were better; one that failed is not equal to one that is done."""
+    equal = [replace(trial, metrics={"accuracy": 0.974811}) for trial in trials]
+    first, second, third = sorted(trial.name for trial in trials)
+    assert outcome(equal)[0] == f"{first} is best: accuracy 97.5 %, equal to {second} and {third}."
+    at = next(k for k, trial in enumerate(equal) if trial.name == third)
+    equal[at] = replace(equal[at], state="failed")
+    assert outcome(equal)[0] == f"{first} is best: accuracy 97.5 %, equal to {second}."
+    many = [replace(trials[0], name=f"t{k}", metrics={"accuracy": 0.5}) for k in range(9)]
+    assert outcome(many)[0] == "t0 is best: accuracy 50.0 %, equal to 8 others."
+
+
 def test_a_failed_trial_is_not_the_best_while_another_is_done(trials: list[Spent]) -> None:
     """Its number may be a lucky one: it did not come to its end."""
     failed = [replace(trials[1], state="failed"), trials[0], trials[2]]

@@ -20,6 +20,10 @@ MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "�
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
 
+_NAMED = 2
+"""More trials than this that are equal to the best are counted."""
+
+
 class Trained(Protocol):
     """A trial, as far as its outcome goes."""
 
@@ -80,4 +84,20 @@ def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
     if best is None:
         return f"{ends}.", ""
     trial, name = best
-    return f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}.", f"{ends}."
+    said = f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}"
+    return f"{said}{_equal(trials, trial, name)}.", f"{ends}."
+
+
+def _equal(trials: Sequence[Trained], best: Trained, name: str) -> str:
+    """Say which trials have the number of the best; empty: none."""
+    early = best.state in scores.ENDED_EARLY
+    same = sorted(
+        trial.name
+        for trial in trials
+        if trial is not best
+        and trial.metrics.get(name) == best.metrics[name]
+        and (trial.state in scores.ENDED_EARLY) == early
+    )
+    return (
+        f", equal to {' and '.join(same) if len(same) <= _NAMED else f'{len(same)} others'}" if same else ""
+    )

@@ -24,6 +24,14 @@ test("of a sweep the best is told by the number by which its rule decides", () =
   assert.deepEqual([decisive(store, [0, 1]), decisive(store, [2]), decisive(store, [0, 2]), decisive(store)], ["loss", "accuracy", "accuracy", "accuracy"]);
 });
 
+test("trials that are equal to the best are named, but not one that failed", () => {
+  const equal = ["c", "a", "b"].map((name) => lane(name, "done", { accuracy: 0.974811 }));
+  assert.equal(outcome(storeOf(equal, ways))[0], "a is best: accuracy 97.5 %, equal to b and c.");
+  assert.equal(outcome(storeOf([...equal.slice(0, 2), lane("b", "failed", { accuracy: 0.974811 })], ways))[0], "a is best: accuracy 97.5 %, equal to c.");
+  const many = Array.from({ length: 9 }, (_, k) => lane(`t${k}`, "done", { accuracy: 0.5 }));
+  assert.equal(outcome(storeOf(many, ways))[0], "t0 is best: accuracy 50.0 %, equal to 8 others.");
+});
+
 test("where nobody knows which way is good, only how they ended is told", () => {
   assert.deepEqual(outcome(storeOf(three, {})), ["2 done, 1 failed.", ""]);
   assert.deepEqual(outcome(storeOf([lane("mlp", "", { loss: 1 })], ways)), ["", ""]);

@@ -5,6 +5,9 @@ import { metricsOf } from "./lanes.js";
 
 const ENDS = ["done", "failed", "crashed", "interrupted", "stopped", "pruned", "ended"]; // in the order in which they are told
 
+const EARLY = new Set(ENDS.slice(1)); // ends of trials that have trained less than they should
+const NAMED = 2; // more trials than this that are equal to the best are counted
+
 /** Whether all trials have ended, or the stream has, and it is known how one of them did. */
 export const isOver = (store) => {
   const lanes = store.lanes.filter(Boolean);
@@ -31,7 +34,14 @@ export function outcome(store) {
   if (!ends) return ["", ""];
   const name = decisive(store), best = name === undefined ? -1 : store.bestOf(name);
   if (best < 0) return [`${ends}.`, ""];
-  return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}.`, `${ends}.`];
+  return [`${store.lanes[best].name} is best: ${name} ${metric(name, store.value(best, name))}${equal(store, best, name)}.`, `${ends}.`];
+}
+
+/** Which trials have the number of the best; empty: none. */
+function equal(store, best, name) {
+  const { lanes } = store, early = ({ here, end }) => !here && EARLY.has(end);
+  const same = lanes.filter((lane, k) => lane && k !== best && lane.metrics.includes(name) && store.value(k, name) === store.value(best, name) && early(lane) === early(lanes[best])).map((lane) => lane.name).sort();
+  return same.length ? `, equal to ${same.length <= NAMED ? same.join(" and ") : `${same.length} others`}` : "";
 }
 
 /** How long it took, and when that was: "2:14 long, ended at 15:02." `nowMs` since 1970. */
