@@ -273,6 +273,7 @@ function select(label, chosen) {
   const box = make("select", "tsnb-select");
   box.onchange = () => chosen(box.value);
   attribute(box, "aria-label", label);
+  attribute(box, "title", label);
   const element = make("label", "tsnb-tool", make("span", "tsnb-soft", label), box);
   const draw = (names, value) => {
     const wanted = ["", ...names];
