@@ -16,6 +16,7 @@ import pytest
 
 from tests.system.scripts import ROOT
 from tsnb.errors import TsnbError
+from tsnb.experiments import run_cell
 from tsnb.kernels import door as module
 from tsnb.kernels.door import Door, call, doors
 from tsnb.kernels.hub import the_hub
@@ -112,3 +113,25 @@ def test_a_process_that_is_killed_over_a_request_is_told_of() -> None:
     while door.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+def test_a_request_with_a_value_that_makes_no_sense_is_one_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing of it is printed where the trials run."""
+    trial = run_cell("cnn", "x = 1", {})
+    trial.wait(60)
+    (own,) = [each for each in doors() if each.parent == the_hub().directory]
+    for pid in (2**31, 2**63, 2**70):
+        reply = call(own, {"verb": "find", "trial": "cnn", "pid": pid}, 30)
+        assert reply is not None and reply.facts["trials"] == []
+    for wrong in (
+        {"verb": "clone", "changes": 5},
+        {"verb": "clone", "changes": [["lr", 1]]},
+        {"verb": "clone", "at": [1]},
+        {"verb": "clone", "name": 5},
+        {"verb": "extend"},
+        {"verb": "extend", "epochs": "many"},
+        {"verb": "extend", "epochs": [2**70]},
+    ):
+        reply = call(own, {"trial": "cnn", "pid": trial.pid, **wrong}, 30)
+        assert reply is not None and reply.facts["error"], wrong
+    assert not caplog.records

@@ -65,7 +65,9 @@ def _answered(request: dict[str, Any], own: Sequence[Trial]) -> dict[str, Any]:
     if not meant:
         raise TsnbError(f"Trial {name!r} no longer exists")
     if verb == "clone":
-        changes = dict(request.get("changes", {}))
+        changes = request.get("changes", {})
+        if not isinstance(changes, dict):
+            raise TsnbError(f"A clone's changes are values by name, not {changes!r:.80}")
         made = meant[0].clone(request.get("name"), at=request.get("at"), **changes)
         assert made.parent is not None
         deadline = time.monotonic() + STARTS_S
@@ -74,7 +76,8 @@ def _answered(request: dict[str, Any], own: Sequence[Trial]) -> dict[str, Any]:
         facts = {**made.parent._asdict(), "trial": made.parent.name, "clone": made.name, "pid": made.pid}
         return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
     if verb == "extend":
-        return {"trial": meant[0].extend(request["epochs"]).name, "epochs": request["epochs"]}
+        epochs: Any = request.get("epochs")
+        return {"trial": meant[0].extend(epochs).name, "epochs": epochs}
     if verb == "pause":
         meant[0].pause(release=bool(request.get("release")))
         return {"trial": meant[0].name}
@@ -91,7 +94,7 @@ def _is_meant(trial: Trial, name: str, stream: str, pid: object) -> bool:
         pid: The consumer's process, of which the trial's is the first of its session; None: only the name counts.
     """
     if isinstance(pid, int) and pid > 0:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, OverflowError):  # it is no process, and may be no number of one
             return trial.pid is not None and trial.pid in (pid, os.getsid(pid))
         return False
     taken = trial.report.get("stream", "").split(", ")
