@@ -135,6 +135,26 @@ def test_a_pause_makes_what_is_under_way_out_of_date_and_keeps_the_place() -> No
         made.hear(ms.NotJoined(ask.number, 3, 5, 1))
 
 
+def test_a_paused_trial_is_told_why_the_stream_cannot_repeat_what_it_missed() -> None:
+    """It may have been served with a seed, and draw in an order that no seed decides."""
+    why = "its Own cannot be seeded. Give that class an attribute `generator`"
+    for stream, said in (
+        (structs.replace(WELCOME, order="", unordered=why), why),
+        (structs.replace(WELCOME, order=""), "its loader has no reproducible order"),
+    ):
+        made = session()
+        made.connected(stream)
+        begun(made)
+        made.hear(batch(0))
+        made.hear_early(ms.Steered("pause"))
+        (ask,) = made.hear(ms.Steered("go on")).say
+        assert isinstance(ask, ms.Ask)
+        with pytest.raises(ConsumerTimedOut, match=r"was paused at batch") as raised:
+            made.hear(ms.NotJoined(ask.number, 3, 5, 1))
+        assert f"This one cannot: {said}." in str(raised.value)
+        assert "With seed=" not in str(raised.value)
+
+
 def test_the_loaders_error_comes_through() -> None:
     """Of the epoch that is taken."""
     made = session()
@@ -244,7 +264,9 @@ def test_paused_past_its_place_on_a_stream_without_a_seed_it_is_told_so() -> Non
         begun = len(other.taken)  # it may be an epoch ahead already
         until(lambda: len(other.taken) > begun + 1)
         pause("s", "one", on=False)
-        with pytest.raises(ConsumerTimedOut, match=r"was paused at batch .* With seed="):
+        with pytest.raises(
+            ConsumerTimedOut, match=r"was paused at batch .* served without seed=. Serve it with seed=\."
+        ):
             one.ended()
 
 
