@@ -29,8 +29,10 @@ def test_it_names_the_model_that_held_the_others(quickstart: list[StreamReading]
     """The panel's words, over all that was read."""
     told = story(quickstart, ended=True)
     assert told.pace == "wide-cnn"
-    assert told.lead == "wide-cnn sets the pace."
-    assert told.rest.startswith("small-cnn and mlp wait for slower trials 56 % and 60 % of their time")
+    assert told.lead == "wide-cnn set the pace."
+    assert told.rest.startswith("small-cnn and mlp waited for slower trials 56 % and 60 % of their time")
+    going = story(quickstart)
+    assert going.lead == "wide-cnn sets the pace." and "wait for slower trials" in going.rest
     assert told.watched_late, "the log begins in the fourth epoch"
     assert (told.batches, told.delivered) == (228, 676)
 

@@ -11,6 +11,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
+from textwrap import wrap
 
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.cpu_time import cpu_text
@@ -43,6 +44,10 @@ PART_NAMES = {
 """What a trial's time goes to, in the panel's words."""
 
 _TICKS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
+
+
+WIDEST = 160
+"""Letters of a line that says how to go on."""
 
 
 def short_names(names: Sequence[str], most: int) -> dict[str, str]:
@@ -128,7 +133,7 @@ def plain(story: Story) -> str:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
     lines += [f"{line}." for line in waiting(story.pending)]
     said = (*outcome(story.latest), next_step(story.latest)) if story.over else ()
-    lines += [line for line in (" ".join(filter(None, said[:2])), *said[2:]) if line]
+    lines += [line for line in (" ".join(filter(None, said[:2])), *wrap("".join(said[2:]), WIDEST)) if line]
     lines += beside_lines(story.beside)
     lines += [f"Energy: {story.energy}."]
     lines += [f"{cost.text}." for cost in story.costs]

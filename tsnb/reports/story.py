@@ -14,7 +14,7 @@ from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
 from tsnb.reports.runs import trial_of
 from tsnb.reports.spent import Spent, spent
-from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose
+from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.marks import Mark, all_marks, pacing_text
@@ -144,6 +144,8 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
     for reading in () if ended else readings:
         etas.feed(reading)
     said = _diagnosis(readings, trials, batches, blocked_s, setter, host)
+    if ended or (trials and all(trial.state in ENDS for trial in trials)):
+        said = in_the_past(said)
     whole = last.epoch_batches
     return Story(
         name=last.name,

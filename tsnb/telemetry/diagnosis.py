@@ -19,7 +19,7 @@ from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.words import pace as rate
 from tsnb.telemetry.words import percent
 
-__all__ = ["NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "shares"]
+__all__ = ["NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "in_the_past", "shares"]
 
 NOBODY = "No trial is attached."
 """The lead while no trial is attached: out of date for a moment after one has come."""
@@ -145,6 +145,34 @@ def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pac
         elif _inside_s(now) > _inside_s(was):
             parts[now.name] = Shares(pace.computing, pace.waiting, pace.held)
     return parts
+
+
+_PAST = {
+    " sets the pace": " set the pace",
+    "The loader is the limit": "The loader was the limit",
+    "No trial is waiting.": "No trial waited.",
+    "No other trial is reading.": "No other trial was reading.",
+    "No trial is training yet.": "No trial trained.",
+    "The trials take turns.": "The trials took turns.",
+    "Compute is shared by weight.": "Compute was shared by weight.",
+    " buffered batches are in use": " buffered batches were in use",
+    " must wait for ": " had to wait for ",
+    " waits for ": " waited for ",
+    " wait for ": " waited for ",
+    " computes ": " computed ",
+    " compute ": " computed ",
+    " cores are busy": " cores were busy",
+    "the only core is busy": "the only core was busy",
+}
+"""Words of what limits a stream, and what they are once it is over; names of trials have no spaces."""
+
+
+def in_the_past(said: Diagnosis) -> Diagnosis:
+    """Return what limited a stream, in the past tense: its trials have ended."""
+    lead, rest = said.lead, said.text[len(said.lead) :]
+    for now, then in _PAST.items():
+        lead, rest = lead.replace(now, then), rest.replace(now, then)
+    return replace(said, text=lead + rest, lead=lead)
 
 
 def _say(kind: str, lead: str, rest: str = "", pace: str | None = None) -> Diagnosis:
