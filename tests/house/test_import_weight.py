@@ -59,8 +59,9 @@ def test_a_streams_curves_are_kept_without_numpy() -> None:
 def test_a_panels_threads_import_nothing() -> None:
     """Their pictures and reports need numpy, which a cell may import just then: all of it comes with the panel."""
     code = (
-        "import sys, tsnb\ntsnb.dashboard\nhere = set(sys.modules)\n"
-        "from tsnb.reports import Report\nfrom tests.reports.made import consumer, reading\n"
+        "import sys, tsnb\ntsnb.dashboard\nbefore = set(sys.modules)\n"
+        "from tests.reports.made import consumer, reading\nhere = set(sys.modules)\n"
+        "assert 'numpy' in before\nfrom tsnb.reports import Report\n"
         "Report([reading(k, consumer('a', float(k))) for k in range(9)], ended=True)._repr_mimebundle_()\n"
         "more = {name for name in sys.modules if not name.startswith('tests')} - here\nassert not more, more"
     )
