@@ -11,7 +11,6 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from tsnb.extensions.metrics import KeptNumbers
 from tsnb.telemetry.readings import ConsumerReading, GpuReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.trial_readings import LoggedReading
 
@@ -172,6 +171,8 @@ class Stream:
 
 def logging_each_batch(readings: Iterator[StreamReading]) -> Iterator[StreamReading]:
     """Give readings in which each trial has logged both numbers after every batch, as a producer tells them."""
+    from tsnb.extensions.metrics import KeptNumbers  # a panel has no need of it
+
     kept: dict[str, KeptNumbers] = {}
     for number, reading in enumerate(readings):
         told = []
