@@ -515,6 +515,15 @@ def test_row_and_drawer_say_the_same_number_and_a_sorted_column_is_sorted(browse
     assert not host.errors
 
 
+def test_nothing_lies_below_the_panel(browser: Browser) -> None:
+    """A notebook's output scrolls where anything does, also what only a screen reader is told."""
+    host = Host(browser, 1000)
+    host.open(three_models().run(30))
+    below = """(panel) => [...panel.querySelectorAll('*')].filter((one) => one.getClientRects().length
+      && one.getBoundingClientRect().bottom > panel.getBoundingClientRect().bottom + 0.5).map((one) => one.className)"""
+    assert host.page.locator(".tsnb-panel").evaluate(below) == []
+
+
 @pytest.mark.parametrize("width", [1500, 785, 440])
 def test_no_chart_goes_away_where_the_page_is_narrow_or_a_drawer_is_open(
     browser: Browser, width: int
