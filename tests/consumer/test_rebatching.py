@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsnb.errors import BatchNotShareable
+from tsnb.stream.consumer import rebatching
 from tsnb.stream.consumer.rebatching import Rebatcher, part
 from tsnb.stream.consumer.unpacking import Delivered, Unpacker
 from tsnb.stream.loader.packing import SlotWriter
@@ -45,6 +48,49 @@ def test_every_sample_comes_once_in_order(sizes: list[int], batch_size: int) -> 
     assert [i for d in out for i in d.leaves[1].tolist()] == list(range(start))
     assert [i for d in out for i in d.leaves[0][:, 0].tolist()] == list(range(start))
     assert [s for d in out for s in d.leaves[2]] == [f"s{i}" for i in range(start)]
+
+
+@pytest.mark.parametrize("batch_size", [10**9, 2**62, 10**30])
+def test_a_batch_for_more_samples_than_there_are_is_the_one_of_all(batch_size: int) -> None:
+    """Its room follows the samples that come."""
+    rebatcher = Rebatcher(batch_size, ScratchPool())
+    for start in (0, 8, 16):
+        assert not list(rebatcher.feed(delivered(start, 8)))
+    rest = rebatcher.rest()
+    assert rest is not None and rest.leaves[1].tolist() == list(range(24))
+
+
+def test_room_that_doubles_loses_no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors, arrays and values, with what the batches tell of their rows."""
+    monkeypatch.setattr(rebatching, "AT_ONCE_BYTES", 100)
+    rebatcher = Rebatcher(50, ScratchPool())
+    out: list[Delivered] = []
+    for start in range(0, 126, 7):
+        batch = delivered(start, 7)
+        batch.drawn = np.arange(start, start + 7, dtype="<u4").tobytes()
+        out += rebatcher.feed(batch)
+    rest = rebatcher.rest()
+    assert rest is not None
+    out.append(rest)
+    assert [len(batch.leaves[1]) for batch in out] == [50, 50, 26]
+    for values in (
+        [i for batch in out for i in batch.leaves[1].tolist()],
+        [i for batch in out for i in batch.leaves[0][:, 0].tolist()],
+        [int(word[1:]) for batch in out for word in batch.leaves[2]],
+        [i for batch in out for i in np.frombuffer(batch.drawn, "<u4").tolist()],
+    ):
+        assert values == list(range(126))
+
+
+def test_samples_that_no_memory_holds_are_refused_with_the_size() -> None:
+    """As where the system gives none."""
+
+    class Full(ScratchPool):
+        def take(self, size: int) -> tuple[Any, int]:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+
+    with pytest.raises(BatchNotShareable, match=r"batch_size=9 needs 108 bytes for 9 samples.*Use a smaller"):
+        list(Rebatcher(9, Full()).feed(delivered(0, 8)))
 
 
 @settings(deadline=None)

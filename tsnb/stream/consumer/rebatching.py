@@ -27,6 +27,8 @@ __all__ = ["DRAWN_BYTES", "Rebatcher", "chosen", "cut", "part", "share"]
 Rows = npt.NDArray[np.int64]
 DRAWN_BYTES = 4
 """Of what a batch tells of a row, in `Delivered.drawn` and in `Delivered.weights`."""
+AT_ONCE_BYTES = 1 << 30
+"""Room for a batch that is made at once. It doubles for a larger one, as its samples come: an epoch may have fewer."""
 
 
 class Rebatcher:
@@ -42,6 +44,7 @@ class Rebatcher:
         self._scratch = scratch
         self._joint: Delivered | None = None  # being put together; the first `_filled` rows are there
         self._filled = 0
+        self._room = 0  # rows for which it has room
         self.copied = 0
         """Batches put together from parts so far."""
 
@@ -83,12 +86,14 @@ class Rebatcher:
 
     def _join(self, part: Delivered, taken: slice | Rows, rows: int) -> None:
         if self._joint is None:
-            self._joint = self._empty_like(part)
+            self._joint = self._empty_like(part, self._first_room(part, rows))
             self.copied += 1
+        if self._joint.layout.spec != part.layout.spec:
+            raise self._misfit("their structure differs")
+        while self._filled + rows > self._room:
+            self._joint = self._grown(self._joint)
         joint = self._joint
         told = bool(part.drawn) and len(joint.drawn) == DRAWN_BYTES * self._filled
-        if joint.layout.spec != part.layout.spec:
-            raise self._misfit("their structure differs")
         for index, (into, leaf) in enumerate(zip(joint.leaves, part.leaves, strict=True)):
             if isinstance(leaf, list):
                 into.extend(leaf[taken] if isinstance(taken, slice) else [leaf[row] for row in taken])
@@ -108,19 +113,46 @@ class Rebatcher:
         joint.weights = joint.weights + _column(part.weights, taken) if told else b""
         self._filled += rows
 
-    def _empty_like(self, part: Delivered) -> Delivered:
-        """Return room for a whole batch of the user's size, in one block of scratch."""
-        sizes = [0 if isinstance(x, list) else _row_bytes(x) * self._batch_size for x in part.leaves]
+    def _first_room(self, part: Delivered, rows: int) -> int:
+        """Return for how many rows to make room before a first part of so many."""
+        row_bytes = sum(_row_bytes(leaf) for leaf in part.leaves if not isinstance(leaf, list))
+        return min(self._batch_size, max(rows, AT_ONCE_BYTES // max(1, row_bytes)))
+
+    def _empty_like(self, part: Delivered, rows: int) -> Delivered:
+        """Return room for so many rows of the user's batch, in one block of scratch.
+
+        Raises:
+            BatchNotShareable: There is no memory for them.
+        """
+        sizes = [0 if isinstance(x, list) else _row_bytes(x) * rows for x in part.leaves]
         padded = [aligned(size) for size in sizes]
-        block, _ = self._scratch.take(max(1, sum(padded)))
+        try:
+            block, _ = self._scratch.take(max(1, sum(padded)))
+        except (OSError, OverflowError):
+            raise BatchNotShareable(
+                f"batch_size={self._batch_size} needs {sum(sizes):,} bytes for {rows:,} samples, and there is no "
+                "memory for them. Use a smaller batch_size."
+            ) from None
         leaves: list[Any] = []
         offset = 0
         for leaf, room in zip(part.leaves, padded, strict=True):
-            leaves.append([] if isinstance(leaf, list) else _room(block, offset, leaf, self._batch_size))
+            leaves.append([] if isinstance(leaf, list) else _room(block, offset, leaf, rows))
             offset += room
-        joint = Delivered(part.layout, leaves, self._batch_size, shared=False)
+        joint = Delivered(part.layout, leaves, rows, shared=False)
         joint.private = part.private
+        self._room = rows
         return joint
+
+    def _grown(self, joint: Delivered) -> Delivered:
+        """Return room for up to twice as many rows, with those that are there."""
+        grown = self._empty_like(joint, min(self._batch_size, 2 * self._room))
+        for into, leaf in zip(grown.leaves, joint.leaves, strict=True):
+            if isinstance(leaf, list):
+                into.extend(leaf)
+            else:
+                into[: self._filled] = leaf[: self._filled]
+        grown.drawn, grown.weights = joint.drawn, joint.weights
+        return grown
 
     def _misfit(self, why: str) -> BatchNotShareable:
         return BatchNotShareable(
