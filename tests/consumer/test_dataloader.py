@@ -46,6 +46,25 @@ def test_it_goes_on_where_its_consumer_is() -> None:
         assert consumer.epoch == 0
 
 
+def test_a_loop_has_its_length_and_a_consumer_names_the_way_to_the_rest_of_a_dataloader() -> None:
+    """As torch's own iterator, whose length is the whole epoch's wherever it stands."""
+    with tsnb.serve(BATCHES, name="dicts"), tsnb.attach("one", "dicts") as consumer:
+        loop, loader = iter(consumer), consumer.as_dataloader()
+        next(loop)
+        assert len(loop) == len(consumer) == len(BATCHES)
+        for name in ("num_workers", "drop_last", "collate_fn", "pin_memory", "generator", "timeout"):
+            assert hasattr(loader, name) and not hasattr(consumer, name)
+            with pytest.raises(AttributeError, match=rf"no '{name}'.*consumer\.as_dataloader\(\)"):
+                getattr(consumer, name)
+        with pytest.raises(AttributeError, match="'Consumer' object has no attribute 'nothing'"):
+            consumer.nothing  # noqa: B018
+    with tsnb.serve(lambda epoch: iter(BATCHES), name="dicts"), tsnb.attach("one", "dicts") as consumer:
+        loop = iter(consumer)
+        with pytest.raises(TypeError):
+            len(loop)
+        assert sum(1 for _ in loop) == len(BATCHES)
+
+
 def test_it_has_no_length_where_the_stream_has_none() -> None:
     """As torch's own of an iterable dataset that has none."""
     with tsnb.serve(lambda epoch: iter(BATCHES), name="dicts"), tsnb.attach("one", "dicts") as consumer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tsnb.native.endings import Bound
 from tsnb.stream.consumer.dataloader import ConsumerDataset, ConsumerLoader
@@ -18,6 +18,14 @@ if TYPE_CHECKING:
     from tsnb.stream.consumer.loop import EpochIterator
 
 __all__ = ["Consumer"]
+
+_OF_DATALOADER = frozenset(
+    {
+        "collate_fn", "drop_last", "generator", "in_order", "multiprocessing_context", "num_workers",
+        "persistent_workers", "pin_memory", "pin_memory_device", "prefetch_factor", "timeout", "worker_init_fn",
+    }
+)  # fmt: skip
+"""Attributes of torch's `DataLoader` that a consumer lacks."""
 
 
 class Consumer(Bound):
@@ -222,6 +230,14 @@ class Consumer(Bound):
     def closed(self) -> bool:
         """Whether it is detached, or its stream is gone."""
         return self._inner.closed
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in _OF_DATALOADER:
+            raise AttributeError(
+                f"A consumer has no {name!r}, because the DataLoader stays with its stream. Code that reads "
+                "the attributes of a DataLoader takes consumer.as_dataloader()."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __enter__(self) -> Consumer:
         return self

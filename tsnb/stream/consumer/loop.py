@@ -102,6 +102,14 @@ class EpochIterator(Iterator[Any], Bound):
     def __iter__(self) -> EpochIterator:
         return self
 
+    def __len__(self) -> int:
+        """Return the batches in an epoch, as torch's own iterator does.
+
+        Raises:
+            TypeError: The loader has no length.
+        """
+        return len(self._consumer)
+
     def __next__(self) -> Any:
         """Return the next batch.
 
