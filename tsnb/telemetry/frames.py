@@ -312,9 +312,12 @@ class Curves:
         if curve is None:
             curve = self._curves[lane, metric] = _Kept()
             self._share_room()
-        last = _bounded(value)
-        spread = (last,) * 3 if part is None else map(_bounded, part.spread)
-        curve.add(at, (last, *spread, float(math.isfinite(last) if part is None else part.values)))
+        finite = -_MOST <= value <= _MOST
+        last = value if finite else _bounded(value)
+        if part is None:
+            curve.add(at, (last, last, last, last, 1.0 if finite else 0.0))
+        else:
+            curve.add(at, (last, *map(_bounded, part.spread), float(part.values)))
         if len(curve.points) > _A_POINT * self._room:
             curve.fit(self._room)
 

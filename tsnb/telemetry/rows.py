@@ -202,15 +202,21 @@ def newly_logged(
         its: What is known of it now.
     """
     found: list[tuple[str, int | None, float, LoggedReading | None]] = []
+    logged, logged_at = its.logged, its.logged_at
     for name, value in its.metrics.items():
-        before, at, known = values.get(name), its.logged_at.get(name), batches.get(name)
+        before, at, known = values.get(name), logged_at.get(name) if logged_at else None, batches.get(name)
         # nan is what differs from itself
         same = value == before or (before is not None and value != value and before != before)  # noqa: PLR0124
         if same and (at is None or at == known):
             continue
         values[name] = value
+        if not (logged and name in logged):  # as of most: a tick of fifty trials has a hundred numbers
+            found.append((name, at, value, None))
+            if at is not None:
+                batches[name] = at
+            continue
         anew = known is None or (at is not None and at < known)  # another producer counts from 0
-        parts = [part for part in its.logged.get(name, ()) if anew or part.batch > (known or 0)]
+        parts = [part for part in logged[name] if anew or part.batch > (known or 0)]
         for part in parts:
             last = value if part.batch == at else math.nan if part.last is None else part.last
             found.append((name, part.batch, last, part if part.values > 1 or part.low is not None else None))
