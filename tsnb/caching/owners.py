@@ -9,13 +9,13 @@ The producer's own memory gets the densest samples first (`choice`); these are w
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tsnb.caching.choice import ALIGN_BYTES, HitCost
+from tsnb.stream.hashing import mixed, salt_of
 
 __all__ = ["FETCH_TIMES", "Lender", "Owned", "owners_of", "worth_fetching"]
 
@@ -75,7 +75,7 @@ def owners_of(indices: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any], lender
     owners, offsets = np.full(count, -1), np.zeros(count, np.int64)
     score = np.full(count, np.iinfo(np.uint64).max, np.uint64)
     used = [0] * len(lenders)
-    salts = [_salt(lender.machine) for lender in lenders]
+    salts = [salt_of(lender.machine) for lender in lenders]
     left = np.arange(count)
     for _ in lenders:
         best, score[left] = _next_best(indices[left], salts, score[left])
@@ -97,19 +97,7 @@ def _next_best(
     """Return the machine with the highest score below the last one, for each sample, and that score."""
     best, score = np.full(len(indices), -1), np.zeros(len(indices), np.uint64)
     for number, salt in enumerate(salts):
-        mine = _mixed(indices.astype(np.uint64) ^ np.uint64(salt))
+        mine = mixed(indices.astype(np.uint64) ^ np.uint64(salt))
         better = (mine < below) & (mine >= score)
         best[better], score[better] = number, mine[better]
     return best, score
-
-
-def _salt(machine: str) -> int:
-    return int.from_bytes(hashlib.blake2b(machine.encode(), digest_size=8).digest(), "little")
-
-
-def _mixed(value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return a hash of each number, uint64: the last steps of splitmix64."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    mixed: np.ndarray[Any, Any] = value ^ (value >> np.uint64(31))
-    return mixed

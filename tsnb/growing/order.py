@@ -14,11 +14,12 @@ and torch. Pure: no torch, no I/O, no clock.
 
 from __future__ import annotations
 
-import hashlib
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from tsnb.stream.hashing import hashed
 
 __all__ = ["Arrivals", "EpochOrder", "keys_of"]
 
@@ -38,13 +39,7 @@ class Arrivals(NamedTuple):
 
 def keys_of(numbers: npt.NDArray[np.int64], *seed: int) -> npt.NDArray[np.uint64]:
     """Return a hash of each number (splitmix64): uint64 [len(numbers)]."""
-    digest = hashlib.blake2b(repr(seed).encode(), digest_size=8).digest()
-    keys = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    keys += np.uint64(int.from_bytes(digest, "little"))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
-    keys ^= keys >> np.uint64(31)
-    return keys
+    return hashed(numbers, repr(seed))
 
 
 class EpochOrder:

@@ -312,12 +312,9 @@ class Curves:
         if curve is None:
             curve = self._curves[lane, metric] = _Kept()
             self._share_room()
-        finite = -_MOST <= value <= _MOST
-        last = value if finite else _bounded(value)
-        if part is None:
-            curve.add(at, (last, last, last, last, 1.0 if finite else 0.0))
-        else:
-            curve.add(at, (last, *map(_bounded, part.spread), float(part.values)))
+        last = value if (finite := -_MOST <= value <= _MOST) else _bounded(value)
+        alone = (last, last, last, 1.0 if finite else 0.0)
+        curve.add(at, (last, *(alone if part is None else (*map(_bounded, part.spread), float(part.values)))))
         if len(curve.points) > _A_POINT * self._room:
             curve.fit(self._room)
 

@@ -23,6 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tsnb.stream.hashing import hashed
+
 __all__ = ["Part", "fold_of", "own_rows"]
 
 Mask = npt.NDArray[np.bool_]
@@ -127,14 +129,8 @@ def fold_of(indices: npt.NDArray[np.int64], folds: int, seed: int) -> npt.NDArra
         folds: How many folds.
         seed: Which of the splits.
     """
-    digest = hashlib.blake2b(str(seed).encode(), digest_size=8).digest()
-    keys = indices.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    keys += np.uint64(int.from_bytes(digest, "little"))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
-    keys ^= keys >> np.uint64(31)
     ranks = np.empty(len(indices), np.int64)
-    ranks[np.argsort(keys, kind="stable")] = np.arange(len(indices))
+    ranks[np.argsort(hashed(indices, str(seed)), kind="stable")] = np.arange(len(indices))
     return ranks * folds // len(indices)
 
 
