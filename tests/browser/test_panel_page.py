@@ -1115,14 +1115,14 @@ def test_a_sweep_is_seen_as_points_and_as_the_importance_of_its_parameters(
     page.get_by_role("button", name="sweep", exact=True).click()
     page.get_by_role("button", name="importance").click()
     note = page.locator(".tsnb-learned", has_text="importance").locator(".tsnb-soft").first
-    expect(note).to_have_text("needs 8 ended trials that logged loss; there are 0")
+    expect(note).to_have_text("needs 8 ended trials that logged accuracy; there are 0")
     assert page.locator(".tsnb-importance dt").count() == 0
     ended = tuple(
         EndReading(one.name, "pruned" if k % 3 else "done", last.time_s, one.pid, metrics=one.metrics)
         for k, one in enumerate(last.consumers[:10])
     )
     host.feed(replace(last, time_s=last.time_s + 1, consumers=last.consumers[10:], ends=ended))
-    expect(note).to_have_text("for loss, of 10 ended trials")
+    expect(note).to_have_text("for accuracy, of 10 ended trials")
     expect(page.locator(".tsnb-importance dt")).to_have_text(["lr", "opt"])
     said = page.locator(".tsnb-importance dd .tsnb-n").all_text_contents()
     assert said[0].startswith("rank correlation ") and said[1].endswith(" % of the variance")

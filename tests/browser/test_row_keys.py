@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
@@ -124,11 +125,12 @@ def test_the_end_says_what_came_out_in_the_words_of_the_saved_picture(browser: B
     host.hear(note)
     host.settle()
     said = host.page.locator(".tsnb-say > span").first.inner_text()
-    lead, rest = "resnet18-wide is best: accuracy 97.6 %.", "1 done, 1 failed, 1 stopped."
+    lead, rest = "resnet18-wide is best: accuracy 97.6 %.", "1 done, 1 failed, 1 stopped, 1 ended."
     assert said.replace("\xa0", " ").startswith(f"{lead} {rest} 0:4")
     assert "ended at" in said
     picture = Report(readings, ended=True).svg
     assert all(word in picture for word in (*lead.split(), *rest.split()))
+    assert "1 ended" in " ".join("".join(ET.fromstring(picture).itertext()).split())
     host.shot(ARTIFACTS / "panel-over.png")
 
 

@@ -133,7 +133,7 @@ def test_what_came_out_counts_the_last_run_of_each_name_on_every_screen() -> Non
     assert " ".join(view.outcome) in made.text
     better = Report([*run(9, 3, 0), *run(2, 4, 20), *run(5, 1, 40, "c")], ended=True)
     better.story = replace(better.story, state="gone")
-    assert "c is best: loss 0.200. 2 done." in better.text and "trials['c']" in better.text
+    assert "c is best: loss 0.200. 2 done, 1 ended." in better.text and "trials['c']" in better.text
     assert "c is best" in re.sub("<[^>]*>", "", better.svg)
 
 

@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 
 from tsnb.records import scores
 from tsnb.records.scores import known_direction
+from tsnb.telemetry.readings import CONSUMER_STATES
 from tsnb.telemetry.words import is_accuracy, metric
 
 __all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome"]
@@ -20,6 +21,7 @@ MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "�
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
 
+_THERE = frozenset(CONSUMER_STATES) - {"gone"}
 _NAMED = 2
 """More trials than this that are equal to the best are counted."""
 
@@ -66,9 +68,10 @@ def best_of(trials: Sequence[_Trained]) -> tuple[_Trained, str] | None:
 
 
 def ends_of(trials: Sequence[Trained]) -> str:
-    """Return how many trials ended how: 3 done, 1 failed."""
-    counts = Counter(trial.state for trial in trials)
-    return ", ".join(f"{counts[end]} {end}" for end in ENDS if counts[end])
+    """Return how many trials of a stream that is over ended how: 3 done, 1 failed, 1 ended."""
+    # of those that were there when the stream ended nobody knows how
+    counts = Counter("ended" if trial.state in _THERE else trial.state for trial in trials)
+    return ", ".join(f"{counts[end]} {end}" for end in (*ENDS, "ended") if counts[end])
 
 
 def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
@@ -78,9 +81,9 @@ def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
         >>> outcome(trials)
         ("wide-cnn is best: accuracy 96.8 %.", "3 done, 1 failed.")
     """
-    ends, best = ends_of(trials), best_of(trials)
-    if not ends:
+    if not any(trial.state in ENDS for trial in trials):
         return "", ""
+    ends, best = ends_of(trials), best_of(trials)
     if best is None:
         return f"{ends}.", ""
     trial, name = best

@@ -111,7 +111,7 @@ export function nearest(x, at) {
 export function ranked(curves, way) {
   const last = ({ y }) => y.findLast(Number.isFinite) ?? NaN;
   const score = (curve) => (Number.isFinite(last(curve)) ? way * last(curve) : -Infinity);
-  return way ? curves.slice().sort((a, b) => score(b) - score(a)) : curves;
+  return way ? curves.slice().sort((a, b) => score(b) - score(a) || (a.name < b.name ? -1 : 1)) : curves; // equal ones by name, as the star
 }
 
 /** Whether curves are drawn on a log scale: all above 0, and no number of which much is good, as an accuracy, unless the scale was chosen

@@ -141,6 +141,8 @@ export class Lessons {
     }
     const values = lanes.map((k) => [k, store.value(k, name)]).filter(([, value]) => Number.isFinite(value));
     const order = ranked(values.map(([lane, value]) => ({ lane, name: store.lanes[lane].name, y: [value] })), way); // as their rows say
+    const star = order.findIndex(({ lane }) => lane === store.best(name)); // one that failed may have a better number
+    if (star > 0) order.unshift(...order.splice(star, 1));
     const axes = axesOf(store.lanes, store.params), coloured = new Set(order.slice(0, IN_COLOUR).map(({ lane }) => lane));
     const lines = order.map(({ lane, name }) => ({ lane, name, colour: coloured.has(lane) ? colourIn(lane, dark) : null })).reverse();
     const missing = axes.length ? "" : "this notebook's trials have no parameters that differ";
