@@ -14,7 +14,7 @@ from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading
 from tsnb.telemetry.watching import watch, watched
 
-__all__ = ["end_reading", "follow_stream_for", "gone_stream", "stream_for", "tell_end"]
+__all__ = ["end_reading", "follow_stream_for", "stream_for", "tell_end", "why_no_stream"]
 
 MOST_LETTERS = 300
 """Letters of an error's line that are told."""
@@ -52,14 +52,21 @@ def stream_for(producer: str | None) -> str:
     return ""
 
 
-def gone_stream(report: Mapping[str, Any]) -> str:
-    """Return the first of the streams that a trial took which is neither served nor about to be; empty: there is none.
+def why_no_stream(report: Mapping[str, Any], then: str) -> str:
+    """Return that a stream which a trial took is neither served nor about to be, and what to do; empty: all are there.
 
     Args:
         report: What its consumers did, as its process told last.
+        then: What to do once the stream is there, as "then extend the trial".
     """
     there = {entry.name for entry in registry.entries()} | {one.name for one in promises()}
-    return next((name for name in report.get("stream", "").split(", ") if name and name not in there), "")
+    for name in report.get("stream", "").split(", "):
+        if name and name not in there:
+            return (
+                f"trained on the stream {name!r}, which is no longer served. Start the stream again "
+                f"(%tensorsocket start LOADER --name {name}), {then}"
+            )
+    return ""
 
 
 def follow_stream_for(producer: str | None) -> None:

@@ -25,7 +25,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import written
 from tsnb.experiments.branches import Branch, KeptStart
-from tsnb.experiments.ends import gone_stream, stream_for
+from tsnb.experiments.ends import stream_for, why_no_stream
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.live_values import NoSuchLiveValue
 from tsnb.experiments.memory_queue import ExpectedMemory, MemoryQueue, expected_memory, too_large
@@ -186,12 +186,7 @@ class OwnLife(TrialLife):
                 "counts its epochs itself, so tsnb cannot add any. Write `for epoch in tsnb.epochs(10):`, "
                 "and run it again"
             )
-        if gone := gone_stream(self.report):
-            return (
-                f"trained on the stream {gone!r}, which is no longer served. Start the stream again "
-                f"(%tensorsocket start LOADER --name {gone}), then extend the trial"
-            )
-        return ""
+        return why_no_stream(self.report, "then extend the trial")
 
     async def _turn(self, after: TrialLife) -> Outcome | None:
         """Wait for the trial before this one; return how this one ends if it is not to run."""

@@ -32,7 +32,7 @@ from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments.clones import CloneWish
-from tsnb.experiments.ends import gone_stream
+from tsnb.experiments.ends import why_no_stream
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT, TORN, torn_apart
 from tsnb.experiments.news import raised
 from tsnb.experiments.pausing import pause_trials
@@ -453,12 +453,7 @@ class Trial(Bound, Hinting):
             return f"{is_now(self.state)}. Run it again after its end"
         if self.life.launch is None:
             return "was started by another notebook, which holds its code. Run its cell there"
-        if gone := gone_stream(self.report):
-            return (
-                f"trained on the stream {gone!r}, which is no longer served. Start the stream again "
-                f"(%tensorsocket start LOADER --name {gone}), then run the trial again"
-            )
-        return ""
+        return why_no_stream(self.report, "then run the trial again")
 
     @property
     def _outlet_of_next(self) -> Outlet | None:

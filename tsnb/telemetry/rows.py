@@ -210,13 +210,10 @@ def newly_logged(
         if same and (at is None or at == known):
             continue
         values[name] = value
-        if not (logged and name in logged):  # as of most: a tick of fifty trials has a hundred numbers
-            found.append((name, at, value, None))
-            if at is not None:
-                batches[name] = at
-            continue
-        anew = known is None or (at is not None and at < known)  # another producer counts from 0
-        parts = [part for part in logged[name] if anew or part.batch > (known or 0)]
+        parts: list[LoggedReading] = []
+        if logged and name in logged:  # not of most: a tick of fifty trials has a hundred numbers
+            anew = known is None or (at is not None and at < known)  # another producer counts from 0
+            parts = [part for part in logged[name] if anew or part.batch > (known or 0)]
         for part in parts:
             last = value if part.batch == at else math.nan if part.last is None else part.last
             found.append((name, part.batch, last, part if part.values > 1 or part.low is not None else None))

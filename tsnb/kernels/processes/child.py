@@ -233,8 +233,9 @@ class Child:
         arguments.append("--IPKernelApp.ignore_cwd=True")  # its path arrives with the first order
         if detached:
             arguments.append("--IPKernelApp.quiet=False")
-        warn_of_ipython(environment(self._env))
-        launch = Launch(arguments, environment(self._env), self._log, lane, tuple(passed), detached)
+        its_environment = environment(self._env)
+        warn_of_ipython(its_environment)
+        launch = Launch(arguments, its_environment, self._log, lane, tuple(passed), detached)
         try:
             return await forking.start(launch, self._hub)
         except BaseException:

@@ -119,16 +119,18 @@ class Guard:
             if isinstance(message, ms.Extended) and message.name in self._core.extensions:
                 a_point = self._core.extensions[message.name].bytes_a_point
             spent += 1 + len(packet) // a_point
-            last = max(MAX_POSITION, self._core.dispatch.admission.next_epoch)
-            if isinstance(message, ms.Ask) and (message.epoch > last or message.seq > MAX_POSITION):
-                raise RemoteProtocolError(
-                    f"an epoch or a batch that no stream reaches: {message.epoch}, {message.seq}"
-                )
+            if isinstance(message, ms.Ask) and max(message.epoch, message.seq) > MAX_POSITION:
+                self._require_next(message)
             yield message
         if spent and not visit.spend(spent, session.outbox.posted, time.monotonic()):
             raise RemoteProtocolError("far more packets than the protocol can need")
         if spent and self._hoards(session):
             raise RemoteProtocolError("batches are taken and never released")
+
+    def _require_next(self, ask: ms.Ask) -> None:
+        """Raise unless what is asked for, far on, is the epoch that comes next."""
+        if ask.seq > MAX_POSITION or ask.epoch > self._core.dispatch.admission.next_epoch:
+            raise RemoteProtocolError(f"an epoch or a batch that no stream reaches: {ask.epoch}, {ask.seq}")
 
     def _hoards(self, session: Session) -> bool:
         member = self._core.dispatch.members.get(session.key)
