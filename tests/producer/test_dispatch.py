@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -31,6 +32,45 @@ def test_joins_leaves_silences_and_kills_in_any_order_keep_every_invariant(seed:
     for consumer in [*simulation.consumers.values(), *simulation.gone]:
         for taken in consumer.epochs.values():
             assert taken == list(range(len(taken))), "out of order, twice, or with a hole"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_batch_that_only_goes_on_is_granted_as_if_all_consumers_had_been_looked_at(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = []
+
+    class Twice(Dispatch):
+        """Takes each batch of the short way by the whole way too, in a copy."""
+
+        def _is_next(self, event: ev.Event) -> bool:
+            return not self.whole and super()._is_next(event)
+
+        whole = False
+
+        def step(self, event: ev.Event, now: float) -> list[ev.Instruction]:
+            if not self._is_next(event):
+                return super().step(event, now)
+            twin = copy.deepcopy(self)
+            twin.whole = True
+            expected = Dispatch.step(twin, event, now)
+            made = super().step(event, now)
+            assert made == expected
+            assert (self.wanted, self.due_s, self.drift.ahead) == (twin.wanted, twin.due_s, twin.drift.ahead)
+            assert [*map(repr, self.members.values())] == [*map(repr, twin.members.values())]
+            short.append(event)
+            return made
+
+    monkeypatch.setattr("tests.producer.simulation.Dispatch", Twice)
+    others = {
+        "modes": seed % 3 == 0,
+        "skips": seed % 4 == 0,
+        "pauses": seed % 2 == 0,
+        "rotates": seed % 5 == 4,
+    }
+    simulation = Simulation(9000 + seed, clones=seed % 5 != 4, **others)
+    simulation.run(400)
+    assert short or others["skips"] or others["rotates"]  # these are looked at as a whole
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -151,16 +151,19 @@ class Dispatch:
         self._now = now
         self._out = self.granting.begin(now)
         kind: type[Any] = type(event.message) if isinstance(event, ev.Heard) else type(event)
-        if kind not in _QUIET:
+        quiet = kind in _QUIET or self._is_next(event)
+        if not quiet:
             self.drift.unsettled()
         if isinstance(event, ev.Heard):
             self._heard[kind](*event)
         else:
             self._steps[kind](event)
-        if self.granting.places_changed or kind not in _QUIET:
+        if self.granting.places_changed or not quiet:
             self._settle()
             if isinstance(event, ev.Tick):
                 self._tell_held()
+        elif kind is ev.BatchLoaded:
+            self._grant_next()
         elif self._weighs and isinstance(event, ev.Heard):
             self._grant_withheld(event.member)
         due_s = (self.drift.due_s, self.balance.due_s if self._weighs else None)
@@ -328,6 +331,24 @@ class Dispatch:
     def _batch_loaded(self, event: ev.BatchLoaded) -> None:
         if not self.epochs.publish(event.run, event.batch):
             self._out.append(ev.FreeSlot(event.batch.slot))  # of an epoch that was abandoned meanwhile
+
+    def _is_next(self, event: ev.Event) -> bool:
+        """Whether it is one more batch of an epoch that is taken, and nothing else has to be looked at."""
+        if not isinstance(event, ev.BatchLoaded) or self._weighs or self.turns.on:
+            return False
+        loading = self.epochs.loading
+        return loading is not None and loading.run == event.run and self.drift.goes_straight_on(event.run)
+
+    def _grant_next(self) -> None:
+        """Grant the batch that has come to those that may have it now."""
+        for member in self.members.values():
+            if member.phase is Phase.STREAMING:
+                before = member.taken, member.cursor
+                self.granting.grant(member)
+                if member.cursor != before[1]:
+                    self.drift.moved(member, *before, took=False)
+        self._collect()
+        self._note_wanted()
 
     def _renumbered(self, event: ev.Renumbered) -> None:
         self._out += self.admission.renumber(event.run, event.epoch)

@@ -69,6 +69,14 @@ class Drift:
             if member.stood:
                 member.stood = max(0, min(member.stood, self._epochs.end - self.position(member)))
 
+    def goes_straight_on(self, run: int) -> bool:
+        """Whether one more batch of a pass does nothing but give its consumers more to take.
+
+        Then nobody waits to be let in, and nobody skips. Since `settled`, consumers only went on inside their epochs.
+        """
+        there = self._remembered if self._settled else None
+        return there is not None and run in there.streaming and not (there.asked or self.skipping)
+
     def moved(self, member: Member, taken: int, cursor: int, *, took: bool = True) -> None:
         """Note that a consumer went on inside its epoch.
 
@@ -265,13 +273,15 @@ class Drift:
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for consumers that have yet to be granted them."""
-        positions = self._positions
-        places = [
-            self._epochs.end,
-            *self._expected(positions.others),
-            *map(self._kept_from, positions.keeping),
-        ]
-        return min(place for place in (*places, positions.cursors.lowest) if place is not None)
+        positions, end = self._positions, self._epochs.end
+        place = positions.cursors.lowest
+        lowest = end if place is None else min(place, end)
+        if positions.others:
+            lowest = min([lowest, *self._expected(positions.others)])
+        if positions.keeping:
+            kept = map(self._kept_from, positions.keeping)
+            lowest = min([lowest, *(index for index in kept if index is not None)])
+        return lowest
 
     def takes(self, run: int) -> bool:
         """Whether any consumer takes this pass."""
@@ -280,6 +290,8 @@ class Drift:
     def in_use(self) -> set[int]:
         """Return the passes that consumers take, go on in after a pause, or took last and are between epochs."""
         positions = self._positions
+        if not positions.keeping:
+            return positions.in_use
         kept = {epoch.run for m in positions.keeping if (epoch := self.kept_pass(m)) is not None}
         return positions.in_use | kept
 
@@ -308,8 +320,11 @@ class Drift:
 
     def _slowest_taken(self) -> int:
         positions = self._positions
-        places = [positions.taken.lowest, *self._expected(positions.others)]
-        return min((place for place in places if place is not None), default=self._epochs.end)
+        lowest = positions.taken.lowest
+        if not positions.others:
+            return self._epochs.end if lowest is None else lowest
+        places = [*self._expected(positions.others), *([] if lowest is None else [lowest])]
+        return min(places, default=self._epochs.end)
 
     def _expected(self, others: Iterable[Member]) -> list[int]:
         """Return where those that take no epoch are waited for."""
@@ -321,10 +336,9 @@ class Drift:
         return member.resumed and self._kept_from(member) is not None
 
     def _slowest_counted(self) -> int:
-        positions = self._positions
-        expected = [self._counted(m) for m in positions.others if self._is_awaited(m)]
-        places = [self._epochs.end, positions.counted.lowest, *expected]
-        return min(place for place in places if place is not None)
+        positions, end = self._positions, self._epochs.end
+        lowest = end if positions.counted.lowest is None else min(end, positions.counted.lowest)
+        return min([lowest, *(self._counted(m) for m in positions.others if self._is_awaited(m))])
 
     def _counted(self, member: Member) -> int:
         """Return the index of the next batch it will take, as if it had taken what was published while it stopped."""

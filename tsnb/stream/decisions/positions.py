@@ -59,6 +59,7 @@ class Positions:
         keeping: Consumers that were paused, and keep their places.
         streaming: The passes that consumers take.
         in_use: The same passes, and those that consumers took last who are between epochs.
+        asked: Whether any consumer waits to be let into an epoch.
     """
 
     def __init__(self, members: Iterable[Member], awaited: Iterable[Member]) -> None:
@@ -68,6 +69,7 @@ class Positions:
         self.keeping: list[Member] = []
         self.streaming: set[int] = set()
         self.in_use: set[int] = set()
+        self.asked = False
         expected: set[tuple[int, int | None, int]] = set()
         for member in awaited:
             if member.phase is Phase.STREAMING:
@@ -85,6 +87,8 @@ class Positions:
                 self.streaming.add(member.run)
             elif member.phase is Phase.BETWEEN:
                 self.in_use.add(member.run)
+            elif member.phase is Phase.ASKED:
+                self.asked = True
             if member.keeps_place:
                 self.keeping.append(member)
         self.in_use |= self.streaming
