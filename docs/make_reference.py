@@ -30,7 +30,7 @@ MADE = "<!-- made by docs/make_reference.py: change the code it is made from, an
 COMMANDS = {
     "Serve and watch streams": "serve list status top record stop",
     "Change a stream while it runs": "balance tune rounds",
-    "Run trials": "sweep results logs",
+    "Run trials": "sweep duel results logs",
     "Steer a trial": "pause resume set clone extend interrupt",
     "Measure and plan": "stalls plan",
     "Look at the machine": "doctor devices mps",
@@ -49,6 +49,7 @@ EXAMPLES = {
     "tsnb tune": "tsnb tune cifar --workers auto --memory 4GiB",
     "tsnb rounds": "tsnb rounds cifar --every 500 --select hard:0.2",
     "tsnb sweep": "tsnb sweep training:train --grid lr=0.1,0.01 --halving loss --every 100",
+    "tsnb duel": "tsnb duel incumbent.py candidate.py --metric val_acc --json",
     "tsnb results": "tsnb results --sort accuracy",
     "tsnb logs": "tsnb logs small --run 1",
     "tsnb mcp": "tsnb mcp",

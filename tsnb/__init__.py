@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tsnb.attaching import Consumer, attach
     from tsnb.checks.devices import devices
     from tsnb.checks.examining import doctor
+    from tsnb.duels.starting import duel
     from tsnb.experiments import Trial, trials
     from tsnb.experiments.functions import run, trial
     from tsnb.experiments.in_kernel.artifacts import folder, log_artifact
@@ -50,6 +51,7 @@ _HOMES = {
     "trials": "tsnb.experiments",
     "Trial": "tsnb.experiments",
     "sweep": "tsnb.sweeps.starting",
+    "duel": "tsnb.duels.starting",
     "Sweep": "tsnb.sweeps.sweep",
     "results": "tsnb.reports",
     "plot": "tsnb.reports",
@@ -78,6 +80,7 @@ __all__ = [
     "data",
     "devices",
     "doctor",
+    "duel",
     "epochs",
     "errors",
     "folder",

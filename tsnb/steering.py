@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from tsnb.sweeps.space_grammar import Rule
     from tsnb.sweeps.sweep import Sweep
 
-__all__ = ["CommandParser", "add_verbs", "answer", "run_sweep", "stop_trial", "way_to"]
+__all__ = ["FORKS_S", "LOOK_S", "CommandParser", "add_verbs", "answer", "run_sweep", "stop_trial", "way_to"]
 
 LOOK_S = 0.1
-"""How often `sweep` looks which trials have ended."""
+"""How often `sweep` and `duel` look which trials have ended."""
 STOP_S = 10.0
 """How long `stop` waits for a trial to leave: it does at its next step, and a step may be long."""
 FOUND_S = 5.0
@@ -54,7 +54,7 @@ FOUND_S = 5.0
 DONE_S = 120.0
 """How long one may take to clone a trial, which may be in a long step: it gives up sooner by itself."""
 FORKS_S = 120.0
-"""How long `sweep` waits for its fork server, which imports torch: seconds, unless the machine is busy."""
+"""How long `sweep` and `duel` wait for the fork server, which imports torch: seconds, unless the machine is busy."""
 
 
 class CommandParser(argparse.ArgumentParser):

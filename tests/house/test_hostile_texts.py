@@ -30,6 +30,10 @@ WORDS: dict[str, list[list[str]]] = {
     "mps": [["mps", "status"]],
     "serve": [["serve", f"no_such:{BAD}", "--name", "x"]],
     "sweep": [["sweep", f"no_such:{BAD}"]],
+    "duel": [
+        ["duel", f"no_such:{BAD}", f"{BAD}.py", "--metric", "loss"],
+        ["duel", f"{BAD}.py", "x:y", "--metric", BAD],
+    ],
     "stalls": [["stalls", f"no_such:{BAD}"]],
     "plan": [["plan", f"no_such:{BAD}"]],
     "set": [["set", BAD, "lr=1"]],

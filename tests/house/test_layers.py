@@ -23,6 +23,7 @@ LAYERS = [
     {"data", "search", "streams"},
     {"cli", "notebook"},
     {"integrations", "steering"},
+    {"duels"},
     {"sweeps"},
     {"planning"},
     {"checks", "panel", "reports", "stalling", "top"},

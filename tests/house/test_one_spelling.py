@@ -24,6 +24,7 @@ PARSERS = {
 OTHER_SPELLING = {
     "stall_timeout_s": "--stall-timeout",  # a time is typed with its unit: 30s
     "settle_s": "--settle",
+    "budget_s": "--budget",
     "weights": "--weight",  # one of them each time
     "new": "--name",
     "with_": "--with",  # a keyword of Python's
@@ -35,6 +36,7 @@ ONLY_TYPED = {
     **dict.fromkeys(("json", "once", "replace", "side", "setup", "other", "off"), "of the surface itself"),
     **dict.fromkeys(("halving", "race", "population"), "rules that Python has as functions of tsnb.search"),
     **dict.fromkeys(("interval", "worse"), "triggers that Python has as functions of tsnb.data"),
+    **dict.fromkeys(("against", "incumbent", "candidate"), "an arm of a duel, which Python is given itself"),
     **dict.fromkeys(("disk", "cached", "gpus", "gpu_price"), "questions that Python asks of the result"),
     **dict.fromkeys(("execute", "stop", "number"), "a method of what Python returns"),
     "weight": "one of weights=",
@@ -75,6 +77,7 @@ MEANINGS = {
     "all_runs": "runs of each name",
     "choose": "from which the plan picks",
     "engine": "[Rr]ay",
+    "error": "[Cc]hance",
     "fn": "[Ff]unction",
     "guard": "check",
     "high": "Largest",

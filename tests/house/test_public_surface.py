@@ -54,7 +54,7 @@ def test_the_top_fits_in_a_head() -> None:
 
 def test_a_stream_and_a_trial_are_named_by_one_word() -> None:
     """`stream=` and `trial=` wherever one is named; `name=` is of what a call makes."""
-    makers = {"attach", "live", "log_artifact", "run", "serve", "sweep"}
+    makers = {"attach", "duel", "live", "log_artifact", "run", "serve", "sweep"}
     for path in NAMES:
         found = named(path)
         if inspect.isfunction(found):
@@ -188,6 +188,11 @@ def train(lr: float = 0.1, epochs: int = 1, fold: Any = None) -> float:
     return loss
 
 
+def changed(lr: float = 0.05) -> float:
+    """The same with another learning rate: the candidate of a duel."""
+    return train(lr)
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
     """Serve a small loader as "digits", with one trial that trains on it until the end; what examples may name."""
@@ -230,6 +235,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]
                     "model": model,
                     "optimizer": optimizer,
                     "train": train,
+                    "changed": changed,
                     "train_step": train_step,
                     "parse": lambda path: torch.zeros(1),
                     "stream": stream,

@@ -14,10 +14,10 @@ from typing import Any
 
 from tsnb.directories import Unsafe, check_adders
 from tsnb.errors import TsnbError
-from tsnb.files import working_directory
+from tsnb.files import read_foreign, working_directory
 from tsnb.printable import raised_in
 
-__all__ = ["aside", "load", "named", "numbers"]
+__all__ = ["aside", "code_at", "load", "named", "numbers"]
 
 
 @contextlib.contextmanager
@@ -80,10 +80,7 @@ def named(target: str) -> Any:
 
     close_workers()
     here = working_directory()
-    closed = _why_not_from(here)
-    if not closed:
-        # last: nothing of Python's or of a library can be shadowed from there
-        sys.path.append(str(here))
+    closed = _look_in(here)
     try:
         module = importlib.import_module(module_name)
     except TsnbError:
@@ -103,6 +100,38 @@ def named(target: str) -> Any:
         where = getattr(module, "__file__", None) or "part of Python"
         raise ValueError(f"module {module_name!r} ({where}) has no {attribute!r}.")
     return getattr(module, attribute)
+
+
+def code_at(target: str) -> tuple[str, str] | Any:
+    """Return what a script or `MODULE:NAME` stands for: the script's path and text, or what is named.
+
+    The script's folder is one to import from.
+
+    Raises:
+        ValueError: There is no such thing.
+        TsnbError: The user's module raised, or nothing may be imported from the script's folder.
+    """
+    path = Path(target)
+    if ":" in target or path.suffix != ".py":
+        return named(target)
+    try:
+        text = read_foreign(path).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"{target!r} cannot be read: {error}. Pass a Python script, or MODULE:NAME."
+        ) from None
+    if closed := _look_in(path.absolute().parent):
+        raise TsnbError(closed)
+    return str(path.absolute()), text
+
+
+def _look_in(directory: Path) -> str:
+    """Have modules found in a directory; return why not, and what to do, if none may be."""
+    closed = _why_not_from(directory)
+    if not closed and str(directory) not in sys.path:
+        # last: nothing of Python's or of a library can be shadowed from there
+        sys.path.append(str(directory))
+    return closed
 
 
 def _why_not_from(here: Path) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 from tsnb.cli import streams
 from tsnb.cli.measuring import add_plan, add_stalls
-from tsnb.cli.trials import add_logs, add_results, add_sweep_command
+from tsnb.cli.trials import add_duel_command, add_logs, add_results, add_sweep_command
 from tsnb.config import PACINGS, way_out
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.growing.selection import add_rounds
@@ -198,6 +198,7 @@ def _parser() -> argparse.ArgumentParser:
     add_stalls(commands)
     add_plan(commands)
     add_sweep_command(commands)
+    add_duel_command(commands)
     add_results(commands)
     add_logs(commands)
     recording = commands.add_parser(

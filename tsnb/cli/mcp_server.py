@@ -1,8 +1,8 @@
 """`tsnb mcp`: the commands as tools of a Model Context Protocol server, on stdin and stdout.
 
 Each call runs the command itself in a process of its own, which ends with this one: so it acts as the user who started
-the server, by the command line's own doors, and a changed module of the user's is read as it is now. `sweep` alone is
-answered before its command has ended, when its trials start. `wait` answers what it prints from then on.
+the server, by the command line's own doors, and a changed module of the user's is read as it is now. `sweep` and `duel`
+are answered before their command has ended, when its trials start. `wait` answers what it prints from then on.
 """
 
 from __future__ import annotations
@@ -40,14 +40,17 @@ ENTRY = (
 """A command's code: it never outlives the server, and nothing in the working directory stands for what it imports."""
 STOP_S = 10.0
 """How long sweeps may take to stop their trials when the program has gone."""
+FOLLOWED = ("sweep", "duel")
+"""Commands that last: a call is answered when they have begun, and `wait` answers the rest."""
 WAIT_S, LONGEST_S = 30.0, 3600.0
 """How long `wait` waits unless it is told, and at most."""
 ABOUT = (
     "tsnb runs PyTorch training trials in parallel on one shared data loader, a stream. Each tool runs "
     "the tsnb command of this name. It takes the command's options, with underscores (at_once for --at-once), and "
     "returns the command's JSON. A trial is named STREAM/TRIAL. Settings are strings, for example lr=0.3. sweep "
-    "returns as soon as its trials start. Then use wait for the trials that end, status for those that run, and "
-    "results for all. When this server ends, it stops the sweeps that it started."
+    "and duel return as soon as their trials start. Then use wait for the trials or seeds that end and for the "
+    "verdict of a duel, status for those that run, and results for all. When this server ends, it stops the sweeps and "
+    "duels that it started."
 )
 
 
@@ -118,9 +121,9 @@ class _Server:
         }
         wait = types.Tool(
             name=WAIT,
-            description="Wait until a trial of a sweep that this server started ends. Returns the new lines of "
-            "`tsnb sweep --json` in `ended`, each with its `sweep`, a line with `exit_status` at the end of each "
-            "sweep, and the names of running sweeps in `running`.",
+            description="Wait until a trial of a sweep, or a seed of a duel, that this server started ends. Returns "
+            "the new lines of `tsnb sweep --json` and `tsnb duel --json` in `ended`, each with its `sweep` or "
+            "`duel`, a line with `exit_status` at the end of each, and the names of running ones in `running`.",
             input_schema={
                 "type": "object",
                 "properties": {"seconds": seconds},
@@ -147,7 +150,7 @@ class _Server:
         if name == WAIT:
             return json.dumps(await self._sweeps.news(_seconds(arguments)))
         words = words_of(self._parser, name, arguments)
-        if name == "sweep":
+        if name in FOLLOWED:
             return await self._sweeps.start(words)
         ran = await anyio.run_process(_process(words), stdin=subprocess.DEVNULL, check=False)
         return _told(
@@ -156,7 +159,7 @@ class _Server:
 
 
 class _Sweeps:
-    """The sweeps that this server has started, and what they have printed and nobody has been told.
+    """The sweeps and duels that this server has started, and what they have printed and nobody has been told.
 
     Args:
         group: Where they are followed.
@@ -165,6 +168,7 @@ class _Sweeps:
     def __init__(self, group: TaskGroup) -> None:
         self._group = group
         self._running: dict[Process, str] = {}
+        self._kinds: dict[Process, str] = {}
         self._lines: list[dict[str, Any]] = []
         self._changed = anyio.Event()
 
@@ -186,7 +190,8 @@ class _Sweeps:
         if first is None or "error" in first:
             status = await process.wait()
             return _told(words, json.dumps(first) if first else "", "", status or 1)
-        self._running[process] = str(first["sweep"])
+        self._running[process] = str(first.get("sweep") or first.get("duel"))
+        self._kinds[process] = words[0]
         self._group.start_soon(self._follow, process, lines)
         return json.dumps(first)
 
@@ -209,12 +214,12 @@ class _Sweeps:
             process.kill()
 
     async def _follow(self, process: Process, lines: _Lines) -> None:
-        name = self._running[process]
+        name, kind = self._running[process], self._kinds.pop(process)
         while (line := await lines.next()) is not None:
-            self._tell({"sweep": name, **line})
+            self._tell({kind: name, **line})
         status = await process.wait()
         del self._running[process]
-        self._tell({"sweep": name, "exit_status": status})
+        self._tell({kind: name, "exit_status": status})
 
     def _tell(self, line: dict[str, Any]) -> None:
         self._lines.append(line)
@@ -245,7 +250,8 @@ class _Lines:
 
 def _described(name: str, text: str) -> str:
     """Return a tool's description: the command's help, but for what a call does otherwise."""
-    return text.replace(" and wait for them", " and answer when they start") if name == "sweep" else text
+    waits = {"sweep": " and wait for them", "duel": " and wait for the verdict"}.get(name)
+    return text if waits is None else text.replace(waits, " and answer when they start")
 
 
 def _seconds(arguments: Mapping[str, Any]) -> float:

@@ -34,6 +34,7 @@ TOOLS = {
     "results": Effect(reads=True),
     "logs": Effect(reads=True),
     "sweep": Effect(),
+    "duel": Effect(),
     "set": Effect(),
     "pause": Effect(acts_on="STREAM pauses all trials of the stream. STREAM/TRIAL pauses only this trial."),
     "resume": Effect(

@@ -1,24 +1,31 @@
-"""The commands about many trials: `tsnb sweep`, `tsnb results` (what trials have logged) and `tsnb logs` (printed)."""
+"""The commands about many trials: `tsnb sweep`, `tsnb duel`, `tsnb results` (what trials have logged), `tsnb logs`."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 
-from tsnb.cli.arguments import aside, named, numbers
+from tsnb.cli.arguments import aside, code_at, named, numbers
+from tsnb.duels.grammar import add_duel, asked
 from tsnb.errors import TsnbError
 from tsnb.option_kinds import read_devices, whole
 from tsnb.options import read_change
 from tsnb.printable import uncoloured
-from tsnb.steering import answer, run_sweep
+from tsnb.steering import FORKS_S, LOOK_S, answer, run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
 from tsnb.words import strict, text_table
 
 if TYPE_CHECKING:
+    from tsnb.duels.result import Duel
     from tsnb.records.tables import Table
 
-__all__ = ["add_logs", "add_results", "add_sweep_command"]
+__all__ = ["add_duel_command", "add_logs", "add_results", "add_sweep_command"]
 
 
 def add_sweep_command(commands: Any) -> None:
@@ -53,6 +60,39 @@ def add_sweep_command(commands: Any) -> None:
     )
     swept.add_argument("--json", action="store_true", help="print one line of JSON when a trial ends")
     swept.set_defaults(run=_sweep)
+
+
+def add_duel_command(commands: Any) -> None:
+    """Add `tsnb duel`."""
+    compared = commands.add_parser("duel", help="compare two trainings over seeds and wait for the verdict")
+    for arm in ("incumbent", "candidate"):
+        compared.add_argument(
+            arm,
+            metavar=arm.upper(),
+            help=f"training of the {arm}: SCRIPT.py or MODULE:NAME, which reads from tsnb.attach()",
+        )
+    add_duel(compared)
+    compared.add_argument(
+        "--at-once",
+        type=whole("a whole number, 2 or more", 2).typed,
+        metavar="N",
+        help="number of trials that run at once (default: two per core)",
+    )
+    compared.add_argument("--name", metavar="NAME", help="name of the duel (default: those of the trainings)")
+    compared.add_argument(
+        "--stream", metavar="STREAM", help="stream that tsnb.attach() reads (default: the only one)"
+    )
+    compared.add_argument(
+        "--threads",
+        type=whole("a whole number, 1 or more", 1).typed,
+        metavar="N",
+        help="torch threads per trial (default: 1)",
+    )
+    compared.add_argument("--device", metavar="D", help="the only device that each trial sees")
+    compared.add_argument(
+        "--json", action="store_true", help="print one line of JSON when a seed ends, and one of the verdict"
+    )
+    compared.set_defaults(run=_duel)
 
 
 def add_results(commands: Any) -> None:
@@ -129,6 +169,63 @@ def _sweep(options: argparse.Namespace) -> int:
         given["choose"] = dict(options.choose)
     rule = read_rule(options)
     return run_sweep(found, dict(options.grid), dict(options.space), given, rule, json_lines=options.json)
+
+
+def _duel(options: argparse.Namespace) -> int:
+    """Run a duel to its verdict; return 1 where no seed could be compared."""
+    with aside(options):
+        arms = [code_at(options.incumbent), code_at(options.candidate)]
+    names = [Path(target.rpartition(":")[2]).stem for target in (options.incumbent, options.candidate)]
+    given = {
+        name: value
+        for name in ("stream", "threads", "device")
+        if (value := getattr(options, name)) is not None
+    }
+    out = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        from tsnb.duels.starting import duel_code, title_of  # kernels: the other commands answer without them
+        from tsnb.kernels.hub import the_hub
+        from tsnb.kernels.processes.forking import await_server
+
+        the_hub().call(await_server(the_hub(), FORKS_S))
+        began = duel_code(
+            title_of(options.name, *names), arms, options=given, at_once=options.at_once, **asked(options)
+        )
+        try:
+            _follow(began, out, json_lines=options.json)
+        except KeyboardInterrupt:
+            began.stop()
+            raise
+    if not options.json:
+        print(began)
+    return int(not began.verdict.blocks)
+
+
+def _follow(duel: Duel, out: TextIO, *, json_lines: bool) -> None:
+    """Wait for a duel; with JSON lines, print one for the duel, each seed that ends, and the verdict."""
+
+    def told(facts: Mapping[str, Any]) -> None:
+        if json_lines:
+            print(json.dumps(strict(facts)), file=out, flush=True)
+
+    rules = duel.verdict.rules
+    told({"duel": duel.name, "level": rules.level, "seeds": rules.most, "resumed": duel.resumed})
+    number, over = 0, False
+    while not over:
+        over = duel.over  # looked at first: what ends meanwhile is told in the next round
+        verdict = duel.verdict
+        for block, log in list(zip(verdict.blocks, verdict.over_time, strict=True))[number:]:
+            number += 1
+            told(
+                {
+                    "block": block.number, "seed": block.seed, "incumbent": block.incumbent,
+                    "candidate": block.candidate, "evidence": 2.0 ** abs(log),
+                    "for": "better" if log > 0 else "worse",
+                }
+            )  # fmt: skip
+        time.sleep(0.0 if over else LOOK_S)
+    duel.wait()
+    told({"duel": duel.name, **duel.verdict.to_dict()})
 
 
 def _results(options: argparse.Namespace) -> None:

@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 from IPython.core.error import UsageError
 
 from tsnb.config import PACINGS, read_weight
+from tsnb.duels.grammar import add_duel
 from tsnb.experiments.plan import TrialOptions, read_words
 from tsnb.growing.selection import add_rounds
 from tsnb.option_kinds import in_its_words, whole
@@ -227,6 +228,7 @@ def _trial() -> Parser:
         action="store_true",
         help="run this cell first in every later trial; an empty cell ends that",
     )
+    add_duel(parser, against=True)
     _add_cell(parser)
     # only --setup does without a name
     parser.usage = " ".join(parser.format_usage().split()[1:]).replace("[NAME]", "NAME").replace("%", "%%")
@@ -382,10 +384,8 @@ TRIALS = {
 }
 """The subcommands of `%trials`."""
 
-TRIAL = _trial()
-"""What stands behind `%%trial`."""
-SWEEP = _sweep()
-"""What stands behind `%%sweep`."""
+TRIAL, SWEEP = _trial(), _sweep()
+"""What stands behind `%%trial` and `%%sweep`."""
 
 
 _VALUES = re.compile(r"""(--(?:grid|space|choose)(?:\s+|=))([^\s'"](?:'[^']*'|"[^"]*"|[^\s'"])*)""")

@@ -112,6 +112,7 @@ class TsnbMagics(Magics):
 
         %%trial NAME [options]
         %%trial --setup           run this cell first in every later trial; an empty cell ends that
+        %%trial NAME --against OTHER --metric val_loss     compare this cell with the code of trial OTHER
 
         Options:
         (options)
@@ -124,7 +125,7 @@ class TsnbMagics(Magics):
         if not given.setup and given.name is None:
             TRIAL.error("the following arguments are required: NAME")
         with plain_errors("%%trial"):
-            runs.run(self.shell, given, cell)
+            return runs.run(self.shell, given, cell)
 
     _fill(trial, "(options)", options_text(TRIAL, 10, without=["setup"]))
 

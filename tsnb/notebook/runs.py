@@ -5,9 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tsnb.duels.grammar import asked
+from tsnb.duels.result import Duel
+from tsnb.duels.starting import duel_cell
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import NoSuchTrial, stop_together, trials
 from tsnb.experiments.cells import run_cell, set_up
@@ -52,8 +55,8 @@ __all__ = [
 ]
 
 
-def run(shell: Any, given: Namespace, cell: str) -> None:
-    """Start a trial from a cell; with `--wait`, wait for its end.
+def run(shell: Any, given: Namespace, cell: str) -> Duel | None:
+    """Start a trial from a cell; with `--wait`, wait for its end. Return the duel that it is to be compared in, if any.
 
     Raises:
         TrialFailed: It was waited for, and failed.
@@ -61,7 +64,14 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
     """
     if given.setup:
         _set_up(shell, given, cell)
-        return
+        return None
+    compared = asked(given)
+    if given.against is not None:
+        return _run_duel(shell, given, cell, compared)
+    if compared:
+        raise ValueError(
+            f"--{next(iter(compared)).replace('_', '-')} is for a duel. Add --against OTHER, or leave it out."
+        )
     trial = run_cell(
         given.name,
         cell,
@@ -76,7 +86,31 @@ def run(shell: Any, given: Namespace, cell: str) -> None:
         print(hint)  # noqa: T201 (shown under the cell)
     if given.wait:
         trial.wait()
-    return
+    return None
+
+
+def _run_duel(shell: Any, given: Namespace, cell: str, compared: Mapping[str, Any]) -> Duel:
+    """Compare a cell with the code of a trial.
+
+    Raises:
+        ValueError: No metric is given.
+        Exception: As `duel_cell` raises.
+    """
+    if given.metric is None:
+        raise ValueError(
+            "--against needs the logged number to compare. Add --metric, for example --metric val_loss."
+        )
+    duel = duel_cell(
+        given.name,
+        cell,
+        shell.user_ns,
+        trials[given.against],
+        transform=shell.transform_cell,
+        also=given.with_,
+        options=typed(given, TrialOptions),
+        **compared,
+    )
+    return duel.wait() if given.wait else duel
 
 
 def _set_up(shell: Any, given: Namespace, cell: str) -> None:

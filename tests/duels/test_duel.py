@@ -1,0 +1,231 @@
+"""Duels of real trials: both arms on one stream, from one seed, and a verdict that survives what happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import tsnb
+from tests.waiting import wait_until as until
+from tsnb.duels.ledger import FILE, Ledger
+from tsnb.duels.verdict import BETTER, NONE, OPEN, WORSE
+from tsnb.experiments import trials
+from tsnb.records.project import project_directory
+
+pytestmark = pytest.mark.system
+
+LIMIT_S = 120
+
+SOURCE = """
+def first(gain=0.0, noise=0.01, length=1, bad="", hold=0.0, epochs=1, net=True):
+    import os, time, torch, tsnb
+    start = torch.rand(()).item()
+    if net:
+        layer = torch.nn.Linear(1, 1)
+    if gain:
+        own = torch.rand(3)
+    if net:
+        optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    taken = 0.0
+    for _ in range(epochs):
+        for (numbers,) in tsnb.attach():
+            taken = taken * 0.9 + float(numbers.mean())
+            if net:
+                layer(numbers[:, None].float()).mean().backward()
+                optimizer.step()
+            time.sleep(hold)
+    if bad == "raise":
+        raise ValueError("bad " + "arm")
+    if bad == "die":
+        os.kill(os.getpid(), 9)
+    tsnb.log(**{"other" if bad == "silent" else "acc": start + taken + gain + noise * float(torch.randn(()))})
+
+def second(**given):
+    first(**{"gain": 0.1, **given})
+
+def same(**given):
+    first(**given)
+
+def changed(**given):
+    import torch
+    torch.rand(3)
+    first(**given)
+
+def broken():
+    first(bad="raise")
+
+def silent():
+    first(bad="silent")
+
+def dies():
+    first(bad="die")
+
+def long():
+    first(epochs=3)
+
+def slow():
+    first(hold=0.05, gain=0.1)
+"""
+
+
+@pytest.fixture(autouse=True)
+def stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tsnb.streams.Producer]:
+    """Serve numbers in an order of its own each epoch, for a project without records."""
+    monkeypatch.setenv("TSNB_PROJECT_DIR", str(tmp_path))
+    loader = DataLoader(TensorDataset(torch.arange(40.0)), batch_size=4, shuffle=True)
+    with tsnb.serve(loader, name="numbers") as producer:
+        yield producer
+        trials.clear()
+
+
+@pytest.fixture(scope="module")
+def arms() -> dict[str, Any]:
+    """Functions that travel by value: this file cannot be imported in a trial."""
+    import __main__
+
+    exec(compile(SOURCE, "<cell>", "exec"), vars(__main__))
+    return vars(__main__)
+
+
+@pytest.mark.slow
+def test_a_better_change_is_found_and_both_arms_of_a_seed_had_the_same(arms: dict[str, Any]) -> None:
+    """The same batches, seed and first weights: what a seed brings is no part of the difference."""
+    duel = tsnb.duel(arms["first"], arms["second"], metric="acc", at_once=4).wait(LIMIT_S)
+    verdict = duel.verdict
+    assert verdict.word == BETTER and 0.07 < verdict.effect < 0.13, str(verdict)
+    assert 6 <= len(verdict.blocks) <= 12 and duel.over
+    assert {block.paired for block in verdict.blocks} == {"weights"} and verdict.pairing > 5
+    assert all(block.samples == (40, 40) and block.batches == (10, 10) for block in verdict.blocks)
+    assert "same first weights and the same batches" in repr(duel) and "<svg" in duel._repr_html_()
+    assert len({block.seed for block in verdict.blocks}) == len(verdict.blocks)
+    assert [verdict for _, verdict in Ledger().series("")] == [BETTER]
+
+
+def test_the_same_code_twice_differs_by_nothing(arms: dict[str, Any]) -> None:
+    """In no block, so six are enough."""
+    verdict = tsnb.duel(arms["first"], arms["same"], metric="acc", at_once=6).wait(LIMIT_S).verdict
+    assert (verdict.word, verdict.wins) == (NONE, (0, 0, 6)), str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("candidate", "word", "why"),
+    [
+        ("broken", OPEN, "the candidate failed with every seed: ValueError: bad arm"),
+        ("silent", OPEN, "the candidate never logged 'acc'. It logged other"),
+        ("dies", OPEN, "3 blocks in succession do not count"),
+    ],
+)
+def test_an_arm_that_cannot_be_compared_ends_a_duel_early(
+    candidate: str, word: str, why: str, arms: dict[str, Any]
+) -> None:
+    """And says why."""
+    verdict = tsnb.duel(arms["first"], arms[candidate], metric="acc", at_once=2).wait(LIMIT_S).verdict
+    assert verdict.word == word and why in verdict.why, str(verdict)
+
+
+@pytest.mark.slow
+def test_arms_of_other_lengths_are_compared_as_asked(arms: dict[str, Any]) -> None:
+    """At their ends, which is said, or at equal samples."""
+    verdict = tsnb.duel(arms["first"], arms["long"], metric="acc", at_once=4, seeds=2).wait(LIMIT_S).verdict
+    assert verdict.unequal == "The candidate took 3 times the samples of the incumbent."
+    assert verdict.why == "all 2 seeds are spent" or verdict.decided
+
+
+@pytest.mark.slow
+def test_a_killed_arm_costs_its_seed_only(arms: dict[str, Any]) -> None:
+    """Another seed takes its place."""
+    duel = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=2, seeds=7)
+    until(lambda: any(t.attached and t.pid for t in duel.trials.values()), LIMIT_S)
+    killed = next(trial for trial in duel.trials.values() if trial.attached)
+    os.kill(killed.pid or 0, signal.SIGKILL)
+    verdict = duel.wait(LIMIT_S).verdict
+    assert killed.state == "crashed"
+    assert 1 not in {block.number for block in verdict.blocks} and verdict.word == BETTER, str(verdict)
+
+
+@pytest.mark.slow
+def test_a_duel_that_was_stopped_continues(arms: dict[str, Any]) -> None:
+    """Or whose time is spent: with the blocks that it has, and the seeds that it would have had."""
+    first = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=2)
+    until(lambda: len(first.verdict.blocks) >= 2, LIMIT_S)
+    first.stop()
+    seen = first.verdict.blocks
+    assert first.verdict.word == OPEN and first.verdict.why == "it was stopped"
+    again = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=2, budget_s=0.01).wait(LIMIT_S)
+    assert again.resumed == len(seen) and again.verdict.why == "its budget of 0.01 s is spent"
+    last = tsnb.duel(arms["first"], arms["slow"], metric="acc", at_once=4).wait(LIMIT_S)
+    assert last.verdict.blocks[: len(seen)] == seen and last.verdict.word == BETTER
+
+
+@pytest.mark.slow
+def test_the_duel_of_a_killed_notebook_continues(
+    arms: dict[str, Any], tmp_path: Path, stream: tsnb.streams.Producer
+) -> None:
+    """Its trials go with it; its blocks are in the ledger."""
+    program = SOURCE + textwrap.dedent("""
+    import time, tsnb
+    duel = tsnb.duel(first, slow, metric="acc", at_once=2)
+    time.sleep(600)
+    """)
+    path = tmp_path / "night.py"
+    path.write_text(program)
+    with subprocess.Popen([sys.executable, str(path)]) as process:
+        ledger = project_directory() / FILE
+        until(lambda: ledger.exists() and ledger.read_text().count('"block"') >= 2, LIMIT_S)
+        process.kill()
+    told = ledger.read_text().count('"kind": "block"')
+    path.write_text(program.replace("time.sleep(600)", "print(duel.resumed, duel.wait(100).verdict.word)"))
+    said = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=True)
+    assert f"{told} better" in said.stdout, said.stdout + said.stderr
+
+
+@pytest.mark.slow
+def test_a_series_is_stricter_than_a_duel_alone(arms: dict[str, Any]) -> None:
+    """And says its level."""
+    duel = tsnb.duel(arms["first"], arms["second"], metric="acc", series="night", at_once=4).wait(LIMIT_S)
+    assert duel.verdict.rules.level == pytest.approx(0.01914, rel=1e-3) and duel.series == "night"
+    worse = tsnb.duel(arms["second"], arms["first"], metric="acc", series="night", at_once=4).wait(LIMIT_S)
+    assert worse.verdict.word == WORSE
+    assert worse.verdict.rules.level == pytest.approx(2 * 0.00677, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seed": 1}, "tsnb draws the seeds"),
+        ({"error": 0.0}, "error=0.0 is invalid"),
+        ({"seeds": 1}, "seeds=1 is invalid"),
+        ({"at_once": 1}, "at_once=1 is invalid"),
+        ({"equal": "words"}, "equal='words' is invalid"),
+        ({"min_delta": -1.0}, "min_delta=-1.0 is invalid"),
+        ({"name": "x" * 60}, "at most 44 characters"),
+        ({"metric": "churn"}, "whether a high or a low 'churn'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_starts(
+    given: dict[str, Any], said: str, arms: dict[str, Any]
+) -> None:
+    """With what to give instead."""
+    with pytest.raises(ValueError, match=said):
+        tsnb.duel(arms["first"], arms["second"], **{"metric": "acc", **given})
+    assert not list(trials)
+    assert not (project_directory() / FILE).exists()
+
+
+def test_a_duel_is_short(arms: dict[str, Any]) -> None:
+    """Its blocks run side by side: eight trials at once, on one pass of the stream."""
+    began_s = time.monotonic()
+    duel = tsnb.duel(arms["first"], arms["changed"], metric="acc", at_once=8, seeds=4).wait(LIMIT_S)
+    firsts = {t.metrics.rows[0].stream_epoch for t in list(duel.trials.values())[:8] if t.metrics.rows}
+    assert len(firsts) == 1, f"{time.monotonic() - began_s:.1f} s"

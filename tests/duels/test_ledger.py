@@ -1,0 +1,119 @@
+"""The ledger of duels: what survives, what continues, and what a series has spent."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from tsnb.directories import make_private
+from tsnb.duels.evidence import level_in_series
+from tsnb.duels.ledger import FILE, Ledger, seed_of
+from tsnb.duels.verdict import Block, Rules, judge
+from tsnb.errors import TsnbError
+
+BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights")
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(make_private(tmp_path / ".tsnb", below=tmp_path) / FILE)
+
+
+def left_by_another(ledger: Ledger, lines: str) -> None:
+    """Have another process work on the ledger, and kill it."""
+    program = f"""
+    import math, os, signal
+    from pathlib import Path
+    from tsnb.duels.ledger import Ledger
+    from tsnb.duels.verdict import Block
+    ledger = Ledger(Path({str(ledger.path)!r}))
+    BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights")
+    {lines}
+    os.kill(os.getpid(), signal.SIGKILL)
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=False)
+
+
+def test_a_killed_duel_continues_with_its_seeds_level_and_blocks(ledger: Ledger) -> None:
+    """The same code under the same name; once it has a verdict, a new one begins."""
+    left_by_another(
+        ledger, "asked, _ = ledger.begin('d', 'code', 0.05, root=3); ledger.add(asked.duel, BLOCK)"
+    )
+    asked, blocks = ledger.begin("d", "code", 0.05)
+    assert (asked.root == 3 and blocks == [BLOCK]) or math.isnan(blocks[0].candidate)
+    assert (blocks[0].seed, blocks[0].raised, blocks[0].paired) == (7, ("", "ValueError: x"), "weights")
+    verdict = judge([Block(k, k, 0.5, 0.6) for k in range(1, 9)], Rules("acc", "max"))
+    ledger.end(asked.duel, verdict)
+    again, none = ledger.begin("d", "code", 0.05)
+    assert again.duel != asked.duel and not none
+
+
+def test_other_code_or_another_live_process_is_another_duel(ledger: Ledger) -> None:
+    """Nor does what has no hash continue."""
+    first, _ = ledger.begin("d", "code", 0.05)
+    ledger.add(first.duel, BLOCK)
+    assert ledger.begin("d", "code", 0.05)[0].duel != first.duel  # this process lives
+    left_by_another(ledger, "ledger.begin('e', 'code', 0.05)")
+    assert ledger.begin("e", "other", 0.05)[0].root != 0
+    kinds = [json.loads(line)["kind"] for line in ledger.path.read_text().splitlines()]
+    assert kinds == ["asked", "block", "asked", "asked", "asked"]
+
+
+def test_one_that_was_stopped_here_continues_here(ledger: Ledger) -> None:
+    """Undecided, with blocks left; not if it has had them all."""
+    first, _ = ledger.begin("d", "code", 0.05)
+    ledger.add(first.duel, BLOCK)
+    ledger.end(first.duel, judge([BLOCK], Rules("acc", "max"), ended="it was stopped"))
+    again, blocks = ledger.begin("d", "code", 0.05)
+    assert again.duel == first.duel and len(blocks) == 1
+    ledger.end(first.duel, judge([BLOCK], Rules("acc", "max", most=1)))
+    assert ledger.begin("d", "code", 0.05)[0].duel != first.duel
+
+
+def test_a_line_that_was_cut_off_is_passed_over(ledger: Ledger) -> None:
+    """By a kill or a full disk in the middle of it; the next line stands alone."""
+    first, _ = ledger.begin("d", "code", 0.05)
+    with ledger.path.open("a") as file:
+        file.write('{"kind": "block", "duel": "' + first.duel)
+    ledger.add(first.duel, BLOCK)
+    ledger.end(first.duel, judge([BLOCK], Rules("acc", "max"), ended="it was stopped"))
+    assert len(ledger.begin("d", "code", 0.05)[1]) == 1
+
+
+def test_a_series_counts_its_duels_and_keeps(ledger: Ledger) -> None:
+    """Those that never ended too: their part of the error is spent."""
+    better = judge([Block(k, k, 0.5, 0.6) for k in range(1, 9)], Rules("acc", "max"))
+    levels = []
+    for number in range(1, 5):
+        asked, _ = ledger.begin(f"d{number}", "", 0.1, "night")
+        levels.append(asked.level)
+        if number in (1, 3):
+            ledger.end(asked.duel, better)
+    expected = [level_in_series(0.1, number, kept) for number, kept in ((1, 0), (2, 1), (3, 1), (4, 2))]
+    assert levels == expected
+    assert [verdict for _, verdict in ledger.series("night")] == ["better", "", "better", ""]
+    assert ledger.begin("alone", "", 0.1)[0].level == 0.1
+
+
+def test_seeds_are_drawn_from_the_root() -> None:
+    """Others for each root and block; the system's random numbers give the root."""
+    seeds = [seed_of(root, number) for root in range(20) for number in range(1, 41)]
+    assert len(set(seeds)) == len(seeds) and all(0 <= seed < 2**31 for seed in seeds)
+
+
+def test_a_file_that_is_not_ours_is_refused(ledger: Ledger, tmp_path: Path) -> None:
+    """A link to another file is not followed, and what somebody sent breaks nothing."""
+    ledger.path.write_text('nonsense\n{"kind": "asked", "duel": 3}\n[[[[\n')
+    ledger.path.chmod(0o600)
+    assert ledger.begin("d", "code", 0.05)[1] == []
+    os.rename(ledger.path, tmp_path / "real")
+    ledger.path.symlink_to(tmp_path / "real")
+    with pytest.raises(TsnbError, match="ledger of duels"):
+        ledger.begin("d", "code", 0.05)

@@ -1,0 +1,11 @@
+"""Does this change help? Two arms on one stream, seeds as blocks, and a verdict that may be looked at any time.
+
+| module | what it owns |
+|---|---|
+| `evidence` | the test: evidence after each block, the interval of the effect, one error for a series of duels |
+| `verdict` | what the blocks say, in a word and a sentence |
+| `ledger` | `.tsnb/duels.jsonl`: what was asked, each block, the verdict; where an interrupted duel continues |
+| `blocks` | the way to real trials |
+| `result` | what `tsnb.duel` returns, and its picture in a notebook |
+| `grammar`, `starting` | `tsnb.duel`: what may be asked; what was asked, started |
+"""

@@ -1,0 +1,258 @@
+"""The way of a duel to real trials: which blocks start, what their arms came to, and when it is over.
+
+Blocks start together, as many as have room, and the next when all of these have ended. The trials wait for each other
+at a gate (`kernels.gate`), so all of them begin with the same batch, and each batch is loaded once. A block that
+started while others train could lose its pair: one arm would be let into their epoch, and the other a moment too late.
+
+| an arm that | counts as |
+|---|---|
+| is done | the value that it logged |
+| failed: its code raised | worse than any number |
+| crashed, or was stopped or interrupted | nothing: its block does not count, and another seed takes its place |
+
+Called on the sweep's thread.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tsnb.duels.ledger import Asked, Ledger, seed_of
+from tsnb.duels.verdict import Block, DuelVerdict, Rules, judge
+from tsnb.experiments.board import launch
+from tsnb.experiments.plan import TrialPlan
+from tsnb.experiments.replanning import replanned
+from tsnb.experiments.trial import Trial
+from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.capping import Budget
+from tsnb.kernels.output.marking import marked
+from tsnb.kernels.output.outlets import Outlet
+from tsnb.records.writes import LoggedRow
+from tsnb.sweeps.conductor import Launcher
+
+__all__ = ["ARMS", "Arms"]
+
+ARMS = ("incumbent", "candidate")
+"""What the arms are called, the first function's first."""
+
+LOST = 3
+"""So many blocks in succession that do not count end a duel."""
+
+
+class Arms(Launcher):
+    """Starts the blocks of one duel, and judges them.
+
+    Attributes:
+        verdict: What the blocks say that have ended.
+        params: Seed and arm of each trial, by its name; grows.
+        blocks: Those that count, in the order in which they ended.
+
+    Args:
+        title: Name of the duel.
+        plans: The incumbent's and the candidate's, shipped.
+        rules: What was asked.
+        ledger: Where blocks are entered.
+        asked: Its entry there, and the blocks that it has already.
+        at_once: How many trials run at once.
+        here: Where the output of the trials goes.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        plans: tuple[TrialPlan, TrialPlan],
+        rules: Rules,
+        ledger: Ledger,
+        asked: tuple[Asked, Sequence[Block]],
+        at_once: int,
+        here: Outlet,
+    ) -> None:
+        self.params: dict[str, dict[str, Any]] = {}
+        self.blocks = list(asked[1])
+        self.verdict: DuelVerdict = judge(self.blocks, rules)
+        self.stop: Callable[[], None] = lambda: None
+        self._title, self._plans, self._rules = title, plans, rules
+        self._ledger, self._asked = ledger, asked[0]
+        self._at_once = at_once
+        self._here, self._budget = here, Budget()
+        self._number = 0
+        self._running: dict[int, dict[int, Trial]] = {}
+        self._open: set[int] = set()
+        self._lost = 0
+        self._why = ""
+        self._heard: list[Callable[[DuelVerdict], None]] = []
+
+    def listen(self, listener: Callable[[DuelVerdict], None]) -> None:
+        """Call a function with the verdict after each block."""
+        self._heard.append(listener)
+
+    def finish(self, why: str) -> None:
+        """End the duel: start no more blocks, and stop those that run.
+
+        Args:
+            why: Why, for a duel that is undecided then.
+        """
+        self._why = self._why or why
+        self.stop()
+
+    def supply(self, free: int) -> Iterable[str]:
+        """Return the trials of further blocks, as many as have room, once no other block trains."""
+        names: list[str] = []
+        if free < self._at_once:
+            return names
+        taken = {block.number for block in self.blocks}
+        while free >= len(names) + 2 and self._goes_on:
+            self._number += 1
+            if self._number in taken:
+                continue
+            self._open.add(self._number)
+            names += [self._enter(self._number, arm) for arm in range(2)]
+        return names
+
+    @property
+    def _goes_on(self) -> bool:
+        return (
+            not self._why
+            and not self.verdict.decided
+            and not self.verdict.why
+            and len(self.blocks) + len(self._open) < self._rules.most
+        )
+
+    def _enter(self, number: int, arm: int) -> str:
+        name = f"{self._title}-{number}-{ARMS[arm]}"
+        self.params[name] = {"arm": ARMS[arm], "seed": seed_of(self._asked.root, number)}
+        return name
+
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start one arm of a block."""
+        plan = replanned(self._plans[_arm_of(name)], {"seed": self.params[name]["seed"], "name": name}, gate)
+        return launch(replace(plan, naming=None), marked(self._here, name, self._budget))
+
+    def params_of(self, name: str) -> Mapping[str, Any]:
+        """Return the arm and seed of a trial that waits."""
+        return self.params[name]
+
+    def ended(self, trial: Trial) -> None:
+        """Take a trial's end; judge its block if the other arm has ended too."""
+        number, arm = int(trial.name.rsplit("-", 2)[1]), _arm_of(trial.name)
+        there = self._running.setdefault(number, {})
+        there[arm] = trial
+        if len(there) < 2:
+            return
+        del self._running[number]
+        self._open.discard(number)
+        if self._why or self.verdict.decided:
+            return
+        gone = next((one for one in there.values() if one.state not in {"done", "failed"}), None)
+        if gone is not None:
+            self._lose(number, gone)
+            return
+        unlogged = [
+            a for a in (0, 1) if there[a].state == "done" and self._rules.metric not in there[a].metrics
+        ]
+        if unlogged:
+            logged = ", ".join(there[unlogged[0]].metrics) or "nothing"
+            self.finish(f"the {ARMS[unlogged[0]]} never logged {self._rules.metric!r}. It logged {logged}")
+            return
+        self._lost = 0
+        self._take(self._block(number, there[0], there[1]))
+
+    def _lose(self, number: int, trial: Trial) -> None:
+        self._lost += 1
+        self.say(f"seed {number} does not count, because {trial.name} {trial.state}")
+        if self._lost >= LOST:
+            self.finish(
+                f"{LOST} blocks in succession do not count. The last is that of {trial.name}, which {trial.state}"
+            )
+
+    def _block(self, number: int, a: Trial, b: Trial) -> Block:
+        values = self._values(a, b)
+        reports = a.report, b.report
+        return Block(
+            number,
+            self.params[a.name]["seed"],
+            *values,
+            samples=(int(reports[0].get("samples", 0)), int(reports[1].get("samples", 0))),
+            batches=(int(reports[0].get("batches", 0)), int(reports[1].get("batches", 0))),
+            raised=(_error_of(a), _error_of(b)),
+            paired=_paired(a, b),
+        )
+
+    def _values(self, a: Trial, b: Trial) -> tuple[float, float]:
+        """Return what both came to: by the last values, or by those at equal samples or seconds."""
+        found = [_rows(trial, self._rules) for trial in (a, b)]
+        if self._rules.equal and all(found):
+            end = min(rows[-1][0] for rows in found)
+            found = [[row for row in rows if row[0] <= end] or rows[:1] for rows in found]
+        done = [
+            rows[-1][1] if rows and t.state == "done" else math.nan
+            for rows, t in zip(found, (a, b), strict=True)
+        ]
+        return done[0], done[1]
+
+    def _take(self, block: Block) -> None:
+        self._ledger.add(self._asked.duel, block)
+        self.blocks.append(block)
+        self.verdict = judge(self.blocks, self._rules)
+        for listener in self._heard:
+            listener(self.verdict)
+        if self.verdict.decided or self.verdict.why:
+            self.finish(self.verdict.why)
+
+    def over(self) -> None:
+        """Enter the verdict, and let go of what was shipped."""
+        ended = self._why or "it was stopped"
+        self.verdict = judge(self.blocks, self._rules, ended=ended)
+        for plan in self._plans:
+            plan.discard()
+        self._ledger.end(self._asked.duel, self.verdict)
+        for listener in self._heard:
+            listener(self.verdict)
+        self.say(str(self.verdict))
+
+    def say(self, line: str) -> None:
+        """Show a line where the trials' output is shown. From any thread."""
+        content = {"name": "stdout", "text": f"duel {self._title!r}: {line}\n"}
+        the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
+
+
+def _arm_of(name: str) -> int:
+    return ARMS.index(name.rpartition("-")[2])
+
+
+def _paired(a: Trial, b: Trial) -> str:
+    """Return what both arms had in common: "weights", "batches", or nothing that is known."""
+    began = [_first_epoch(trial) for trial in (a, b)]
+    weights = [trial.report.get("weights") for trial in (a, b)]
+    if began[0] is None or began[0] != began[1] or a.report.get("stream") != b.report.get("stream"):
+        return ""
+    return "weights" if weights[0] and weights[0] == weights[1] else "batches"
+
+
+def _first_epoch(trial: Trial) -> int | None:
+    """Return the stream's number of a trial's first epoch; None if it is not known."""
+    for row in trial.metrics.rows:
+        if row.epoch is not None and row.stream_epoch is not None:
+            return int(row.stream_epoch - (row.epoch - 1))
+    return None
+
+
+def _error_of(trial: Trial) -> str:
+    """Return the first line of the error of a trial whose code raised."""
+    return trial.life.failure.partition("\n")[0] if trial.state == "failed" else ""
+
+
+def _rows(trial: Trial, rules: Rules) -> list[tuple[float, float]]:
+    """Return when a trial had which values of the metric: by samples, or seconds since its first row."""
+    rows: Sequence[LoggedRow] = trial.metrics.rows
+    began_s = min((row.time_s for row in rows), default=time.time())
+    return [
+        (row.time_s - began_s if rules.equal == "time" else float(row.samples), row.numbers[rules.metric])
+        for row in rows
+        if rules.metric in row.numbers
+    ]

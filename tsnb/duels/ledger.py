@@ -1,0 +1,292 @@
+"""The ledger of duels, `.tsnb/duels.jsonl`: what was asked, each block as it ends, and the verdict.
+
+A line is added under a lock and synchronised to the disk, so a killed notebook loses at most the blocks that run. A
+line that was cut off in the middle is passed over. A duel that has no verdict and whose process has gone continues when
+the same code is run again under its name: with its seeds, its level and the blocks that it has. A new start brings no
+fresh seeds.
+
+Seeds come from the duel's root, which the system's random numbers give. The author of a change does not choose them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import math
+import os
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tsnb.directories import Unsafe
+from tsnb.duels.evidence import level_in_series
+from tsnb.duels.verdict import BETTER, Block, DuelVerdict
+from tsnb.errors import TsnbError
+from tsnb.files import MANY_BYTES, open_private, read_foreign
+from tsnb.foreign import read_json
+from tsnb.machine.owners import Owner, alive, owner
+from tsnb.printable import one_line
+from tsnb.records.project import project_directory
+from tsnb.stream.hashing import hashed
+
+__all__ = ["FILE", "Asked", "Ledger", "seed_of"]
+
+FILE = "duels.jsonl"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The first line of a duel."""
+
+    duel: str
+    """What tells it from every other one."""
+    name: str
+    """Its name."""
+    code: str
+    """Hash of both arms' code and of what was asked."""
+    root: int
+    """What its seeds are made from."""
+    level: float
+    """Chance of a wrong verdict better or worse."""
+    series: str = ""
+    """The series that it belongs to."""
+    number: int = 0
+    """Its number in the series, from 1; 0 without one."""
+    began_s: float = 0.0
+    """When it was started, in seconds since 1970."""
+    host: str = ""
+    """The process that runs it, as `owners.Owner` has it."""
+    boot: str = ""
+    namespace: str = ""
+    pid: int = 0
+    pid_started: int = 0
+
+    @property
+    def lives(self) -> bool:
+        """Whether the process that runs it may still do so."""
+        return alive(Owner(self.host, self.boot, self.namespace, self.pid, self.pid_started)) is not False
+
+
+@dataclass(frozen=True)
+class _Ended:
+    """The last line of a duel."""
+
+    duel: str
+    verdict: str
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A block's line. Numbers that JSON has no words for are texts."""
+
+    duel: str
+    number: int
+    seed: int
+    values: dict[str, float]
+    samples: list[int] = field(default_factory=list)
+    batches: list[int] = field(default_factory=list)
+    raised: list[str] = field(default_factory=list)
+    paired: str = ""
+
+    @property
+    def block(self) -> Block:
+        """The block that it tells of."""
+        return Block(
+            self.number,
+            self.seed,
+            self.values.get("incumbent", math.nan),
+            self.values.get("candidate", math.nan),
+            _pair(self.samples, 0),
+            _pair(self.batches, 0),
+            _pair(self.raised, ""),
+            self.paired,
+        )
+
+
+def _pair(found: Sequence[Any], missing: Any) -> tuple[Any, Any]:
+    return (found[0], found[1]) if len(found) == 2 else (missing, missing)
+
+
+def seed_of(root: int, number: int) -> int:
+    """Return the seed of a block: 0 to 2**31 - 1.
+
+    Example:
+        >>> seed_of(1, 1) == seed_of(1, 1) != seed_of(1, 2)
+        True
+
+    Args:
+        root: The duel's.
+        number: The block's, from 1.
+    """
+    return int(hashed(np.array([number]), f"duel {root}")[0] >> np.uint64(33))
+
+
+class Ledger:
+    """The duels of one project.
+
+    Args:
+        path: The file. Defaults to that of the current project, which is made.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path = project_directory() / FILE if path is None else path
+
+    def begin(
+        self, name: str, code: str, error: float, series: str = "", *, root: int | None = None
+    ) -> tuple[Asked, list[Block]]:
+        """Enter a duel, or take one up again that its process has left without a verdict.
+
+        Args:
+            name: Its name.
+            code: Hash of both arms' code and of what was asked; empty: nothing can be taken up.
+            error: Error of the duel, or of its series.
+            series: The series; empty: it stands alone.
+            root: What its seeds are made from. Defaults to the system's random numbers.
+
+        Returns:
+            Its entry, and the blocks that it has.
+
+        Raises:
+            TsnbError: The file cannot be written.
+        """
+        with self._alone() as descriptor:
+            known, blocks, ended, left = self._read()
+            for found in reversed(known.values()):
+                if code and (found.name, found.code, found.series) == (name, code, series):
+                    if found.duel in ended or (found.lives and found.duel not in left):
+                        break
+                    again = Asked(**{**vars(found), **_mine()})
+                    self._add(descriptor, "asked", vars(again))
+                    return again, blocks.get(found.duel, [])
+            before = [one for one in known.values() if series and one.series == series]
+            kept = sum(ended.get(one.duel) == BETTER for one in before)
+            number = len(before) + 1 if series else 0
+            asked = Asked(
+                secrets.token_hex(8),
+                name,
+                code,
+                secrets.randbits(48) if root is None else root,
+                level_in_series(error, number, kept) if series else error,
+                series,
+                number,
+                time.time(),
+                **_mine(),
+            )
+            self._add(descriptor, "asked", vars(asked))
+            return asked, []
+
+    def add(self, duel: str, block: Block) -> None:
+        """Enter a block that has ended.
+
+        Args:
+            duel: The duel's key.
+            block: The block.
+
+        Raises:
+            TsnbError: The file cannot be written.
+        """
+        values = {"incumbent": block.incumbent, "candidate": block.candidate}
+        facts = {
+            "number": block.number, "seed": block.seed,
+            "values": {arm: value if math.isfinite(value) else str(value) for arm, value in values.items()},
+            "samples": block.samples, "batches": block.batches,
+            "raised": [one_line(text, 300) for text in block.raised], "paired": block.paired,
+        }  # fmt: skip
+        with self._alone() as descriptor:
+            self._add(descriptor, "block", {"duel": duel, **facts})
+
+    def end(self, duel: str, verdict: DuelVerdict) -> None:
+        """Enter a verdict. A duel that is undecided can be taken up again, unless it has had all its blocks.
+
+        Args:
+            duel: The duel's key.
+            verdict: What it says.
+
+        Raises:
+            TsnbError: The file cannot be written.
+        """
+        kind = "ended" if verdict.decided or len(verdict.blocks) >= verdict.rules.most else "left"
+        told = {**verdict.to_dict(), "duel": duel}
+        strict = json.loads(json.dumps(told), parse_constant=lambda _: None)
+        with self._alone() as descriptor:
+            self._add(descriptor, kind, strict)
+
+    def series(self, name: str) -> list[tuple[Asked, str]]:
+        """Return the duels of a series in their order, each with its verdict; empty: it has none yet.
+
+        Args:
+            name: Name of the series.
+        """
+        known, _, ended, _ = self._read()
+        return [(one, ended.get(one.duel, "")) for one in known.values() if one.series == name]
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[int]:
+        try:
+            descriptor = open_private(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+        except (Unsafe, OSError) as error:
+            raise TsnbError(f"tsnb cannot write the ledger of duels ({self.path}): {error}") from None
+        try:
+            with contextlib.suppress(OSError):  # a file system without locks: lines are whole all the same
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _add(self, descriptor: int, kind: str, facts: Mapping[str, Any]) -> None:
+        size = os.fstat(descriptor).st_size
+        cut = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        line = f"{chr(10) if cut else ''}{json.dumps({'kind': kind, **facts})}\n".encode()
+        try:
+            while line:
+                line = line[os.write(descriptor, line) :]
+            os.fsync(descriptor)
+        except OSError as error:
+            raise TsnbError(f"tsnb cannot write the ledger of duels ({self.path}): {error}") from None
+
+    def _read(self) -> tuple[dict[str, Asked], dict[str, list[Block]], dict[str, str], set[str]]:
+        """Return the duels by key in their order, their blocks, the verdicts that stand, and which were left undecided.
+
+        Raises:
+            TsnbError: The file cannot be read.
+        """
+        known: dict[str, Asked] = {}
+        blocks: dict[str, list[Block]] = {}
+        ended: dict[str, str] = {}
+        left: set[str] = set()
+        try:
+            lines = read_foreign(self.path, MANY_BYTES, follow=False).splitlines()
+        except FileNotFoundError:
+            lines = []
+        except OSError as error:
+            raise TsnbError(f"tsnb cannot read the ledger of duels ({self.path}): {error}") from None
+        for line in lines:
+            kind, _, _ = line.partition(b",")
+            with contextlib.suppress(ValueError):
+                if b'"asked"' in kind:
+                    asked = read_json(Asked, line)
+                    known[asked.duel] = asked
+                    left.discard(asked.duel)
+                elif b'"block"' in kind:
+                    told = read_json(_Told, line, logged=frozenset({"values"}))
+                    blocks.setdefault(told.duel, []).append(told.block)
+                elif b'"ended"' in kind:
+                    last = read_json(_Ended, line)
+                    ended[last.duel] = last.verdict
+                elif b'"left"' in kind:
+                    left.add(read_json(_Ended, line).duel)
+        return known, blocks, ended, left
+
+
+def _mine() -> dict[str, Any]:
+    mine = owner(os.getpid())
+    return {
+        "host": mine.host, "boot": mine.boot, "namespace": mine.namespace, "pid": mine.pid,
+        "pid_started": mine.started,
+    }  # fmt: skip
