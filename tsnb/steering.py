@@ -174,10 +174,11 @@ def run_sweep(
         The exit status: 0 unless every trial failed, or none was started.
     """
     from tsnb.experiments.board import trials  # kernels: the other commands answer without them
+    from tsnb.experiments.plan import name_of
     from tsnb.kernels.hub import the_hub
     from tsnb.kernels.processes.forking import await_server
-    from tsnb.sweeps.generations import population
-    from tsnb.sweeps.starting import prune_of, sweep
+    from tsnb.sweeps.settled import FunctionCode
+    from tsnb.sweeps.starting import rule_of, swept
 
     out = sys.stdout
     with contextlib.redirect_stdout(sys.stderr) if json_lines else contextlib.nullcontext():
@@ -185,11 +186,11 @@ def run_sweep(
             the_hub().call(
                 await_server(the_hub(), FORKS_S)
             )  # a trial that is spawned instead cannot be cloned
-        started: Sweep
-        if rule is not None and rule.word == "population":
-            started = sweep(fn, space=space, evolve=population(**rule.options), **given)
-        else:
-            started = sweep(fn, grid=grid or None, space=space or None, prune=prune_of(rule), **given)
+        name = given.get("name") or name_of(fn)
+        shared = {option: value for option, value in given.items() if option != "name"}
+        started = swept(
+            FunctionCode(fn), name, grid=grid or None, space=space or None, rule=rule_of(rule), **shared
+        )
         told: dict[str, float] = {}  # when those had ended that were told: one that is extended ends again
         if json_lines:
             _line(

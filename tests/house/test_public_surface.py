@@ -337,7 +337,7 @@ ELSEWHERE = {
     "ConsumerLoader": "a torch DataLoader",
     "StreamDataset, StreamSampler": "docs/batch-contents.md: a torch Dataset and Sampler",
     "Core, Count, Delivered, Notices, Options, Rebatcher": "parts of a producer or consumer, for tsnb's own modules",
-    "Ladder, Racing": "a rule under way, for the sweep",
+    "Generations, Ladder, Racing": "a rule under way, for the sweep",
     "Owner": "the process behind an entry, for tsnb's own modules",
     "TrialWish": "what a plan was asked, as its parts take it",
     "Span": "an alias of a pair of numbers",

@@ -22,8 +22,9 @@ from tsnb.errors import TsnbError
 from tsnb.planners.queueing import Places
 from tsnb.sweeps import choice, loguniform, randint, uniform
 from tsnb.sweeps import population as sweeps_population
+from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.generations import Generations, explored
-from tsnb.sweeps.population import Breeder
+from tsnb.sweeps.population import Breeding
 
 LIMIT_S = 120
 
@@ -54,7 +55,7 @@ def test_the_last_part_is_replaced_by_the_first(
     """Truncation selection: a fifth, one at least, and nobody by a trial that is no better."""
     made = generation({str(place): value for place, value in enumerate(values)})
     assert {cut.name for cut in made.cuts} == replaced  # type: ignore[attr-defined]
-    assert {parent for name in replaced for parent in made.parents[name]} == by
+    assert {parent for cut in made.cuts for parent in cut.parents} == by  # type: ignore[attr-defined]
 
 
 def test_a_clone_has_come_as_far_as_its_parent_and_who_is_kept_is_compared_again() -> None:
@@ -65,8 +66,8 @@ def test_a_clone_has_come_as_far_as_its_parent_and_who_is_kept_is_compared_again
     made.keep("c")
     made.check()
     assert [made.log(name, 20, value) for name, value in (("a", 5.0), ("b", 6.0), ("e", 1.0))] == [[]] * 3
-    assert {cut.name for cut in made.log("c", 20, 2.0)} == {"a", "b"}
-    assert set(made.parents["b"]) == {"e", "c"}
+    parents = {cut.name: set(cut.parents) for cut in made.log("c", 20, 2.0)}
+    assert parents == {"a": {"e", "c"}, "b": {"e", "c"}}
 
 
 @given(st.lists(st.floats(0, 9, width=16) | st.just(math.nan), min_size=2, max_size=9), st.randoms())
@@ -79,7 +80,7 @@ def test_nobody_is_replaced_and_cloned_at_once(values: list[float], order: Any) 
     cuts = [cut for name, value in items for cut in made.log(name, 10, value)]
     gone = {cut.name for cut in cuts}
     assert len(gone) <= len(values) // 2
-    assert not gone & {parent for name in gone for parent in made.parents[name]}
+    assert not gone & {parent for cut in cuts for parent in cut.parents}
 
 
 def test_a_clones_values_are_near_its_parents_and_within_the_space() -> None:
@@ -219,6 +220,7 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
 
         def __init__(self, name: str) -> None:
             self.name, self.state, self.life = name, "running", SimpleNamespace(plan=None)
+            self.parent = None
 
     class News(NamedTuple):
         trial: Member
@@ -226,30 +228,26 @@ def test_where_no_clone_can_be_made_the_trial_goes_on_and_the_reason_is_told(
         state: str = "running"
 
     said: list[str] = []
-    course = SimpleNamespace(say=said.append)
+    params: dict[str, dict[str, Any]] = {"p-1": {}, "p-2": {}}
+    plan: Any = SimpleNamespace(options=SimpleNamespace(seed=0))
+    course = Breeding("p", plan, params, None, {"lr": uniform(0, 1)})  # type: ignore[arg-type]
+    monkeypatch.setattr(course, "say", said.append)
     generations = Generations("loss", "min", 10, 0.5)
-    breeder = Breeder(
-        course,  # type: ignore[arg-type]
-        Places(2),
-        generations,
-        space={"lr": uniform(0, 1)},
-        params={"p-1": {}, "p-2": {}},
-        title="p",
-        seed=0,
-        outlet=lambda _: None,  # type: ignore[arg-type, return-value]
-    )
+    conductor = Conductor(course, Places(2), generations)
     members = {name: Member(name) for name in ("p-1", "p-2")}
-    breeder.trials = members  # type: ignore[assignment]
+    conductor.trials = members  # type: ignore[assignment]
     generations.start(members)
 
     def refuse(*_: Any) -> None:
         raise TsnbError("it has a running thread")
 
     monkeypatch.setattr(sweeps_population, "launch", refuse)
+    monkeypatch.setattr(course, "_outlet", lambda _: None)
 
     def log(name: str, step: int, loss: float) -> list[Any]:
         row = SimpleNamespace(step=step, samples=step, numbers={"loss": loss})
-        return breeder._judged(News(members[name], [row]))
+        news: Any = News(members[name], [row])
+        return conductor._judged(news)
 
     assert log("p-1", 10, 1.0) + log("p-2", 10, 2.0) == []
     assert said == ["p-2 continues at step 10, loss 2, rank 2 of 2: it has a running thread"]

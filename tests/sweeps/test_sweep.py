@@ -32,8 +32,9 @@ from tsnb.planners import queueing
 from tsnb.records.run import Run
 from tsnb.reports.story import story
 from tsnb.sweeps import conductor
+from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_grid
-from tsnb.sweeps.starting import sweep_cell
+from tsnb.sweeps.starting import swept
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.view_text import as_text
@@ -353,10 +354,8 @@ print("begun", how)
 while how == "stays":
     time.sleep(0.05)
 """
-    from tsnb.sweeps.starting import sweep_cell
-
-    params = [{"how": how} for how in ("fails", "stays", "dies", "ends")]
-    sweep = sweep_cell("hard", cell, {}, params, at_once=1, outlet=page)
+    params = {"how": ["fails", "stays", "dies", "ends"]}
+    sweep = swept(CellCode(cell, {}), "hard", grid=params, at_once=1, outlet=page)
     with pytest.raises(NoSuchTrial, match="it starts when another trial of its sweep ends"):
         sweep["hard-how-ends"]
     with pytest.raises(NoSuchTrial, match="Its trials: hard-how-fails"):
@@ -382,11 +381,13 @@ for epoch in range(20):
         tsnb.log(loss=2.3 if epoch == number == 0 else labels.mean().item() / 400 + rate)
         time.sleep(0.002)
 """
-    params = [{"rate": rate} for rate in (0.1, 1.0, 2.0)]
+    params = {"rate": [0.1, 1.0, 2.0]}
     rule = tsnb.search.race("loss", error=0.01)
     with pytest.raises(ValueError, match=r"Add seed=0"):
-        sweep_cell("race", cell, {}, params, at_once=3, outlet=page, prune=rule)
-    sweep = sweep_cell("race", cell, {}, params, at_once=3, outlet=page, prune=rule, seed=0).wait(LIMIT_S)
+        swept(CellCode(cell, {}), "race", grid=params, at_once=3, outlet=page, rule=rule)
+    sweep = swept(CellCode(cell, {}), "race", grid=params, at_once=3, outlet=page, rule=rule, seed=0).wait(
+        LIMIT_S
+    )
     assert {name: trial.state for name, trial in sweep.items()} == {
         "race-rate0.1": "done",
         "race-rate1.0": "pruned",
@@ -421,7 +422,7 @@ total, lock = k + 1, threading.Lock()
 if k == 2:
     1 / 0
 """
-    held = sweep_cell("cells", cell, {}, [{"k": 1}, {"k": 2}], outlet=page, at_once=2).wait()
+    held = swept(CellCode(cell, {}), "cells", grid={"k": [1, 2]}, outlet=page, at_once=2).wait()
     assert [trial.pid for trial in (*returned.values(), *held.values())] == [None] * 6
     assert [process for process in descendants() if process.ppid() != os.getpid()] == [], "kernels"
     assert [trial.result() for trial in returned.values()] == [[1] * 3, [2] * 3, [3] * 3, [4] * 3]
@@ -449,10 +450,8 @@ def test_what_is_too_large_to_keep_stays_in_its_process() -> None:
 
 def test_without_a_stream_nobody_is_started_any_more(page: Any, numbers: Any) -> None:
     """The producer is stopped: who trains fails, who waits is not tried, and the sweep is over and says why."""
-    from tsnb.sweeps.starting import sweep_cell
-
     cell = "for epoch in range(1000):\n    for batch in tsnb.attach():\n        print('got one', rate)"
-    sweep = sweep_cell("s", cell, {}, [{"rate": rate} for rate in range(5)], at_once=2, outlet=page)
+    sweep = swept(CellCode(cell, {}), "s", grid={"rate": range(5)}, at_once=2, outlet=page)
     until(lambda: "got one 0" in page.text and "got one 1" in page.text)
     numbers.stop()
     with pytest.raises(
@@ -510,7 +509,7 @@ def test_a_comparison_that_never_came_is_told(
 def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     """Not under the cell of the sweep, with the mark of the trial that it was made of."""
     before = OldCell()
-    sweep = sweep_cell("net", "print('lr is', lr)", {}, [{"lr": 1}, {"lr": 2}], outlet=before).wait(60)
+    sweep = swept(CellCode("print('lr is', lr)", {}), "net", grid={"lr": [1, 2]}, outlet=before).wait(60)
     sweep["net-lr1"].rerun(lr=3).wait(60)
     until(lambda: "[net-lr3] lr is 3" in capsys.readouterr().out, 10)
     assert "[net-lr1] lr is 1" in before.text and "lr is 3" not in before.text
@@ -518,11 +517,8 @@ def test_what_is_run_again_shows_where_it_was_asked_for(capsys: pytest.CaptureFi
 
 def test_an_interrupt_ends_the_waiting_and_stop_ends_the_sweep(page: Any) -> None:
     """The stop button of the notebook leaves the trials alone; `stop` leaves no process, and starts nobody."""
-    from tsnb.sweeps.starting import sweep_cell
-
     cell = "import time\nprint('begun', rate)\ntime.sleep(100)"
-    params = [{"rate": rate} for rate in range(3)]
-    sweep = sweep_cell("long", cell, {}, params, at_once=2, outlet=page)
+    sweep = swept(CellCode(cell, {}), "long", grid={"rate": range(3)}, at_once=2, outlet=page)
     until(lambda: "begun 0" in page.text and "begun 1" in page.text)
     main = threading.main_thread().ident
     assert main is not None
@@ -570,7 +566,7 @@ def test_a_parameter_that_makes_no_difference_is_refused(cell: str, said: str) -
     """Trials that are all the same would be recorded as different ones."""
     before = len(tsnb.trials)
     with pytest.raises(ValueError, match=said):
-        sweep_cell("same", cell, {"rates": 1}, [{"rate": 1}, {"rate": 2}])
+        swept(CellCode(cell, {"rates": 1}), "same", grid={"rate": [1, 2]})
     assert len(tsnb.trials) == before
 
 

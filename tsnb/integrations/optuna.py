@@ -20,8 +20,7 @@ from typing import Any
 
 from tsnb.errors import ExtraMissing
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
+from tsnb.experiments.plan import TrialPlan, name_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
@@ -30,7 +29,7 @@ from tsnb.records.scores import known_direction, rank
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.pruning.race_table import Race
 from tsnb.sweeps.pruning.rungs import Halving, Pruner
-from tsnb.sweeps.settled import Settled
+from tsnb.sweeps.settled import FunctionCode, Settled
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
 from tsnb.sweeps.sweep import Sweep, enter
 
@@ -121,9 +120,7 @@ def optimize(
     require_no_name(space)
     title = name or name_of(fn)
     drawn = {word: _distribution(word, what) for word, what in space.items()}
-    ours = {key: value for key, value in options.items() if key in OPTION_NAMES}
-    own = {key: value for key, value in options.items() if key not in OPTION_NAMES}
-    plan = plan_function(fn, {**own, **dict.fromkeys(space)}, name=f"{title}-0", **{**ours, "sweep": title})
+    plan = FunctionCode(fn).settled(f"{title}-0", title, options, dict.fromkeys(space))
     course = _StudyLauncher(title, plan, study, drawn, n_trials, metric)
     engine = engine_of(plan)
     engine.join()

@@ -23,11 +23,9 @@ from tsnb.options import typed
 from tsnb.printable import coloured
 from tsnb.records.run import Run
 from tsnb.records.selection import LOG_END, log_of
-from tsnb.sweeps.generations import population
-from tsnb.sweeps.population import MEMBERS, population_cell
+from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_rule
-from tsnb.sweeps.spaces import settings
-from tsnb.sweeps.starting import prune_of, sweep_cell
+from tsnb.sweeps.starting import rule_of, swept
 from tsnb.sweeps.sweep import Sweep, find, known, live, waiting_in
 from tsnb.telemetry.observer import pause as pause_consumers
 from tsnb.words import is_now
@@ -407,38 +405,20 @@ def run_sweep(shell: Any, given: Namespace, cell: str) -> Sweep:
     Raises:
         ValueError: The parameters or options make no sweep.
         TrialFailed: It was waited for, and every trial failed.
-        Exception: As `sweep_cell` raises.
+        Exception: As `swept` raises.
     """
     if not given.grid and not given.space:
         raise ValueError("A sweep needs parameters: --grid lr=0.1,0.01 or --space lr=uniform(0,1) --n 8")
     options = {name: value for name, value in typed(given, TrialOptions).items() if value is not None}
-    rule = read_rule(given)
-    if rule is not None and rule.word == "population":
-        bred = population_cell(
-            given.name,
-            cell,
-            shell.user_ns,
-            space=dict(given.space),
-            transform=shell.transform_cell,
-            also=given.with_,
-            check=given.check,
-            n=given.n or MEMBERS,
-            rule=population(**rule.options),
-            **options,
-        )
-        return bred.wait() if given.wait else bred
-    params = settings(dict(given.grid), dict(given.space), given.n, given.seed)
-    started = sweep_cell(
+    started = swept(
+        CellCode(cell, shell.user_ns, shell.transform_cell, given.with_, given.check),
         given.name,
-        cell,
-        shell.user_ns,
-        params,
-        transform=shell.transform_cell,
+        grid=dict(given.grid),
+        space=dict(given.space),
+        n=given.n,
+        rule=rule_of(read_rule(given)),
         at_once=given.at_once,
         rotate=given.rotate,
-        prune=prune_of(rule),
-        also=given.with_,
-        check=given.check,
         plan=given.plan,
         deadline=given.deadline,
         choose=dict(given.choose),

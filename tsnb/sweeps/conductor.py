@@ -18,10 +18,11 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tsnb.errors import TrialFailed
+from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.remaining import leavers, stream_of
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.gate import WAITING_S, Gate
@@ -79,6 +80,19 @@ class Launcher(ABC):
     def supply(self, free: int) -> Iterable[str]:
         """Return the names of further trials, for so many free places."""
         return ()
+
+    def logs(self, trial: Trial) -> None:  # noqa: B027 (most ask nothing of it)
+        """Look at a trial that has logged for the first time."""
+
+    def clone(self, parents: Sequence[Trial]) -> tuple[Trial, str]:
+        """Start a clone of one of some trials that run; return it, and in words which and how it differs.
+
+        Raises:
+            TsnbError: It cannot be cloned; says why.
+            ValueError: Its changes or its name are refused.
+            TimeoutError: It does not come to a batch in time.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def ended(self, trial: Trial) -> None:
@@ -297,7 +311,7 @@ class Conductor:
                 gate.gone(name)
             if not gate.shut:
                 del self._gates[name]
-        cuts = [cut for cut in self._judged(news) if self.trials[cut.name].state not in ENDED]
+        cuts = self._judged(news)
         for cut in cuts:
             at = f"{self._metric} {cut.value:.4g}, {cut.why}"
             self._course.say(f"{cut.name} stopped at step {cut.step}: {at}")
@@ -313,12 +327,14 @@ class Conductor:
             self._end([self.trials[cut.name]], "pruned", by)
 
     def _judged(self, news: _TrialNews) -> list[Cut]:
-        """Return the trials to stop after this."""
+        """Return the trials to stop after this; a clone has taken the place of each that is replaced."""
         pruner, name, cuts = self._pruner, news.trial.name, []
         if pruner is None:
             return []
         if news.rows or news.state in ENDED:
-            self._mute.pop(name, None)
+            first = self._mute.pop(name, None)
+            if first is not None and news.rows:
+                self._course.logs(first)
         for trial in (news.trial, *self._mute.values()):
             pruner.learn(trial.name, trial.report)
         for row in news.rows:
@@ -327,7 +343,30 @@ class Conductor:
             self._course.say(line)
         if news.state in ENDED and name not in self._ended:
             cuts += pruner.end(name, withdrawn=news.state != "done")
-        return cuts
+        found = [cut for cut in cuts if self.trials[cut.name].state not in ENDED]
+        return [made for cut in found if (made := self._replaced(pruner, cut) if cut.parents else cut)]
+
+    def _replaced(self, pruner: Pruner, cut: Cut) -> Cut | None:
+        """Have a clone take a trial's place; None: there is none, and that trial goes on."""
+        why, able = "", [self.trials[name] for name in cut.parents if self.trials[name].state == "running"]
+        try:
+            if able:
+                clone, said = self._course.clone(able)
+            else:
+                why = "the better trials have ended"
+        except (TsnbError, ValueError, TimeoutError) as error:
+            why = str(error)
+        if why:
+            pruner.keep(cut.name)
+            at = f"{self._metric} {cut.value:.4g}, {cut.why}"
+            self._course.say(f"{cut.name} continues at step {cut.step}, {at}: {why}")
+            return None
+        assert clone.parent is not None
+        pruner.adopt(clone.name, clone.parent.name)
+        self._places.leave([cut.name])
+        self._places.join(clone.name)
+        self._take_in(clone)
+        return replace(cut, said=f"{cut.why}; {said}")
 
     def _give_up_after(self, trial: Trial) -> None:
         """Start no more trials once one has ended for want of a stream."""

@@ -60,6 +60,10 @@ class Evolution(NamedTuple):
     share: float
     """Which part of the trials is replaced in a generation."""
 
+    def begin(self, params: Mapping[str, Mapping[str, Any]], seed: Any) -> Generations:
+        """Return what decides in a sweep by this rule, whatever its trials' parameters and seed."""
+        return Generations(self.metric, self.mode, self.every, self.share)
+
 
 def population(
     metric: str = "loss", *, every: int = 500, share: float = 0.2, mode: str | None = None
@@ -100,9 +104,6 @@ def population(
 class Generations(Rungs):
     """The generations of one population, decided by truncation selection.
 
-    Attributes:
-        parents: For each trial that is to be replaced: those that a clone may be made of.
-
     Args:
         metric: The logged number that decides.
         mode: "min" or "max".
@@ -115,14 +116,13 @@ class Generations(Rungs):
         self.mode = mode
         self.every = every
         self.share = share
-        self.parents: dict[str, list[str]] = {}
 
     def step_of(self, rung: int) -> int:
         """Return the step at which a generation is decided."""
         return self.every * (rung + 1)
 
     def judge(self, rung: int, live: Sequence[str]) -> list[Cut]:
-        """Return the last of a generation, if others are better; remember which those are."""
+        """Return the last of a generation, if others are better: a clone of one of those is to replace each."""
         values = self.values_at(rung)
         ranking = sorted(live, key=lambda name: rank(values[name], self.mode))
         few = min(max(1, round(self.share * len(live))), len(live) // 2)
@@ -134,8 +134,8 @@ class Generations(Rungs):
                 other for other in best if rank(values[other], self.mode) < rank(values[name], self.mode)
             ]
             if better:
-                self.parents[name] = better
-                cuts.append(Cut(name, self.step_of(rung), values[name], place + 1, len(ranking)))
+                step = self.step_of(rung)
+                cuts.append(Cut(name, step, values[name], place + 1, len(ranking), parents=tuple(better)))
         return cuts
 
     def keep(self, name: str) -> None:

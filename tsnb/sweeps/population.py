@@ -13,38 +13,29 @@ The clone has the parent's weights, optimizer, random numbers and place in the s
 costs a fork and not a checkpoint, and all go on taking the same batches. It is made before the trial that it replaces
 is stopped: where no clone can be made that trial goes on as it is, and the reason is said.
 
-Members do not stand still while a generation is decided. `generations` decides.
+Members do not stand still while a generation is decided. `generations` decides, and `conductor` replaces them.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tsnb.config import check_name
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import launch
 from tsnb.experiments.clones import CloneWish
-from tsnb.experiments.engine import engine_of
-from tsnb.experiments.functions import plan_function
-from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
-from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
-from tsnb.kernels.output.capping import Budget
-from tsnb.kernels.output.marking import marked
-from tsnb.kernels.output.outlets import Outlet, outlet_here
+from tsnb.kernels.output.outlets import Outlet
 from tsnb.kernels.processes.forking import await_server
-from tsnb.planners.queueing import Places
-from tsnb.sweeps.conductor import Conductor, Launcher
-from tsnb.sweeps.generations import Evolution, Generations, explored
-from tsnb.sweeps.pruning.rungs import Cut
-from tsnb.sweeps.settled import Settled, settle_cell
-from tsnb.sweeps.spaces import settings
-from tsnb.sweeps.sweep import Sweep, enter
+from tsnb.sweeps.generations import explored
+from tsnb.sweeps.settled import Settled
+from tsnb.sweeps.sweep import Sweep
 
-__all__ = ["MEMBERS", "Population", "population"]
+__all__ = ["MEMBERS", "Breeding", "Population", "member_names", "require_breedable", "require_forks"]
 
 
 MEMBERS = 8
@@ -53,103 +44,55 @@ FORKS_S = 120.0
 """How long the start waits for the notebook's fork server: in a notebook's first seconds it imports torch."""
 
 
-class Breeder(Conductor):
-    """Runs the trials of a population: what is stopped is replaced by a clone.
+class Breeding(Settled):
+    """A course whose trials are replaced by clones of others.
 
     Args:
-        course: Starts the first generation.
-        places: Its places.
-        generations: Which trials are replaced.
-        space: Of the values that a clone changes.
-        params: Of every trial, by its name; grows with each clone.
         title: The population's name.
-        seed: Of the draws; None: others every time.
-        outlet: Returns where the output of a clone goes, by its name.
+        plan: What the first trials have in common.
+        params: Of every trial, by its name; grows with each clone.
+        here: Where their output goes.
+        space: Of the values that a clone changes.
     """
 
     def __init__(
         self,
-        course: Launcher,
-        places: Places,
-        generations: Generations,
-        *,
-        space: Mapping[str, Any],
-        params: dict[str, dict[str, Any]],
         title: str,
-        seed: int | None,
-        outlet: Callable[[str], Outlet],
+        plan: TrialPlan,
+        params: dict[str, dict[str, Any]],
+        here: Outlet,
+        space: Mapping[str, Any],
     ) -> None:
-        super().__init__(course, places, generations)
-        self._generations = generations
-        self._space = space
-        self._params = params
-        self._title = title
-        self._random = random.Random(seed)
-        self._outlet = outlet
-        self._seen: set[str] = set()
+        super().__init__(title, plan, params, here)
+        self._space, self._all, self._random = space, params, random.Random(plan.options.seed)
 
-    def _judged(self, news: Any) -> list[Cut]:
-        """Return the trials to stop after this: those that a clone has replaced.
+    def logs(self, trial: Trial) -> None:
+        """Refuse to go on with values that no clone could change.
 
         Raises:
-            TsnbError: The trials read values of the space that nothing can change in a clone.
+            TsnbError: There is one.
         """
-        if news.rows and news.trial.name not in self._seen:
-            self._seen.add(news.trial.name)
-            _require_live(self._space, news.trial)
-        made = [self._replaced(cut) for cut in super()._judged(news)]
-        return [cut for cut in made if cut is not None]
+        if fixed := [name for name in self._space if name not in trial.live]:
+            first = fixed[0]
+            raise TsnbError(
+                f"The population cannot change {', '.join(fixed)}, because trial {trial.name!r} reads no live "
+                f"hyperparameter of that name. Write {first} = tsnb.live({first!r}, {first}) at the top of the "
+                f"function, and read it in every batch: float({first}), or {first}.apply(optimizer). Pass values "
+                "that stay the same as keywords, not in the space"
+            )
 
-    def _replaced(self, cut: Cut) -> Cut | None:
-        """Have a clone take a trial's place; None where that goes on, or has ended meanwhile."""
-        why = f"{self._metric} {cut.value:.4g}, {cut.why}"
-        if self.trials[cut.name].state in ENDED:
-            return None
-        able = [name for name in self._generations.parents[cut.name] if self.trials[name].state == "running"]
-        if not able:
-            self._keep(cut, f"{why}: the better trials have ended")
-            return None
-        parent = self.trials[self._random.choice(able)]
+    def clone(self, parents: Sequence[Trial]) -> tuple[Trial, str]:
+        """Start a clone of one of some trials, with values near its own."""
+        parent, name = self._random.choice(parents), f"{self.title}-{len(self._all) + 1}"
         changes = explored(self._space, parent.live, self._random)
-        name = f"{self._title}-{len(self._params) + 1}"
-        try:
-            wish = CloneWish(parent, name, changes, self._title)
-            clone = launch(parent.life.plan, self._outlet(name), wish)
-        except (TsnbError, ValueError, TimeoutError) as error:
-            self._keep(cut, f"{why}: {error}")
-            return None
-        self._params[name] = {**self._params[parent.name], **changes}
-        self._generations.adopt(name, parent.name)
-        self._places.leave([cut.name])
-        self._places.join(name)
-        self._take_in(clone)
+        clone = launch(parent.life.plan, self._outlet(name), CloneWish(parent, name, changes, self.title))
+        self._all[name] = {**self._all[parent.name], **changes}
         said = ", ".join(f"{word} {_shown(value)}" for word, value in changes.items())
-        return replace(cut, said=f"{cut.why}; {name}, a clone of {parent.name}, takes its place ({said})")
-
-    def _keep(self, cut: Cut, why: str) -> None:
-        self._generations.keep(cut.name)
-        self._course.say(f"{cut.name} continues at step {cut.step}, {why}")
+        return clone, f"{name}, a clone of {parent.name}, takes its place ({said})"
 
 
 def _shown(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _require_live(space: Mapping[str, Any], trial: Trial) -> None:
-    """Refuse to go on with values that no clone could change.
-
-    Raises:
-        TsnbError: There is one.
-    """
-    fixed = [name for name in space if name not in trial.live]
-    if fixed:
-        first = fixed[0]
-        raise TsnbError(
-            f"The population cannot change {', '.join(fixed)}, because trial {trial.name!r} reads no live "
-            f"hyperparameter of that name. Write {first} = tsnb.live({first!r}, {first}) at the top of the "
-            f"function, and read it in every batch: float({first}), or {first}.apply(optimizer). Pass values "
-            "that stay the same as keywords, not in the space"
-        )
 
 
 class Population(Sweep):
@@ -185,93 +128,30 @@ def _origin(trial: Trial) -> str | None:
     return None if trial.parent is None else trial.parent.told
 
 
-def population(
-    train: Callable[..., Any],
-    *,
-    space: Mapping[str, Any],
-    n: int,
-    rule: Evolution,
-    name: str | None = None,
-    seed: int | None = None,
-    **options: Any,
-) -> Population:
-    """Run a function as a population, and return at once: `tsnb.sweep(evolve=)`.
-
-    Args:
-        train: The function; it gets the values of the space by name.
-        space: What the values are drawn from, by name. Clones stay within it.
-        n: How many trials run side by side, 2 or more.
-        rule: How it evolves.
-        name: What the trials' names begin with, by default the function's name: cnn-1, cnn-2... A running population
-            or sweep of that name is stopped.
-        seed: Seeds the draws, and every trial.
-        **options: Options of `tsnb.run`, and arguments of the function that are the same in all trials.
+def member_names(title: str, number: int) -> list[str]:
+    """Return the names of a population's first trials: cnn-1, cnn-2...
 
     Raises:
-        ValueError: A number is out of its range, the name or an option is invalid, or the trials could not be cloned:
-            on a cluster, on a GPU, detached.
-        Exception: As `tsnb.sweep` raises.
+        ValueError: The population's name is invalid.
     """
-    generations = _settled(space, n, rule, options)
-    title, drawn = check_name(name or name_of(train), "sweep"), settings(None, space, n, seed)
-    given = {**options, **drawn[0]} | ({} if seed is None else {"seed": seed})
-    ours = {word: given.pop(word) for word in list(given) if word in OPTION_NAMES}
-    ours |= {word: given.pop(word) for word in ("with_", "check") if word in options}
-    plan = plan_function(train, given, name=f"{title}-1", **{**ours, "sweep": title})
-    return _begun(title, plan, drawn, generations, space, seed)
+    check_name(title, "sweep")
+    return [check_name(f"{title}-{each}", "trial") for each in range(1, number + 1)]
 
 
-def population_cell(
-    name: str,
-    source: str,
-    namespace: Mapping[str, Any],
-    *,
-    space: Mapping[str, Any],
-    n: int,
-    rule: Evolution,
-    seed: int | None = None,
-    transform: Callable[[str], str] = str,
-    also: Iterable[str] = (),
-    check: bool = True,
-    **options: Any,
-) -> Population:
-    """Run a cell as a population: as `population` runs a function. The values of the space are its variables.
+def require_breedable(space: Mapping[str, Any], n: int, options: Mapping[str, Any]) -> None:
+    """Refuse what cannot be a population.
 
     Args:
-        name: What the trials' names begin with.
-        source: The cell.
-        namespace: The notebook's variables.
-        space: As `population` takes it, and what follows.
+        space: What the values are drawn from, by name.
         n: How many trials run side by side.
-        rule: How it evolves.
-        seed: Seeds the draws, and every trial.
-        transform: IPython's `transform_cell`.
-        also: Variables that it takes along whether it reads them or not.
-        check: Whether names that are not defined are refused.
-        **options: `plan.TrialOptions`, by name.
+        options: What all trials share.
 
     Raises:
-        Exception: As `population` and `run_cell` raise.
-    """
-    generations = _settled(space, n, rule, options)
-    title, drawn = check_name(name, "sweep"), settings(None, space, n, seed)
-    given = {**options} if seed is None else {**options, "seed": seed}
-    plan = settle_cell(
-        title, f"{title}-1", source, namespace, drawn[0], given, transform=transform, also=also, check=check
-    )
-    return _begun(title, plan, drawn, generations, space, seed)
-
-
-def _settled(space: Mapping[str, Any], n: int, rule: Evolution, options: Mapping[str, Any]) -> Generations:
-    """Return what decides, if all that was given can be.
-
-    Raises:
-        ValueError: It cannot.
+        ValueError: There are fewer than two trials, no values that change, or trials that cannot be cloned.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 2:
         raise ValueError(f"n={n!r} is invalid. Pass a whole number, 2 or more.")
     _require_clonable(options)
-    generations = Generations(rule.metric, rule.mode, rule.every, rule.share)
     if not space:
         raise ValueError(
             "A population needs hyperparameters to change: space={'lr': tsnb.search.loguniform(1e-4, 1e-1)}"
@@ -282,50 +162,9 @@ def _settled(space: Mapping[str, Any], n: int, rule: Evolution, options: Mapping
             f"{', '.join(taken)} cannot be in the space, because a clone cannot change an option of its "
             "trial. Pass it as a keyword."
         )
-    return generations
 
 
-def _begun(
-    title: str,
-    plan: TrialPlan,
-    drawn: Sequence[Mapping[str, Any]],
-    rule: Generations,
-    space: Mapping[str, Any],
-    seed: int | None,
-) -> Population:
-    """Start a population from its settled plan.
-
-    Raises:
-        TsnbError: Its trials cannot be forked here.
-        Exception: A trial could not be started; then none runs.
-    """
-    try:
-        params = {check_name(f"{title}-{number}", "trial"): dict(own) for number, own in enumerate(drawn, 1)}
-        engine_of(plan).join()
-        _require_forks()
-    except BaseException:
-        plan.discard()
-        raise
-    here, budget = outlet_here(title), Budget()
-    places = Places(len(params))
-    places.add(params)
-    breeder = Breeder(
-        Settled(title, plan, params, here),
-        places,
-        rule,
-        space=space,
-        params=params,
-        title=title,
-        seed=seed,
-        outlet=lambda clone: marked(here, clone, budget),
-    )
-    made = Population(title, params, breeder, rule.metric, rule.mode)
-    enter(made)
-    made.begin()
-    return made
-
-
-def _require_forks() -> None:
+def require_forks() -> None:
     """Wait until trials are forked, as those have to be that are cloned.
 
     Raises:

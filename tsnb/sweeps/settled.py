@@ -1,20 +1,21 @@
 """A course whose trials all start from one plan, which was settled and shipped when the sweep began.
 
-`settle_cell` makes the plan of a cell: its code and variables, its parameters checked. The names of the sweep and of
-its trials come from a template: "cnn", or "cnn-lr{lr}" with parameters in braces.
+`FunctionCode` and `CellCode` are what a sweep runs: each makes that plan of its code, its variables and parameters.
+The names of the sweep and of its trials come from a template: "cnn", or "cnn-lr{lr}" with parameters in braces.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tsnb.config import check_name
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
+from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
@@ -27,7 +28,82 @@ from tsnb.sweeps.conductor import Launcher
 from tsnb.sweeps.space_grammar import filled, unlike
 from tsnb.words import did_you_mean
 
-__all__ = ["Settled", "naming_of", "settle_cell", "title_of", "trial_names"]
+__all__ = ["CellCode", "FunctionCode", "Settled", "TrialCode", "naming_of", "title_of", "trial_names"]
+
+
+class TrialCode(Protocol):
+    """What the trials of a sweep run."""
+
+    def settled(self, name: str, sweep: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> TrialPlan:
+        """Return what the trials have in common, shipped.
+
+        Args:
+            name: Of the first trial.
+            sweep: The sweep's name.
+            shared: Options of `tsnb.run`, and arguments of a function, that are the same in all trials.
+            own: What the first trial has for itself.
+
+        Raises:
+            Exception: As `tsnb.run` and `run_cell` raise; of a cell also ValueError, where a parameter has no effect.
+        """
+
+
+@dataclass(frozen=True)
+class FunctionCode:
+    """A function; it gets its parameters as arguments."""
+
+    fn: Callable[..., Any]
+    """The function."""
+    with_: str | Iterable[str] = ()
+    """Variables that it takes along besides."""
+    check: bool = True
+    """Whether names that are not defined are refused."""
+
+    def settled(self, name: str, sweep: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> TrialPlan:
+        """Return what the trials have in common, as `TrialCode` has it."""
+        given = {**shared, **own}
+        ours = {word: given.pop(word) for word in [*given] if word in OPTION_NAMES}
+        return plan_function(
+            self.fn, given, name=name, with_=self.with_, check=self.check, **{**ours, "sweep": sweep}
+        )
+
+
+@dataclass(frozen=True)
+class CellCode:
+    """A cell; it finds its parameters as variables."""
+
+    source: str
+    """The cell."""
+    namespace: Mapping[str, Any]
+    """The notebook's variables."""
+    transform: Callable[[str], str] = str
+    """IPython's `transform_cell`."""
+    also: Iterable[str] = ()
+    """Variables that it takes along whether it reads them or not."""
+    check: bool = True
+    """Whether names that are not defined, and parameters that it does not read, are refused."""
+
+    def settled(self, name: str, sweep: str, shared: Mapping[str, Any], own: Mapping[str, Any]) -> TrialPlan:
+        """Return what the trials have in common, as `TrialCode` has it."""
+        options = TrialOptions(**{**shared, "sweep": sweep})
+        told = plan_cell(
+            name,
+            self.source,
+            self.namespace,
+            options,
+            transform=self.transform,
+            params=own,
+            also=self.also,
+            check=self.check,
+        )
+        params = {word: value for word, value in own.items() if word not in OPTION_NAMES}
+        if self.check:
+            try:
+                _require_read(told, params)
+            except BaseException:
+                told.discard()
+                raise
+        return replace(told, params=params, signature=_signature(own))
 
 
 class Settled(Launcher):
@@ -58,7 +134,11 @@ class Settled(Launcher):
             words = " and ".join(given_words(*each) for each in other.items())
             self.say(f"{name} starts with {words}, which the plan now prefers")
         plan = replanned(self._plan, {**self.params[name], **chosen, "name": name}, gate)
-        return launch(replace(plan, naming=self._plan.naming), marked(self._here, name, self._budget))
+        return launch(replace(plan, naming=self._plan.naming), self._outlet(name))
+
+    def _outlet(self, name: str) -> Outlet:
+        """Return where the output of a trial goes."""
+        return marked(self._here, name, self._budget)
 
     def params_of(self, name: str) -> Mapping[str, Any]:
         """Return its parameters, those that all trials share among them."""
@@ -85,48 +165,6 @@ class Settled(Launcher):
         """Show a line where the trials' output is shown. From any thread."""
         content = {"name": "stdout", "text": f"sweep {self.title!r}: {line}\n"}
         the_hub().loop.call_soon_threadsafe(self._here.publish, "stream", content)
-
-
-def settle_cell(
-    title: str,
-    name: str,
-    source: str,
-    namespace: Mapping[str, Any],
-    params: Mapping[str, Any],
-    options: Mapping[str, Any],
-    *,
-    transform: Callable[[str], str],
-    also: Iterable[str],
-    check: bool,
-) -> TrialPlan:
-    """Return what the trials of a cell have in common, its variables shipped.
-
-    Args:
-        title: Of the sweep.
-        name: Of its first trial.
-        source: The cell.
-        namespace: The notebook's variables.
-        params: The parameters of the first trial.
-        options: `plan.TrialOptions`, by name.
-        transform: IPython's `transform_cell`.
-        also: Variables that it takes along whether it reads them or not.
-        check: Whether names that are not defined, and parameters that it does not read, are refused.
-
-    Raises:
-        Exception: As `run_cell` raises.
-    """
-    settled = TrialOptions(**{**options, "sweep": title})
-    told = plan_cell(
-        name, source, namespace, settled, transform=transform, params=params, also=also, check=check
-    )
-    own = {key: value for key, value in params.items() if key not in OPTION_NAMES}
-    if check:
-        try:
-            _require_read(told, own)
-        except BaseException:
-            told.discard()
-            raise
-    return replace(told, params=own, signature=_signature(params))
 
 
 def _require_read(plan: TrialPlan, names: Iterable[str]) -> None:

@@ -1,4 +1,4 @@
-"""Starting a sweep: of a function (`tsnb.sweep`) or of a cell (`%%sweep --grid`).
+"""Starting a sweep: `tsnb.sweep` of a function, and `swept` of any code, as `%%sweep` starts a cell.
 
 The code and what it reads are packed once, when the sweep is started; every trial gets them with its own parameters,
 however late it starts and whatever has been changed meanwhile. Under a cell the output of all trials comes as whole
@@ -7,7 +7,7 @@ lines, each with its trial's name before it (`marking`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,6 @@ from tsnb import registry
 from tsnb.config import MAX_CONSUMERS
 from tsnb.experiments.board import trials
 from tsnb.experiments.engine import engine_of
-from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.replanning import replanned
 from tsnb.kernels.output.outlets import Outlet, outlet_here
@@ -25,18 +24,25 @@ from tsnb.options import runs_here
 from tsnb.planners.queueing import Places
 from tsnb.sweeps.conductor import Conductor, LivePlaces
 from tsnb.sweeps.folds import folds_of
-from tsnb.sweeps.generations import Evolution
+from tsnb.sweeps.generations import Evolution, population
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import PlannedPlaces
-from tsnb.sweeps.population import MEMBERS, population
+from tsnb.sweeps.population import (
+    MEMBERS,
+    Breeding,
+    Population,
+    member_names,
+    require_breedable,
+    require_forks,
+)
 from tsnb.sweeps.pruning.race_table import Race, race
 from tsnb.sweeps.pruning.rungs import Halving, halving
-from tsnb.sweeps.settled import Settled, naming_of, settle_cell, title_of, trial_names
+from tsnb.sweeps.settled import FunctionCode, Settled, TrialCode, naming_of, title_of, trial_names
 from tsnb.sweeps.space_grammar import Rule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 
-__all__ = ["prune_of", "start", "sweep", "sweep_cell"]
+__all__ = ["rule_of", "sweep", "swept"]
 
 AT_ONCE = whole("how many trials run at once, 1 or more", 1)
 
@@ -116,28 +122,25 @@ def sweep(
     if evolve is not None:
         _refuse("evolve", grid=grid, folds=folds, at_once=at_once, rotate=rotate, prune=prune, plan=plan,
                 deadline=deadline, choose=choose)  # fmt: skip
-        return population(
-            fn, space=space or {}, n=MEMBERS if n is None else n, rule=evolve, name=name, seed=seed, **options
-        )
     if folds is not None:
         _refuse("folds", grid=grid, space=space, n=n)
         grid = {"fold": folds_of(folds, seed)}
         name, at_once = f"{name or name_of(fn)}-fold{{fold[0]}}", folds if at_once is None else at_once
-    params = settings(grid, space, n, seed)
-    wish, options = _wished(plan, deadline, choose, options, params)
-    template = name or name_of(fn)
-    names = trial_names(template, params)
-    given = {**options, **params[0], **(wish.params if wish else {})} | (
-        {} if seed is None else {"seed": seed}
+    code = FunctionCode(fn, options.pop("with_", ()), options.pop("check", True))
+    made = swept(
+        code,
+        name or name_of(fn),
+        grid=grid,
+        space=space,
+        n=n,
+        rule=evolve or prune,
+        at_once=at_once,
+        rotate=rotate,
+        plan=plan,
+        deadline=deadline,
+        choose=choose,
+        **({**options} if seed is None else {**options, "seed": seed}),
     )
-    ours = {key: value for key, value in given.items() if key in OPTION_NAMES}
-    ours |= {key: given.pop(key) for key in ("with_", "check") if key in options}
-    own = {key: value for key, value in given.items() if key not in OPTION_NAMES}
-    title = title_of(template)
-    told = plan_function(fn, own, name=names[0], **{**ours, "sweep": title})
-    told = replace(told, naming=naming_of(template, params[0]))
-    each = dict(zip(names, params, strict=True))
-    made = start(title, told, each, at_once, prune, wish=wish, rotate=rotate)
     made.folds = folds or 0
     return made
 
@@ -153,70 +156,47 @@ def _refuse(option: str, **others: Any) -> None:
             raise ValueError(f"{other}= does not work with {option}=. Remove one of them.")
 
 
-def sweep_cell(
+def swept(
+    code: TrialCode,
     template: str,
-    source: str,
-    namespace: Mapping[str, Any],
-    params: Sequence[Mapping[str, Any]],
     *,
-    transform: Callable[[str], str] = str,
+    grid: Mapping[str, Sequence[Any]] | None = None,
+    space: Mapping[str, Any] | None = None,
+    n: int | None = None,
+    rule: Halving | Race | Evolution | None = None,
     at_once: int | None = None,
     rotate: int | None = None,
-    prune: Halving | Race | None = None,
-    also: Iterable[str] = (),
-    check: bool = True,
     outlet: Outlet | None = None,
     plan: bool = False,
     deadline: str | datetime | None = None,
     choose: Mapping[str, Sequence[Any]] | None = None,
     **options: Any,
 ) -> Sweep:
-    """Run a cell as many trials, which find their parameters as variables, and return at once.
+    """Run code once per parameter combination, as `sweep` runs a function, and return at once.
 
     Args:
+        code: The code.
         template: The sweep's name, or the trials' name with parameters in braces.
-        source: The cell.
-        namespace: The notebook's variables.
-        params: The parameters of each trial.
-        transform: IPython's `transform_cell`.
-        at_once: How many trials run at once.
-        rotate: As `sweep` takes it.
-        prune: Which of them are stopped early.
-        also: Variables that it takes along whether it reads them or not.
-        check: Whether names that are not defined are refused.
-        outlet: Where their output goes; left out: under the running cell.
-        plan: As `sweep` takes it.
-        deadline: As `sweep` takes it.
-        choose: As `sweep` takes it.
-        **options: `plan.TrialOptions`, by name.
+        grid: As `sweep` takes it, and what follows.
+        space: What values are drawn from.
+        n: How many draws.
+        rule: Which trials end early, or are replaced.
+        at_once: How many trials run at once; where they take turns, train.
+        rotate: The batches of a turn.
+        outlet: Where their output goes; left out: under the running cell, or to the terminal.
+        plan: Whether they are planned first.
+        deadline: By when all must be done.
+        choose: Values from which the plan picks one per trial.
+        **options: What all trials share, as `TrialCode.settled` takes it.
 
     Raises:
-        Exception: As `sweep` and `run_cell` raise.
+        Exception: As `sweep` raises.
     """
-    names = trial_names(template, params)
-    title = title_of(template)
-    wish, options = _wished(plan, deadline, choose, options, params)
-    first = {**params[0], **(wish.params if wish else {})}
-    told = settle_cell(
-        title, names[0], source, namespace, first, options, transform=transform, also=also, check=check
-    )
-    told = replace(told, naming=naming_of(template, params[0]))
-    each = dict(zip(names, params, strict=True))
-    return start(title, told, each, at_once, prune, outlet, wish, rotate)
-
-
-def _wished(
-    plan: bool,
-    deadline: str | datetime | None,
-    choose: Mapping[str, Sequence[Any]] | None,
-    options: Mapping[str, Any],
-    params: Sequence[Mapping[str, Any]],
-) -> tuple[PlanWish | None, dict[str, Any]]:
-    """Return what is to be planned, and the trials' options: those that are preferred, where a plan chooses of several.
-
-    Raises:
-        ValueError: As `PlanWish.of`.
-    """
+    bred = isinstance(rule, Evolution)
+    if bred:
+        n = MEMBERS if n is None else n
+        require_breedable(space or {}, n, options)
+    params = settings(grid, space, n, options.get("seed"))
     wish = PlanWish.of(
         plan,
         deadline,
@@ -226,33 +206,26 @@ def _wished(
         swept=params[0],
         given=options,
     )
-    return wish, {**options, **(wish.options if wish else {})}
-
-
-def prune_of(rule: Rule | None) -> Halving | Race | None:
-    """Return the rule for `prune=` that was typed.
-
-    Args:
-        rule: It, unless it is a population; None: there is none.
-
-    Raises:
-        ValueError: A number is out of its range.
-        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
-    """
-    if rule is None:
-        return None
-    return halving(**rule.options) if rule.word == "halving" else race(**rule.options)
+    shared = {**options, **(wish.options if wish else {})}
+    names = member_names(template, len(params)) if bred else trial_names(template, params)
+    title = template if bred else title_of(template)
+    told = code.settled(names[0], title, shared, {**params[0], **(wish.params if wish else {})})
+    if not bred:
+        told = replace(told, naming=naming_of(template, params[0]))
+    each = dict(zip(names, map(dict, params), strict=True))
+    return start(title, told, each, at_once, rule, outlet, wish, rotate, space)
 
 
 def start(
     title: str,
     plan: TrialPlan,
-    params: Mapping[str, Mapping[str, Any]],
+    params: dict[str, dict[str, Any]],
     at_once: int | None,
-    prune: Halving | Race | None,
+    rule: Halving | Race | Evolution | None,
     outlet: Outlet | None = None,
     wish: PlanWish | None = None,
     rotate: int | None = None,
+    space: Mapping[str, Any] | None = None,
 ) -> Sweep:
     """Start a sweep from its settled plan.
 
@@ -261,15 +234,17 @@ def start(
         plan: What its trials have in common.
         params: What each has for itself, by its name.
         at_once: How many run at once; where they take turns, train.
-        prune: Which of them are stopped early.
+        rule: Which of them end early, or are replaced.
         outlet: Where their output goes; left out: under the running cell, or to the terminal.
         wish: That they are planned first; None: they are not.
         rotate: The batches of a turn; None: they take none.
+        space: What the values of clones are drawn from.
 
     Raises:
         ValueError: `at_once` or `rotate` is below 1, the trials are to be detached, a device is invalid, trials on a
             cluster are to be planned or to take turns, or more of these than a stream takes.
         ProducerNotFound: They are to take turns, and nothing is served; or several streams are, and none is named.
+        TsnbError: They are to be cloned, and cannot be forked here.
         Exception: A trial could not be started; then none runs.
     """
     try:
@@ -282,32 +257,27 @@ def start(
         if rotate is not None:
             plan = _with_turns(plan, title, rotate, at_once or most)
             at_once, most = None, len(params)
-        pruner = prune.begin(params, plan.options.seed) if prune else None
+        judge = rule.begin(params, plan.options.seed) if rule else None
         here = outlet or outlet_here(title)
-        course = Settled(title, plan, params, here)
-        if wish is None:
-            places = (
-                LivePlaces(at_once or most, trials.get)
-                if runs_here(plan.options.engine)
-                else Places(at_once or most)
-            )
-            places.add(params)
+        if isinstance(rule, Evolution):
+            require_forks()
+            at_once = len(params)
+            course: Settled = Breeding(title, plan, params, here, space or {})
         else:
-            from tsnb.sweeps.forecast import plan_places  # needs torch
-
-            places = plan_places(plan, params, at_once, wish, course.say)
-            if wish.chooses:
-                course.take_choice(places.gives)
+            course = Settled(title, plan, params, here)
+        places = _places(course, plan, params, at_once, most, wish)
     except BaseException:
         plan.discard()
         raise
-    conductor = Conductor(course, places, pruner)
+    conductor = Conductor(course, places, judge)
     foretell = None
     if isinstance(places, PlannedPlaces):
         from tsnb.sweeps.forecast import show_plan  # needs torch
 
         foretell = show_plan(f"sweep {title!r}", places, conductor)
-    made = Sweep(title, params, conductor, *((prune.metric, prune.mode) if prune else ()), foretell=foretell)
+    made = (Population if isinstance(rule, Evolution) else Sweep)(
+        title, params, conductor, *((rule.metric, rule.mode) if rule else ()), foretell=foretell
+    )
     enter(made)
     if wish is None and at_once is None and places.at_once < len(params):
         course.say(
@@ -321,6 +291,40 @@ def start(
         watch_clones(conductor, lambda: made.over)
     made.begin()
     return made
+
+
+def _places(
+    course: Settled,
+    plan: TrialPlan,
+    params: Mapping[str, Mapping[str, Any]],
+    at_once: int | None,
+    most: int,
+    wish: PlanWish | None,
+) -> Places:
+    """Return the places of a sweep, its trials waiting there."""
+    if wish is not None:
+        from tsnb.sweeps.forecast import plan_places  # needs torch
+
+        planned = plan_places(plan, params, at_once, wish, course.say)
+        if wish.chooses:
+            course.take_choice(planned.gives)
+        return planned
+    here = runs_here(plan.options.engine)
+    places = LivePlaces(at_once or most, trials.get) if here else Places(at_once or most)
+    places.add(params)
+    return places
+
+
+def rule_of(typed: Rule | None) -> Halving | Race | Evolution | None:
+    """Return the rule that was typed; None: none was.
+
+    Raises:
+        ValueError: A number is out of its range.
+        UnknownDirection: Nothing says whether a high or a low value of the metric is good.
+    """
+    made: Mapping[str, Callable[..., Halving | Race | Evolution]]
+    made = {"halving": halving, "race": race, "population": population}
+    return None if typed is None else made[typed.word](**typed.options)
 
 
 def _on_their_devices(plan: TrialPlan, params: Mapping[str, Mapping[str, Any]]) -> TrialPlan:

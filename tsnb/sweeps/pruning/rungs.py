@@ -63,6 +63,8 @@ class Cut:
     """How many those were."""
     said: str = ""
     """Why, in words, where its place does not say it."""
+    parents: tuple[str, ...] = ()
+    """Trials of one of which a clone is to take its place; where none can be made, it goes on. Empty: none is."""
 
     @property
     def why(self) -> str:
@@ -130,6 +132,12 @@ class Pruner(ABC):
     def remarks(self) -> list[str]:
         """Return what the user is to be told of trials that cannot be compared, each once."""
         return []
+
+    def keep(self, name: str) -> None:  # noqa: B027 (only what is to be replaced is kept)
+        """Let a trial that was to be replaced go on."""
+
+    def adopt(self, name: str, parent: str) -> None:  # noqa: B027 (only what is replaced has clones)
+        """Take in a clone: it has come as far as its parent."""
 
 
 class Rungs(Pruner):
