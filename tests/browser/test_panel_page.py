@@ -982,7 +982,7 @@ def test_what_a_reader_chose_is_kept_for_the_next_page(browser: Browser) -> None
     """Metrics, axis, log scale and comparison: the model has them, a page that loads shows them; below 1 kB."""
     host = learning(browser, three_models())
     page = host.page
-    page.get_by_role("group", name="across").get_by_role("button", name="epoch").click()
+    page.get_by_role("group", name="horizontal axis").get_by_role("button", name="epoch").click()
     page.get_by_role("button", name="log", exact=True).click()
     page.locator(".tsnb-tools").get_by_role("button", name="loss, accuracy").click()
     page.get_by_role("checkbox", name="accuracy").uncheck()
@@ -1293,7 +1293,7 @@ def test_trials_without_a_stream_have_rows_of_their_own(browser: Browser, width:
     host = Host(browser, width)
     running(three_models(), host, 20)
     metrics = {"score": 0.5, "accuracy": 0.91, "bad": "nan"}
-    done = {"name": "svm", "state": "done", "ran_s": 75.0, "error": "", "metrics": metrics}
+    done = {"name": "svm", "state": "done", "duration_s": 75.0, "error": "", "metrics": metrics}
     failed = {**done, "name": "tree", "state": "failed", "error": "ValueError: no leaf", "metrics": {}}
     on_it = {**done, "name": "resnet10"}
     host.hear(Message({"op": "params", "trials": {}, "beside": [done, failed, on_it]}))

@@ -223,7 +223,7 @@ def test_a_panel_that_is_saved_as_a_page_works_without_a_network(browser: Browse
     page.goto(path.as_uri())
     page.locator(".tsnb-panel[data-state=recording]").wait_for()
     assert page.locator(".tsnb-trials .tsnb-open").count() == 4
-    page.get_by_role("group", name="across").get_by_role("button", name="epoch").click()
+    page.get_by_role("group", name="horizontal axis").get_by_role("button", name="epoch").click()
     page.get_by_role("img", name="loss by epoch").focus()
     page.keyboard.press("End")
     assert "cnn-small" in page.locator(".tsnb-readout:visible").inner_text()

@@ -83,7 +83,6 @@ MOST_MODULES = 15
 LARGER_PACKAGES = {
     "tsnb": 24,
     "tsnb.experiments": 23,
-    "tsnb.reports": 17,
     "tsnb.stream.consumer": 24,
     "tsnb.telemetry": 24,
 }

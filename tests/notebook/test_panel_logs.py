@@ -66,7 +66,7 @@ def test_a_trial_without_a_stream_has_a_row_with_its_state_time_and_numbers(
     )
     until(lambda: trials["svm"].state == "failed" and logs.beside())
     (row,) = logs.beside()
-    assert row["name"] == "svm" and row["state"] == "failed" and row["ran_s"] > 0
+    assert row["name"] == "svm" and row["state"] == "failed" and row["duration_s"] > 0
     assert row["started_s"] == trials["svm"].started_s
     assert row["error"] == "ValueError: x"
     assert row["metrics"] == {"score": 0.5, "bad": "nan"}

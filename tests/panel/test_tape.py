@@ -19,7 +19,7 @@ import pytest
 
 from tests.panel.streams import Stream, Trial, logging_each_batch, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
-from tsnb.reports.spent import spent
+from tsnb.reports.story import story
 from tsnb.telemetry.frames import (
     ALL,
     GPU,
@@ -34,6 +34,7 @@ from tsnb.telemetry.frames import (
     Curves,
 )
 from tsnb.telemetry.history import History
+from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading, StreamReading
 from tsnb.telemetry.view import MARKS, StreamView
 from tsnb.telemetry.view_text import as_text
@@ -440,6 +441,40 @@ def test_one_that_only_says_how_it_ended_is_nowhere_in_the_stream() -> None:
     row = dict(zip(ROW, numbers(message.frame)[len(HEADER) :], strict=False))
     assert np.isnan([row["fill"], row["lag"], row["samples_per_s"]]).all()
     assert message.content["lanes"]["0"]["last"] == {"loss": 0.25}
+
+
+def test_a_stream_that_is_over_says_what_limited_it_as_its_report_does() -> None:
+    """The panel ended with who was best, and only the report said which trial had set the pace."""
+    tape, readings = Tape(), list(three_models().run(60))
+    assert not any("limited" in tape.feed(reading).content.get("say", {}) for reading in readings)
+    last = readings[-1]
+    ends = tuple(
+        EndReading(c.name, "done", last.time_s + 1, c.pid, metrics=c.metrics) for c in last.consumers
+    )
+    readings.append(replace(last, time_s=last.time_s + 1, consumers=(), ends=ends, state="idle"))
+    limited = tape.feed(readings[-1]).content["say"]["limited"]
+    told = story(readings)
+    assert limited == f"{told.lead} {told.rest}" and limited.startswith("The loader was the limit at")
+    assert tape.scene()["say"]["limited"] == limited
+    readings.append(replace(readings[-1], time_s=last.time_s + 2, ends=()))
+    assert tape.feed(readings[-1]).content["say"]["limited"] == limited
+
+
+def test_a_trial_that_ended_unseen_has_its_speed_and_shares_on_every_screen() -> None:
+    """`tsnb status` looks at a stream anew each time; the producer knows what those that left did in all."""
+    here = next(r for r in three_models().run(5) if r.consumers)
+    took = {"samples": 6400, "computing_s": 6.0, "waiting_s": 3.0, "held_s": 0.5, "batches": 100}
+    left = EndReading("gone", "left", here.time_s - 1, 7, metrics={"loss": 0.5}, **took)  # type: ignore[arg-type]
+    done = EndReading("gone", "done", here.time_s, 7, since_s=here.time_s - 11)
+    tape = Tape()
+    tape.feed(replace(here, ends=(left, done)))
+    row = tape.view.rows["gone"].whole.pace
+    assert (row.samples_per_s, row.computing, row.waiting, row.held) == pytest.approx((640, 0.6, 0.3, 0.05))
+    line = next(each for each in as_text(tape.view, "mnist").splitlines() if each.startswith("gone "))
+    assert line.split() == ["gone", "done", "640", "60", "%", "30", "%", "5", "%", "loss", "0.5"]
+    trial = next(each for each in spent([replace(here, ends=(left, done))]) if each.name == "gone")
+    assert trial.samples_per_s == pytest.approx(640) and trial.share("waiting") == pytest.approx(0.3)
+    assert trial.attached_s == pytest.approx(10)
 
 
 def test_the_sentence_is_not_rewritten_at_every_tick() -> None:

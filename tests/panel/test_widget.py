@@ -165,7 +165,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
             return {"s": "accuracy"}
 
         def beside(self) -> list[dict[str, Any]]:
-            return [{"name": "svm", "state": "done", "ran_s": 3.0, "error": "", "metrics": {}}]
+            return [{"name": "svm", "state": "done", "duration_s": 3.0, "error": "", "metrics": {}}]
 
         def changes(self) -> dict[str, list[list[Any]]]:
             return {"cnn": [[5.0, "lr 0.3 → 0.1"]]}
@@ -189,7 +189,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "changes": {"cnn": [[5.0, "lr 0.3 → 0.1"]]},
         "sweeps": {"mlp": "s"},
         "rules": {"s": "accuracy"},
-        "beside": [{"name": "svm", "state": "done", "ran_s": 3.0, "error": "", "metrics": {}}],
+        "beside": [{"name": "svm", "state": "done", "duration_s": 3.0, "error": "", "metrics": {}}],
         "plan": None,
     }
     panel._hear(panel, content, [])

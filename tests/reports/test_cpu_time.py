@@ -26,8 +26,8 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.machine.processes import children_of, use_of
 from tsnb.reports import Report
 from tsnb.reports.cost import Prices, costs
-from tsnb.reports.cpu_time import LOADER, cpu_until, stretches
-from tsnb.reports.spent import spent
+from tsnb.telemetry.lives.cpu_time import LOADER, cpu_until, stretches
+from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.watching import watch
 

@@ -20,8 +20,8 @@ from tests.reports.made import START_S, consumer, reading
 from tsnb.experiments import trials
 from tsnb.reports import Report
 from tsnb.reports.figures import draw_word
-from tsnb.reports.runs import runs_apart
-from tsnb.reports.spent import spent
+from tsnb.telemetry.lives.runs import runs_apart
+from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.view import StreamNews, StreamView
 from tsnb.telemetry.watching import listen, watch

@@ -9,9 +9,9 @@ import pytest
 
 from tests.panel.streams import three_models
 from tests.reports.made import START_S, consumer, reading
-from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import COUNTED, strips
 from tsnb.telemetry.history import History
+from tsnb.telemetry.lives.spent import PARTS, spent
 from tsnb.telemetry.readings import HostReading, ProcessReading
 
 

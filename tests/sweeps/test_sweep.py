@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -30,13 +31,16 @@ from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.planners import queueing
 from tsnb.records.run import Run
+from tsnb.records.scores import known_direction
 from tsnb.reports.story import story
 from tsnb.sweeps import conductor
 from tsnb.sweeps.settled import CellCode
+from tsnb.sweeps import sweep as sweep_module
 from tsnb.sweeps.space_grammar import read_grid
 from tsnb.sweeps.starting import swept
 from tsnb.telemetry.eta import NO_ETA
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.outcome import best_of
 from tsnb.telemetry.view_text import as_text
 from tsnb.telemetry.watching import watch
 
@@ -411,6 +415,21 @@ for epoch in range(20):
         "race-rate1.0",
         "race-rate2.0",
     ]
+
+
+def test_the_number_and_direction_of_a_rule_hold_on_every_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Headline, star and plots went by an accuracy, or guessed from the name, while the rule went by something else."""
+    monkeypatch.setattr(sweep_module, "_sweeps", {})
+    made: Any = sweep_module.Sweep("s", {"a": {}, "b": {}}, None, "score", "min")  # type: ignore[arg-type]
+    assert known_direction("score") == "max"
+    sweep_module.enter(made)
+    assert known_direction("score") == "min"
+    trials_ = [
+        SimpleNamespace(name=n, state="done", metrics={"accuracy": x, "score": x})
+        for n, x in (("a", 0.1), ("b", 0.9))
+    ]
+    best = best_of(trials_)
+    assert best is not None and (best[0].name, best[1]) == ("a", "score")
 
 
 def test_an_ended_sweep_leaves_what_its_trials_returned_and_no_process(page: Any) -> None:

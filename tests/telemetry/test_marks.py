@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from tsnb.telemetry.readings import (
     StreamReading,
     TuningReading,
 )
+from tsnb.telemetry.trial_readings import LoggedReading
 from tsnb.telemetry.view import StreamView
 
 
@@ -160,6 +162,24 @@ def test_who_skips_all_the_time_is_marked_once() -> None:
     times = [100.0, 100.25, 100.5, 109.0, 130.0]
     found = [marker.feed(stream(consumer("a", skipped=k), time_s=time_s)) for k, time_s in enumerate(times)]
     assert [len(new) for new in found] == [0, 1, 0, 0, 1]
+
+
+def test_a_number_that_is_none_any_more_is_marked_with_its_batch() -> None:
+    """Once, however often it comes and goes; of another run of the trial anew."""
+    marker = Marker()
+
+    def feed(value: float, **more: Any) -> list[str]:
+        one = consumer("a", metrics={"loss": value}, logged_at={"loss": 312}, **more)
+        return [mark.text for mark in marker.feed(stream(one)) if mark.kind == "not finite"]
+
+    assert feed(0.5) == []
+    assert feed(math.nan) == ["a: loss became nan at batch 312"]
+    assert feed(math.nan) == feed(0.5) == feed(math.inf) == []
+    assert feed(math.inf, pid=2) == ["a: loss became inf at batch 312"]
+    parts = (LoggedReading(300, 0.5), LoggedReading(305, None), LoggedReading(312, None))
+    marker = Marker()
+    assert feed(0.5) == []
+    assert feed(math.nan, logged={"loss": parts}) == ["a: loss became nan at batch 305"]
 
 
 def test_a_whole_stream_is_marked_where_its_story_turns() -> None:

@@ -97,8 +97,23 @@ class TrialEnds(Extension):
             epochs, batches = self._core.sessions[peer.key].before
             member = self._core.dispatch.members[peer.key]
             logged = logged_at_last(peer)
-        left = EndReading(peer.name, "left", time.time(), peer.pid, **logged_by(peer), logged=logged)
-        self._note(replace(left, epochs=epochs + member.begun, batches=batches + member.share.batches))
+            now = time.monotonic()
+            computing_s, waiting_s, held_s = member.read(now, self._core.dispatch.drift.blocked_s(now))
+        left = EndReading(
+            peer.name,
+            "left",
+            time.time(),
+            peer.pid,
+            **logged_by(peer),
+            logged=logged,
+            epochs=epochs + member.begun,
+            batches=batches + member.share.batches,
+            samples=member.share.passed - member.share.left_out,
+            computing_s=computing_s,
+            waiting_s=waiting_s,
+            held_s=held_s,
+        )
+        self._note(left)
 
     def _note(self, end: EndReading) -> None:
         with self._core.lock:

@@ -221,7 +221,7 @@ def _row(trial: Trial) -> dict[str, Any]:
     return {
         "name": trial.name,
         "state": trial.state,
-        "ran_s": round(trial.duration_s, 1),
+        "duration_s": round(trial.duration_s, 1),
         "started_s": trial.started_s,
         "error": trial.life.failure.partition("\n")[0][:SHOWN],
         "metrics": {name: value if math.isfinite(value) else repr(value) for name, value in numbers},

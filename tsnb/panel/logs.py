@@ -36,7 +36,7 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "changes": {"cnn": [[1790000000.5, "lr 0.1 → 0.05"]]},  when which live value was set to what
          "sweeps": {"cnn": "s"},                                 of those that are of a sweep its name
          "rules": {"s": "accuracy"},                             by what the rule of a sweep decides, if it has one
-         "beside": [{"name", "state", "started_s", "ran_s",      trials that take batches of no stream
+         "beside": [{"name", "state", "started_s", "duration_s",      trials that take batches of no stream
                      "error", "metrics": {"loss": 0.5}}]}
 ```
 

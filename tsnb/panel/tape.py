@@ -13,7 +13,9 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                   "cache"}                                        what its cache does, empty: served without one
        "say": {"kind", "text", "lead", "pace", "at"}              the one plain sentence; its first `lead`
                                                                   characters say it all; `at`: the time of the frame
-                                                                  whose shares it tells, null where it tells none
+                                                                  whose shares it tells, null where it tells none;
+               "limited"                                          once all trials have ended, and only then: what
+                                                                  limited the stream in all, as its report says
        "lanes": {"2": {"name", "here", "since_s", "metrics",      only the lanes that changed
                        "sparse",                                  names of metrics that are logged once an epoch
                        "run", "awaits", "end", "error", "last",   which run, how it ended, of what, its last numbers
@@ -43,6 +45,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb.telemetry.history import History
+from tsnb.telemetry.lives.limits import StreamLife
+from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.marks import Mark, pacing_text
 from tsnb.telemetry.rates import UNKNOWN
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
@@ -83,6 +87,7 @@ class Tape:
         self._lanes: list[dict[str, Any]] = []
         self._lanes_of: list[tuple[Any, ...]] = []
         """What each of those was made of."""
+        self._limited: tuple[Any, str] = (None, "")
 
     def share(self, view: StreamView, history: History) -> None:
         """Use a view and history that another object feeds, with all that they hold."""
@@ -210,11 +215,22 @@ class Tape:
             "say": {"kind": say.kind, "text": say.text, "lead": len(say.lead), "pace": say.pace, "at": said},
             "ways": view.ways,
         }
+        if view.is_over and (limited := self._what_limited()):
+            words["say"]["limited"] = limited
         if view.origin_s is not None:
             words["origin_s"] = view.origin_s
         if view.host is not None and view.host.gpus:
             words["gpus"] = [gpu.name for gpu in view.host.gpus]
         return words
+
+    def _what_limited(self) -> str:
+        """Return what limited the stream, whose trials have ended, as its report says."""
+        made_of = self.view.state, [(row.run, row.end) for row in self.view.rows.values()]
+        if self._limited[0] != made_of:
+            readings = runs_apart(self._history.readings())
+            said = StreamLife(readings).limited(over=True).text if readings else ""
+            self._limited = made_of, said
+        return self._limited[1]
 
     def _lane_words(self, over: bool) -> list[dict[str, Any]]:
         begin_s = self.view.origin_s or 0.0

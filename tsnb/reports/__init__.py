@@ -4,17 +4,15 @@ Never imports a producer, a consumer, an arena or torch: a recorded log gives th
 
 | module | what it does |
 |---|---|
-| `spent` | totals: where each trial's seconds went |
-| `cpu_time` | CPU seconds of each trial, and of the loader |
 | `cost` | what a trial had cost when it reached a wanted number |
 | `costed` | `tsnb.results`: the records' table, and what trials had cost in it |
 | `strips` | the same in even steps of time |
-| `runs` | runs of one name told apart |
 | `story` | all that a report says, as numbers and words |
 | `plain` | names, times and titles; a report as text |
 | `svg`, `drawing` | a report as a picture; the colours |
 | `learned/` | curves, the best trial and how all ended, in that picture |
 | `figures` | plotly figures from readings |
+| `ranges` | the y-range of a chart of logged numbers |
 | `logged` | plotly figures of logged numbers, from the project's records |
 | `look` | how these look on a page of whatever colour |
 | `sources` | where readings come from: a watched stream, a served one, a recording |

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tsnb.machine.energy import NOT_MEASURABLE
-from tsnb.reports.cpu_time import LOADER, Stretch, cpu_text, cpu_until, stretches
+from tsnb.telemetry.lives.cpu_time import LOADER, Stretch, cpu_text, cpu_until, stretches
 from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import StreamReading

@@ -22,10 +22,10 @@ from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.learned.curves import Curves, curves_of
 from tsnb.reports.plain import plain
-from tsnb.reports.runs import runs_apart
 from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
 from tsnb.reports.strips import Strips, strips
+from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.outcome import metrics_of
 from tsnb.telemetry.readings import StreamReading
 from tsnb.words import did_you_mean, strict

@@ -3,7 +3,7 @@
 ```
 ● mnist   3 trials, 4:12 long, 12.3 passes; ...          2026-11-21, 15:03:12 to 15:07:24
 ┃ resnet18-wide sets the pace. cnn-small and resnet10 are held back 74 % and 54 % of their time
-trial        where its time went            time  computing  waiting  held back  samples/s  epochs  loss
+trial        where its time went        attached  computing  waiting  held back  samples/s  epochs  loss
 ■ cnn-small  ███▒░░░░░░░░░░░░░░░░░░         4:10       22 %      4 %       74 %        612    2.66  0.142
 ...
 what each did over time: a strip a trial, marks above, min:s since the start below
@@ -12,7 +12,8 @@ what each did over time: a strip a trial, marks above, min:s since the start bel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -27,11 +28,11 @@ from tsnb.reports.plain import (
     ticks_s,
     when,
 )
-from tsnb.reports.runs import next_step
-from tsnb.reports.spent import PARTS, Spent
 from tsnb.reports.story import Story
 from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import COMPUTING, Picture, colours_of, short, text_width
+from tsnb.telemetry.lives.runs import next_step
+from tsnb.telemetry.lives.spent import PARTS, Spent
 from tsnb.telemetry.marks import Mark
 from tsnb.telemetry.outcome import MARKS, best_of, metrics_of, outcome
 from tsnb.telemetry.words import clock, count, metric, percent
@@ -47,7 +48,7 @@ GAP = 4
 """Pixels between a name and its bar, at least."""
 
 COLUMNS = (
-    ("time", 490),
+    ("attached", 490),
     ("computing", 560),
     ("waiting", 617),
     ("held back", 686),
@@ -71,6 +72,7 @@ LINE_CHARACTERS = 122
 
 MARK_ORDER = (
     "restarted",
+    "not finite",
     "round",
     "entered",
     "pacing",
@@ -98,7 +100,7 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
         fluid: As wide as its place, as cells want it.
     """
     picture = Picture(WIDTH)
-    colours = colours_of(trial.name for trial in story.trials)
+    colours = colours_of([trial.name for trial in story.trials], story.lanes)
     y = _header(picture, story, colours)
     marks = {trial.name: MARKS[trial.state] for trial in story.trials if trial.state in MARKS}
     y = draw_curves(picture, curves, _ranked(story), colours, marks, (LEFT, RIGHT), y)
@@ -197,7 +199,12 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
     for trial in story.trials:
         picture.line(LEFT, y, RIGHT, y)
         picture.text(LEFT + 17, y + 17, names[trial.name], title=trial.name, bold=trial.name in best)
-        _row(picture, trial, colours[trial.name], y, scale, logged)
+        since = {
+            mark.text[len(f"{trial.name}: ") :].rpartition(" became ")[0]: mark.text
+            for mark in story.marks
+            if mark.kind == "not finite" and mark.consumer == trial.name
+        }
+        _row(picture, trial, colours[trial.name], y, scale, logged, since)
         y += ROW
         if end := _end(trial):
             picture.text(LEFT + 17, y + 6, short(end, END_CHARACTERS), "soft", size=11, title=end)
@@ -222,7 +229,16 @@ def _end(trial: Spent) -> str:
     return f"{MARKS[trial.state]} {trial.state}" + (f": {trial.error}" if trial.error else "")
 
 
-def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, logged: Sequence[str]) -> None:
+def _row(
+    picture: Picture,
+    trial: Spent,
+    colour: str,
+    y: float,
+    scale: float,
+    logged: Sequence[str],
+    since: Mapping[str, str],
+) -> None:
+    """Draw a trial's row; `since`: since when a number of it is none, by the number's name."""
     base = y + 17
     picture.rect(LEFT, y + 8, 10, 10, colour, rx=3)
     x = float(BAR[0])
@@ -243,7 +259,9 @@ def _row(picture: Picture, trial: Spent, colour: str, y: float, scale: float, lo
     for number, name in enumerate(logged):
         if name in trial.metrics:
             right = RIGHT - SECOND * (len(logged) - 1 - number)
-            picture.text(right, base, metric(name, trial.metrics[name]), at="end")
+            last = trial.metrics[name]
+            paint = "text" if math.isfinite(last) else "bad"
+            picture.text(right, base, metric(name, last), paint, at="end", title=since.get(name, ""))
 
 
 def _key(picture: Picture, story: Story, y: float) -> float:

@@ -28,10 +28,10 @@ from tsnb.reports.learned.curves import curves_of
 from tsnb.reports.logged import POINTS, thinned
 from tsnb.reports.look import FAINT, GREY, SPENT, look
 from tsnb.reports.plain import PART_NAMES
-from tsnb.reports.runs import runs_apart
-from tsnb.reports.spent import PARTS, spent
 from tsnb.reports.strips import Strips, strips
 from tsnb.reports.svg import COMPUTING, colours_of
+from tsnb.telemetry.lives.runs import lanes_of, runs_apart
+from tsnb.telemetry.lives.spent import PARTS, spent
 from tsnb.telemetry.marks import Mark, all_marks
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.words import clock, percent
@@ -314,7 +314,7 @@ def _spent(readings: Readings) -> go.Figure:
 
     figure = go.Figure()
     trials = spent(readings)
-    colours = colours_of(trial.name for trial in trials)
+    colours = colours_of([trial.name for trial in trials], lanes_of(readings))
     # each trial computes in its own colour, so the legend's entry for computing has neither
     figure.add_bar(
         x=[None],
@@ -404,7 +404,7 @@ def _strips(readings: Readings) -> Strips:
 
 def _colours(readings: Readings) -> dict[str, str]:
     here = (c.name for reading in readings for c in reading.consumers if c.state != "gone")
-    return colours_of(dict.fromkeys(here))
+    return colours_of(dict.fromkeys(here), lanes_of(readings))
 
 
 def _known(values: Iterable[float]) -> list[float | None]:

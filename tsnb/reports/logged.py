@@ -15,6 +15,8 @@ from tsnb.records.scores import best_of, known_direction
 from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs
 from tsnb.records.tables import grouped
 from tsnb.reports.look import GREY, look
+from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
+from tsnb.telemetry.watching import watched
 from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:
@@ -24,6 +26,9 @@ __all__ = ["POINTS", "draw_lineage", "draw_records", "thinned"]
 
 POINTS = 2_000
 """Points of a line at most: more than a screen has columns only make the notebook large."""
+
+NAMED = 2
+"""More trials than this whose lines leave the figure are counted."""
 
 AXES = {"step": "step", "epoch": "epoch", "samples": "samples taken", "seconds": "seconds of training"}
 
@@ -80,14 +85,29 @@ def _lines(
     best = best_of(scores, mode) if mode is not None and len(runs) > 1 else None
     # a run's name alone, unless several runs of it are drawn
     several = len({run.name for run in runs}) < len(runs)
+    colours: Iterator[str] = itertools.cycle(COLOURS)
     if by is None:
+        numbers = _numbers(runs)
+        colours = iter([COLOURS[numbers[run.key] % len(COLOURS)] for run in runs])
         groups = [(f"{run.name} run {run.number}" if several else run.name, [run]) for run in runs]
     else:
         groups = [(f"{by}={value}", members) for value, members in grouped(runs, by)]
-    for (group, members), colour in zip(groups, itertools.cycle(COLOURS)):
+    for (group, members), colour in zip(groups, colours, strict=False):
         for run in members:
             points = _points(run, history_of(directory, run.id, metric), x)
             yield _Line(run, thinned(points, POINTS), colour, group, run.key == best)
+
+
+def _numbers(runs: Sequence[RunRecord]) -> dict[str, int]:
+    """Return a number for each run, by its key: the last one of a name has that of its row in this notebook's panel."""
+    last = {run.name: run.key for run in runs}
+    shown: dict[str, int] = {}
+    for known in watched().values():
+        with known.view.lock:
+            rows = {row.name: row.number for row in known.view.rows.values()}
+        shown |= {last[name]: number for name, number in rows.items() if name in last}
+    spare = itertools.filterfalse(frozenset(shown.values()).__contains__, itertools.count())
+    return {run.key: shown[run.key] if run.key in shown else next(spare) for run in runs}
 
 
 def _points(run: RunRecord, rows: Sequence[tuple[Any, ...]], x: str) -> list[Point]:
@@ -139,12 +159,29 @@ def _figure(lines: Sequence[_Line], metric: str, by: str | None, x: str) -> go.F
     figure.update_layout(
         template=look(),
         xaxis_title=AXES[x],
-        yaxis_title=metric,
+        yaxis=_heights(lines, metric),
         legend_title=by or "trial",
         margin={"l": 60, "r": 20, "t": 30, "b": 50},
         height=420,
     )
     return figure
+
+
+def _heights(lines: Sequence[_Line], metric: str) -> dict[str, Any]:
+    """Return the y axis: its title, and its range where lines leave it that would flatten the others."""
+    way = {"max": 1, "min": -1}.get(known_direction(metric) or "", 0)
+    drawn = []
+    for line in lines:
+        ys = [value for _, value in line.points]
+        drawn.append(DrawnLine([x for x, _ in line.points], ys, gave_up(line.run.state, ys, way)))
+    counted = in_range(drawn, way)
+    both = zip(lines, drawn, counted, strict=True)
+    outside = [line.run.name for line, whole, part in both if len(part.ys) < len(whole.ys)]
+    found = calm_extent(counted)
+    if not outside or found is None:
+        return {"title": metric}
+    beyond = ", ".join(outside) if len(outside) <= NAMED else f"{len(outside)} trials"
+    return {"title": f"{metric}; out of range: {beyond}", "range": padded(*found)}
 
 
 def draw_lineage(*, name: str | None = None, all_runs: bool = False) -> go.Figure:

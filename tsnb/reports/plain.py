@@ -14,12 +14,12 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from tsnb.machine.energy import NOT_MEASURABLE
-from tsnb.reports.cpu_time import cpu_text
 from tsnb.reports.learned.beside import beside_lines
-from tsnb.reports.runs import next_step, trial_of
-from tsnb.reports.spent import Spent
 from tsnb.reports.story import Story
 from tsnb.reports.svg import short
+from tsnb.telemetry.lives.cpu_time import cpu_text
+from tsnb.telemetry.lives.runs import next_step, trial_of
+from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.outcome import outcome
 from tsnb.telemetry.words import (
     clock,
@@ -106,7 +106,7 @@ def ticks_s(seconds: float, most: int) -> Iterator[int]:
 
 
 _COLUMNS = (
-    f"{'trial':<20} {'state':<11} {'time':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
+    f"{'trial':<20} {'state':<11} {'attached':>8} {'computing':>10} {'waiting':>8} {'held back':>10} "
     f"{'between':>8} {'samples/s':>10} {'per batch':>9} {'alone':>8} {'CPU s':>7} {'epochs':>7}  last logged"
 )
 
@@ -123,7 +123,7 @@ def plain(story: Story) -> str:
     if story.trials:
         names = short_names([trial.name for trial in story.trials], 20)
         lines += ["", _COLUMNS, *(_row(trial, names[trial.name]) for trial in story.trials)]
-        lines += ["Shares and samples/s refer to the time that the trial was attached."]
+        lines += ["attached: time on the stream. Shares and samples/s are of this time, without time-outs."]
         lines += ['"per batch" is its computing time per batch.']
         lines += ["alone: samples/s with a batch always ready and no other trial to wait for."]
         if any(math.isnan(trial.cpu_s) for trial in story.trials):

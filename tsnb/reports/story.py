@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tsnb.errors import TsnbError
@@ -12,21 +11,18 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
-from tsnb.reports.runs import trial_of
-from tsnb.reports.spent import Spent, spent
-from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
+from tsnb.telemetry.lives.limits import StreamLife
+from tsnb.telemetry.lives.runs import lanes_of, trial_of
+from tsnb.telemetry.lives.spent import Spent, spent
 from tsnb.telemetry.marks import Mark, all_marks, pacing_text
 from tsnb.telemetry.outcome import ENDS
 from tsnb.telemetry.rates import energy_use
-from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.words import all_left
 
 __all__ = ["Story", "story"]
-
-SPOKEN = 0.1
-"""The headline is about trials that lived at least this share of the longest life."""
 
 LATE_BATCHES = 1
 """More batches than this at the first reading: the stream was not watched from its start."""
@@ -86,6 +82,8 @@ class Story:
     """State and reason of the trials that are not attached yet, by name; empty once the stream has ended."""
     to_come: int = 0
     """Trials of sweeps that are still to attach; 0 once the stream has ended."""
+    lanes: Mapping[str, int] = field(default_factory=dict)
+    """The number of each trial on the stream, by its name: its colour follows from it, in the panel too."""
     costs: tuple[TrialCost, ...] = ()
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
     plan: Timeline | None = None
@@ -133,26 +131,18 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         raise TsnbError("This stream has no readings yet, so there is nothing to report")
     first, last = readings[0], readings[-1]
     trials = spent(readings)
-    batches, blocked_s = _grown(readings)
-    mean = MeanHost()
-    for reading in readings:
-        mean.feed(reading)
-    host = mean.host
-    pace = max(trials, key=lambda trial: trial.pace_s, default=None)
-    setter = pace.name if pace is not None and pace.pace_s > 0 else ""
+    life = StreamLife(readings, trials)
+    batches, host, said = life.batches, life.host, life.limited(over=ended)
     etas = Etas()
     for reading in () if ended else readings:
         etas.feed(reading)
-    said = _diagnosis(readings, trials, batches, blocked_s, setter, host)
-    if ended or (trials and all(trial.state in ENDS for trial in trials)):
-        said = in_the_past(said)
-    whole = last.epoch_batches
+    epoch_batches = last.epoch_batches
     return Story(
         name=last.name,
         begin_s=first.time_s,
         end_s=last.time_s,
         state="gone" if ended else last.state,
-        epochs=batches / whole if whole else float(last.epoch + 1),
+        epochs=batches / epoch_batches if epoch_batches else float(last.epoch + 1),
         batches=batches,
         delivered=sum(trial.batches for trial in trials),
         workers=last.workers,
@@ -173,72 +163,5 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         all_done=etas.all(),
         pending={} if ended else last.pending,
         to_come=0 if ended else last.to_come,
-    )
-
-
-def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:
-    """Return batches and blocked_s of all of the stream's producers, one after the other."""
-    lasts = [r for r, after in zip(readings, [*readings[1:], None], strict=True) if _ends(r, after)]
-    return sum(reading.batches for reading in lasts), sum(reading.blocked_s for reading in lasts)
-
-
-def _ends(reading: StreamReading, after: StreamReading | None) -> bool:
-    return after is None or after.pid != reading.pid or after.batches < reading.batches
-
-
-def _diagnosis(
-    readings: Sequence[StreamReading],
-    trials: Sequence[Spent],
-    batches: int,
-    blocked_s: float,
-    setter: str,
-    host: HostReading | None,
-) -> Diagnosis:
-    """Say of the whole life what the panel says of the last two seconds, in the same words."""
-    first, last = readings[0], readings[-1]
-    if last.state == "failed":
-        return diagnose(first, last)
-    nothing = replace(first, consumers=(), batches=0, blocked_s=0.0, host=None)
-    # of the time in which some trial read: before the first trial and after the last the loader has nothing to do.
-    # A stream that was found under way had counted before its first reading, for longer than the span
-    seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
-    # a trial that lived for a moment has next to no part in what limited the stream
-    spoken = SPOKEN * max((trial.inside_s for trial in trials), default=0.0)
-    consumers = tuple(_as_reading(t, t.name == setter) for t in trials if t.inside_s >= spoken)
-    whole = replace(
-        last,
-        time_s=first.time_s + seconds,
-        state="serving",
-        batches=batches,
-        blocked_s=blocked_s,
-        consumers=consumers,
-        host=None,
-    )
-    said = diagnose(nothing, whole, host, in_seconds=True)
-    if said.kind in {"idle", "starting"}:
-        text = "No batch was read." if trials else "No trial has attached."
-        return Diagnosis("idle", text, None, text)
-    return said
-
-
-def _busy_s(readings: Sequence[StreamReading]) -> float:
-    """Return the seconds in which at least one trial was on the stream."""
-    pairs = itertools.pairwise(readings)
-    return sum(after.time_s - r.time_s for r, after in pairs if r.state in {"serving", "blocked"})
-
-
-def _as_reading(trial: Spent, sets_the_pace: bool) -> ConsumerReading:
-    return ConsumerReading(
-        name=trial.name,
-        pid=0,
-        state="sets the pace" if sets_the_pace else "streaming",
-        epoch=0,
-        position=0,
-        fill=0,
-        lag=0,
-        batches=trial.batches,
-        samples=trial.samples,
-        computing_s=trial.computing_s,
-        waiting_s=trial.waiting_s,
-        held_s=trial.held_s,
+        lanes=lanes_of(readings),
     )

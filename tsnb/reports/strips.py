@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from tsnb.reports.spent import lives
+from tsnb.telemetry.lives.spent import lives
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.rows import Life
 

@@ -12,9 +12,9 @@ The colours are the panel's own, so that a trial looks the same everywhere.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from tsnb.reports.runs import trial_of
+from tsnb.telemetry.lives.runs import trial_of
 from tsnb.telemetry.words import COLOURS
 
 __all__ = [
@@ -51,13 +51,19 @@ PART_COLOURS = {"waiting": WAITING, "held": HELD, "between": BETWEEN, "parked": 
 """What a trial's time goes to beside computing, which has the trial's own colour."""
 
 
-def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour for each trial, in the order of first appearance, as the panel gives them out.
+def colours_of(names: Iterable[str], lanes: Mapping[str, int]) -> dict[str, str]:
+    """Return a colour for each trial, as the panel gives them out.
 
     The runs of one name (`runs_apart`) share it.
+
+    Args:
+        names: The trials'.
+        lanes: The number of each trial that has one (`lanes_of`); the others follow, in their order.
     """
     found = list(names)
-    numbers = {name: number for number, name in enumerate(dict.fromkeys(map(trial_of, found)))}
+    numbers = dict(lanes)
+    for name in map(trial_of, found):
+        numbers.setdefault(name, max(numbers.values(), default=-1) + 1)
     return {name: COLOURS[numbers[trial_of(name)] % len(COLOURS)] for name in found}
 
 

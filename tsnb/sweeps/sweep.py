@@ -24,11 +24,12 @@ from tsnb.masks import Masked, masked_text
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
 from tsnb.printable import harmless
-from tsnb.records.scores import best_of, direction_of, leaders
+from tsnb.records.scores import best_of, direction, direction_of, known_direction, leaders
 from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
 from tsnb.sweeps.pruning.rungs import Cut
+from tsnb.telemetry import outcome
 from tsnb.telemetry.watching import counters, sources
 from tsnb.words import html_table, text_table
 
@@ -477,6 +478,8 @@ def enter(made: Sweep) -> None:
     if former is not None and not former.over:
         former.stop()
     _sweeps[made.name] = made
+    if made._metric is not None and made._mode is not None and known_direction(made._metric) != made._mode:
+        direction({made._metric: made._mode})  # it was told to the sweep, and holds on every screen
 
 
 def find(name: str) -> Sweep | None:
@@ -492,6 +495,11 @@ def known() -> list[Sweep]:
 def rules() -> dict[str, str]:
     """Return the metric by which the rule of each sweep decides that has one, by the sweep's name."""
     return {sweep.name: sweep._metric for sweep in known() if sweep._metric is not None}
+
+
+def _rules_of_trials() -> dict[str, str]:
+    """Return the same by the name of each trial, started or not."""
+    return {name: sweep._metric for sweep in known() if sweep._metric is not None for name in sweep.params}
 
 
 def live() -> list[Sweep]:
@@ -528,3 +536,4 @@ def _queued(stream: str) -> dict[str, str]:
 trials.starters.append(_stop_those_of)
 counters.append(_to_come)
 sources.append(_queued)
+outcome.rules.append(_rules_of_trials)

@@ -12,6 +12,7 @@
 | `rows` | one trial as screens show it |
 | `frames`, `history` | a reading as numbers, and learning curves; what is kept of both, and how it is thinned |
 | `recording` | readings in a file |
+| `lives/` | a stream's whole life: where each trial's seconds went, and what limited it |
 | `rates`, `marks`, `diagnosis` | rates and joules; what changed, and how trials ended; the sentence |
 | `outcome` | which trial is best, and how all of them ended, in words |
 | `words` | numbers and words as the panel writes them |

@@ -11,6 +11,7 @@
 | paused | it was asked to pause | `resnet10 paused` |
 | resumed | it was paused and goes on | `resnet10 resumed` |
 | set | a live value of it has changed (`tsnb.live`) | `resnet10: lr 0.1 → 0.03` |
+| not finite | a number that it logs is none any more | `resnet10: loss became nan at batch 312` |
 | skipped | it gave up batches (`on_lag="skip"`) | `resnet10 skipped 7` |
 | pacing | compute is divided in another way (docs/balance.md) | `pacing: free` |
 | workers | the loader has another number of worker processes | `workers: 3, 2 before` |
@@ -32,7 +33,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.readings import ConsumerReading, EndReading, GrowthReading, HostReading, StreamReading
-from tsnb.telemetry.rows import newly_logged
+from tsnb.telemetry.rows import newly_logged, not_finite
 
 __all__ = [
     "MARK_KINDS",
@@ -43,13 +44,12 @@ __all__ = [
     "all_marks",
     "in_order",
     "marks",
-    "never_attached",
     "pacing_text",
 ]
 
 MARK_KINDS = (
-    "joined", "left", "timed out", "back", "paused", "resumed", "set", "skipped", "cores", "pacing", "workers", "round",
-    "entered", "restarted",
+    "joined", "left", "timed out", "back", "paused", "resumed", "set", "not finite", "skipped", "cores", "pacing",
+    "workers", "round", "entered", "restarted",
 )  # fmt: skip
 """What a mark can say; the table above explains."""
 
@@ -94,8 +94,15 @@ def marks(earlier: StreamReading, later: StreamReading, host: HostReading | None
     found += _grown(earlier, later, again)
     before, after = _here(earlier), _here(later)
     for name, consumer in after.items():
-        if not _as_before(was := before.get(name), consumer):
-            found += [Mark(now_s, kind, name, text) for kind, text in _changes(was, consumer, again)]
+        told = [] if _as_before(was := before.get(name), consumer) else [*_changes(was, consumer, again)]
+        for value in consumer.metrics.values():
+            if (
+                value - value != 0
+            ):  # not finite, found without a call: a tick of fifty trials has a hundred numbers
+                told += not_finite(was, consumer)
+                break
+        if told:
+            found += [Mark(now_s, kind, name, text) for kind, text in told]
     # while a producer is started again its consumers come back one by one: they have not left
     found += [Mark(now_s, "left", name, f"{name} left") for name in before if name not in after and not again]
     known = host or earlier.host
@@ -115,6 +122,7 @@ class Marker:
         self._host: HostReading | None = None
         self._skipped_s: dict[str, float] = {}
         self._awaited: set[str] = set()
+        self._not_finite: dict[str, set[str]] = {}
 
     def feed(self, reading: StreamReading) -> list[Mark]:
         """Take in the next reading; return what changed since the one before. The first one has no marks."""
@@ -128,9 +136,19 @@ class Marker:
 
     def _new(self, mark: Mark) -> bool:
         """Whether it says something that the marks before it do not."""
-        if mark.kind == "joined" and mark.consumer in self._awaited:
-            self._awaited.discard(mark.consumer)  # it has only found its producer again
-            return False
+        if mark.kind == "joined":
+            if mark.consumer in self._awaited:
+                self._awaited.discard(mark.consumer)  # it has only found its producer again
+                return False
+            self._not_finite.pop(mark.consumer, None)
+        if mark.kind == "not finite":  # the norm of a gradient may be infinite now and then
+            told, what = (
+                self._not_finite.setdefault(mark.consumer, set()),
+                mark.text.rpartition(" became ")[0],
+            )
+            new = what not in told
+            told.add(what)
+            return new
         if mark.kind != "skipped":
             return True
         since_s = mark.time_s - self._skipped_s.get(mark.consumer, float("-inf"))
@@ -325,7 +343,11 @@ def _joined(left: EndReading, end: EndReading) -> EndReading:
     later = {name for name, *_ in newly_logged(dict(left.metrics), {}, replace(end, logged_at={}))}
     at = {name: batch for name, batch in left.logged_at.items() if name not in later}
     end = replace(end, metrics={**left.metrics, **end.metrics}, logged_at=at, sparse=left.sparse)
-    return replace(end, epochs=left.epochs, batches=left.batches, logged=left.logged)
+    attached_s = left.time_s - end.since_s if end.since_s else left.attached_s
+    spent = {name: getattr(left, name) for name in ("samples", "computing_s", "waiting_s", "held_s")}
+    return replace(
+        end, epochs=left.epochs, batches=left.batches, logged=left.logged, attached_s=attached_s, **spent
+    )
 
 
 def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:
@@ -333,11 +355,6 @@ def _names(end: EndReading, pids: dict[str, int]) -> Iterable[str]:
     if end.state == "left" or not end.pid:
         return [end.name]
     return [name for name, pid in pids.items() if pid == end.pid] or [end.name]
-
-
-def never_attached(end: EndReading) -> ConsumerReading:
-    """Return a reading of a trial that ended without ever having been a consumer."""
-    return ConsumerReading(end.name, end.pid, "gone", -1, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, dict(end.metrics))
 
 
 @dataclass

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from tsnb.records import scores
@@ -12,7 +12,7 @@ from tsnb.records.scores import known_direction
 from tsnb.telemetry.readings import CONSUMER_STATES
 from tsnb.telemetry.words import is_accuracy, metric
 
-__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome"]
+__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome", "rules"]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
@@ -20,6 +20,9 @@ ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
+
+rules: list[Callable[[], Mapping[str, str]]] = []
+"""Each returns the metric by which the rule of its sweep decides, by the trial's name, of this process's sweeps."""
 
 _THERE = frozenset(CONSUMER_STATES) - {"gone"}
 _NAMED = 2
@@ -53,11 +56,15 @@ def metrics_of(trials: Sequence[Trained]) -> list[str]:
 def best_of(trials: Sequence[_Trained]) -> tuple[_Trained, str] | None:
     """Return the best trial and the number by which it is best; None where that cannot be said.
 
-    The number is an accuracy if one was logged, else the first one of which is known whether a high or a low value is
-    good. A trial that ended early counts only where there is no other.
+    The number is the one by which a sweep's rule decides, else an accuracy if one was logged, else the first one of
+    which is known whether a high or a low value is good. A trial that ended early counts only where there is no other.
     """
     ways = {name: way for name in metrics_of(trials) if (way := known_direction(name)) is not None}
+    names = {trial.name for trial in trials}
+    ruled = {metric for each in rules for trial, metric in each().items() if trial in names}
     name = next((one for one in ways if is_accuracy(one)), next(iter(ways), None))
+    if len(ruled) == 1 and ruled <= ways.keys():
+        (name,) = ruled
     if name is None:
         return None
     those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]

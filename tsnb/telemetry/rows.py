@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 
 from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.rates import UNKNOWN, Pace
 from tsnb.telemetry.readings import ConsumerReading, EndReading
 from tsnb.telemetry.trial_readings import LoggedReading
 
-__all__ = ["Life", "Row", "TimeSpent", "newly_logged"]
+__all__ = ["Life", "Row", "TimeSpent", "life_of", "never_attached", "newly_logged", "not_finite"]
 
 _STEADY = 8
 """Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
@@ -91,6 +91,26 @@ class Life:
         rest_s = max(0.0, self.last_s - self.first_s - (sum(inside) - before_s))
         parked_s = min(rest_s, self.states_s.get("timed out", 0.0))
         return TimeSpent(*inside, rest_s - parked_s, parked_s, self.last.samples)
+
+
+def never_attached(end: EndReading) -> ConsumerReading:
+    """Return a reading of a trial that ended without ever having been a consumer."""
+    return ConsumerReading(end.name, end.pid, "gone", -1, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, dict(end.metrics))
+
+
+def life_of(end: EndReading) -> Life:
+    """Return the attachment of a trial that nobody saw while it was there, as far as its end tells of it."""
+    nothing = never_attached(end)
+    attached_s = max(end.attached_s, end.computing_s + end.waiting_s + end.held_s)
+    last = replace(
+        nothing,
+        batches=end.batches,
+        samples=end.samples,
+        computing_s=end.computing_s,
+        waiting_s=end.waiting_s,
+        held_s=end.held_s,
+    )
+    return Life(end.name, end.time_s - attached_s, nothing, end.time_s, last)
 
 
 @dataclass
@@ -221,4 +241,20 @@ def newly_logged(
             found.append((name, at, value, None))
         if at is not None or parts:
             batches[name] = parts[-1].batch if at is None else at
+    return found
+
+
+def not_finite(before: ConsumerReading | None, after: ConsumerReading) -> list[tuple[str, str]]:
+    """Return kind and text of a mark for each number of a consumer that has become nan or infinite."""
+    found, known = [], before.metrics if before is not None and before.pid == after.pid else {}
+    for name, value in after.metrics.items():
+        if math.isfinite(value) or not math.isfinite(known.get(name, 0.0)):
+            continue
+        at = after.logged_at.get(name)
+        for part in reversed(after.logged.get(name, ())):
+            if part.last is not None:
+                break
+            at = part.batch
+        said = f"{after.name}: {name} became {value}" + ("" if at is None else f" at batch {at:,}")
+        found.append(("not finite", said))
     return found

@@ -116,6 +116,16 @@ class EndReading:
         default_factory=dict
     )
     """As `ConsumerReading.logged`: what a consumer had logged in its last seconds."""
+    samples: Whole = 0
+    """Samples that a consumer which left had taken."""
+    computing_s: Number = 0.0
+    """As `ConsumerReading.computing_s`: of a consumer that left."""
+    waiting_s: Number = 0.0
+    """As `ConsumerReading.waiting_s`."""
+    held_s: Number = 0.0
+    """As `ConsumerReading.held_s`."""
+    attached_s: Number = 0.0
+    """Seconds for which it was attached, those between epochs too; 0: not known."""
 
 
 @dataclass(frozen=True)

@@ -21,11 +21,11 @@ from tsnb.telemetry.eta import NO_ETA, Eta
 from tsnb.telemetry.etas import Etas
 from tsnb.telemetry.frames import Curve, Curves, Logged, frame
 from tsnb.telemetry.history import without_profiled
-from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order, never_attached
+from tsnb.telemetry.marks import Ends, Mark, Marker, Taken, in_order
 from tsnb.telemetry.outcome import outcome
 from tsnb.telemetry.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
-from tsnb.telemetry.rows import Row, TimeSpent, newly_logged
+from tsnb.telemetry.rows import Row, TimeSpent, life_of, never_attached, newly_logged
 
 __all__ = ["MARKS", "StreamNews", "StreamView"]
 
@@ -105,6 +105,7 @@ class StreamView:
         self._marker = Marker()
         self._ends = Ends()
         self._taken = Taken()
+        self._awaited = False  # whether a trial is here, or is to come
         self._said_s = -math.inf
         self._said_per_s = math.nan
         self._looks: deque[StreamReading] = deque(maxlen=_LOOKS)
@@ -177,6 +178,7 @@ class StreamView:
         for name in [name for name in reading.pending if name not in self.rows]:  # in their order
             self._row(never_attached(EndReading(name, "", reading.time_s)), reading.time_s)
         self._leave(here, reading)
+        self._awaited = bool(here or reading.pending)
         if not (here and self._lately_said(reading)):
             self._speak(self._found(), reading.time_s)
         self._best = None
@@ -333,6 +335,8 @@ class StreamView:
         metrics = {**row.reading.metrics, **end.metrics}
         row.reading, row.pace = replace(row.reading, state="gone", metrics=metrics), UNKNOWN
         row.last = dict(end.metrics)
+        if row.whole == TimeSpent():
+            row.before = life_of(end).parts
         return row
 
     def _leave(self, here: set[str], reading: StreamReading) -> None:
@@ -397,14 +401,18 @@ class StreamView:
             return self._best
 
     @property
-    def outcome(self) -> tuple[str, str]:
-        """Once all trials have ended, what came out: it takes the place of the sentence. Two empty texts before."""
+    def is_over(self) -> bool:
+        """Whether all trials have ended, or the stream has, and it is known how one of them did."""
+        if self._awaited and self.state != "gone":  # most ticks
+            return False
         with self.lock:
-            known = self.rows.values()
-            over = self.state == "gone" or not any(row.here or row.pending for row in known)
-            if not over or not any(row.end for row in known if not row.here):
-                return "", ""
-            return outcome([*known])
+            return any(row.end and not row.here for row in self.rows.values())
+
+    @property
+    def outcome(self) -> tuple[str, str]:
+        """Once it is over, what came out: it takes the place of the sentence. Two empty texts before."""
+        with self.lock:
+            return outcome([*self.rows.values()]) if self.is_over else ("", "")
 
     def _lately_said(self, reading: StreamReading) -> bool:
         """Whether the sentence stands, whatever limits the stream now: most ticks nothing need be found out."""

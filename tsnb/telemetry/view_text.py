@@ -6,6 +6,7 @@ import math
 
 from tsnb.telemetry import words
 from tsnb.telemetry.marks import pacing_text
+from tsnb.telemetry.rates import Pace
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.rows import Row
 from tsnb.telemetry.view import StreamView
@@ -45,13 +46,15 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
     known = view.rows.values()
     rows = [row for row in known if row.here]
     wide = max([_NAME, *(len(row.name) for row in known)])
+    ended = [row for row in known if row.end and not row.here]
+    if rows or ended:
+        lines += ["", f"{'trial':<{wide}} {_TEXT_COLUMNS}"]
+        lines += [f"{row.name:<{wide}} {_text_row(row)}" for row in rows]
+        lines += [f"{row.name:<{wide}} {_text_end(row)}" for row in ended]
     if rows:
-        head = f"{'trial':<{wide}} {_TEXT_COLUMNS}"
-        lines += ["", head, *(f"{row.name:<{wide}} {_text_row(row)}" for row in rows), ""]
-        lines.append("; ".join(f"{title.lower()} {said}" for title, said in view.flow.items()))
+        lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in view.flow.items())]
     waiting = {f"{row.name:<{wide}}": row.pending for row in known if row.pending}
-    ended = [f"{row.name:<{wide}} {_text_end(row)}" for row in known if row.end and not row.here]
-    if rest := [*words.waiting(waiting, alone=8), *ended]:
+    if rest := words.waiting(waiting, alone=8):
         lines += ["", *rest]
     could = view.rates.loader_alone_per_s() if rows else math.nan
     if not math.isnan(could):
@@ -71,19 +74,24 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
 
 
 def _text_end(row: Row) -> str:
-    """Return how a trial ended, with the last that it logged."""
+    """Return how a trial ended, how fast it was and where its time went, with the last that it logged."""
     metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.last.items())
     error = f"  {row.error}" if row.error else ""
-    return f"{row.end:<14} {metrics}{error}".rstrip()
+    said = _speed(row.whole.pace, row.whole.pace)
+    return f"{row.end:<14} {'':>4} {said} {'':>9} {'':>8} {'':>10}  {metrics}{error}".rstrip()
+
+
+def _speed(pace: Pace, told: Pace) -> str:
+    """Return samples a second of a pace, and the shares of time of one."""
+    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
+    shares = (words.percent(share) for share in (told.computing, told.waiting, told.held))
+    return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares)
 
 
 def _text_row(row: Row) -> str:
     pace, told, reading = row.pace, row.told, row.reading
-    shares = (
-        f"{words.percent(told.computing):>10} {words.percent(told.waiting):>8} {words.percent(told.held):>6}"
-    )
-    shares += f" {words.milliseconds(pace.step_s):>9} {words.count(pace.alone_per_s):>8} {words.remaining(row.eta):>10}"
-    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
+    batch, alone = words.milliseconds(pace.step_s), words.count(pace.alone_per_s)
+    shares = f"{_speed(pace, told)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
     numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
-    return f"{row.waits or row.state:<14} {reading.lag:>4} {speed:>10} {shares}  {metrics}".rstrip()
+    return f"{row.waits or row.state:<14} {reading.lag:>4} {shares}  {metrics}".rstrip()

@@ -1,7 +1,9 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import { test } from "node:test";
 import { SOURCES, filled, lane } from "./sources.mjs";
 
+const CASES = JSON.parse(readFileSync(new URL("./ranges.json", import.meta.url), "utf8"));
 const { Store } = await import(`${SOURCES}/store.js`);
 const { across, against, calmExtent, curvesOf, diverged, extent, fitsLog, inRange, nearest, ranked, setsOf, shortened, smooth, spread, valueAt } = await import(`${SOURCES}/learning.js`);
 const near = (a, b) => Math.abs(a - b) < 1e-9;
@@ -162,11 +164,18 @@ test("a log scale is for what is above 0, and for what is good where it is high 
 });
 
 test("trials that nobody waits for do not set the range where they lie far outside the others, and do where they are alone", () => {
-  const curve = (...y) => ({ y }), good = curve(2.3, 1, 0.1), near = curve(2.3, 4), far = curve(2, 5000), never = () => false;
-  const gaveUp = (one) => one === near || one === far;
-  assert.deepEqual(inRange([good, near, far], gaveUp), [good, near]);
+  const curve = (...y) => ({ x: y.map((_, k) => 10 * k), y }), good = curve(2.3, 1, 0.1), near = curve(2.3, 4), far = curve(2, 5000), never = () => false;
+  const gaveUp = (one) => one === near || one === far, none = { x: [], y: [] };
+  assert.deepEqual(inRange([good, near, far], gaveUp, -1), [good, near, none]);
   assert.deepEqual(inRange([good, far], never), [good, far], "one that trains well is looked at");
   assert.deepEqual(inRange([near, far], gaveUp), [near, far]);
-  assert.deepEqual(inRange([curve(1), far], gaveUp).length, 2, "a point has no height");
+  assert.deepEqual(inRange([curve(1), far], gaveUp)[1], far, "a point has no height");
   assert.deepEqual([[far, -1], [good, -1], [good, 1], [curve(1, NaN), 0], [curve(9), -1]].map(([one, way]) => diverged(one, way)), [true, false, true, true, false]);
 });
+
+for (const { what, way, lines, counts } of CASES) {
+  test(`the range of a chart, as reports have it: ${what}`, () => {
+    const number = (value) => value ?? NaN, curves = lines.map(({ xs, ys }) => ({ x: xs, y: ys.map(number) }));
+    assert.deepEqual(inRange(curves, (curve) => lines[curves.indexOf(curve)].gave_up, way).map(({ y }) => y), counts.map((ys) => ys.map(number)));
+  });
+}

@@ -21,7 +21,10 @@ test("the best of those that are done is told by its accuracy, and how all ended
 
 test("of a sweep the best is told by the number by which its rule decides", () => {
   const store = Object.assign(storeOf(three, ways), { sweeps: { mlp: "s", cnn: "s", vit: "t" }, rules: { s: "loss" } });
-  assert.deepEqual([decisive(store, [0, 1]), decisive(store, [2]), decisive(store, [0, 2]), decisive(store)], ["loss", "accuracy", "accuracy", "accuracy"]);
+  assert.deepEqual([decisive(store, [0, 1]), decisive(store, [2]), decisive(store, [0, 2]), decisive(store)], ["loss", "accuracy", "loss", "loss"]);
+  assert.equal(outcome(store)[0], "mlp is best: loss 0.100.");
+  Object.assign(store, { rules: { s: "loss", t: "accuracy" } });
+  assert.equal(decisive(store), "accuracy", "two rules decide by different numbers");
 });
 
 test("trials that are equal to the best are named, but not one that failed", () => {

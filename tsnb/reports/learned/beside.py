@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.reports.runs import trial_of
-from tsnb.reports.spent import Spent
 from tsnb.reports.svg import Picture, short
+from tsnb.telemetry.lives.runs import trial_of
+from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.outcome import MARKS
 from tsnb.telemetry.words import clock, metric
 
@@ -35,8 +35,8 @@ class Beside:
     """Its state, or how it ended."""
     started_s: float
     """When it started: wall clock, seconds since 1970."""
-    ran_s: float
-    """Seconds that it has run."""
+    duration_s: float
+    """Seconds since the command that started it, until its end: as in `tsnb.results`."""
     error: str
     """What it failed of, or who ended it; one line."""
     metrics: Mapping[str, float]
@@ -52,7 +52,7 @@ class Beside:
     @property
     def when(self) -> str:
         """How long it ran, and from when on."""
-        return f"{clock(self.ran_s)} from {time.strftime('%H:%M:%S', time.localtime(self.started_s))}"
+        return f"{clock(self.duration_s)} from {time.strftime('%H:%M:%S', time.localtime(self.started_s))}"
 
 
 def told_beside(
@@ -76,7 +76,7 @@ def told_beside(
             row["name"],
             row["state"],
             row["started_s"],
-            row["ran_s"],
+            row["duration_s"],
             row["error"],
             {name: float(value) for name, value in row["metrics"].items()},
         )

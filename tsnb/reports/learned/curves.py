@@ -6,16 +6,19 @@ functions (`telemetry.frames`), so that a picture shows what a page shows.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from tsnb.records.scores import known_direction
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.logged import thinned
-from tsnb.reports.spent import Spent
+from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
 from tsnb.reports.svg import Picture, text_width
 from tsnb.telemetry import frames
 from tsnb.telemetry.frames import Curve
+from tsnb.telemetry.lives.spent import Spent
 from tsnb.telemetry.marks import Ends, Taken
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
 from tsnb.telemetry.rows import newly_logged
@@ -34,6 +37,9 @@ POINTS = 100
 
 COLOURED = 8
 """More lines than this, and all but the best are grey."""
+
+NAMED = 2
+"""More trials than this that leave a chart are counted."""
 
 GAP = 13
 """Pixels between two names."""
@@ -154,13 +160,33 @@ def draw_curves(
     for number, name in enumerate(drawn):
         left = span[0] + number * (width + between)
         picture.spans(left, y + 24, [(name, True)], size=13)
-        picture.text(left + 8 + text_width(name, 14.5), y + 24, "by batch", "soft", size=11)
-        found = {
-            trial.name: finite(curves[name][trial.name]) for trial in trials if trial.name in curves[name]
-        }
-        its = {trial: curve for trial, curve in found.items() if curve.points}
-        _chart(picture, name, its, colours, marks, (left, left + width, y + 36, y + 36 + HEIGHT))
+        found = {trial.name: curves[name][trial.name] for trial in trials if trial.name in curves[name]}
+        its = {trial: finite(curve) for trial, curve in found.items() if finite(curve).points}
+        states = {trial.name: trial.state for trial in trials}
+        ys, outside = _heights(name, {trial: found[trial] for trial in its}, states)
+        beyond = f"{len(outside)} trials" if len(outside) > NAMED else ", ".join(outside)
+        beside, room = left + 8 + text_width(name, 14.5), width - 8 - text_width(name, 14.5)
+        said = _fitted(f"by batch; out of range: {beyond}" if outside else "by batch", room)
+        picture.text(beside, y + 24, said, "soft", size=11, title=beyond)
+        _chart(picture, name, its, colours, marks, ((left, left + width, y + 36, y + 36 + HEIGHT), ys))
     return y + 36 + HEIGHT + 22
+
+
+def _heights(name: str, its: Mapping[str, Curve], states: Mapping[str, str]) -> tuple[Point, list[str]]:
+    """Return the range of a chart's y axis, and the trials whose lines leave it."""
+    way = {"max": 1, "min": -1}.get(known_direction(name) or "", 0)
+    lines = []
+    for trial, curve in its.items():
+        whole = [value for _, value in line_of(curve)]
+        points = line_of(finite(curve))
+        lines.append(
+            DrawnLine([x for x, _ in points], [y for _, y in points], gave_up(states[trial], whole, way))
+        )
+    counted = in_range(lines, way)
+    outside = [
+        trial for trial, line, part in zip(its, lines, counted, strict=True) if len(part.ys) < len(line.ys)
+    ]
+    return padded(*(calm_extent(counted) or (0.0, 1.0))), outside
 
 
 def _chart(
@@ -169,14 +195,14 @@ def _chart(
     its: Mapping[str, Curve],
     colours: Mapping[str, str],
     marks: Mapping[str, str],
-    box: tuple[float, float, float, float],
+    box: tuple[tuple[float, float, float, float], Point],
 ) -> None:
-    left, right, top, bottom = box
+    """Draw one chart; `box`: its edges, and the lowest and highest value of its y axis."""
+    (left, right, top, bottom), ys = box
     lines = {trial: line_of(curve) for trial, curve in its.items()}
     named = list(its)[:COLOURED]
     room = min(130.0, 20 + max(text_width(one, 11) for one in named))
-    xs = _range([point[1] for curve in its.values() for point in curve.points], from_zero=True)
-    ys = _range([value for points in lines.values() for _, value in points], from_zero=False)
+    xs = 0.0, max(1.0, *(point[1] for curve in its.values() for point in curve.points))
     chart = Axes(left + 44, right - room, top, bottom, xs, ys)
     heights = ticks(*ys, 5)
     for value, text in zip(heights, texts_of(heights, share=is_share(name, *ys)), strict=True):
@@ -218,10 +244,14 @@ def _names(
         else:
             picture.path(_round(x, own, 3.5), colours[trial])
         picture.path(_square(chart.right + 12, y - beyond, 4), colours[trial])
-        fitted = trial
-        while len(fitted) > 4 and text_width(fitted, 11) > 108:
-            fitted = fitted[:-2] + "…"
-        picture.text(chart.right + 20, y - beyond + 4, fitted, size=11, title=trial)
+        picture.text(chart.right + 20, y - beyond + 4, _fitted(trial, 108), size=11, title=trial)
+
+
+def _fitted(text: str, room: float) -> str:
+    """Return a text, its end left out where it is wider than so many pixels."""
+    while len(text) > 4 and text_width(text, 11) > room:
+        text = text[:-2] + "…"
+    return text
 
 
 def _mark(picture: Picture, mark: str, x: float, y: float, colour: str) -> None:
@@ -241,12 +271,30 @@ def _round(x: float, y: float, radius: float) -> str:
 
 
 def _path(chart: Axes, points: Sequence[Point], digits: int = 1) -> str:
-    return "M" + "L".join(f"{chart.x(x):.{digits}f} {chart.y(value):.{digits}f}" for x, value in points)
+    """Return a line through these points, without what lies beyond the y axis."""
+    said = [f"M{chart.x(points[0][0]):.{digits}f} {chart.y(points[0][1]):.{digits}f}"]
+    at = points[0]
+    for before, after in itertools.pairwise(points):
+        if (found := _inside(before, after, chart.ys)) is None:
+            continue
+        for command, (x, value) in zip("ML", found, strict=True):
+            if command == "L" or (x, value) != at:
+                said.append(f"{command}{chart.x(x):.{digits}f} {chart.y(value):.{digits}f}")
+        at = found[1]
+    return "".join(said)
 
 
-def _range(values: Sequence[float], *, from_zero: bool) -> Point:
-    low, high = min(values), max(values)
-    if from_zero:
-        return 0.0, max(1.0, high)
-    air = (high - low or abs(high) or 1.0) * 0.06
-    return (0.0 if 0 <= low < high * 0.25 else low - air), high + air
+def _inside(before: Point, after: Point, ys: Point) -> tuple[Point, Point] | None:
+    """Return the part of a straight line with values of a range; None: there is none."""
+    low, high = sorted((before[1], after[1]))
+    if low >= ys[0] and high <= ys[1]:
+        return before, after
+    if high < ys[0] or low > ys[1]:
+        return None
+
+    def cut(point: Point) -> Point:
+        value = min(ys[1], max(ys[0], point[1]))
+        share = (value - before[1]) / (after[1] - before[1])
+        return before[0] + share * (after[0] - before[0]), value
+
+    return cut(before), cut(after)

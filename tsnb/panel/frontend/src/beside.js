@@ -6,7 +6,7 @@ import { metricsOf } from "./lanes.js";
 import { clock, consumerState, metric } from "./words.js";
 
 const METRICS = 3; // columns
-const HEAD = ["trial", "state", "ran"];
+const HEAD = ["trial", "state", "duration"];
 
 export class Beside {
   /** `open(name)`: show that trial's drawer. */
@@ -36,13 +36,13 @@ export class Beside {
     for (const [name, { element }] of this.rows) if (!shown.some((one) => one.name === name)) (element.remove(), this.rows.delete(name));
     for (const one of shown) {
       if (!this.rows.has(one.name)) this.rows.set(one.name, this.row(one.name, metrics.length));
-      const { element, mark, word, cells, name } = this.rows.get(one.name), { label, tone } = consumerState(one.state, one.ran_s, true);
+      const { element, mark, word, cells, name } = this.rows.get(one.name), { label, tone } = consumerState(one.state, one.duration_s, true);
       if (!element.parentElement) this.body.append(element);
       showIcon(mark, { running: "streaming" }[one.state] || one.state);
       put(word, one.state === "paused" ? one.state : label);
       word.parentElement.dataset.tone = one.state === "running" ? "ok" : tone;
       attribute(word.parentElement, "title", one.error ? `${label}: ${one.error}` : label);
-      put(cells[0], clock(one.ran_s));
+      put(cells[0], clock(one.duration_s));
       metrics.forEach((metricName, k) => put(cells[k + 1], metricName in one.metrics ? metric(metricName, Number(one.metrics[metricName])) : "–"));
       name.title = one.error ? `${one.name}: ${one.error}` : one.name;
     }

@@ -290,7 +290,7 @@ export class Drawer {
   drawNumbers(store, lane, state) {
     const { metrics } = store.lanes[lane], epochs = epochWords(store, lane, state);
     this.parts.numbers.hidden = !metrics.length && epochs === "–";
-    rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, metric(name, store.shown(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
+    rows(this.numbers, [["epoch", epochs], ...metrics.slice(0, 40).map((name) => [name, broken(store, lane, name) || metric(name, store.shown(lane, name)) + (store.best(name) === lane ? " ★" : "")])]);
   }
 
   drawTime(store, lane, facts, state) {
@@ -375,6 +375,9 @@ export function stepOf([low, high], value) {
 }
 
 /** Epochs that it has taken, of how many, and what is left of them: as its row says. */
+/** "became nan at batch 312"; empty: it is a number. */
+const broken = (store, lane, name) => store.brokenOf(lane, name).slice(name.length + 1);
+
 function epochWords(store, lane, state) {
   const { row, batches } = store.epochsOf(lane), { eta } = store.paceOf(lane), taken = progress(row, batches);
   if (!store.lanes[lane].here || OVER.has(state)) return taken;

@@ -1,7 +1,7 @@
 // Learning curves as numbers: by batch, epoch or time, smoothed, beside a chosen trial. Pure.
 
-import { BATCHES, EPOCHS, HIGH, LOW, MEAN, T, VALUES } from "./curves.js";
-import { isAccuracy } from "./words.js";
+import { BATCHES, EPOCHS, HIGH, LAST, LOW, MEAN, T, VALUES } from "./curves.js";
+import { isAccuracy, metric } from "./words.js";
 
 export const AXES = { time: T, batch: BATCHES, epoch: EPOCHS }; // where a point has it
 export const FEW = 40; // points of a curve that are drawn as points too
@@ -49,6 +49,15 @@ export function setsOf(store, name, axis) {
     }
   });
   return found.sort((a, b) => a.x - b.x);
+}
+
+/** Where a metric is no number any more, likewise: [{lane, x, text, whole}]. */
+export function breaksOf(store, name, axis) {
+  return store.lanes.flatMap((lane, number) => {
+    const whole = lane ? store.brokenOf(number, name) : "", points = whole ? store.curve(number, name) : [];
+    const last = points.findLastIndex((point) => Number.isFinite(point[LAST])), at = points[last + 1] || points[last], x = at ? at[AXES[axis]] : NaN;
+    return x >= 0 ? [{ lane: number, x, text: metric(name, store.shown(number, name)), whole }] : [];
+  });
 }
 
 /** Each value as a mean over those before it, weighing less by the batches that lie between: after `constant` of them by e. So a
@@ -154,17 +163,27 @@ export function calmExtent(curves, log) {
 const FAR = 3; // heights of what others draw, beyond which a curve does not count
 
 /**
- * The curves that set the range of a linear axis. A trial that was pruned, has failed or diverged (`gaveUp`) does not where its values
- * lie further from those of the others than three times the height of all that these draw: its line leaves the chart at the edge.
- * Where there are only such trials, or the others draw a flat line, all set it.
+ * What sets the range of a linear axis, of each curve {lane, x, y}: all of it, unless its trial was pruned, has failed or diverged
+ * (`gaveUp`). Of such a one counts what it logged before any other began, up to its best value (`way`: 1 where much is good). The rest
+ * counts if none of it lies further from the values of the others than three times the height of all that these draw; else its line
+ * leaves the chart at the edge. Where there are only such trials, or the others draw a flat line, all set it. The rule of reports
+ * and of `tsnb.plot` too (tsnb/reports/ranges.py).
  */
-export function inRange(curves, gaveUp) {
+export function inRange(curves, gaveUp, way = 0) {
   const others = curves.filter((curve) => !gaveUp(curve)), range = others.length && others.length < curves.length ? calmExtent(others, false) : null;
   if (!range || range[0] === range[1]) return curves;
-  const reach = FAR * (range[1] - range[0]);
-  const near = ({ y }) => y.every((value) => !Number.isFinite(value) || (value >= range[0] - reach && value <= range[1] + reach));
-  return curves.filter((curve) => !gaveUp(curve) || near(curve));
+  const reach = FAR * (range[1] - range[0]), began = Math.min(...others.flatMap(({ x }) => x.slice(0, 1)));
+  const far = (value) => Number.isFinite(value) && !(value >= range[0] - reach && value <= range[1] + reach);
+  return curves.map((curve) => {
+    const { x, y } = curve;
+    if (!gaveUp(curve) || !y.some(far)) return curve;
+    const best = way ? y.reduce((top, value, k) => (Number.isFinite(value) && !(way * value <= way * y[top]) ? k : top), -1) : -1;
+    const early = (k) => k <= best && x[k] < began, rest = !y.some((value, k) => far(value) && !early(k));
+    return { ...curve, ...only(curve, (k) => early(k) || rest) };
+  });
 }
+
+const only = ({ x, y }, fits) => ({ x: x.filter((_, k) => fits(k)), y: y.filter((_, k) => fits(k)) });
 
 /** Whether a trial's number is none any more, or worse than where it began. `way`: 1 where much is good, -1 where little is. */
 export function diverged({ y }, way) {

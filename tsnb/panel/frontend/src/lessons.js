@@ -8,7 +8,7 @@ import { Parallel } from "./parallel.js";
 import { decisive } from "./outcome.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
-import { IN_COLOUR, against, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, ranked, setsOf } from "./learning.js";
+import { IN_COLOUR, against, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, breaksOf, ranked, setsOf } from "./learning.js";
 import { Plot } from "./plot.js";
 import { colourIn } from "./theme.js";
 import { isShare, textsOf, ticks, timeTicks } from "./ticks.js";
@@ -37,7 +37,7 @@ export class Lessons {
     this.side = several("", SIDES, (side) => this.choose({ side }), "parameters, scatter or importance");
     this.show = menu("show", () => this.news());
     this.against = select("compare with", (name) => this.choose({ against: name }));
-    this.axis = several("across", ["batch", "epoch", "time"], (axis) => this.choose({ axis }));
+    this.axis = several("by", ["batch", "epoch", "time"], (axis) => this.choose({ axis }), "horizontal axis");
     this.reset = button("all of it", "tsnb-choice tsnb-reset", () => this.look(null));
     attribute(this.reset, "title", "Show the whole charts again (double-click or Escape in a chart)");
     this.scale = several("", ["linear", "log"], (scale) => this.choose({ log: scale === "log" ? this.names : [] }));
@@ -126,7 +126,7 @@ export class Lessons {
     const curves = curvesOf(store, name, { axis, smooth }).filter(({ lane }) => shown.has(lane));
     const found = way ? bestSoFar(curves, way) : null;
     const best = found ? [{ ...found, name: store.lanes[found.lane].name }] : [];
-    const what = { ...this.chart(store, name), title: `best ${name} so far`, unit: way ? `by ${axis}` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, ranged: null, last: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
+    const what = { ...this.chart(store, name), title: `${way > 0 ? "highest" : way ? "lowest" : "best"} ${name} so far`, unit: way ? `of all trials, smoothed, by ${axis}; rows have the last values` : "unknown: set tsnb.records.direction to tell whether high is better", way, lit: null, ranged: null, last: null, marks: [], among: [...shown].map((k) => store.lanes[k].name) };
     this.best.draw({ ...what, curves: best, formers: [], log: fitsLog(name, best, log, store.ways), colours: new Map(best.map(({ lane }) => [lane, colourIn(lane, dark)])) }, this.theme());
     this.drawSide(store, name, shown, dark, way);
   }
@@ -159,7 +159,7 @@ export class Lessons {
     const best = curves.length > ALL_IN_COLOUR ? ranked(curves, way).slice(0, IN_COLOUR) : curves;
     const inLog = !paired && fitsLog(name, curves, log, store.ways), drawn = [...curves, ...formers];
     const gaveUp = (curve) => formers.includes(curve) || EARLY.has(store.lanes[curve.lane].end) || (!paired && diverged(curve, way));
-    const ranged = inLog ? drawn : inRange(drawn, gaveUp), outside = curves.filter((curve) => !ranged.includes(curve));
+    const ranged = inLog ? drawn : inRange(drawn, gaveUp, way), outside = curves.filter((curve) => ranged[drawn.indexOf(curve)].x.length < curve.x.length);
     const show = (value) => (paired && value > 0 ? "+" : "") + metric(paired ? "" : name, value);
     return {
       title: name,
@@ -178,7 +178,7 @@ export class Lessons {
       across: (low, high, most) => across(axis, low, high, most),
       place: (x, exact, whole) => place(axis, x, whole),
       endOf: (lane) => (store.lanes[lane].here ? "" : store.lanes[lane].end),
-      marks: setsOf(store, name, axis).map(({ lane, x, text }) => ({ lane, x, text, whole: `${store.lanes[lane].name}: ${text}` })),
+      marks: [...setsOf(store, name, axis), ...breaksOf(store, name, axis)].sort((a, b) => a.x - b.x).map(({ lane, x, text, whole = text }) => ({ lane, x, text, whole: `${store.lanes[lane].name}: ${whole}` })),
       zoom: this.zoom && this.zoom.axis === axis ? this.zoom.range : null,
     };
   }
@@ -266,8 +266,8 @@ function several(label, words, chosen, named) {
   const buttons = words.map((word) => button(word, "tsnb-choice", () => chosen(word)));
   const box = make("span", "tsnb-several", ...buttons);
   attribute(box, "role", "group");
-  attribute(box, "aria-label", label || named || "scale");
-  const element = make("span", label === "across" ? "tsnb-tool tsnb-plain" : "tsnb-tool", label ? make("span", "tsnb-soft", label) : null, box);
+  attribute(box, "aria-label", named || label || "scale");
+  const element = make("span", "tsnb-tool", label ? make("span", "tsnb-soft", label) : null, box);
   return { element, draw: (word) => buttons.forEach((one, k) => attribute(one, "aria-pressed", words[k] === word)) };
 }
 

@@ -15,13 +15,13 @@ export const isOver = (store) => {
 };
 
 /**
- * The number by which the best is told: an accuracy where one was logged, else the first of which is known which way is good.
- * `lanes`: those of one sweep; the number by which its rule decides comes first.
+ * The number by which the best of these lanes is told: that by which a sweep's rule decides, else an accuracy where one was logged,
+ * else the first of which is known which way is good. `lanes`: left out: all of them.
  */
-export function decisive(store, lanes = []) {
-  const known = metricsOf(store.lanes).filter((name) => store.ways[name]);
-  const rules = new Set(lanes.map((k) => (store.rules || {})[(store.sweeps || {})[store.lanes[k].name]])), [rule] = rules;
-  if (rules.size === 1 && known.includes(rule)) return rule;
+export function decisive(store, lanes = store.lanes.map((_, k) => k)) {
+  const { sweeps = {}, rules = {} } = store, known = metricsOf(store.lanes).filter((name) => store.ways[name]);
+  const [rule, ...others] = new Set(lanes.flatMap((k) => (store.lanes[k] && rules[sweeps[store.lanes[k].name]]) || []));
+  if (!others.length && known.includes(rule)) return rule;
   return known.find(isAccuracy) ?? known[0];
 }
 

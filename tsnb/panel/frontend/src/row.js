@@ -188,10 +188,11 @@ export class Row {
     this.metrics.forEach((cell, k) => {
       put(cell, metrics[k] ? metric(metrics[k], value(metrics[k]), decimals[k]) : "");
       cell.classList.toggle("tsnb-best", best(metrics[k]) === this.lane);
+      cell.classList.toggle("tsnb-broken", Boolean(store.brokenOf(this.lane, metrics[k])));
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve, "points", spark(store.metricHistory(this.lane, metrics[0])));
     this.numbers = lane.metrics.slice(0, 4).map((name) => `${best(name) === this.lane ? "★ " : ""}${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
-    this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
+    this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => store.brokenOf(this.lane, name) || `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 
   /** The line below a narrow row: what wide rows have in columns, as new as there, so that it agrees with header and strip. */

@@ -6,8 +6,9 @@ import { decode, decodeCurves, encode, encodeCurves } from "./frames.js";
 import { Log } from "./log.js";
 import { Reel } from "./reel.js";
 import { timeline, whole } from "./series.js";
-import { NO_ETA } from "./words.js";
+import { NO_ETA, metric } from "./words.js";
 
+export const BROKEN = "not finite"; // the kind of a mark: a number is none any more
 const MARKS = 200; // the kernel keeps as many
 const NEAR_S = 0.06; // times travel in float32: after a day they are right to a hundredth of a second
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
@@ -36,6 +37,14 @@ export class Numbers {
     const { here, last, metrics } = this.lanes[lane];
     if (!here && last && name in last) return number(last[name]);
     return metrics.includes(name) ? this.lastOf(lane, name) : undefined;
+  }
+
+  /** Since when a lane's number is none, in words: "loss became nan at batch 312"; empty: it is one. */
+  brokenOf(lane, name) {
+    const value = this.shown(lane, name), trial = this.lanes[lane].name;
+    if (value === undefined || Number.isFinite(value)) return "";
+    const told = this.marks.findLast(({ kind, name: of, text }) => kind === BROKEN && of === trial && text.startsWith(`${trial}: ${name} became `));
+    return told ? told.text.slice(trial.length + 2) : `${name} is ${metric(name, value)}`;
   }
 
   /** The same as rows and the drawer show it: all numbers are renewed together, by `renew`, so that they can be read and agree. */

@@ -232,7 +232,7 @@ export class Table {
   /** The lanes that never fold: the best of all and of each sweep, and the trial that somebody reads or works in. */
   unfolded(store, metrics) {
     const name = decisive(store), bests = [...metrics.map((one) => store.best(one)), name === undefined ? -1 : store.bestOf(name)];
-    if (metrics[0]) for (const { lanes } of groups(store.lanes, [], store.sweeps)) bests.push(store.bestAmong(lanes, metrics[0]));
+    for (const { lanes } of groups(store.lanes, [], store.sweeps)) bests.push(store.bestAmong(lanes, decisive(store, lanes)));
     const focused = [...this.rows].filter(([, { element }]) => element.contains(document.activeElement)).map(([lane]) => lane);
     return new Set([...bests, ...focused, store.lanes.findIndex((lane) => lane && lane.name === this.opened)]);
   }

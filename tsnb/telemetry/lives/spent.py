@@ -15,11 +15,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tsnb.reports.cpu_time import cpu_until, stretches
-from tsnb.telemetry.marks import Ends, Taken, never_attached
+from tsnb.telemetry.lives.cpu_time import cpu_until, stretches
+from tsnb.telemetry.marks import Ends, Taken
 from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.rows import Life, TimeSpent
+from tsnb.telemetry.rows import Life, TimeSpent, life_of
 
 __all__ = ["PARTS", "Spent", "lives", "spent"]
 
@@ -140,8 +140,7 @@ def spent(readings: Sequence[StreamReading]) -> list[Spent]:
         taken.feed(reading)
     for name, end in ends.by_name.items():
         if name not in by_name:  # it ended without ever having attached
-            nothing = never_attached(end)
-            by_name[name] = [Life(name, end.time_s, nothing, end.time_s, nothing)]
+            by_name[name] = [replace(life_of(end), name=name)]
     sums = [_sum(its, here.get(name, "gone"), taken.epochs(name)) for name, its in by_name.items()]
     sums = [_ended(one, ends.by_name.get(one.name)) for one in sums]
     return [replace(one, cpu_s=_known(cpu_until(used.get(one.name, ())))) for one in sums]

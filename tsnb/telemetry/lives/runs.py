@@ -8,14 +8,15 @@ twice, a process that was lost), "cnn pid 4711". Several processes of one run, w
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.outcome import Trained, best_of
 from tsnb.telemetry.readings import ConsumerReading, EndReading, MoveReading, StreamReading
 
-__all__ = ["next_step", "runs_apart", "trial_of"]
+__all__ = ["lanes_of", "next_step", "runs_apart", "trial_of"]
 
 _FORMER = re.compile(r" (run|pid) \d+$")
 """What stands behind the name of a former run: names of trials have no spaces."""
@@ -39,6 +40,21 @@ def runs_apart(readings: Sequence[StreamReading]) -> list[StreamReading]:
     """
     called = _called(readings)
     return [_renamed(reading, called) for reading in readings] if called else list(readings)
+
+
+def lanes_of(readings: Iterable[StreamReading]) -> dict[str, int]:
+    """Return the number of each trial on a stream, by its name: as its panel gives them out, and so its colour.
+
+    Args:
+        readings: Oldest first.
+    """
+    found: dict[str, int] = {}
+    ends = Ends()
+    for reading in readings:
+        news = ends.feed(reading)
+        for name in (*(each.name for each in reading.consumers), *news, *reading.pending):
+            found.setdefault(trial_of(name), len(found))
+    return found
 
 
 def _called(readings: Sequence[StreamReading]) -> dict[_Process, str]:

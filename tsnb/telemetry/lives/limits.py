@@ -1,0 +1,112 @@
+"""What limited a stream over its whole life: the panel's sentence on its last two seconds, in the same words. Pure."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
+from tsnb.telemetry.lives.spent import Spent, spent
+from tsnb.telemetry.outcome import ENDS
+from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+
+__all__ = ["StreamLife"]
+
+SPOKEN = 0.1
+"""The sentence is about trials that lived at least this share of the longest life."""
+
+
+class StreamLife:
+    """A stream from its first reading to its last, as far as it says what limited it.
+
+    Attributes:
+        batches: Batches prepared, by all of its producers.
+        host: The machine as it was on average while trials read; None: nobody looked.
+
+    Args:
+        readings: Oldest first, at least one, of runs that have names of their own (`runs_apart`).
+        trials: Where the time of each trial went; left out: found here.
+    """
+
+    def __init__(self, readings: Sequence[StreamReading], trials: Sequence[Spent] | None = None) -> None:
+        self._readings = readings
+        self._trials = spent(readings) if trials is None else trials
+        self.batches, self._blocked_s = _grown(readings)
+        mean = MeanHost()
+        for reading in readings:
+            mean.feed(reading)
+        self.host: HostReading | None = mean.host
+
+    def limited(self, *, over: bool) -> Diagnosis:
+        """Return the sentence; in the past tense where the stream, or each of its trials, has ended.
+
+        Args:
+            over: Whether the stream has ended since.
+        """
+        said, trials = self._said(), self._trials
+        return (
+            in_the_past(said) if over or (trials and all(trial.state in ENDS for trial in trials)) else said
+        )
+
+    def _said(self) -> Diagnosis:
+        readings, trials = self._readings, self._trials
+        first, last = readings[0], readings[-1]
+        if last.state == "failed":
+            return diagnose(first, last)
+        nothing = replace(first, consumers=(), batches=0, blocked_s=0.0, host=None)
+        # of the time in which some trial read: before the first trial and after the last the loader has nothing to
+        # do. A stream that was found under way had counted before its first reading, for longer than the span
+        seconds = max([_busy_s(readings), *(trial.inside_s for trial in trials)])
+        # a trial that lived for a moment has next to no part in what limited the stream
+        spoken = SPOKEN * max((trial.inside_s for trial in trials), default=0.0)
+        pace = max(trials, key=lambda trial: trial.pace_s, default=None)
+        setter = pace.name if pace is not None and pace.pace_s > 0 else ""
+        consumers = tuple(_as_reading(t, t.name == setter) for t in trials if t.inside_s >= spoken)
+        whole = replace(
+            last,
+            time_s=first.time_s + seconds,
+            state="serving",
+            batches=self.batches,
+            blocked_s=self._blocked_s,
+            consumers=consumers,
+            host=None,
+        )
+        said = diagnose(nothing, whole, self.host, in_seconds=True)
+        if said.kind in {"idle", "starting"}:
+            text = "No batch was read." if trials else "No trial has attached."
+            return Diagnosis("idle", text, None, text)
+        return said
+
+
+def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:
+    """Return batches and blocked_s of all of the stream's producers, one after the other."""
+    lasts = [r for r, after in zip(readings, [*readings[1:], None], strict=True) if _ends(r, after)]
+    return sum(reading.batches for reading in lasts), sum(reading.blocked_s for reading in lasts)
+
+
+def _ends(reading: StreamReading, after: StreamReading | None) -> bool:
+    return after is None or after.pid != reading.pid or after.batches < reading.batches
+
+
+def _busy_s(readings: Sequence[StreamReading]) -> float:
+    """Return the seconds in which at least one trial was on the stream."""
+    pairs = itertools.pairwise(readings)
+    return sum(after.time_s - r.time_s for r, after in pairs if r.state in {"serving", "blocked"})
+
+
+def _as_reading(trial: Spent, sets_the_pace: bool) -> ConsumerReading:
+    return ConsumerReading(
+        name=trial.name,
+        pid=0,
+        state="sets the pace" if sets_the_pace else "streaming",
+        epoch=0,
+        position=0,
+        fill=0,
+        lag=0,
+        batches=trial.batches,
+        samples=trial.samples,
+        computing_s=trial.computing_s,
+        waiting_s=trial.waiting_s,
+        held_s=trial.held_s,
+    )
