@@ -191,7 +191,7 @@ export class Row {
       cell.classList.toggle("tsnb-broken", Boolean(store.brokenOf(this.lane, metrics[k])));
     });
     if (lane.metrics.includes(metrics[0]) && this.due()) attribute(this.curve, "points", spark(store.metricHistory(this.lane, metrics[0])));
-    this.numbers = lane.metrics.slice(0, 4).map((name) => `${best(name) === this.lane ? "★ " : ""}${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
+    this.numbers = lane.metrics.slice(0, 4).map((name) => store.brokenOf(this.lane, name) || `${best(name) === this.lane ? "★ " : ""}${name} ${metric(name, value(name), decimals[metrics.indexOf(name)])}`);
     this.cells[6].title = this.cells[7].title = lane.metrics.map((name) => store.brokenOf(this.lane, name) || `${name} ${metric(name, value(name))}${best(name) === this.lane ? " (best)" : ""}`).join("\n");
   }
 
