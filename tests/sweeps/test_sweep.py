@@ -34,8 +34,8 @@ from tsnb.records.run import Run
 from tsnb.records.scores import known_direction
 from tsnb.reports.story import story
 from tsnb.sweeps import conductor
-from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps import sweep as sweep_module
+from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_grid
 from tsnb.sweeps.starting import swept
 from tsnb.telemetry.eta import NO_ETA
