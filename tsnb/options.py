@@ -137,6 +137,7 @@ _RECONNECT = replace(
     plain=lambda value: min(float(value), _LONGEST_S),
 )
 _EPOCH = whole("an epoch number, 0 or more", 0, most=(1 << 31) - 1)
+_THEN = Kind("a name", str, lambda value: isinstance(value, str) and bool(value), "NAME", told=True)
 ENGINE = Kind(
     '"local", "ray" or "ray://HOST:PORT"',
     str,
@@ -230,6 +231,12 @@ class StreamOptions:
     max_batch_bytes: int | str | None = option(
         None, _BYTES, "size limit of a batch, in bytes or with a unit (default: what fits into memory)"
     )
+    then: str | None = option(
+        None, _THEN, "frozen part of a network, or a function of a batch, computed once for all trials"
+    )
+    inputs: bool = option(
+        False, FLAG, "with --then: also keep the inputs, for trials that attach with inputs=True"
+    )
     reconnect_s: float = option(
         0.0, _RECONNECT, "seconds that trials wait for the stream to start again", surfaces=()
     )
@@ -277,7 +284,15 @@ class StreamOptions:
         object.__setattr__(self, "pacing", pacing)
         object.__setattr__(self, "weights", weights)
         _check_memory(self.workers, self.memory)
+        if self.inputs and self.then is None:
+            raise ValueError(
+                "inputs=True keeps the inputs beside the features of then=. Pass then= as well, or leave out inputs=."
+            )
         if not runs_here(self.engine):
+            if self.inputs:
+                raise ValueError(
+                    "inputs=True works on this machine only. Leave it out, or serve without engine=."
+                )
             check_in_step(self.pacing, rebalance=self.rebalance)
             if self.restart is not None:
                 raise ValueError(

@@ -32,6 +32,7 @@ LAYERS = [
     {"kernels"},
     {"attaching", "serving"},
     {"extensions"},
+    {"frozen"},
     {"caching"},
     {"balancing", "device_sharing", "growing", "spilling"},
     {"telemetry"},

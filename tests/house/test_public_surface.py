@@ -331,6 +331,7 @@ def test_a_guessed_name_of_a_trial_or_sweep_is_answered_with_what_is_meant(kind:
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 ELSEWHERE = {
     "BesideReading, CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/readings.md",
+    "FrozenReading": "docs/readings.md",
     "MoveReading, PlanReading, TuningReading": "docs/readings.md",
     "Panel": "docs/read-the-panel.md: what it is beside a widget is the front end's",
     "Cached": "a torch Dataset",

@@ -35,7 +35,8 @@ def test_every_option_of_start_is_read_in_its_unit() -> None:
         "loader": "train", "name": "m", "window": 4, "late_join": 0.02, "stall_timeout_s": 5.0, "seed": 0,
         "workers": 2, "memory": None, "cache": 2 << 30, "max_batch_bytes": 512 << 20,
         "engine": "local", "rebalance": False, "detach": True, "restart": None, "pacing": "together",
-        "weights": [], "replace": False, "guard": False,
+        "weights": [], "replace": False, "guard": False, "then": None,
+        "inputs": False,
     }  # fmt: skip
     assert start("train --name m --rebalance").rebalance
     assert start("train --name m --guard").guard

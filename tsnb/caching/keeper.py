@@ -37,9 +37,10 @@ from tsnb.caching.shard_wire import TOKEN_BYTES
 from tsnb.errors import ArenaFull
 from tsnb.growing.grown import Grown
 from tsnb.machine.memory import Pressure, free_memory
+from tsnb.stream.loader.seams import StandIn
 from tsnb.telemetry.readings import CacheReading
 
-__all__ = ["Keeper", "why_not"]
+__all__ = ["Keeper", "chain", "require_room", "why_not"]
 
 _PHASES = {LEARNING: "learning", PROVING: "proving", SERVING: "serving", OFF: "off"}
 _WAY_OUT = "Mark where the deterministic part ends: DataLoader(tsnb.data.cache(dataset, then=augment), ...)."
@@ -65,7 +66,7 @@ def why_not(dataset: Any, workers: int) -> str:
             "it stores what worker processes prepare, and this loader has no workers. Pass "
             "num_workers=1 or more to the DataLoader, or serve with workers=1"
         )
-    for part in _chain(dataset):
+    for part in chain(dataset):
         if isinstance(part, Grown):
             return "its size is fixed by the dataset, and this dataset grows. Serve it without cache="
         if hasattr(part, "set_epoch"):
@@ -79,7 +80,7 @@ def why_not(dataset: Any, workers: int) -> str:
     return ""
 
 
-def _chain(dataset: Any) -> Iterator[Any]:
+def chain(dataset: Any) -> Iterator[Any]:
     """Give a data set and those it takes its samples from."""
     yield dataset
     for inner in (
@@ -88,7 +89,7 @@ def _chain(dataset: Any) -> Iterator[Any]:
         else [getattr(dataset, "dataset", None)]
     ):
         if inner is not None and inner is not dataset:
-            yield from _chain(inner)
+            yield from chain(inner)
 
 
 class Keeper:
@@ -116,7 +117,7 @@ class Keeper:
         self._ended = threading.Event()
         self._watch = threading.Thread(target=self._watch_memory, name="tsnb-cache", daemon=True)
 
-    def dataset(self, dataset: Any, loader: DataLoader[Any], workers: int) -> KeptDataset:
+    def dataset(self, dataset: Any, loader: DataLoader[Any], workers: int) -> StandIn:
         """Return what workers see in place of the loader's dataset. Called once, before they start.
 
         Args:
@@ -132,11 +133,11 @@ class Keeper:
             raise ValueError(f"cache= cannot be used: {why}.")
         samples, memory = len(loader.dataset), self._memory  # type: ignore[arg-type]  # `why_not` has looked
         parts = "/".join(
-            f"{type(part).__module__}.{type(part).__qualname__}" for part in _chain(loader.dataset)
+            f"{type(part).__module__}.{type(part).__qualname__}" for part in chain(loader.dataset)
         )
         identity = hashlib.blake2b(f"{parts} {samples}".encode(), digest_size=16).digest()
         if not self._inherited:
-            _require(self.limit_bytes)
+            require_room(self.limit_bytes)
         self._explicit = isinstance(loader.dataset, Cached)
         if not memory.fit(samples, self.limit_bytes, identity) and self._explicit:
             memory.form = CUT
@@ -252,7 +253,7 @@ class Keeper:
         self._given_bytes += memory.give_back(wanted_back(used, stalled))
 
 
-def _require(limit_bytes: int) -> None:
+def require_room(limit_bytes: int) -> None:
     """Refuse a cache that could never be filled.
 
     Raises:

@@ -13,7 +13,7 @@ from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
 from tsnb import registry
-from tsnb.cli.arguments import load
+from tsnb.cli.arguments import load, named
 from tsnb.config import read_weight
 from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.served import RECONNECT_S, seed_of
@@ -109,11 +109,12 @@ def _begin(
         print(f"sample order drawn from seed {seed}, so that it is the same after a crash", flush=True)
     waits_s = 0.0 if spare_seed is None else RECONNECT_S
     chosen = {f.name: getattr(given, f.name) for f in fields(given) if f.name not in ("detach", "restart")}
+    then = None if given.then is None else named(given.then)
     return serve(
         loader,
         name=options.name,
         origin=f"tsnb serve {options.loader}",
-        **{**chosen, "seed": seed, "first_epoch": first_epoch, "reconnect_s": waits_s},
+        **{**chosen, "then": then, "seed": seed, "first_epoch": first_epoch, "reconnect_s": waits_s},
     )
 
 

@@ -12,5 +12,6 @@ The stream imports none of them. `protocol.extension` says what they may do, and
 | `tuning` | how many workers the loader has: a number, or one that is found |
 | `cores`, `allotment` | cores and threads that are moved: the balancer; what a trial's process was given |
 | `cache` | prepared samples that are kept |
+| `frozen` | the frozen part of a network, computed once for all trials |
 | `ends` | how trials ended, and what notebooks tell of those that are to come |
 """

@@ -86,9 +86,14 @@ def serve_variable(
             f"the cell did not create the variable {variable!r}, which is to be served. Assign the loader "
             "to it"
         )
-    loader = variables[variable]
+    loader, then = variables[variable], options["then"]
+    if then is not None and then not in variables:
+        raise LoaderFailed(
+            f"the cell did not create the variable {then!r}, which then= names. Assign the frozen part to it"
+        )
     seed = seed_of(loader, options["seed"], spare_seed, restarts=options["reconnect_s"] > 0)
-    producer = serve(loader, **{**options, "seed": seed})
+    part = None if then is None else variables[then]
+    producer = serve(loader, **{**options, "seed": seed, "then": part})
     producer.endings.append(lambda: publish(LEAVING_MESSAGE, {}))
     if producer.core.stop_asked.is_set():  # before its first batch
         publish(LEAVING_MESSAGE, {})

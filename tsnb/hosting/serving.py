@@ -59,6 +59,7 @@ def serve_loader(
     options: StreamOptions | None = None,
     *,
     variable: str = "loader",
+    then: Any = None,
     outlet: Outlet | None = None,
 ) -> ProducerKernel:
     """Serve a copy of a loader from a background kernel; returns when its first batch is there.
@@ -68,6 +69,7 @@ def serve_loader(
         name: The stream's name.
         options: How it is served.
         variable: What the notebook calls the loader, for messages.
+        then: The frozen part that `options.then` names.
         outlet: Where its output goes; left out: under the running cell, or to the terminal.
 
     Raises:
@@ -81,7 +83,9 @@ def serve_loader(
     _check_free(name)
     _check_iterable(loader, variable)
     kernel = _new_kernel(name, options, outlet)
-    return _bring_up(kernel, _shipment(name, Captured({variable: loader}), variable, None, loader))
+    return _bring_up(
+        kernel, _shipment(name, _together(loader, variable, kernel.options, then), variable, None, loader)
+    )
 
 
 def serve_from_cell(
@@ -132,12 +136,13 @@ def restart_kernel(kernel: ProducerKernel) -> None:
         kernel.restart()
 
 
-def reload_loader(kernel: ProducerKernel, loader: Any) -> None:
+def reload_loader(kernel: ProducerKernel, loader: Any, then: Any = None) -> None:
     """Serve a stream on with the notebook's loader as it is now.
 
     Args:
         kernel: The kernel that serves it.
         loader: The current value of the notebook's variable of the same name.
+        then: The current value of the variable that its frozen part was.
 
     Raises:
         TypeError: It cannot be iterated.
@@ -147,7 +152,8 @@ def reload_loader(kernel: ProducerKernel, loader: Any) -> None:
     variable = kernel.shipment.variable
     _check_iterable(loader, variable)
     with _started():
-        kernel.restart(_shipment(kernel.name, Captured({variable: loader}), variable, None, loader))
+        captured = _together(loader, variable, kernel.options, then)
+        kernel.restart(_shipment(kernel.name, captured, variable, None, loader))
 
 
 def reload_cell(
@@ -170,7 +176,9 @@ def reload_cell(
         kernel.restart(_shipment(kernel.name, capture(transform(source), namespace), "loader", source))
 
 
-def is_same_loader(kernel: ProducerKernel, loader: Any, variable: str, options: StreamOptions) -> bool:
+def is_same_loader(
+    kernel: ProducerKernel, loader: Any, variable: str, options: StreamOptions, then: Any = None
+) -> bool:
     """Return whether a stream serves that very loader already, or one just like it, in that way.
 
     Args:
@@ -178,10 +186,12 @@ def is_same_loader(kernel: ProducerKernel, loader: Any, variable: str, options: 
         loader: The notebook's.
         variable: What the notebook calls it.
         options: How it is to be served.
+        then: The frozen part that `options.then` names.
     """
     if kernel.asked != options or kernel.shipment.source is not None:
         return False
-    return kernel.serves(loader) or _alike(kernel.shipment, Captured({variable: loader}))
+    same = options.then is None and kernel.serves(loader)  # the weights of a network may be others by now
+    return same or _alike(kernel.shipment, _together(loader, variable, options, then))
 
 
 def is_same_cell(
@@ -203,11 +213,19 @@ def _alike(shipment: Shipment, captured: Captured) -> bool:
     return bool(shipment.fingerprint) and shipment.fingerprint == _fingerprint(captured)
 
 
-def replace_loader(kernel: ProducerKernel, loader: Any, variable: str, options: StreamOptions) -> None:
+def replace_loader(
+    kernel: ProducerKernel, loader: Any, variable: str, options: StreamOptions, then: Any = None
+) -> None:
     """Serve another loader, in another way, under the name of one that is served; as `reload_loader`."""
     _check_iterable(loader, variable)
     with _started():
-        kernel.restart(_shipment(kernel.name, Captured({variable: loader}), variable, None, loader), options)
+        captured = _together(loader, variable, options, then)
+        kernel.restart(_shipment(kernel.name, captured, variable, None, loader), options)
+
+
+def _together(loader: Any, variable: str, options: StreamOptions, then: Any) -> Captured:
+    """Return the variables that a kernel needs: a loader, and the frozen part of a network if there is one."""
+    return Captured({variable: loader, **({} if options.then is None else {options.then: then})})
 
 
 def replace_cell(

@@ -75,11 +75,13 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
     served = _served_here(given.name)
     if cell is None:
         loader = find_loader(given.loader, shell.user_ns)
+        then = _find_then(options.then, shell.user_ns)
         what = f"a copy of {given.loader!r} (edits to it take effect after %tensorsocket reload {given.name})"
         if served is not None:
-            same = is_same_loader(served, loader, given.loader, options)
-            return _again(served, same, given, lambda: replace_loader(served, loader, given.loader, options))
-        kernel = serve_loader(loader, given.name, options, variable=given.loader)
+            same = is_same_loader(served, loader, given.loader, options, then)
+            put = functools.partial(replace_loader, served, loader, given.loader, options, then)
+            return _again(served, same, given, put)
+        kernel = serve_loader(loader, given.name, options, variable=given.loader, then=then)
     elif given.loader is not None:
         raise UsageError(
             "%%tensorsocket start takes no variable, because the cell builds `loader`. Remove the variable"
@@ -98,6 +100,19 @@ def start(shell: Any, given: Namespace, cell: str | None) -> str:
         f"serving {what} as {kernel.name!r} (pid {kernel.pid}; {end})\nattach in a %%trial with "
         "tsnb.attach(); stop it with %tensorsocket stop "
         f"{kernel.name}{_seed_note(kernel)}{_crash_note(kernel)}{frozen}"
+    )
+
+
+def _find_then(name: str | None, variables: Mapping[str, Any]) -> Any:
+    """Return the notebook's variable that is to be a stream's frozen part; None: it has none.
+
+    Raises:
+        UsageError: There is no such variable.
+    """
+    if name is None or name in variables:
+        return None if name is None else variables[name]
+    raise UsageError(
+        f"--then names the variable {name!r}, which does not exist. Run the cell that creates it first"
     )
 
 
@@ -186,7 +201,7 @@ def reload(shell: Any, name: str | None) -> str:
     former, shipment = kernel.order, kernel.shipment
     if shipment.source is None:
         loader = find_loader(shipment.variable, shell.user_ns, "%tensorsocket reload")
-        reload_loader(kernel, loader)
+        reload_loader(kernel, loader, _find_then(kernel.options.then, shell.user_ns))
         what = f"{shipment.variable!r} as it is now"
     else:
         reload_cell(kernel, shell.user_ns, transform=shell.transform_cell)

@@ -95,6 +95,8 @@ def _add(made: Strips, life: Life, rows: Numbers) -> None:
     here = made.here_s.setdefault(life.name, np.zeros(steps))
     samples = made.samples.setdefault(life.name, np.zeros(steps))
     own = rows[(rows[:, 0] >= life.first_s) & (rows[:, 0] <= life.last_s)]
+    if not len(own):  # a clock that was set back put its last reading before its first
+        return
     here += np.diff(np.clip(made.edges_s, life.first_s, life.last_s))
     for column, part in enumerate(COUNTED, start=1):
         parts[part] += np.diff(np.interp(made.edges_s, own[:, 0], own[:, column]))

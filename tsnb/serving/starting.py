@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from tsnb import registry
+from tsnb.caching.cut import Cached
 from tsnb.caching.keeper import Keeper
 from tsnb.config import check_name, require_platform
 from tsnb.device_sharing.on_devices import OnDevices
@@ -18,6 +19,7 @@ from tsnb.engines import cluster_at
 from tsnb.extensions.cache import CacheCounts
 from tsnb.extensions.cores import CoreBalance
 from tsnb.extensions.ends import TrialEnds
+from tsnb.extensions.frozen import FrozenCounts
 from tsnb.extensions.growth import growth_of, refuse_wrapped
 from tsnb.extensions.live import LiveExchange
 from tsnb.extensions.metrics import MetricsKept
@@ -25,6 +27,10 @@ from tsnb.extensions.pacing import Pacing
 from tsnb.extensions.readings import reading, reading_in_letters
 from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
+from tsnb.frozen.features import FeatureKeeper
+from tsnb.frozen.loaders import frozen_loader, original_of, part_of
+from tsnb.frozen.part import FrozenPart, name_of
+from tsnb.frozen.refusals import why_gradients
 from tsnb.growing.grown import Grown
 from tsnb.options import AUTO, StreamOptions
 from tsnb.serving.stream import Producer
@@ -39,7 +45,7 @@ from tsnb.stream.loader.facts import (
 )
 from tsnb.stream.loader.generators import seeds_drawn
 from tsnb.stream.loader.repeating import why_unordered
-from tsnb.stream.loader.sources import as_source, why_one_epoch
+from tsnb.stream.loader.sources import Source, as_source, why_one_epoch
 from tsnb.stream.producer.core import Core, Settings
 from tsnb.stream.producer.feeder import Feeder, slots_for
 from tsnb.stream.producer.server import Server
@@ -52,6 +58,8 @@ def serve(
     loader: Any,
     name: str,
     *,
+    then: Callable[[Any], Any] | None = None,
+    inputs: bool = False,
     engine: str = "local",
     window: int | str | None = None,
     late_join: float = 0.02,
@@ -82,19 +90,19 @@ def serve(
         loader: A torch `DataLoader`, an iterable of batches, or a function `make_epoch(epoch)` that returns one. It
             is not modified.
         name: Name of the stream: 1 to 64 letters, digits, `.`, `_` or `-`. Unique among your running streams.
+        then: Frozen network, or function of a batch, computed once for all trials (docs/frozen.md). Defaults to None.
+        inputs: Whether trials may also take the inputs of `then`, with `attach(inputs=True)`. Defaults to False.
         engine: "local" for this machine, "ray" or "ray://HOST:PORT" for a Ray cluster (docs/ray-cluster.md). Defaults
             to "local".
         window: Lead of the fastest trial in batches, or memory such as "1GiB" for a trial that stops. Defaults to 8.
-        late_join: Share of an epoch, 0 to 1, that may have passed when a late trial still joins it. Defaults to
-            0.02.
+        late_join: Share of an epoch, 0 to 1, that may have passed when a late trial joins it. Defaults to 0.02.
         stall_timeout_s: Seconds to wait for a stalled trial before the others continue without it. Defaults to 30.
         seed: Number that fixes sample order and augmentation. A shuffled epoch can be resumed in its middle only
             with one. Defaults to None.
         workers: Number of loader processes, or "auto" to find it (docs/speed-up-loading.md). Defaults to the loader's
             `num_workers`.
         memory: Memory for all workers with `workers="auto"`, for example "4GiB". Defaults to what is free.
-        cache: Memory for prepared samples, for example "2GiB" (docs/cache.md). Needs workers. Defaults to no
-            cache.
+        cache: Memory for samples, for example "2GiB" (docs/cache.md). Defaults to no cache.
         max_batch_bytes: Size of the largest batch, for example "512MiB". Defaults to what memory allows.
         reconnect_s: Seconds that trials wait for a restart of this stream if its process dies. Defaults to 0.
         first_epoch: Number of the first epoch, for a stream that is started again. Defaults to 0.
@@ -113,13 +121,14 @@ def serve(
         NameInUse: If a stream of that name is running.
         ExtraMissing: If `engine` is "ray" and Ray is not installed.
         TsnbError: If `engine` is "ray" and no cluster is running.
-        TypeError: If `loader` cannot be iterated.
-        ValueError: If a number is out of range, the name is invalid, or `engine` or `pacing` is unknown or not for
-            a cluster.
+        TypeError: If `loader` cannot be iterated, or `then` cannot be called.
+        ValueError: If a number is out of range, the name is invalid, `engine` or `pacing` is unknown or not for
+            a cluster, or `then` is a network in training mode with dropout or batch norm.
         UnsupportedPlatform: If this is neither Linux nor macOS.
     """
     check_name(name, "stream")
     options = StreamOptions(
+        then=None if then is None else name_of(then), inputs=inputs,
         window=window, late_join=late_join, stall_timeout_s=stall_timeout_s, seed=seed, workers=workers,
         memory=memory, cache=cache, max_batch_bytes=max_batch_bytes, reconnect_s=reconnect_s, first_epoch=first_epoch,
         engine=engine, pacing=pacing, weights=weights or {}, rebalance=rebalance, guard=guard,
@@ -127,6 +136,10 @@ def serve(
     loader = as_iterated(loader)
     _warn_of(loader, name, options)
     refuse_wrapped(loader)
+    if then is not None:
+        if not inputs and (why := why_gradients(then)):
+            warnings.warn(why, RuntimeWarning, stacklevel=2)
+        loader = frozen_loader(loader, FrozenPart(then, inputs=inputs))
     cluster = cluster_at(engine)
     if cluster is not None and isinstance(getattr(loader, "dataset", None), Grown):
         raise ValueError(
@@ -214,6 +227,21 @@ def serve_here(
     return producer
 
 
+def _keeper(limit_bytes: int, loader: Any, part: FrozenPart | None) -> Keeper:
+    """Return what keeps samples: of a frozen part its results, unless the dataset says where its fixed part ends."""
+    if part is None or isinstance(getattr(loader, "dataset", None), Cached):
+        return Keeper(limit_bytes)
+    return FeatureKeeper(limit_bytes, part.key)
+
+
+def _order_of(source: Source, loader: Any, core: Core) -> str:
+    """Return the identity of the order that a loader gives its batches in, without what is computed of them."""
+    original = original_of(loader)
+    if original is loader:
+        return source.order
+    return as_source(original, core.arena, core.slots.pipe, seed=None, workers=None).order
+
+
 def begin(
     loader: Any,
     settings: Settings,
@@ -256,8 +284,11 @@ def begin(
             rounds,
             Pacing(core),
         ]
+        part = part_of(loader)
+        if part is not None:
+            built_on.append(FrozenCounts(part, settings.then or ""))
         if settings.cache is not None:
-            core.keeper = keeper = Keeper(int(settings.cache))
+            core.keeper = keeper = _keeper(int(settings.cache), loader, part)
             undo.callback(keeper.close)
             built_on.append(CacheCounts(keeper))
         core.extensions = by_name([*built_on, *(make(core) for make in extensions)])
@@ -270,6 +301,8 @@ def begin(
             keeper=core.keeper,
             growth=growth,
         )
+        if part is not None and source.order:
+            source.order = f"{_order_of(source, loader, core)} then={part.key}"
         core.dataset, core.seeds = dataset_facts(loader), seeds_drawn(loader)
         core.open(source, slots_for(source), "" if source.order else why_unordered(loader, seed, workers))
         in_rounds = growth is not None and bool(growth.in_words)

@@ -65,6 +65,10 @@ class Diagnosis:
     """What matters: the words that `text` begins with, up to and with their full stop or colon."""
 
 
+_MOSTLY = 0.5
+"""Share of the loader's time from which on it is the frozen part that limits it."""
+
+
 def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
     """Return where the consumer's time went between two readings; None if it took no part."""
     computing = later.computing_s - earlier.computing_s
@@ -150,6 +154,7 @@ def _parts(earlier: StreamReading, later: StreamReading, paces: Mapping[str, Pac
 _PAST = {
     " sets the pace": " set the pace",
     "The loader is the limit": "The loader was the limit",
+    "The frozen part is the limit": "The frozen part was the limit",
     "No trial is waiting.": "No trial waited.",
     "No other trial is reading.": "No other trial was reading.",
     "No trial is training yet.": "No trial trained.",
@@ -286,7 +291,39 @@ def _loader_bound(
     who = _spend(waiting, "waits for data", "wait for data")
     # when the one that waits least waits no more, the loader keeps up with the slowest, and cannot be of more use
     least = _least_wait(later, parts, by_turns)
+    share = frozen_share(earlier, later)
+    if later.frozen is not None and share > _MOSTLY:
+        takes = f"{later.frozen.name} takes {percent(share)} of the loader's time"
+        advice = _frozen_advice(later, least, host)
+        return _say("loader-bound", f"The frozen part is the limit{pace}.", f"{who}; {takes}, {advice}.")
     return _say("loader-bound", f"The loader is the limit{pace}.", f"{who}; {_advice(later, least, host)}.")
+
+
+def frozen_share(earlier: StreamReading, later: StreamReading) -> float:
+    """Return the share of the loader's time that the frozen part computed, 0 to 1, between two readings.
+
+    Args:
+        earlier: The earlier reading; of another producer, or without a frozen part: as if there had been nothing.
+        later: The newest reading.
+    """
+    if later.frozen is None:
+        return 0.0
+    before = earlier.frozen if earlier.frozen is not None and earlier.pid == later.pid else None
+    computing_s = later.frozen.computing_s - (0.0 if before is None else before.computing_s)
+    waited_s = later.loading_s - (0.0 if before is None else earlier.loading_s)
+    # without workers it is a part of the time for which the producer waits; with them, each has the whole time
+    whole_s = (
+        (later.time_s - earlier.time_s) * later.workers if later.workers and before is not None else waited_s
+    )
+    return min(1.0, max(0.0, computing_s / whole_s)) if whole_s > 0 else 0.0
+
+
+def _frozen_advice(later: StreamReading, waiting: float, host: HostReading | None) -> str:
+    if later.cache is None:
+        return "and a cache of its features would spare that from the second pass on"
+    if later.cache.state == "learning":
+        return "which the cache spares from the second pass on"
+    return f"and {_advice(later, waiting, host)}"
 
 
 class MeanHost:

@@ -28,7 +28,13 @@ from typing import Annotated, Any
 
 from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
-from tsnb.telemetry.sample_readings import CACHE_STATES, GROWTH_KINDS, CacheReading, GrowthReading
+from tsnb.telemetry.sample_readings import (
+    CACHE_STATES,
+    GROWTH_KINDS,
+    CacheReading,
+    FrozenReading,
+    GrowthReading,
+)
 from tsnb.telemetry.trial_readings import (
     END_STATES,
     BesideReading,
@@ -49,6 +55,7 @@ __all__ = [
     "CacheReading",
     "ConsumerReading",
     "EndReading",
+    "FrozenReading",
     "GpuReading",
     "GrowthReading",
     "HostReading",
@@ -345,6 +352,8 @@ class StreamReading:
     """The last times that a round began or new samples entered, oldest first."""
     cache: CacheReading | None = None
     """The cache of its samples; None: served without `cache=`."""
+    frozen: FrozenReading | None = None
+    """The frozen part of a network that it computes; None: served without `then=`."""
     tuning: TuningReading | None = None
     """How many workers were asked for while it runs; None: it has those that it was served with."""
     host: HostReading | None = None

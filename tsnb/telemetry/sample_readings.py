@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tsnb.foreign import Number, Text, Whole
 
-__all__ = ["CACHE_STATES", "GROWTH_KINDS", "CacheReading", "GrowthReading"]
+__all__ = ["CACHE_STATES", "GROWTH_KINDS", "CacheReading", "FrozenReading", "GrowthReading"]
 
 CACHE_STATES = ("learning", "proving", "serving", "off")
 """learning: what each sample costs is measured, in the first epoch; proving: each is prepared a second time and
@@ -69,3 +69,17 @@ class GrowthReading:
     """Which samples a round has, as they were asked for."""
     reason: Text = ""
     """What its trigger said, in words; empty where that is not known."""
+
+
+@dataclass(frozen=True)
+class FrozenReading:
+    """The frozen part of a network that a stream computes (docs/frozen.md)."""
+
+    name: Text
+    """What it is called where the stream was started."""
+    computing_s: Number
+    """Seconds that it has computed so far, in all workers together."""
+    batches: Whole
+    """Batches that it has computed so far; those that came from the cache not included."""
+    inputs: bool = False
+    """Whether batches hold its inputs, too."""

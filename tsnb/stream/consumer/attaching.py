@@ -79,6 +79,7 @@ def attach(
     subset: Any = None,
     fold: Sequence[int] | None = None,
     held_out: bool = False,
+    inputs: bool = False,
 ) -> Consumer:
     """Attach to a stream and iterate its batches like a `DataLoader`.
 
@@ -113,6 +114,7 @@ def attach(
         subset: Samples to take: indices, a mask, or a function (docs/cross-validation.md). Defaults to all.
         fold: Cross-validation split `(k, n)` or `(k, n, seed)`: all samples but fold k of n. Defaults to None.
         held_out: Whether to take the samples of fold k instead. Defaults to False.
+        inputs: Whether batches also hold the inputs of the stream's frozen part (docs/frozen.md). Defaults to False.
 
     Returns:
         The consumer. Every iteration over it takes one epoch.
@@ -137,7 +139,7 @@ def attach(
         batch_size=batch_size if batch_size is not None else this_process.batch_size,
         drop_last=drop_last, device=place, transform=transform, private=private, on_lag=on_lag, join=join,
         reconnect_s=reconnect_s, prefetch_to_device=ahead, share_on_device=share_on_device,
-        rank=rank, world_size=world_size, shard=shard, guard=guard, part=part,
+        rank=rank, world_size=world_size, shard=shard, guard=guard, part=part, inputs=inputs,
     )  # fmt: skip
     options.check()
     if not (name or this_process.name):
@@ -342,9 +344,8 @@ def rest_all(*, failed: bool = False) -> None:
     Args:
         failed: The cell was interrupted or raised: the loops it left behind are ended.
     """
-    for consumer in list(_consumers.values()):
-        if not consumer.closed:
-            consumer.rest(failed=failed)
+    for consumer in [each for each in _consumers.values() if not each.closed]:
+        consumer.rest(failed=failed)
 
 
 def _require_same_thread(mine: Attachment) -> None:
@@ -406,8 +407,7 @@ def _default_name(*, held_out: bool) -> str:
 
 
 def _own_name() -> str:
-    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] else ""
-    word = re.sub(r"[^A-Za-z0-9]+", "-", script).strip("-")[:40]
+    word = re.sub(r"[^A-Za-z0-9]+", "-", Path(sys.argv[0]).stem if sys.argv else "").strip("-")[:40]
     return f"{word or 'python'}-{os.getpid()}"
 
 

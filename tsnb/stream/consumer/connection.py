@@ -38,6 +38,7 @@ from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import EARLY_KINDS, decode, encode, release_packet
 from tsnb.stream.protocol.extension import Extension
+from tsnb.stream.protocol.forms import narrowed
 from tsnb.stream.protocol.layout import Layout
 from tsnb.stream.protocol.table import LayoutReader
 from tsnb.stream.transport.channel import ChannelClosed, LocalChannel, Outbox
@@ -101,6 +102,7 @@ class Connection:
         self.batches = self.ended = 0
         self.on_device = device_access().share(options.shared_device, 0 if entry.elsewhere else entry.pid)
         self._unread: deque[bytes] = deque()
+        self._inputs = options.inputs
         self.layouts = LayoutReader()
         self.drawn: ms.Drawn | None = None
         self.weighted: ms.Weighted | None = None
@@ -246,7 +248,8 @@ class Connection:
     def _note(self, message: ms.Message) -> bool:
         """Keep what only this connection needs to know; return whether it was that."""
         if isinstance(message, ms.LayoutTold):
-            self.layouts.learn(message.number, Layout.decode(message.layout))
+            layout = Layout.decode(message.layout)
+            self.layouts.learn(message.number, layout if self._inputs else narrowed(layout))
         elif isinstance(message, ms.Drawn):
             self.drawn = message
         elif isinstance(message, ms.Weighted):

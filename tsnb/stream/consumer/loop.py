@@ -27,6 +27,7 @@ from tsnb.stream.consumer.place import Loop, Place
 from tsnb.stream.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
 from tsnb.stream.consumer.unpacking import Delivered
 from tsnb.stream.consumer.waits import pass_boundary
+from tsnb.stream.protocol.forms import widest
 from tsnb.stream.this_process import this_process
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class EpochIterator(Iterator[Any], Bound):
         rows = delivered.rows if options.world_size < 2 else shared(delivered.rows, options)
         if options.device is not None:
             delivered.leaves = [_moved(leaf, options.device) for leaf in delivered.leaves]
-        batch = delivered.tree()
+        batch = widest(delivered.tree()) if options.inputs else delivered.tree()
         given = Given(delivered.drawn, delivered.weights) if delivered.drawn else _UNKNOWN
         if options.transform is not None:
             try:

@@ -52,6 +52,7 @@ class Options:
     shard: bool = True
     guard: bool = False
     part: Part | None = None
+    inputs: bool = False
     rotation: tuple[str, int, int] | None = None
     """With whom it takes turns, the batches of a turn, and how many have theirs at once; None: it takes none."""
 
@@ -143,6 +144,7 @@ class Options:
             part,
             self.rotation,
             ahead,
+            self.inputs,
         )
 
     @property
@@ -279,9 +281,14 @@ def require_fit(stream: Welcome, options: Options) -> None:
         options: How the consumer wants its batches.
 
     Raises:
-        JoinRefused: Its batches cannot tell which samples they hold.
+        JoinRefused: Its batches cannot tell which samples they hold, or do not hold the inputs.
         ValueError: The dataset does not have these samples; or nothing says how large batches should be.
     """
+    if options.inputs and not stream.inputs:
+        raise JoinRefused(
+            f"inputs=True does not work on stream {stream.name!r}, whose batches do not hold the inputs beside the "
+            "features. Serve it with then= and inputs=True (--inputs on a command line)."
+        )
     unsized = options.stream_batch_size is None and stream.batch_size is None
     if options.drop_last and unsized:
         raise ValueError(

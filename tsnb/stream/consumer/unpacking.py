@@ -335,7 +335,7 @@ def _leaves(layout: Layout, over: Any, values: list[Any], there: torch.Tensor | 
     if not layout.has_values:
         return made
     in_memory, rest = iter(made), iter(values)
-    if len(values) != len(layout.leaf_words) - len(layout.arrays):
+    if len(values) - layout.beyond != len(layout.leaf_words) - len(layout.arrays):
         raise ValueError(f"{len(values)} values")
     leaves = [next(in_memory) if word == "a" else next(rest) for word in layout.leaf_words]
     for word, leaf in zip(layout.leaf_words, leaves, strict=True):

@@ -17,12 +17,13 @@ other workers wait until the first one has arrived: no batch can be given before
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import pickle
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from tsnb.stream.loader.packing import Collated, RowCounting, SlotImage, SlotWri
 from tsnb.stream.memory.arena import ALIGN_BYTES, Arena
 from tsnb.stream.memory.slots import SlotPipe
 
-__all__ = ["SlotCollate", "carried", "image_of", "outside_shm"]
+__all__ = ["SlotCollate", "carried", "image_of", "outside_shm", "outside_slot"]
 
 
 class _Room:
@@ -202,6 +203,16 @@ class SlotCollate:
 
 _here = threading.local()
 """The writer of the batch being collated, by thread: other loaders of this process collate as ever."""
+
+
+@contextlib.contextmanager
+def outside_slot() -> Iterator[None]:
+    """Let `default_collate` stack tensors elsewhere inside the block: they are not what goes into the slot."""
+    writer, _here.writer = getattr(_here, "writer", None), None
+    try:
+        yield
+    finally:
+        _here.writer = writer
 
 
 class _Stacking:

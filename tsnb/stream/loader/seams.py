@@ -26,6 +26,12 @@ class StandIn:
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
 
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index]
+
 
 class EpochLength(Protocol):
     """How long an epoch is by now."""

@@ -36,6 +36,7 @@ def welcome(core: Core) -> ms.Welcome:
         later_seeds=core.seeds.later,
         draws=core.draws,
         stall_timeout_s=core.settings.stall_timeout_s,
+        inputs=core.settings.inputs,
     )
 
 

@@ -75,6 +75,8 @@ class Layout:
     """The array leaves in order."""
     has_values: bool
     """Whether there are value leaves, so that a values text follows the arrays."""
+    beyond: int = 0
+    """Values at the end of that text that belong to no leaf here (`protocol.forms`)."""
 
     @cached_property
     def array_bytes(self) -> int:

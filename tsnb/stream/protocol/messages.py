@@ -65,7 +65,7 @@ __all__ = [
     "Welcome",
 ]
 
-PROTOCOL = 33
+PROTOCOL = 34
 """Raised whenever a message changes its meaning or its bytes; both sides must speak the same."""
 
 
@@ -255,6 +255,8 @@ class Welcome(Sent, frozen=True, tag=14):
     """Whether what the producer's process runs of the loader draws from that process's global generators."""
     stall_timeout_s: Seconds = 30.0
     """How long a consumer that stands still is waited for."""
+    inputs: bool = False
+    """Whether batches hold the inputs of the stream's frozen part, too (`protocol.forms`)."""
     protocol: Large = PROTOCOL
 
 

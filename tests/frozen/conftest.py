@@ -1,0 +1,5 @@
+"""Scripts as system tests have them."""
+
+from tests.system.conftest import run
+
+__all__ = ["run"]

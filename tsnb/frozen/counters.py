@@ -1,0 +1,75 @@
+"""How long the frozen part has computed: numbers in shared memory, a row for each worker.
+
+The memory has no name, and goes with the last process that uses it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from multiprocessing.reduction import DupFd
+from typing import Any
+
+import numpy as np
+
+from tsnb.config import explained
+from tsnb.stream.memory.nameless import make_nameless
+
+__all__ = ["Counters"]
+
+WORKERS = 256
+"""Rows; further workers share the last one."""
+_COLUMNS = 2
+_BYTES = 8 * (1 + WORKERS * _COLUMNS)
+
+
+class Counters:
+    """One process's hold on them. Each worker writes its own row.
+
+    Raises:
+        TsnbError: This process may not open another descriptor.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        if fd is None:
+            with explained("make shared memory"):
+                fd = make_nameless()
+            os.ftruncate(fd, _BYTES)
+        self._fd = fd
+        self._attach()
+
+    def _attach(self) -> None:
+        numbers = np.frombuffer(mmap.mmap(self._fd, _BYTES), np.float64)
+        self._tried = numbers[:1]
+        self._rows = numbers[1:].reshape(WORKERS, _COLUMNS)
+
+    @property
+    def tried(self) -> bool:
+        """Whether the first batch was computed twice, with the same result."""
+        return bool(self._tried[0])
+
+    def note_tried(self) -> None:
+        """The first batch was computed twice."""
+        self._tried[0] = 1.0
+
+    def count(self, row: int, seconds: float) -> None:
+        """Count one batch. Called by a worker."""
+        mine = self._rows[min(row, WORKERS - 1)]
+        mine[0] += seconds
+        mine[1] += 1
+
+    def read(self) -> tuple[float, int]:
+        """Return the seconds of all workers together, and their batches. Called from any thread."""
+        seconds, batches = self._rows.sum(axis=0)
+        return float(seconds), int(batches)
+
+    def __del__(self) -> None:
+        fd, self._fd = getattr(self, "_fd", -1), -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __getstate__(self) -> Any:
+        return DupFd(self._fd)  # only while multiprocessing spawns a worker
+
+    def __setstate__(self, state: Any) -> None:
+        self.__init__(state.detach())  # type: ignore[misc]  # one constructor for both ways in

@@ -1,0 +1,86 @@
+"""The frozen part as the stream runs it: in each worker, without gradients, timed, tried twice on the first batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.data import get_worker_info
+
+from tsnb.errors import TsnbError
+from tsnb.frozen.applying import computed, function_computed
+from tsnb.frozen.counters import Counters
+from tsnb.frozen.refusals import copied, networks_of, require_frozen, require_same, weights_of
+from tsnb.stream.loader.identity import identity
+from tsnb.stream.protocol.forms import TwoForms
+
+__all__ = ["FrozenPart", "name_of"]
+
+
+def name_of(then: Any) -> str:
+    """Return what a frozen part is called: a function by its name, an object by that of its class."""
+    return str(getattr(then, "__name__", type(then).__name__))
+
+
+class FrozenPart:
+    """What every batch of a stream goes through.
+
+    Args:
+        then: A network, or a function from batch to batch.
+        inputs: Whether batches keep their inputs beside, for consumers that ask for them.
+
+    Attributes:
+        inputs: As given.
+        counters: How long it has computed, in all workers.
+        key: Stands for its code and its parameters: another one for another part.
+
+    Raises:
+        TypeError: It cannot be called.
+        ValueError: It is not frozen; says why.
+    """
+
+    def __init__(self, then: Callable[[Any], Any], *, inputs: bool = False) -> None:
+        require_frozen(then)
+        self._then = then
+        self.inputs = inputs
+        self.key = identity(then)
+        self._weights = weights_of(networks_of(then))
+        self.counters = Counters()
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the batch that trials get: a `TwoForms` where inputs are kept. In a worker, or where there is none.
+
+        Raises:
+            ValueError: The first batch gives another result the second time.
+        """
+        worker = get_worker_info()
+        again = None if self.counters.tried else copied(batch)
+        began = time.perf_counter()
+        made = self._made(batch)
+        self.counters.count(0 if worker is None else worker.id + 1, time.perf_counter() - began)
+        if again is not None:
+            require_same(lambda same: self._made(same).batch, again, made.batch)
+            self.counters.note_tried()
+        return made if self.inputs else made.batch
+
+    def _made(self, batch: Any) -> TwoForms:
+        with torch.inference_mode():
+            if isinstance(self._then, nn.Module):
+                return computed(self._then, batch)
+            return function_computed(self._then, batch)
+
+    def require_unchanged(self) -> None:
+        """Refuse to go on with other weights than at the start. Called in the serving process, before each epoch.
+
+        Raises:
+            TsnbError: They have changed.
+        """
+        if weights_of(networks_of(self._then)) != self._weights:
+            raise TsnbError(
+                "The parameters of then= have changed since tsnb.serve, so it is not frozen: trials would get features "
+                "of different ages. Compute a part that learns (a momentum encoder) in the trials. For a part that "
+                "has finished learning, serve the loader again."
+            )
