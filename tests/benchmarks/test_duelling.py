@@ -1,0 +1,17 @@
+"""The benchmark of duels runs from end to end in its smallest form."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.duelling import main
+
+
+@pytest.mark.slow
+def test_pairs_vary_less_than_separate_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Real trainings, and no verdict of a planted gain is the wrong one."""
+    main(["--quick"])
+    said = capsys.readouterr().out
+    rows = [line.split() for line in said.splitlines() if line.startswith("null: other draws")]
+    assert float(rows[0][-1]) > 1.5, said
+    assert "worse" not in said.partition("1 deviation of a pair")[2]
