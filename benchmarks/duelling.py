@@ -80,11 +80,11 @@ def trained(data: Digits, edit: Edit, seed: int, order: int, epochs: int) -> flo
     orders = torch.Generator().manual_seed(order)
     pixels, labels = data.train
     for _ in range(epochs):
-        for rows in torch.randperm(len(labels), generator=orders).split(BATCH):
+        for rows in torch.split(torch.randperm(len(labels), generator=orders), BATCH):
             hidden = torch.dropout(torch.relu(one(pixels[rows])), edit.dropout, True)
             loss = cross_entropy(two(hidden), labels[rows])
             optimizer.zero_grad()
-            loss.backward()
+            torch.autograd.backward(loss)
             optimizer.step()
     with torch.inference_mode():
         return float(cross_entropy(two(torch.relu(one(data.held_out[0]))), data.held_out[1]))
