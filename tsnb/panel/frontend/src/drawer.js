@@ -374,10 +374,10 @@ export function stepOf([low, high], value) {
   return String(Math.round(share * 2 * SLIDES) - SLIDES);
 }
 
-/** Epochs that it has taken, of how many, and what is left of them: as its row says. */
 /** "became nan at batch 312"; empty: it is a number. */
 const broken = (store, lane, name) => store.brokenOf(lane, name).slice(name.length + 1);
 
+/** Epochs that it has taken, of how many, and what is left of them: as its row says. */
 function epochWords(store, lane, state) {
   const { row, batches } = store.epochsOf(lane), { eta } = store.paceOf(lane), taken = progress(row, batches);
   if (!store.lanes[lane].here || OVER.has(state)) return taken;
