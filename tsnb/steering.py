@@ -40,7 +40,7 @@ from tsnb.words import did_you_mean, strict
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial import Trial
-    from tsnb.sweeps.space_grammar import Rule
+    from tsnb.sweeps.space_grammar import TypedRule
     from tsnb.sweeps.sweep import Sweep
 
 __all__ = ["FORKS_S", "LOOK_S", "CommandParser", "add_verbs", "answer", "run_sweep", "stop_trial", "way_to"]
@@ -153,7 +153,7 @@ def run_sweep(
     grid: Mapping[str, Any],
     space: Mapping[str, Any],
     given: Mapping[str, Any],
-    rule: Rule | None = None,
+    rule: TypedRule | None = None,
     *,
     json_lines: bool,
 ) -> int:

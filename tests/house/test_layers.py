@@ -26,6 +26,7 @@ LAYERS = [
     {"duels"},
     {"sweeps"},
     {"planning"},
+    {"conducting"},
     {"checks", "panel", "reports", "stalling", "top"},
     {"cluster"},
     {"experiments", "hosting"},

@@ -7,11 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tsnb.conducting.conductor import Conductor, Launcher
 from tsnb.experiments.bookkeeping import LoggedNumbers
 from tsnb.experiments.trial import Trial
 from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.conductor import Conductor, Launcher
 from tsnb.sweeps.pruning.rungs import Ladder, halving
 
 MANY, FEW = 2000, 200

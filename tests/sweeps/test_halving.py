@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tsnb.conducting.rule import Cut
 from tsnb.records.scores import UnknownDirection
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.pruning.rungs import Cut, Halving, Ladder, halving
+from tsnb.sweeps.pruning.rungs import Halving, Ladder, halving
 
 
 def ladder(names: str, **options: Any) -> Ladder:

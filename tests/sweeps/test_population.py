@@ -18,11 +18,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tsnb
+from tsnb.conducting.conductor import Conductor
 from tsnb.errors import TsnbError
 from tsnb.planners.queueing import Places
 from tsnb.sweeps import choice, loguniform, randint, uniform
 from tsnb.sweeps import population as sweeps_population
-from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.generations import Generations, explored
 from tsnb.sweeps.population import Breeding
 

@@ -19,6 +19,7 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.leftovers import descendants
 from tests.waiting import wait_until as until
+from tsnb.conducting import conductor
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial
@@ -33,7 +34,6 @@ from tsnb.planners import queueing
 from tsnb.records.run import Run
 from tsnb.records.scores import known_direction
 from tsnb.reports.story import story
-from tsnb.sweeps import conductor
 from tsnb.sweeps import sweep as sweep_module
 from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_grid

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tsnb.conducting.conductor import Launcher
 from tsnb.duels.ledger import Asked, Ledger, seed_of
 from tsnb.duels.verdict import Block, DuelVerdict, Rules, judge
 from tsnb.experiments.board import launch
@@ -33,7 +34,6 @@ from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.conductor import Launcher
 
 __all__ = ["ARMS", "Arms"]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from tsnb.conducting.conductor import Conductor
 from tsnb.config import check_name
 from tsnb.duels.blocks import ARMS, Arms
 from tsnb.duels.grammar import check
@@ -25,7 +26,6 @@ from tsnb.kernels.cargo.unnamed_file import opened
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.planners.queueing import Places
 from tsnb.records.scores import direction_of
-from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.sweep import Sweep, enter, find
 
 __all__ = ["begin", "duel", "duel_cell", "duel_code", "title_of"]
@@ -189,7 +189,7 @@ def begin(
         raise
     rules = replace(rules, level=asked.level)
     arms = Arms(title, (plans[0], plans[1]), rules, ledger, (asked, blocks), most, outlet_here(title))
-    conductor = Conductor(arms, Places(most))
+    conductor = Conductor(arms, Places(most, more=arms.supply))
     arms.stop = conductor.stop
     made = Sweep(title, arms.params, conductor, rules.metric, rules.mode)
     enter(made)

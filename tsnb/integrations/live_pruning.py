@@ -20,8 +20,9 @@ from optuna.storages import InMemoryStorage
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from tsnb.conducting.rule import Cut
 from tsnb.records.scores import rank
-from tsnb.sweeps.pruning.rungs import Cut, Rungs
+from tsnb.sweeps.pruning.rungs import Rungs
 
 __all__ = ["StudyRungs"]
 

@@ -18,6 +18,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tsnb.conducting.conductor import Conductor
+from tsnb.conducting.rule import Rule
 from tsnb.errors import ExtraMissing
 from tsnb.experiments.engine import engine_of
 from tsnb.experiments.plan import TrialPlan, name_of
@@ -26,9 +28,8 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.planners.queueing import Places
 from tsnb.records.scores import known_direction, rank
-from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.pruning.race_table import Race
-from tsnb.sweeps.pruning.rungs import Halving, Pruner
+from tsnb.sweeps.pruning.rungs import Halving
 from tsnb.sweeps.settled import FunctionCode, Settled
 from tsnb.sweeps.spaces import Choice, LogUniform, RandInt, Uniform, require_no_name
 from tsnb.sweeps.sweep import Sweep, enter
@@ -124,13 +125,13 @@ def optimize(
     course = _StudyLauncher(title, plan, study, drawn, n_trials, metric)
     engine = engine_of(plan)
     engine.join()
-    places = Places(at_once or engine.places(plan, n_trials)[0])
-    pruner: Pruner | None = None
+    places = Places(at_once or engine.places(plan, n_trials)[0], more=course.ask)
+    rule: Rule | None = None
     if prune_every:
-        pruner = StudyRungs(study, course.asked, metric, prune_every)
+        rule = StudyRungs(study, course.asked, metric, prune_every)
     elif prune is not None:
-        pruner = prune.begin(course.params, plan.options.seed)
-    conductor = Conductor(course, places, pruner)
+        rule = prune.begin(course.params, plan.options.seed)
+    conductor = Conductor(course, places, rule)
     sweep = Sweep(title, course.params, conductor, metric, "min" if minimizes else "max")
     enter(sweep)
     try:
@@ -167,7 +168,7 @@ class _StudyLauncher(Settled):
         self._best: Trial | None = None
         self._endings: list[concurrent.futures.Future[None]] = []
 
-    def supply(self, free: int) -> list[str]:
+    def ask(self, free: int) -> list[str]:
         """Ask the study for parameters; return the names of the trials that get them."""
         names = []
         for _ in range(min(free, self._n_trials - len(self._given))):

@@ -57,11 +57,19 @@ class Places:
     Args:
         at_once: How many there are.
         clock: Seconds, of any clock that goes on; needed only where trials are started early.
+        more: Returns the names of further trials, for so many free places; asked until the queue is emptied.
     """
 
-    def __init__(self, at_once: int, *, clock: Callable[[], float] = lambda: 0.0) -> None:
+    def __init__(
+        self,
+        at_once: int,
+        *,
+        clock: Callable[[], float] = lambda: 0.0,
+        more: Callable[[int], Iterable[str]] | None = None,
+    ) -> None:
         self.at_once = at_once
         self._clock = clock
+        self._more = more
         self.refused: dict[str, str] = {}
         self._waiting: deque[str] = deque()
         self._taken: set[str] = set()
@@ -104,6 +112,9 @@ class Places:
 
     def start(self) -> list[str]:
         """Return the trials that start now, together; they have their places from here on."""
+        lacking = self.free - len(self._waiting)
+        if self._more is not None and lacking > 0:
+            self.add(self._more(lacking))
         starting = [self._waiting.popleft() for _ in range(min(self.free, len(self._waiting)))]
         self._note(starting)
         return starting
@@ -188,7 +199,8 @@ class Places:
         """Note that something beside the sweep may let a trial start, or keep it from that."""
 
     def clear(self) -> list[str]:
-        """Empty the queue; return the trials that waited."""
+        """Empty the queue, and ask for no more; return the trials that waited."""
+        self._more = None
         sent = list(self._waiting)
         self._waiting.clear()
         return sent

@@ -1,4 +1,4 @@
-"""Carries a plan out: serves the loader, starts trials in the plan's order as places and memory come free, waits.
+"""Carries a plan out: serves the loader, and has its trials conducted in its order, as places and memory come free.
 
 Trials that start together on one stream begin with the same batch: they wait for each other at a gate, as a sweep's do.
 The next ones are started a moment early there (`queueing`), so that they miss no epoch.
@@ -6,16 +6,16 @@ The next ones are started a moment early there (`queueing`), so that they miss n
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
-from tsnb.experiments.board import launch, stop_together
+from tsnb.conducting.conductor import Conductor, Launcher
+from tsnb.experiments.board import launch
 from tsnb.experiments.remaining import leavers
 from tsnb.experiments.trial import ENDED, Trial
-from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here
 from tsnb.machine.processes import held
@@ -23,6 +23,7 @@ from tsnb.planners.fluid import Job
 from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import fit
 from tsnb.planners.timeline import PlannedTrial, Span, held_up
+from tsnb.planning.waves import say
 from tsnb.planning.ways import PRIVATE, Foretold
 from tsnb.planning.wishes import TrialWish
 from tsnb.serving import serve
@@ -31,9 +32,6 @@ from tsnb.telemetry.readings import PlannedReading, PlanReading
 from tsnb.telemetry.watching import planners, watch
 
 __all__ = ["Started", "conduct", "drawn", "end_of", "still_to_come", "told"]
-
-LOOK_S = 5.0
-"""A trial's end is reported at once; as a safeguard it is also checked this often."""
 
 
 def conduct(
@@ -59,32 +57,19 @@ def conduct(
     Raises:
         Exception: As `serve` and `run` raise; all trials are stopped then.
     """
-    apart = way.way in PRIVATE
     with ExitStack() as streams:
-        if not apart:
+        if way.way not in PRIVATE:
             streams.enter_context(serve(loader, name=name))
             watch(name)  # by which the stream, and whoever looks at it, hears of the plan
-        run = _Run(way, {each.name: each for each in wanted}, jobs, memory_bytes, name)
-        planners.append(run.says)
+        course = _Course(way, {each.name: each for each in wanted}, loader, name, streams, started)
+        places = course.places = _WayPlaces(way, jobs, memory_bytes, name, course.trials)
+        conductor = Conductor(course, places)
+        planners.append(course.says)
         try:
-            while not run.over:
-                for together in (run.start(), run.start_early() if run.look_s == 0.0 else []):
-                    run.meet(together)
-                    for each in together:
-                        stream = f"{name}-{each}"[:64] if apart else name
-                        if apart:
-                            run.own[each] = streams.enter_context(serve(loader, name=stream))
-                            watch(stream)
-                        started(run.launch(each, stream), stream)
-                run.look()
-        except BaseException:
-            stop_together(run.running.values())
-            raise
+            conductor.run()
         finally:
-            planners.remove(run.says)
-            for gate in run.gates.values():
-                gate.open()
-    return {each.name: run.done[each.name] for each in wanted}
+            planners.remove(course.says)
+    return {each.name: conductor.trials[each.name] for each in wanted}
 
 
 def end_of(trial: Trial | None) -> dict[str, str | None]:
@@ -202,28 +187,53 @@ class Started:
         return drawn(planned, ahead, trials, starts_s, ends_s, began_s)
 
 
-class _Run(Places):
-    """What waits, what runs and what has ended."""
+class _Course(Launcher):
+    """Starts the trials of one way, each on the stream that it takes there."""
+
+    gives_up = False
 
     def __init__(
         self,
         way: Foretold,
         wanted: Mapping[str, TrialWish],
-        jobs: Mapping[str, Job],
-        memory_bytes: float,
+        loader: Any,
         stream: str,
+        streams: ExitStack,
+        started: Callable[[Trial, str], None],
     ) -> None:
-        super().__init__(way.at_once, clock=time.monotonic)
-        self.add(way.order)
-        self.running: dict[str, Trial] = {}
-        self.done: dict[str, Trial] = {}
-        self.own: dict[str, Producer] = {}
-        self.gates: dict[str, Gate] = {}
-        self._way, self._wanted = way, wanted
-        self._jobs, self._memory_bytes, self._stream = jobs, memory_bytes, stream
-        self._changed = threading.Event()
-        self._next_s = time.monotonic()
+        self.trials: dict[str, Trial] = {}
+        self.places = Places(0)
+        self.meets = way.way not in PRIVATE
+        self._way, self._wanted, self._loader, self._stream = way, wanted, loader, stream
+        self._streams, self._started = streams, started
+        self._own: dict[str, Producer] = {}
         self._began_at_s = time.time()
+
+    def launch(self, name: str, gate: Path | None) -> Trial:
+        """Start a trial, and serve the loader to it alone where each has its own."""
+        stream = self._stream
+        if not self.meets:
+            stream = f"{stream}-{name}"[:64]
+            self._own[name] = self._streams.enter_context(serve(self._loader, name=stream))
+            watch(stream)
+        plan = self._wanted[name].planned(name, stream, self._way.threads[name], gate)
+        trial = self.trials[name] = launch(plan, outlet_here(name))
+        self._started(trial, stream)
+        return trial
+
+    def ended(self, trial: Trial) -> None:
+        """Let go of its loader, and of its memory where others wait."""
+        if trial.name in self._own:
+            self._own.pop(trial.name).stop()
+        if self.places.waiting:  # what it returned is kept here, and its process ends
+            the_hub().call(trial.life.release())
+
+    def over(self) -> None:
+        """Do nothing: the streams end with the plan."""
+
+    def say(self, line: str) -> None:
+        """Show a line under the running cell, or in the terminal."""
+        say(f"plan: {line}")
 
     def says(self, stream: str) -> PlanReading | None:
         """Return what the plan says last of the trials of a stream; None: it has none there. Called on any thread.
@@ -233,34 +243,67 @@ class _Run(Places):
         ends_s, starts_s = self._way.schedule.ends_s, self._way.schedule.starts_s
         running = [
             (trial, trial.started_s + ends_s[name] - starts_s[name])
-            for name, trial in [*self.running.items()]
+            for name, trial in [*self.trials.items()]
             if trial.options.get("stream") == stream and trial.state not in ENDED
         ]
-        waiting = () if stream != self._stream or self._way.way in PRIVATE else self.waiting
+        waiting = self.places.waiting if self.meets and stream == self._stream else ()
         if not running and not waiting:
             return None
         last_s = self._began_at_s + max((ends_s[name] for name in waiting), default=0.0)
         return told(running, len(waiting), last_s, self._way.off, self._began_at_s)
 
+
+class _WayPlaces(Places):
+    """The places of one way: they are taken in its order, as memory allows and at its distance.
+
+    Args:
+        way: Which.
+        jobs: What each trial needs, by name.
+        memory_bytes: For all that run at once.
+        stream: The name of the stream.
+        trials: Those that have been started, by name; grows.
+    """
+
+    def __init__(
+        self,
+        way: Foretold,
+        jobs: Mapping[str, Job],
+        memory_bytes: float,
+        stream: str,
+        trials: Mapping[str, Trial],
+    ) -> None:
+        super().__init__(way.at_once, clock=time.monotonic)
+        self.add(way.order)
+        self._way, self._jobs, self._memory_bytes = way, jobs, memory_bytes
+        self._stream, self._trials = stream, trials
+        self._next_s = self._clock()
+
+    @property
+    def look_s(self) -> float | None:
+        """In how many seconds a trial may have to be started; None: as far as is known none."""
+        left_s = self._next_s - self._clock()
+        return left_s if self._way.apart_s and self._waiting and left_s > 0 else super().look_s
+
     def start(self) -> list[str]:
         """Return the trials that start now; one that is too large for all of the memory runs alone."""
         starting: list[str] = []
         for name in self.waiting[: self.free]:
-            if self._way.apart_s and time.monotonic() < self._next_s:
+            if self._way.apart_s and self._clock() < self._next_s:
                 break
             if (self._taken or starting) and not self._fit([*starting, name]):
                 break
             starting.append(name)
-            self._next_s = time.monotonic() + self._way.apart_s
+            self._next_s = self._clock() + self._way.apart_s
         for name in starting:
             self._waiting.remove(name)
-        self._note(starting)
+        if starting:
+            self._note(starting)
         return starting
 
     def _leavers(self) -> list[Leaver] | None:
         if self._way.way in PRIVATE:
             return None
-        return leavers(dict.fromkeys(self.running, self._stream))  # their own reports say so later
+        return leavers(dict.fromkeys(self._taken, self._stream))  # their own reports say so later
 
     def _start_s(self, name: str) -> float:
         return self._jobs[name].start_s
@@ -271,44 +314,6 @@ class _Run(Places):
         The process of a trial that has ended stays where what it keeps is large; its memory is not free.
         """
         beside = [self._jobs[each] for each in (*self._taken, *names)]
-        ended = [held(trial.pid) for trial in self.done.values() if trial.pid is not None]
-        kept_bytes = sum(found.own_bytes for found in ended if found is not None)
-        return fit(beside, self._memory_bytes - kept_bytes)
-
-    def meet(self, names: Sequence[str]) -> None:
-        """Let trials that start together on one stream wait for each other at a gate."""
-        if len(names) > 1 and self._way.way not in PRIVATE:
-            gate = Gate(the_hub().new_path("gate"), names)
-            self.gates |= dict.fromkeys(names, gate)
-
-    def launch(self, name: str, stream: str) -> Trial:
-        """Start a trial's process on a stream; return it."""
-        each = self._wanted[name]
-        gate = self.gates[name].path if name in self.gates else None
-        plan = each.planned(name, stream, self._way.threads[name], gate)
-        trial = self.running[name] = launch(plan, outlet_here(name))
-        trial.listen(lambda *_: self._changed.set())
-        return trial
-
-    def look(self) -> None:
-        """Wait for news, or until it is time to look whether one may be started; take note of what has happened."""
-        waits = [LOOK_S]
-        if self._waiting and self._way.apart_s:
-            waits.append(max(0.0, self._next_s - time.monotonic()))
-        if self.look_s is not None:
-            waits.append(self.look_s)
-        self._changed.wait(min(waits))
-        self._changed.clear()
-        for name, gate in self.gates.items():
-            trial = self.running.get(name)
-            if trial is None or trial.attached or trial.state in ENDED:
-                gate.arrived(name)
-            if gate.left_s() == 0.0:
-                gate.lapse()
-        for name in [name for name, trial in self.running.items() if trial.state in ENDED]:
-            self.done[name] = self.running.pop(name)
-            self.end(name)
-            if name in self.own:
-                self.own.pop(name).stop()
-            if self._waiting:  # for its memory too: what it returned is kept here, and its process ends
-                the_hub().call(self.done[name].life.release())
+        ended = [trial for name, trial in self._trials.items() if name not in self._taken]
+        kept = [found for trial in ended if trial.pid is not None and (found := held(trial.pid))]
+        return fit(beside, self._memory_bytes - sum(found.own_bytes for found in kept))

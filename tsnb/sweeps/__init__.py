@@ -8,11 +8,12 @@
 | `planned`, `forecast` | which trials start now by a plan, made anew as they end; its costs and words, of real trials |
 | `plan_wish` | what is left to such a plan; `deadline=`, read |
 | `pruning` | which trials end early: the rules for `prune=` |
-| `conductor` | the way of all these decisions to real trials, their common start, and which of them start early |
 | `population`, `generations` | `tsnb.search.population`: the worst go on as changed clones of the best |
 | `folds` | `tsnb.sweep(folds=)`: a trial for each fold, the mean and spread of their scores |
 | `sweep`, `starting` | the trials as a mapping and a table; `tsnb.sweep`: what was asked for, checked and settled |
-| `settled` | trials that start from one plan; their names |
+| `settled` | what a sweep runs, a function or a cell; trials that start from one plan; their names |
+
+`tsnb.conducting` runs the trials.
 """
 
 from __future__ import annotations

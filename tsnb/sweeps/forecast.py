@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tsnb.conducting.conductor import Conductor
 from tsnb.errors import TsnbError
 from tsnb.experiments.board import launch, trials
 from tsnb.experiments.engine import ThisMachine, engine_of
@@ -31,7 +32,6 @@ from tsnb.planning.profiling import Silent, profile_name
 from tsnb.planning.served import ServedCosts, Twin, costs_on, samples_taken
 from tsnb.planning.waves import LONGER, MOST, Start, about, settings_text, waves_s
 from tsnb.planning.wishes import one_epoch_text, too_large
-from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.plan_wish import PlanWish
 from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.telemetry.observer import status

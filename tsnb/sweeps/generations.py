@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from tsnb.conducting.rule import Cut
 from tsnb.records.scores import direction_of, rank
-from tsnb.sweeps.pruning.rungs import Cut, Rungs
+from tsnb.sweeps.pruning.rungs import Rungs
 from tsnb.sweeps.spaces import LogUniform, RandInt, Uniform
 
 __all__ = ["Evolution", "Generations", "explored", "population"]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from tsnb.conducting.conductor import Launcher
 from tsnb.config import check_name
 from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
@@ -24,7 +25,6 @@ from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.planners.strategies import given_words
-from tsnb.sweeps.conductor import Launcher
 from tsnb.sweeps.space_grammar import filled, unlike
 from tsnb.words import did_you_mean
 

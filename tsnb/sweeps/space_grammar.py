@@ -19,7 +19,7 @@ from tsnb.option_kinds import in_its_words, share, whole
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
 
-__all__ = ["Rule", "add_sweep", "filled", "read_grid", "read_rule", "read_space", "unlike"]
+__all__ = ["TypedRule", "add_sweep", "filled", "read_grid", "read_rule", "read_space", "unlike"]
 
 DISTRIBUTIONS = {"uniform": spaces.uniform, "loguniform": spaces.loguniform, "randint": spaces.randint}
 
@@ -105,7 +105,7 @@ def add_sweep(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Rule(NamedTuple):
+class TypedRule(NamedTuple):
     """What the trials of a sweep are compared for, as it was typed."""
 
     word: str
@@ -114,7 +114,7 @@ class Rule(NamedTuple):
     """The metric, and what else was typed."""
 
 
-def read_rule(given: argparse.Namespace) -> Rule | None:
+def read_rule(given: argparse.Namespace) -> TypedRule | None:
     """Return by what the trials of a sweep are compared; None: they are not.
 
     Args:
@@ -142,7 +142,7 @@ def read_rule(given: argparse.Namespace) -> Rule | None:
         )
     if word == "population":
         _check_population(given)
-    return Rule(word, {"metric": getattr(given, word), **asked})
+    return TypedRule(word, {"metric": getattr(given, word), **asked})
 
 
 def _check_population(given: argparse.Namespace) -> None:

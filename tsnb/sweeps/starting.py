@@ -13,6 +13,8 @@ from datetime import datetime
 from typing import Any
 
 from tsnb import registry
+from tsnb.conducting.conductor import Conductor
+from tsnb.conducting.live_places import LivePlaces
 from tsnb.config import MAX_CONSUMERS
 from tsnb.experiments.board import trials
 from tsnb.experiments.engine import engine_of
@@ -22,7 +24,6 @@ from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.option_kinds import whole
 from tsnb.options import runs_here
 from tsnb.planners.queueing import Places
-from tsnb.sweeps.conductor import Conductor, LivePlaces
 from tsnb.sweeps.folds import folds_of
 from tsnb.sweeps.generations import Evolution, population
 from tsnb.sweeps.plan_wish import PlanWish
@@ -38,7 +39,7 @@ from tsnb.sweeps.population import (
 from tsnb.sweeps.pruning.race_table import Race, race
 from tsnb.sweeps.pruning.rungs import Halving, halving
 from tsnb.sweeps.settled import FunctionCode, Settled, TrialCode, naming_of, title_of, trial_names
-from tsnb.sweeps.space_grammar import Rule
+from tsnb.sweeps.space_grammar import TypedRule
 from tsnb.sweeps.spaces import settings
 from tsnb.sweeps.sweep import Sweep, enter
 
@@ -315,7 +316,7 @@ def _places(
     return places
 
 
-def rule_of(typed: Rule | None) -> Halving | Race | Evolution | None:
+def rule_of(typed: TypedRule | None) -> Halving | Race | Evolution | None:
     """Return the rule that was typed; None: none was.
 
     Raises:

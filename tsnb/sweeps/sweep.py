@@ -12,6 +12,8 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from tsnb.conducting.conductor import Conductor
+from tsnb.conducting.rule import Cut
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
 from tsnb.experiments.board import NoSuchTrial, stop_together
@@ -26,9 +28,7 @@ from tsnb.planners.timeline import Timeline
 from tsnb.printable import harmless
 from tsnb.records.scores import best_of, direction, direction_of, known_direction, leaders
 from tsnb.records.tables import shown, told_apart
-from tsnb.sweeps.conductor import Conductor
 from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
-from tsnb.sweeps.pruning.rungs import Cut
 from tsnb.telemetry import outcome
 from tsnb.telemetry.watching import counters, sources
 from tsnb.words import html_table, text_table

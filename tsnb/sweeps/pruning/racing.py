@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tsnb.conducting.rule import Cut, Rule
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.pruning.difference import BLOCK, Difference, decided_by_seeds, window_share
-from tsnb.sweeps.pruning.rungs import Cut, Pruner
 
 __all__ = ["Racing", "Verdict"]
 
@@ -94,7 +94,7 @@ class _Racer:
     pending: dict[_Key, float] = field(default_factory=dict)  # those that another one may still come to
 
 
-class Racing(Pruner):
+class Racing(Rule):
     """All pairs of one race.
 
     Args:

@@ -1,41 +1,29 @@
-"""Carries a sweep out: starts trials as places come free, listens to them, stops those that are cut.
+"""Runs several trials: starts them as places come free, listens to them, stops those that are cut.
 
-The decisions are made elsewhere (`queueing`, `rungs`, `racing`); this is their way to real trials. Everything here runs
+The decisions are made elsewhere, by `Places` and a `Rule`; this is their way to real trials. Everything here runs
 on one thread, that of `run`; the trials' news come from the hub's thread through a queue.
-
-`LivePlaces` are the places of a sweep without a plan: what is seen of its trials says which may be started early. A
-trial is like its siblings, as far as anybody knows: its start takes as long as the shortest that was seen of them, and
-its process gets as large as the largest. What it would need on a GPU is not known before it runs, so where there is
-one, nothing is started early.
 """
 
 from __future__ import annotations
 
-import math
 import queue
-import statistics
 import threading
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tsnb.conducting.rule import Cut, Rule
 from tsnb.errors import TrialFailed, TsnbError
-from tsnb.experiments.remaining import leavers, stream_of
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.gate import WAITING_S, Gate
 from tsnb.kernels.hub import the_hub
-from tsnb.machine.gpus import Gpus, list_gpus
-from tsnb.machine.memory import free_memory
-from tsnb.machine.processes import held
 from tsnb.masks import masked
-from tsnb.planners.queueing import Leaver, Places
+from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
-from tsnb.sweeps.pruning.rungs import Cut, Pruner
 
-__all__ = ["Conductor", "Launcher", "LivePlaces"]
+__all__ = ["Conductor", "Launcher"]
 
 STREAMLESS = ("ProducerGone", "ProducerNotFound")
 """Failures after which no other trial needs to be tried: there is nothing to attach to."""
@@ -58,11 +46,16 @@ class _TrialNews(NamedTuple):
 
 
 class _Changed(NamedTuple):
-    """Something beside the sweep has changed: a clone of one of its trials, say."""
+    """Something beside the trials has changed: a clone of one of them, say."""
 
 
 class Launcher(ABC):
-    """What a sweep runs: its trials, and what becomes of them. Called on the sweep's thread."""
+    """What a conductor runs: its trials, and what becomes of them. Called on the conductor's thread."""
+
+    gives_up = True
+    """Whether no more trials are started once one has ended for want of a stream."""
+    meets = True
+    """Whether trials that start together wait for each other, to begin with the same batch: they share a stream."""
 
     @abstractmethod
     def launch(self, name: str, gate: Path | None) -> Trial:
@@ -76,10 +69,6 @@ class Launcher(ABC):
     def params_of(self, name: str) -> Mapping[str, Any]:
         """Return the parameters that a trial which waits is to have."""
         return {}
-
-    def supply(self, free: int) -> Iterable[str]:
-        """Return the names of further trials, for so many free places."""
-        return ()
 
     def logs(self, trial: Trial) -> None:  # noqa: B027 (most ask nothing of it)
         """Look at a trial that has logged for the first time."""
@@ -108,7 +97,7 @@ class Launcher(ABC):
 
 
 class Conductor:
-    """Runs the trials of one sweep.
+    """Runs several trials: those of a sweep, a study or a plan.
 
     Attributes:
         trials: Those that have been started, by name.
@@ -119,17 +108,17 @@ class Conductor:
     Args:
         course: Starts the trials, and hears what becomes of them.
         places: Which trials wait, and how many run at once.
-        pruner: Says which trials to stop early; None: no trial.
+        rule: Says which trials to stop early; None: no trial.
     """
 
-    def __init__(self, course: Launcher, places: Places, pruner: Pruner | None = None) -> None:
+    def __init__(self, course: Launcher, places: Places, rule: Rule | None = None) -> None:
         self.trials: dict[str, Trial] = {}
         self.cuts: dict[str, Cut] = {}
         self.gave_up = ""
         self.unpaired: set[str] = set()
         self._course = course
         self._places = places
-        self._pruner = pruner
+        self._rule = rule
         self._gates: dict[str, Gate] = {}
         self._attached: set[str] = set()
         self._ended: set[str] = set()
@@ -139,7 +128,7 @@ class Conductor:
 
     @property
     def _metric(self) -> str:
-        return "" if self._pruner is None else self._pruner.metric
+        return "" if self._rule is None else self._rule.metric
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -200,9 +189,9 @@ class Conductor:
     def _tell_that_none_was_compared(self) -> None:
         """Say why no trial could be stopped early: a misspelt metric, or steps that are epochs, would not show."""
         done = [trial for trial in self.trials.values() if trial.state == "done"]
-        if self._pruner is None or self._pruner.reached or not done:
+        if self._rule is None or self._rule.reached or not done:
             return
-        metric = self._pruner.metric
+        metric = self._rule.metric
         steps = [step for trial in done for step in trial.metrics.by_step(metric)]
         logged = ", ".join(dict.fromkeys(name for trial in done for name in trial.metrics)) or "nothing"
         why = (
@@ -210,7 +199,7 @@ class Conductor:
             if steps
             else f"never logged; the trials logged {logged}"
         )
-        self._course.say(f"no trial could be stopped early: {self._pruner.wanted}, and was {why}")
+        self._course.say(f"no trial could be stopped early: {self._rule.wanted}, and was {why}")
 
     def _step(self) -> None:
         """Take one piece of news, or open a gate whose time has come."""
@@ -221,16 +210,15 @@ class Conductor:
             news = self._news.get(timeout=min([*waits, *([] if look_s is None else [look_s])], default=None))
         except queue.Empty:
             self._look_at_gates()
-            self._start_early()
-            return
-        if news is None:
-            self._places.clear()
-            self._end(self.trials.values())
-            return
-        if isinstance(news, _Changed):
-            self._places.changed()
         else:
-            self._take(news)
+            if news is None:
+                self._places.clear()
+                self._end(self.trials.values())
+                return
+            if isinstance(news, _Changed):
+                self._places.changed()
+            else:
+                self._take(news)
         self.fill()
         self._start_early()
 
@@ -265,18 +253,15 @@ class Conductor:
         if self._stopping.is_set() or the_hub().closing:
             self._places.clear()
             return
-        lacking = self._places.free - len(self._places.waiting)
-        if lacking > 0 and not self.gave_up:
-            self._places.add(self._course.supply(lacking))
         self._launch(self._places.start())
 
     def _launch(self, names: Sequence[str]) -> None:
         """Start trials together."""
         if not names:
             return
-        gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 else None
-        if self._pruner is not None:
-            self._pruner.start(names)
+        gate = Gate(the_hub().new_path("gate"), names) if len(names) > 1 and self._course.meets else None
+        if self._rule is not None:
+            self._rule.start(names)
         for name in names:
             self._start(name, gate)
 
@@ -328,25 +313,25 @@ class Conductor:
 
     def _judged(self, news: _TrialNews) -> list[Cut]:
         """Return the trials to stop after this; a clone has taken the place of each that is replaced."""
-        pruner, name, cuts = self._pruner, news.trial.name, []
-        if pruner is None:
+        rule, name, cuts = self._rule, news.trial.name, []
+        if rule is None:
             return []
         if news.rows or news.state in ENDED:
             first = self._mute.pop(name, None)
             if first is not None and news.rows:
                 self._course.logs(first)
         for trial in (news.trial, *self._mute.values()):
-            pruner.learn(trial.name, trial.report)
+            rule.learn(trial.name, trial.report)
         for row in news.rows:
-            cuts += pruner.take(name, row)
-        for line in pruner.remarks():
+            cuts += rule.take(name, row)
+        for line in rule.remarks():
             self._course.say(line)
         if news.state in ENDED and name not in self._ended:
-            cuts += pruner.end(name, withdrawn=news.state != "done")
+            cuts += rule.end(name, withdrawn=news.state != "done")
         found = [cut for cut in cuts if self.trials[cut.name].state not in ENDED]
-        return [made for cut in found if (made := self._replaced(pruner, cut) if cut.parents else cut)]
+        return [made for cut in found if (made := self._replaced(rule, cut) if cut.parents else cut)]
 
-    def _replaced(self, pruner: Pruner, cut: Cut) -> Cut | None:
+    def _replaced(self, rule: Rule, cut: Cut) -> Cut | None:
         """Have a clone take a trial's place; None: there is none, and that trial goes on."""
         why, able = "", [self.trials[name] for name in cut.parents if self.trials[name].state == "running"]
         try:
@@ -357,12 +342,12 @@ class Conductor:
         except (TsnbError, ValueError, TimeoutError) as error:
             why = str(error)
         if why:
-            pruner.keep(cut.name)
+            rule.keep(cut.name)
             at = f"{self._metric} {cut.value:.4g}, {cut.why}"
             self._course.say(f"{cut.name} continues at step {cut.step}, {at}: {why}")
             return None
         assert clone.parent is not None
-        pruner.adopt(clone.name, clone.parent.name)
+        rule.adopt(clone.name, clone.parent.name)
         self._places.leave([cut.name])
         self._places.join(clone.name)
         self._take_in(clone)
@@ -370,7 +355,7 @@ class Conductor:
 
     def _give_up_after(self, trial: Trial) -> None:
         """Start no more trials once one has ended for want of a stream."""
-        if trial.state != "failed":
+        if trial.state != "failed" or not self._course.gives_up:
             return
         try:
             trial.wait(NOTED_S)
@@ -387,40 +372,3 @@ class Conductor:
         for trial in some:
             if trial.state not in ENDED:
                 the_hub().post(trial.life.end(STOP_GRACE_S, state, by))
-
-
-SAFE = 1.5
-"""A trial is taken to need so many times the memory of the largest of its siblings."""
-
-_gpus = Gpus()
-
-
-class LivePlaces(Places):
-    """Places that know the trials that have them.
-
-    Args:
-        at_once: How many there are.
-        trial_of: Returns a trial that has started, by its name.
-    """
-
-    def __init__(self, at_once: int, trial_of: Callable[[str], Trial | None]) -> None:
-        super().__init__(at_once, clock=time.monotonic)
-        self._trial_of = trial_of
-
-    def _running(self) -> list[Trial]:
-        found = [self._trial_of(name) for name in self._taken]
-        return [trial for trial in found if trial is not None and trial.state not in ENDED]
-
-    def _leavers(self) -> list[Leaver] | None:
-        if list_gpus(_gpus):
-            return None
-        return leavers({trial.name: stream_of(trial.life) for trial in self._running()})
-
-    def _start_s(self, name: str) -> float:
-        """Return how long a start took in the middle of those that were seen: one may have waited at a gate."""
-        return statistics.median(self._starts_s) if self._starts_s else math.inf
-
-    def _fit(self, names: Sequence[str]) -> bool:
-        sizes = [found.most_bytes for trial in self._running() if trial.pid and (found := held(trial.pid))]
-        free = free_memory()
-        return bool(sizes) and (free is None or free.size >= SAFE * len(names) * max(sizes))
