@@ -128,7 +128,9 @@ def used_s() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in both)
 
 
-def trial(way: str, number: int, epochs: int, start: Any, ready: Any, file: Path, said: Any) -> None:
+def trial(
+    way: str, number: int, epochs: int, start: Any, ready: Any, there: Any, file: Path, said: Any
+) -> None:
     """Run one head in a process of its own."""
     torch.set_num_threads(1)
     trunk = trunk_of() if way == "own trunk" else None
@@ -141,6 +143,7 @@ def trial(way: str, number: int, epochs: int, start: Any, ready: Any, file: Path
         took, losses = train(loader_of(dataset, workers=0), number, epochs)
     else:
         with tsnb.attach(f"head-{number}", NAME) as consumer:
+            there.wait()  # all begin with the same epoch, so losses can be compared
             took, losses = train(consumer, number, epochs, trunk)
     said.put((number, took, losses, used_s() - before))
 
@@ -170,12 +173,12 @@ def produce(way: str, pictures: Pictures, start: Any, ready: Any, over: Any, fil
 def measure(way: str, pictures: Pictures, heads: int, epochs: int) -> Row:
     """Run one way once."""
     start, said = _context.Barrier(heads + 2), _context.Queue()
-    ready, over = _context.Event(), _context.Event()
+    ready, over, there = _context.Event(), _context.Event(), _context.Barrier(heads)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "features.npz"
         producer = _context.Process(target=produce, args=(way, pictures, start, ready, over, file, said))
         trials = [
-            _context.Process(target=trial, args=(way, number, epochs, start, ready, file, said))
+            _context.Process(target=trial, args=(way, number, epochs, start, ready, there, file, said))
             for number in range(heads)
         ]
         for process in (producer, *trials):
