@@ -62,15 +62,17 @@ def test_a_batch_that_only_goes_on_is_granted_as_if_all_consumers_had_been_looke
             return made
 
     monkeypatch.setattr("tests.producer.simulation.Dispatch", Twice)
-    others = {
-        "modes": seed % 3 == 0,
-        "skips": seed % 4 == 0,
-        "pauses": seed % 2 == 0,
-        "rotates": seed % 5 == 4,
-    }
-    simulation = Simulation(9000 + seed, clones=seed % 5 != 4, **others)
+    skips, rotates = seed % 4 == 0, seed % 5 == 4
+    simulation = Simulation(
+        9000 + seed,
+        modes=seed % 3 == 0,
+        skips=skips,
+        pauses=seed % 2 == 0,
+        clones=not rotates,
+        rotates=rotates,
+    )
     simulation.run(400)
-    assert short or others["skips"] or others["rotates"]  # these are looked at as a whole
+    assert short or skips or rotates  # these are looked at as a whole
 
 
 @pytest.mark.parametrize("seed", range(20))
