@@ -1,4 +1,4 @@
-"""A stream over a Ray cluster of one to three nodes on this machine: batches a second, and bytes that reach each node.
+"""A stream over a Ray cluster of one to three nodes on this machine: batches a second.
 
 What is isolated: ready-made batches (no decoding), one consumer on each node but the producer's, which only looks at
 what it gets. All nodes share this machine's cores and memory, and the network between them is its loopback: so the
@@ -26,7 +26,6 @@ from typing import Any
 import torch
 
 import tsnb
-from tsnb.cluster import membership as clusters
 from tsnb.integrations.ray_tune import CommonStart
 
 STORE_BYTES = 512 << 20
@@ -43,8 +42,6 @@ class Row:
     batches: int
     """That the slowest consumer took."""
     batches_per_s: float
-    crossings: list[float]
-    """What each node's object store got, over what the batches have: the producer's first."""
     load: float
     """The machine's load average, one minute, at the end."""
 
@@ -82,7 +79,7 @@ def alone(batch_bytes: int, seconds: float) -> Row:
     """Measure the local stream."""
     with tsnb.serve(Batches(batch_bytes, seconds), name="cluster-bench"):
         count, took_s = take("alone")
-    return Row(0, batch_bytes, count, count / took_s, [], os.getloadavg()[0])
+    return Row(0, batch_bytes, count, count / took_s, os.getloadavg()[0])
 
 
 def over_cluster(nodes: int, batch_bytes: int, seconds: float) -> Row:
@@ -111,7 +108,6 @@ def measure(ids: Sequence[str], batch_bytes: int, seconds: float) -> Row:
     """Measure a stream over nodes of the cluster that this process has joined; the first is its own."""
     ray: Any = import_module("ray")
     at: Any = import_module("ray.util.scheduling_strategies").NodeAffinitySchedulingStrategy
-    before = _stored(ids)
     remote: Any = ray.remote(take)
     with tsnb.serve(Batches(batch_bytes, seconds), name="cluster-bench", engine="ray", late_join=1.0):
         start = CommonStart(len(ids) - 1)  # else a node that comes late takes another epoch than the others
@@ -120,37 +116,18 @@ def measure(ids: Sequence[str], batch_bytes: int, seconds: float) -> Row:
             for number, node in enumerate(ids[1:])
         ]
         taken = ray.get(taking)
-        hub = ray.get_actor(clusters.hub_name("cluster-bench"), namespace=clusters.namespace())
-        status = ray.get(hub.status.remote())
-    given = max(relay["batches"] for relay in status["relays"].values())
-    moved = [(after - then) / (given * batch_bytes) for then, after in zip(before, _stored(ids), strict=True)]
     count, took_s = min(taken, key=lambda pair: pair[0] / pair[1])
-    crossings = [round(m, 3) for m in moved]
-    return Row(len(ids) - 1, batch_bytes, count, count / took_s, crossings, round(os.getloadavg()[0], 1))
-
-
-def _stored(ids: Sequence[str]) -> list[int]:
-    """Return the bytes of all objects that were ever made in, or brought into, each node's object store."""
-    ray: Any = import_module("ray")
-    node_stats: Any = import_module("ray._private.internal_api").node_stats
-    known = {node["NodeID"]: node for node in ray.nodes()}
-    found = [
-        node_stats(known[i]["NodeManagerAddress"], known[i]["NodeManagerPort"], include_memory_info=False)
-        for i in ids
-    ]
-    return [stats.store_stats.cumulative_created_bytes for stats in found]
+    return Row(len(ids) - 1, batch_bytes, count, count / took_s, round(os.getloadavg()[0], 1))
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table in Markdown."""
-    lines = ["| nodes | batch | batches/s | MB/s to each | crossings | load |", "|---|---|---|---|---|---|"]
+    lines = ["| nodes | batch | batches/s | MB/s to each | load |", "|---|---|---|---|---|"]
     for row in rows:
         size = row.batch_bytes / 1e6
         where = f"{row.nodes} beside the producer's" if row.nodes else "none: the local stream"
-        crossings = ", ".join(f"{c:.2f}" for c in row.crossings) or "-"
         lines.append(
-            f"| {where} | {size:.1f} MB | {row.batches_per_s:.0f} | {row.batches_per_s * size:.0f} | {crossings} | "
-            f"{row.load:.1f} |"
+            f"| {where} | {size:.1f} MB | {row.batches_per_s:.0f} | {row.batches_per_s * size:.0f} | {row.load:.1f} |"
         )
     return "\n".join(lines)
 

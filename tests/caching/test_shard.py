@@ -20,8 +20,9 @@ from tsnb.caching import lent, shard, shard_wire
 from tsnb.caching.encoding import digest
 from tsnb.caching.lent import LentMemory, ShardLink
 from tsnb.caching.memory import ASSIGNED, AWAY, GIVEN, WHOLE, SampleMemory
-from tsnb.caching.shard import MOST_STRANGERS, Shard
+from tsnb.caching.shard import Shard
 from tsnb.caching.shard_wire import DONE, MOST_PROBE_BYTES, PUT, TAKE, TOKEN_BYTES, BadPeer
+from tsnb.caching.token_listener import MOST_STRANGERS
 
 HOST = "127.0.0.1"
 ROOM = 1 << 20
@@ -199,7 +200,7 @@ def test_strangers_that_say_nothing_are_few_and_do_not_stay(
         assert ends(last) == b""
         assert len(greeted(first)) == 40
         assert link.take(1, len(RECORD), later()) is not False
-    promptly(lambda: one._strangers == 0)
+    promptly(lambda: one._listener._strangers == 0)
     monkeypatch.setattr(shard_wire, "HANDSHAKE_S", 0.2)
     with stranger(one.port) as silent:
         assert len(ends(silent)) == 40

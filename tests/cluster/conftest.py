@@ -152,18 +152,6 @@ class Machines:
             found.append(stats.store_stats.cumulative_created_bytes if stats else 0)
         return found
 
-    def used_bytes(self) -> list[int]:
-        """Return the bytes in each node's store now."""
-        node_stats = import_module("ray._private.internal_api").node_stats
-        ray: Any = import_module("ray")
-        return [
-            node_stats(
-                n["NodeManagerAddress"], n["NodeManagerPort"], False
-            ).store_stats.object_store_bytes_used
-            for n in ray.nodes()
-            if n["Alive"]
-        ]
-
 
 @pytest.fixture(scope="session")
 def machines(runtime_directory: Path) -> Iterator[Machines]:

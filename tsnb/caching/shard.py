@@ -1,13 +1,11 @@
 """A shard: memory that another machine lends to a stream's cache, behind a TCP port of its own (`shard_wire`).
 
 It lives in that machine's relay and ends with it. It decides nothing: the producer says which sample lies where, the
-densest first, so memory that has to be given back is cut off the end here, too. Whoever does not know the stream's
-token gets no word out of it but the challenge.
+densest first, so memory that has to be given back is cut off the end here, too.
 """
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import socket
 import threading
@@ -20,22 +18,16 @@ from tsnb.caching.shard_wire import (
     GONE,
     PROBE,
     PUT,
-    BadPeer,
     Request,
-    greet,
     read_into,
     read_request,
     write_reply,
 )
+from tsnb.caching.token_listener import TokenListener
 from tsnb.machine.memory import Pressure
 
 __all__ = ["Shard"]
 
-MOST_CONNECTIONS = 512
-"""Open at once: one for each worker of the producer."""
-MOST_STRANGERS = 128
-"""Of them, those that have not proven yet that they know the token; each has two seconds for it. Workers that all begin
-an epoch at once are some, too."""
 WHOLE_S = 10.0
 """How long a request may take from its first byte on, and a reply."""
 _WASTE_BYTES = 1 << 16
@@ -63,7 +55,6 @@ class Shard:
 
     def __init__(self, host: str, room_bytes: int, token: bytes) -> None:
         self.room_bytes = room_bytes
-        self._token = token
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self._map = mmap.mmap(-1, max(room_bytes, mmap.PAGESIZE), flags=flags)  # taken as it is written
         if _DONTDUMP is not None:
@@ -73,70 +64,25 @@ class Shard:
         self._end = room_bytes  # less, once memory was given back
         self.used_bytes = 0
         self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
-        self._strangers = 0
         self._ended = threading.Event()
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._listener = socket.create_server((host, 0), family=family)
-        self.port: int = self._listener.getsockname()[1]
-        for work in (self._accept, self._watch_memory):
-            threading.Thread(target=work, name="tsnb-shard", daemon=True).start()
+        self._listener = TokenListener(host, token, self._talk, "tsnb-shard")
+        self.port = self._listener.port
+        threading.Thread(target=self._watch_memory, name="tsnb-shard", daemon=True).start()
 
     def close(self) -> None:
         """End all connections; the memory goes with this object, or the process."""
         self._ended.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # wakes who waits for the next connection
         self._listener.close()
         with self._lock:
-            open_now = list(self._open)
             self._samples.clear()
-        for sock in open_now:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
         self._punch(0, self.room_bytes)
 
     # -- connections -----------------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
-        while not self._ended.is_set():
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                if not self._ended.wait(LOOK_S):  # out of descriptors, or the other side has gone already
-                    continue
-                return
-            with self._lock:
-                full = len(self._open) >= MOST_CONNECTIONS or self._strangers >= MOST_STRANGERS
-                if not full:
-                    self._open.add(sock)
-                    self._strangers += 1
-            if full:
-                sock.close()
-            else:
-                threading.Thread(target=self._talk, args=(sock,), name="tsnb-shard", daemon=True).start()
-
     def _talk(self, sock: socket.socket) -> None:
         """Serve one connection to its end."""
-        try:
-            with contextlib.suppress(OSError, BadPeer):
-                if self._proven(sock):
-                    while (request := read_request(sock, self.room_bytes, WHOLE_S)) is not None:
-                        self._answer(sock, request, time.monotonic() + WHOLE_S)
-        finally:
-            with self._lock:
-                self._open.discard(sock)
-            sock.close()
-
-    def _proven(self, sock: socket.socket) -> bool:
-        try:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            greet(sock, self._token)
-            return not self._ended.is_set()
-        finally:
-            with self._lock:
-                self._strangers -= 1
+        while (request := read_request(sock, self.room_bytes, WHOLE_S)) is not None:
+            self._answer(sock, request, time.monotonic() + WHOLE_S)
 
     def _answer(self, sock: socket.socket, request: Request, deadline_s: float) -> None:
         if request.operation == PUT:

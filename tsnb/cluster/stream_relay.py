@@ -1,8 +1,8 @@
-"""The relay: an actor on each machine that has consumers. It serves there what it gets from the hub.
+"""The relay: an actor on each machine that has consumers. It serves there what it gets from the stream's process.
 
-To its consumers it is a producer like any other; to the hub it is a consumer. An epoch is asked for when a consumer of
-this machine asks, and left when none is there any more. A batch is copied from the machine's object store into the
-relay's arena, in one piece, and let go of at once.
+To its consumers it is a producer like any other; to that process it is a consumer. An epoch is asked for when a
+consumer of this machine asks, and left when none is there any more. A batch is received straight into the relay's
+arena.
 
 Where the producer has a cache, a relay also lends it memory of its machine (`caching.shard`), as long as it lives.
 """
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from tsnb.caching.owners import Lender
+from tsnb.cluster.relay_wire import Address
+from tsnb.errors import JoinRefused
 from tsnb.registry import RELAY
-from tsnb.stream.protocol.messages import PROTOCOL
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
     from tsnb.caching.shard import Shard
@@ -43,9 +44,8 @@ class StreamRelay:
     """A stream of the cluster on one machine.
 
     Args:
-        hub: The stream's hub.
-        number: What the hub knows it by.
         name: The stream's name.
+        address: Where its process waits for relays.
         directory: The runtime directory in which it enters itself.
         facts: As `StreamHub`.
         options: window, late_join, stall_timeout_s, max_batch_bytes and guard of the stream on this machine.
@@ -54,18 +54,16 @@ class StreamRelay:
 
     def __init__(
         self,
-        hub: Any,
-        number: int,
         name: str,
+        address: Address,
         directory: str,
         facts: dict[str, Any],
         options: dict[str, Any],
         lends: tuple[int, bytes] | None = None,
     ) -> None:
         os.environ["TSNB_RUNTIME_DIR"] = directory
-        self._hub = hub
-        self._number = number
         self._name = name
+        self._address = address
         self._facts = facts
         self._options = options
         self._lends = lends
@@ -74,11 +72,11 @@ class StreamRelay:
         self._ended = threading.Event()
         self._producer: Producer | None = None
 
-    def open(self) -> Lender | None:
+    def open(self) -> Lender | str | None:
         """Serve, if it is not done yet; returns when consumers can attach.
 
         Returns:
-            What this machine lends; None if it was said before, or is nothing.
+            What this machine lends; None if it was said before, or is nothing. Why it cannot serve, in words.
         """
         from tsnb.cluster.remote_epochs import RemoteEpochs
         from tsnb.serving import begin
@@ -87,11 +85,23 @@ class StreamRelay:
         with self._lock:
             if self._producer is not None:
                 return None
-            epochs = RemoteEpochs(self._hub, self._facts, self._join)
+            epochs = RemoteEpochs(self._address, self._facts, _own_address())
+            try:
+                epochs.connect()
+            except JoinRefused as error:
+                return str(error)
+            except OSError as error:
+                host, port = self._address.host, self._address.port
+                return (
+                    f"This machine cannot reach TCP port {port} of {host}, where the process of the stream "
+                    f"waits: {error}. If a firewall blocks it, allow connections between the machines of the "
+                    "cluster"
+                )
             settings = Settings(**self._options, name=self._name, in_step=True)
             # a loader may be anything, so mypy would not miss what a source has to have
             source: Source = epochs
             self._producer = begin(source, settings, origin=RELAY, primed=False)
+            self._producer.endings.append(epochs.close)
             self._producer.core.dispatch.never_load_in_vain()
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True
@@ -107,8 +117,7 @@ class StreamRelay:
         if self._lends is None:
             return None
         limit_bytes, token = self._lends
-        util: Any = ray.util  # untyped
-        host, room = util.get_node_ip_address(), room_within(limit_bytes)
+        host, room = _own_address(), room_within(limit_bytes)
         try:
             self._shard = Shard(host, room, token)
         except OSError as error:
@@ -126,20 +135,18 @@ class StreamRelay:
             if self._producer is not None:
                 self._producer.stop()
 
-    def _join(self) -> Any:
-        return self._hub.join.remote(self._number, ray.get_runtime_context().get_node_id(), PROTOCOL)
-
     def _watch(self, producer: Producer, epochs: RemoteEpochs) -> None:
-        """Tell the hub that this relay lives, and whether a consumer here takes batches."""
+        """Tell the stream's process that this relay lives, and what consumers here take."""
         idle_since_s: float | None = None
         next_beat_s = 0.0
         try:
-            while not (producer.wait(LOOK_S) or epochs.hub_gone):
+            while not producer.wait(LOOK_S):
                 now = time.monotonic()
                 long_idle = idle_since_s is not None and now - idle_since_s >= IDLE_S
                 idle, ask, takes = _look(producer.core, epochs, long_idle)
                 idle_since_s = (idle_since_s or now) if idle else None
-                if epochs.expect(takes) or now >= next_beat_s:
+                epochs.expect(takes)
+                if now >= next_beat_s:
                     next_beat_s = now + BEAT_S
                     epochs.beat()
                     if idle:
@@ -152,12 +159,17 @@ class StreamRelay:
             self._ended.set()
 
 
+def _own_address() -> str:
+    util: Any = ray.util  # untyped
+    return str(util.get_node_ip_address())
+
+
 def _look(core: Core, epochs: RemoteEpochs, long_idle: bool) -> tuple[bool, int, int | None]:
     """Let go of an epoch that no consumer of this machine has taken for long.
 
     Returns:
-        Whether no consumer takes one now, the number of the last ask to the hub that this holds for, and which samples
-        the consumers of this machine take, as `RemoteEpochs.expect`.
+        Whether no consumer takes one now, the number of the last ask to the stream that this holds for, and which
+        samples the consumers of this machine take, as `RemoteEpochs.expect`.
     """
     with core.lock:
         if long_idle:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +23,7 @@ from tsnb.stream.protocol.codec import MAX_MESSAGE_BYTES
 from tsnb.stream.protocol.layout import COLOURS, ArrayLeaf, Layout, encode_values, image_lists
 from tsnb.stream.protocol.tree import Spec, checked_words, flatten
 
-__all__ = ["Collated", "RowCounting", "SlotImage", "SlotWriter", "batch_bytes"]
+__all__ = ["ArrivingImage", "Collated", "RowCounting", "SlotImage", "SlotWriter", "batch_bytes"]
 
 MAX_LAYOUT_BYTES = MAX_MESSAGE_BYTES - 16
 """A layout travels in one packet, with a few bytes before it."""
@@ -49,10 +50,22 @@ class SlotImage(NamedTuple):
     values_bytes: int
     memory: np.ndarray[Any, Any]
     """uint8 [bytes]: from the slot's start to the end of what was written."""
-    drawn: bytes = b""
-    """The index of each row's sample, as `protocol.messages.Drawn`; empty where that is not known."""
-    first_bytes: int = 0
-    """What the stream's first batch took: this one may hold fewer samples, and slots are as large as that needs."""
+
+
+class ArrivingImage(NamedTuple):
+    """A batch as it lies in a slot of another machine, whose bytes are received when it has a slot here."""
+
+    layout: bytes
+    """As `SlotImage`."""
+    rows: int
+    values_offset: int
+    values_bytes: int
+    size: int
+    """Bytes from the slot's start to the end of what was written."""
+    fill: Callable[[Any], None]
+    """Receives them into so much memory."""
+    first_bytes: int
+    """What the stream's largest batch took: this one may hold fewer samples, and slots are as large as that needs."""
 
 
 class RowCounting:
@@ -136,7 +149,7 @@ class SlotWriter:
             BatchTooLarge: It does not fit.
             BatchNotShareable: It holds something that cannot be shared.
         """
-        if isinstance(tree, SlotImage):
+        if isinstance(tree, (SlotImage, ArrivingImage)):
             return self._write_image(tree)
         if isinstance(tree, Collated):
             tree, samples = tree.batch, tree.samples
@@ -152,13 +165,16 @@ class SlotWriter:
         self._used = 0
         return self._write(leaves, spec, samples)
 
-    def _write_image(self, image: SlotImage) -> Placed:
-        size = len(image.memory)
+    def _write_image(self, image: SlotImage | ArrivingImage) -> Placed:
+        size = image.size if isinstance(image, ArrivingImage) else len(image.memory)
         if self._reserve(size) is None:
             raise self._too_large(size)
-        if size:
-            start = self._arena.offset_of(self.slot)
-            np.frombuffer(self._arena.buffer, np.uint8, size, start)[...] = image.memory
+        start = self._arena.offset_of(self.slot)
+        inside = np.frombuffer(self._arena.buffer, np.uint8, size, start) if size else np.empty(0, np.uint8)
+        if isinstance(image, ArrivingImage):
+            image.fill(inside)
+        else:
+            inside[...] = image.memory
         return Placed(self.slot, image.layout, image.rows, image.values_offset, image.values_bytes)
 
     @property
@@ -271,7 +287,9 @@ def _outside(leaf: torch.Tensor) -> torch.Tensor:
 def batch_bytes(tree: Any) -> int:
     """Return the bytes a batch needs in a slot."""
     if isinstance(tree, SlotImage):
-        return max(len(tree.memory), tree.first_bytes)
+        return len(tree.memory)
+    if isinstance(tree, ArrivingImage):
+        return max(tree.size, tree.first_bytes)
     if isinstance(tree, Collated):
         tree = tree.batch
     leaves, _ = flatten(tree, classify)
