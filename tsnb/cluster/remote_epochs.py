@@ -302,6 +302,7 @@ class RemoteEpochs:
             self._waiting = False
             return True
         if time.monotonic() - self._heard_s > SILENT_S:
+            link.close()  # what another thread may be saying for as long, too
             raise self._silent()
         return False
 

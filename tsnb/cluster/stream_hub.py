@@ -78,13 +78,16 @@ class StreamHub:
 
     async def stop(self) -> None:
         """Have every relay end its stream in good order."""
-        handles = [t.result() for t in self._opening.values() if t.done() and not t.exception()]
-        ends = [asyncio.wait_for(h.close.remote(), STOP_S) for h in handles]
+        ends = [asyncio.wait_for(h.close.remote(), STOP_S) for h in self._open_now().values()]
         await asyncio.gather(*ends, return_exceptions=True)
 
     async def status(self) -> dict[str, Any]:
         """Return the machines that have a relay, and the hub's process."""
-        return {"relays": [node for node, _ in self._opening], "pid": os.getpid()}
+        return {"relays": [node for node, _ in self._open_now()], "pid": os.getpid()}
+
+    def _open_now(self) -> dict[tuple[str, str], Any]:
+        """Return the relays that serve, by their places."""
+        return {at: t.result() for at, t in self._opening.items() if t.done() and not t.exception()}
 
     # -- for processes that attach -------------------------------------------------------------------------
 
