@@ -189,27 +189,34 @@ def test_every_machine_gets_the_samples_of_its_consumers_whatever_happens(seed: 
             promptly_gone(producer)
 
 
-def test_an_epoch_that_holds_more_than_was_asked_for_is_told_before_its_first_batch(
-    numbers: tuple[Producer, RelayPort],
-) -> None:
-    """Another machine takes all: then the batches are whole, and so may others here take more of them."""
-    producer, port = numbers
-    with relay(producer, port) as everything, relay(producer, port) as some:
+def covers_of(source: RemoteEpochs, epoch: int) -> list[Covering]:
+    """Begin an epoch; return what is told of it before its first batch."""
+    told: list[Any] = []
+    for one in source.epoch(epoch):
+        if isinstance(one, ArrivingImage):
+            break
+        told.append(one)
+    return [one for one in told if isinstance(one, Covering)]
+
+
+@pytest.mark.parametrize("over", [False, True], ids=["it goes on", "it has come to its end"])
+def test_an_epoch_that_holds_more_than_was_asked_for_is_told_before_its_first_batch(over: bool) -> None:
+    """Another machine takes all: then the batches are whole, and others on this machine may take more of them, too."""
+    loader = DataLoader(Numbers(SAMPLES), BATCH, shuffle=True)
+    with (
+        served(loader, seed=1, late_join=1.0) as (producer, port),
+        relay(producer, port) as everything,
+        relay(producer, port) as some,
+    ):
         everything.expect(None)
-        everything.cover = None
         some.expect(0b1)
         some.cover = 0b1
         promptly(lambda: producer.core.dispatch.admission.wanted() is None)
-        first = everything.epoch(20)
-        next(first)
-        told = []
-        for one in some.epoch(20):
-            told.append(one)
-            if isinstance(one, ArrivingImage):
-                break
-        covers = [one for one in told if isinstance(one, Covering)]
-        assert covers == [Covering(None)]
-    promptly_gone(producer)
+        if over:
+            assert len(taken(everything, 0)) == BATCHES
+        else:
+            next(everything.epoch(0))
+        assert covers_of(some, 0) == [Covering(None)]
 
 
 def test_a_loaders_error_reaches_other_machines_with_its_traceback() -> None:

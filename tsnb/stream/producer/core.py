@@ -21,6 +21,7 @@ from tsnb.options import StreamOptions, check_in_step
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
 from tsnb.stream.decisions.granting import LOOKAHEAD
+from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.loader.generators import Seeds
 from tsnb.stream.loader.seams import OwnOrder, SampleStore
 from tsnb.stream.loader.sources import Source
@@ -286,9 +287,11 @@ class Core:
             asked: What it asked for.
         """
         with self.lock:
-            runs = [self.dispatch.members[session.key].run for session in self._named(consumer)]
-            loading = self.dispatch.epochs.loading
-            return loading.cover if loading is not None and loading.run in runs else asked
+            for session in self._named(consumer):
+                member = self.dispatch.members[session.key]
+                if member.phase is Phase.STREAMING:
+                    return self.dispatch.epochs.get(member.run).cover
+            return asked
 
     def _named(self, consumer: str) -> list[Session]:
         return [s for s in self.sessions.values() if s.role == "consumer" and s.name == consumer]
