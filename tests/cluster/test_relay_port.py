@@ -234,7 +234,7 @@ def test_a_batch_that_fits_no_slot_is_read_and_the_next_epoch_is_whole(
     """Its bytes are on the connection already."""
     producer, port = numbers
     with relay(producer, port) as source:
-        epoch = source.epoch(30)
+        epoch: Any = source.epoch(30)
         while not isinstance(next(epoch), ArrivingImage):
             pass
         epoch.close()
