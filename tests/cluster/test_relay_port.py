@@ -24,7 +24,7 @@ from tests.promises import promptly
 from tsnb.caching.shard_wire import TOKEN_BYTES, BadPeer, prove
 from tsnb.cluster import relay_port, remote_epochs
 from tsnb.cluster.relay_port import RelayPort
-from tsnb.cluster.relay_wire import Address, FromProducer, Going, Link, Parts, mask_of, part_of
+from tsnb.cluster.relay_wire import Address, Alive, FromProducer, Link, MachineParts, mask_of, part_of
 from tsnb.cluster.remote_epochs import RemoteEpochs
 from tsnb.cluster.stream_relay import StreamRelay
 from tsnb.errors import LoaderFailed
@@ -335,9 +335,9 @@ def until_its_end(link: Link) -> Iterator[Any]:
 HELLO = ms.Hello("consumer", "fuzz", "a test")
 NONSENSE: list[Any] = [
     [ms.Take()],
-    [Going()],
+    [Alive()],
     [HELLO, HELLO],
-    [HELLO, Parts(b"\0" * 1000, None)],
+    [HELLO, MachineParts(b"\0" * 1000, None)],
     [HELLO, ms.Ask(1, 1 << 31, (1 << 31) + 1, True)],
     [HELLO, ms.Welcome("x", 1, 1, 1, None, None, None)],
     [ms.Hello("consumer", "fuzz", "a test", protocol=1)],

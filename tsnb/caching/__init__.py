@@ -11,6 +11,7 @@
 | `pressure` | how much of this machine's memory samples may have now |
 | `owners` | which other machine keeps which sample (pure) |
 | `shard`, `shard_wire` | memory that another machine lends, behind a port; the messages on that port |
+| `token_listener` | a TCP port that speaks only with those who know a token |
 | `lent` | a worker's way to samples on other machines |
 | `lenders` | the producer's side of it: which machines lend memory, and what each of them keeps |
 """

@@ -18,7 +18,7 @@ from msgspec import structs
 
 from tsnb.caching.shard_wire import TOKEN_BYTES, BadPeer
 from tsnb.caching.token_listener import TokenListener
-from tsnb.cluster.relay_wire import Address, Covers, FromRelay, Going, Link, Parts, mask_of, part_of
+from tsnb.cluster.relay_wire import Address, Alive, Covers, FromRelay, Link, MachineParts, mask_of, part_of
 from tsnb.errors import NameInUse, ProducerGone, RemoteProtocolError, StopRequested, TsnbError
 from tsnb.serving.stream import Producer
 from tsnb.stream.consumer.connection import Connection
@@ -118,7 +118,7 @@ class _RelayMember:
             self._core.announce(self._name, 0, 0)  # nothing is taken there yet
         sending = threading.Thread(target=self._send, name=threading.current_thread().name, daemon=True)
         try:
-            self._link.say(Going())
+            self._link.say(Alive())
             sending.start()
             while True:
                 self._obey(self._link.hear())
@@ -136,17 +136,17 @@ class _RelayMember:
                 self._asked, self._taking, self._waits = message.number, False, True
                 held = self._connection.unpacker.held
                 self._connection.post(structs.replace(message, held=held))
-        elif isinstance(message, Parts):
+        elif isinstance(message, MachineParts):
             self._announce(message)
         elif isinstance(message, ms.Hello):
             raise BadPeer("a second Hello")
-        elif not isinstance(message, Going):
+        elif not isinstance(message, Alive):
             if isinstance(message, ms.Leave):
                 with self._lock:
                     self._taking = self._waits = False
             self._connection.post(message)
 
-    def _announce(self, parts: Parts) -> None:
+    def _announce(self, parts: MachineParts) -> None:
         """Have the stream prepare what is taken on the relay's machine."""
         most = -1 if self._samples is None else (self._samples + 7) // 8
         if any(mask is not None and len(mask) > most for mask in (parts.cover, parts.expects)):
@@ -175,7 +175,7 @@ class _RelayMember:
         now_s = time.monotonic()
         if self._waits and now_s - self._going_s >= GOING_S:
             self._going_s = now_s
-            self._link.say(Going())
+            self._link.say(Alive())
 
     def _pass_on(self, message: ms.Message) -> None:
         if isinstance(message, ms.Batch):

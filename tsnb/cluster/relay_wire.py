@@ -1,10 +1,10 @@
 """What crosses between the process of a stream and a relay, over TCP.
 
-    connection  =  both proofs (`caching.shard_wire`) | Hello | Going, or Refused | messages both ways
+    connection  =  both proofs (`caching.shard_wire`) | Hello | Alive, or Refused | messages both ways
     message     =  size of the packet: 4 bytes | packet | behind a Batch: the bytes of its slot
 
-    relay -> producer   Hello  Parts  Ask  Take  Waiting  Leave  Rest  Going
-    producer -> relay   Refused  Going  LayoutTold  Drawn  Batch  Covers  EpochStarted  NotJoined  EpochEnded  Parked
+    relay -> producer   Hello  MachineParts  Ask  Take  Waiting  Leave  Rest  Alive
+    producer -> relay   Refused  Alive  LayoutTold  Drawn  Batch  Covers  EpochStarted  NotJoined  EpochEnded  Parked
                         Steered
 
 Most are a local stream's messages (`stream.protocol.messages`), and mean the same here. msgspec checks their types and
@@ -28,7 +28,17 @@ from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import MAX_MESSAGE_BYTES, decode
 from tsnb.stream.protocol.fields import Sent
 
-__all__ = ["Address", "Covers", "FromProducer", "FromRelay", "Going", "Link", "Parts", "mask_of", "part_of"]
+__all__ = [
+    "Address",
+    "Alive",
+    "Covers",
+    "FromProducer",
+    "FromRelay",
+    "Link",
+    "MachineParts",
+    "mask_of",
+    "part_of",
+]
 
 _SIZE = struct.Struct("<I")
 _MORE = getattr(socket, "MSG_MORE", 0)
@@ -47,7 +57,7 @@ class Address(NamedTuple):
     """A relay has to know it."""
 
 
-class Parts(Sent, frozen=True, tag=40):
+class MachineParts(Sent, frozen=True, tag=40):
     """Which samples are taken on the relay's machine, a bit each; None: all. Said before an Ask, and at each change."""
 
     cover: bytes | None
@@ -63,14 +73,14 @@ class Covers(Sent, frozen=True, tag=41):
     """What it holds, a bit each; None: all."""
 
 
-class Going(Sent, frozen=True, tag=42):
+class Alive(Sent, frozen=True, tag=42):
     """This side is there. The producer says it where a relay waits for something, a relay says it all the time."""
 
 
-FromRelay = ms.Hello | Parts | ms.Ask | ms.Take | ms.Waiting | ms.Leave | ms.Rest | Going
+FromRelay = ms.Hello | MachineParts | ms.Ask | ms.Take | ms.Waiting | ms.Leave | ms.Rest | Alive
 FromProducer = (
     ms.Refused
-    | Going
+    | Alive
     | ms.LayoutTold
     | ms.Drawn
     | ms.Batch

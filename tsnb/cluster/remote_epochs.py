@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from tsnb.caching.shard_wire import BadPeer, prove
-from tsnb.cluster.relay_wire import Address, Covers, FromProducer, Going, Link, Parts, mask_of, part_of
+from tsnb.cluster.relay_wire import Address, Alive, Covers, FromProducer, Link, MachineParts, mask_of, part_of
 from tsnb.errors import JoinRefused, LoaderFailed, RemoteProtocolError
 from tsnb.stream.loader.facts import Indices
 from tsnb.stream.loader.packing import ArrivingImage
@@ -123,7 +123,7 @@ class RemoteEpochs:
             link = Link(sock, FromProducer, self.indices.samples, SILENT_S)
             link.say(ms.Hello("consumer", self._name, "a relay"))
             answer = link.hear()
-            if not isinstance(answer, Going):
+            if not isinstance(answer, Alive):
                 raise JoinRefused(answer.reason if isinstance(answer, ms.Refused) else "it is another stream")
         except BadPeer as error:
             sock.close()
@@ -154,7 +154,7 @@ class RemoteEpochs:
 
     def _say_parts(self) -> None:
         if self.indices.samples is not None:
-            self._say(Parts(mask_of(self._cover), mask_of(self._expects)))
+            self._say(MachineParts(mask_of(self._cover), mask_of(self._expects)))
 
     # -- called by the relay's watching thread -------------------------------------------------------------
 
@@ -178,7 +178,7 @@ class RemoteEpochs:
 
     def beat(self) -> None:
         """Say that this relay lives."""
-        self._say(Going())
+        self._say(Alive())
 
     # -- called by the relay's loading thread --------------------------------------------------------------
 
