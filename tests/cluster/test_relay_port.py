@@ -161,6 +161,11 @@ def test_every_machine_gets_the_samples_of_its_consumers_whatever_happens(seed: 
     """
     rng = random.Random(seed)
     with served(DataLoader(Numbers(SAMPLES), BATCH, shuffle=True), seed=seed) as (producer, port):
+
+        def dropping(at: int) -> None:
+            if at == 2:
+                port.drop()
+
         for epoch in range(1, 6):
             parts = [sum(1 << n for n in range(SAMPLES) if n % 6 == rng.randrange(6)) for _ in range(2)]
             with contextlib.ExitStack() as stack:
@@ -173,11 +178,7 @@ def test_every_machine_gets_the_samples_of_its_consumers_whatever_happens(seed: 
                 held: list[set[int]] = [set(), set()]
 
                 def take(number: int, source: RemoteEpochs, held: Any = held, epoch: int = epoch) -> None:
-                    held[number] = {
-                        n
-                        for batch in taken(source, epoch, each=lambda at: at == 2 and port.drop())
-                        for n in batch
-                    }
+                    held[number] = {n for batch in taken(source, epoch, each=dropping) for n in batch}
 
                 threads = [threading.Thread(target=take, args=each) for each in enumerate(relays)]
                 for thread in threads:
