@@ -31,7 +31,7 @@ __all__ = ["LEASE_S", "RelayPort"]
 
 LEASE_S = 10.0
 """A relay that says nothing for so long is given up; the end of its process is noticed at once."""
-GOING_S = 1.0
+ALIVE_S = 1.0
 """How often a relay that waits is told that the stream is there."""
 MOST_OF_A_NAME = 100
 """Relays at one address: machines of a test, or several runtime directories."""
@@ -109,7 +109,7 @@ class _RelayMember:
         self._taking = False  # the last ask was answered by an epoch, and batches belong to that
         self._waits = False  # the relay may be waiting for something
         self._told: dict[int, Layout] = {}
-        self._going_s = 0.0
+        self._alive_s = 0.0
         self._cover: int | None = None
 
     def serve(self) -> None:
@@ -167,14 +167,14 @@ class _RelayMember:
 
     def _hear(self) -> ms.Message:
         try:
-            return self._connection.wait(self._tell_going)
+            return self._connection.wait(self._tell_alive)
         except StopRequested:
             return ms.Steered("stop")
 
-    def _tell_going(self, _waited_s: float) -> None:
+    def _tell_alive(self, _waited_s: float) -> None:
         now_s = time.monotonic()
-        if self._waits and now_s - self._going_s >= GOING_S:
-            self._going_s = now_s
+        if self._waits and now_s - self._alive_s >= ALIVE_S:
+            self._alive_s = now_s
             self._link.say(Alive())
 
     def _pass_on(self, message: ms.Message) -> None:
