@@ -40,7 +40,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.machine.memory import oom_kills
-from tsnb.words import text_table
+from tsnb.text.words import text_table
 
 MIB = 1 << 20
 SIZES = {512: 16, 768: 10, 1024: 12, 1280: 8, 1536: 12, 2048: 10, 2560: 8, 3072: 10}

@@ -51,7 +51,7 @@ from torch.utils.data import DataLoader, Dataset
 
 import tsnb
 from tsnb.planning.ways import same_as
-from tsnb.words import text_table
+from tsnb.text.words import text_table
 
 FEATURES = 1024
 """So many numbers of a sample are trained on."""

@@ -33,7 +33,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.words import size_text, text_table
+from tsnb.text.words import size_text, text_table
 
 EPOCHS = 4
 BATCHES = 100

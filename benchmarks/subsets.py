@@ -45,7 +45,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Subset
 
 import tsnb
-from tsnb.stream.consumer.parts import Part
+from tsnb.stream.consumer.batches.parts import Part
 
 NAME = "benchmark-subsets"
 SMALL, BATCH, FOLDS = 48, 20, 5

@@ -61,7 +61,7 @@ from benchmarks.tuning_pipelines import PIPELINES, Pipeline
 from benchmarks.tuning_results import PREFETCH, Race, Row, table, verdict
 from tsnb.machine.processes import children_of_thread, forks_bytes, use_of
 from tsnb.planners.tuning import Crew
-from tsnb.words import bytes_of
+from tsnb.text.words import bytes_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self

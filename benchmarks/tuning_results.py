@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tsnb.planners.tuning import Crew
-from tsnb.words import text_table
+from tsnb.text.words import text_table
 
 __all__ = ["PREFETCH", "Race", "Row", "table", "verdict"]
 

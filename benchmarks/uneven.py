@@ -44,7 +44,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb.words import text_table
+from tsnb.text.words import text_table
 
 SLOW_IN, TIMES = 20, 20.0
 SEED, PREFETCH = 7, 2

@@ -32,7 +32,7 @@ import torch
 from benchmarks.uneven import PREFETCH, SEED, Uneven
 from tsnb.stream.decisions.slow_samples import begun_next
 from tsnb.stream.loader.tickets import mix
-from tsnb.words import text_table
+from tsnb.text.words import text_table
 
 __all__ = ["by_line", "in_turn", "plain", "searched"]
 

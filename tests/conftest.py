@@ -181,7 +181,7 @@ def _sweep() -> None:
 
     A DataLoader that a test itself went through keeps its workers until it is collected.
     """
-    from tsnb import registry
+    from tsnb.discovery import registry
 
     gc.collect()
     registry.entries()

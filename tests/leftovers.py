@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from tests import forking
+from tsnb.discovery.registry import address_prefix
 from tsnb.native import sweeping
-from tsnb.registry import address_prefix
 
 __all__ = ["SHM", "descendants", "infrastructure", "kept", "leftovers", "new_leftovers"]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 
 from tests.second_user import OTHER, acting, does, given, reachable, two_users
-from tsnb import directories
 from tsnb.config import private_directory, runtime_directory
-from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
-from tsnb.files import open_private, read_private, replace_file, write_private
+from tsnb.private import directories
+from tsnb.private.directories import Unsafe, check_parents, make_private
+from tsnb.private.files import open_private, read_private, replace_file, write_private
 
 CLONE_NEWUSER, CLONE_NEWNS, PR_SET_DUMPABLE = 0x10000000, 0x20000, 4
 MS_BIND, MS_PRIVATE_ALL = 0x1000, 0x44000

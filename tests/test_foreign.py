@@ -10,7 +10,7 @@ import pytest
 FIRST_LINES = """
 import json, sys, threading
 from dataclasses import make_dataclass
-from tsnb.foreign import Number, Text, Whole, read_json
+from tsnb.text.foreign import Number, Text, Whole, read_json
 
 def family(number):
     inner = make_dataclass(f"Inner{number}", [(f"a{k}", Number, 0.0) for k in range(20)])

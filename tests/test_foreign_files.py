@@ -15,7 +15,6 @@ import tsnb
 from tests.records.recorded import begun
 from tsnb.cli import main
 from tsnb.errors import TsnbError
-from tsnb.files import copy_whole, read_below, read_foreign
 from tsnb.kernels.cargo.mentions import Mentions, _run
 from tsnb.kernels.output.transcript import FollowedLog
 from tsnb.machine.disks import cached_bytes, put_out
@@ -23,6 +22,7 @@ from tsnb.machine.gpus import look_for_mps
 from tsnb.notebook.batch import _code_cells
 from tsnb.notebook.runs import _former_log
 from tsnb.notebook.trial_logs import _files, _is_own_place, _pictures
+from tsnb.private.files import copy_whole, read_below, read_foreign
 from tsnb.telemetry.recording import read_recording
 
 pytestmark = pytest.mark.timeout(120)
@@ -110,7 +110,7 @@ def test_every_module_reads_foreign_files_by_the_one_function() -> None:
             called = node.func if isinstance(node, ast.Call) else None
             if isinstance(called, ast.Attribute) and called.attr in opening:
                 found.add(path.relative_to(root).as_posix())
-    assert found <= own, "use tsnb.files.read_foreign, read_below or read_private"
+    assert found <= own, "use tsnb.private.files.read_foreign, read_below or read_private"
 
 
 @pytest.mark.parametrize("kind", ["pipe", "endless"])

@@ -19,10 +19,10 @@ import pytest
 import torch
 
 from tsnb.kernels.output.screen import Screen, plain
-from tsnb.masks import MASK, is_masked, is_plain_word, masked, masked_text
-from tsnb.printable import block, coloured, one_line
 from tsnb.records.writes import as_json
-from tsnb.words import marked_html
+from tsnb.text.masks import MASK, is_masked, is_plain_word, masked, masked_text
+from tsnb.text.printable import block, coloured, one_line
+from tsnb.text.words import marked_html
 
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9P"
 

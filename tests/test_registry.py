@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.hostile import changed_somewhere
-from tsnb import registry
 from tsnb.config import LONGEST_SOCKET, check_name, private_directory
-from tsnb.entries import OWNER, this_owner
+from tsnb.discovery import registry
+from tsnb.discovery.entries import OWNER, this_owner
+from tsnb.discovery.promises import is_promised
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.machine.processes import is_ending, started
 from tsnb.native.memfd import SWITCH
-from tsnb.promises import is_promised
 from tsnb.telemetry.observer import Observer
 
 
@@ -46,7 +46,8 @@ def test_a_name_is_entered_once_and_free_again_afterwards() -> None:
 def test_a_promise_of_a_killed_process_is_swept_by_who_looks_next(own_directory: Path) -> None:
     """Looking up any stream is enough; one that is held stays."""
     code = (
-        "import sys; from tsnb.promises import Promise; p = Promise('s'); print(flush=True); sys.stdin.read()"
+        "import sys; from tsnb.discovery.promises import Promise; p = Promise('s'); "
+        "print(flush=True); sys.stdin.read()"
     )
     script = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with script:

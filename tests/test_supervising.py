@@ -17,7 +17,7 @@ import pytest
 import tsnb
 from tests.promises import promptly
 from tests.system.scripts import ROOT
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import ProducerNotFound
 from tsnb.hosting import stopping
 from tsnb.telemetry import observer

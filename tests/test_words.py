@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tsnb.words import (
+from tsnb.text.words import (
     bytes_of,
     did_you_mean,
     first_numbers,

@@ -19,10 +19,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError, UnsupportedPlatform
-from tsnb.printable import encodable
-from tsnb.words import did_you_mean, size_text
+from tsnb.private.directories import Unsafe, check_parents, make_private
+from tsnb.text.printable import encodable
+from tsnb.text.words import did_you_mean, size_text
 
 __all__ = [
     "LIVE_LETTERS",

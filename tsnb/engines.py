@@ -3,7 +3,7 @@
 | seam | this machine | a cluster |
 |---|---|---|
 | a stream (`tsnb.serve`, `tsnb.attach`) | `tsnb.serving`, `registry` | `Cluster.serve`, `stream_of_cluster` |
-| a trial's kernel | `experiments.engine.ThisMachine` | `Cluster.join`, `attempt` and `places` |
+| a trial's kernel | `experiments.running.engine.ThisMachine` | `Cluster.join`, `attempt` and `places` |
 
 What runs behind a cluster is `tsnb.cluster`. It is loaded by its name at its first use: no other part imports it, and
 this one imports Ray from where it is imported already.
@@ -35,7 +35,7 @@ class Cluster(Protocol):
         """
 
     def attempt(self, hub: Any, plan: Any, settings: Any, host: Any, run: Any) -> Any:
-        """Return a kernel for one run through a trial's code (`experiments.attempt.Attempt`)."""
+        """Return a kernel for one run through a trial's code (`experiments.running.attempt.Attempt`)."""
 
     def places(self, plan: Any, trials: int) -> tuple[int, str]:
         """Return how many of these trials run at once, and why so many. In a process that has joined."""

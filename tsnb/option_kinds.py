@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from tsnb.words import bytes_of
+from tsnb.text.words import bytes_of
 
 __all__ = [
     "FLAG",

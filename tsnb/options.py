@@ -21,7 +21,7 @@ from typing import Any
 
 from tsnb.config import PACINGS, check_balance, read_weight
 from tsnb.option_kinds import FLAG, SIZE, Kind, is_size, is_whole, one_of, seconds, share, whole
-from tsnb.words import bytes_of
+from tsnb.text.words import bytes_of
 
 __all__ = [
     "AUTO",

@@ -27,16 +27,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import TsnbError
 from tsnb.extensions.live import set_live, shown_live
 from tsnb.option_kinds import whole
 from tsnb.options import read_change, runs_here, settings_together
-from tsnb.printable import one_line
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.telemetry.readings import ConsumerReading
-from tsnb.words import did_you_mean, strict
+from tsnb.text.printable import one_line
+from tsnb.text.words import did_you_mean, strict
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial import Trial
@@ -173,7 +173,7 @@ def run_sweep(
     Returns:
         The exit status: 0 unless every trial failed, or none was started.
     """
-    from tsnb.experiments.board import trials  # kernels: the other commands answer without them
+    from tsnb.experiments.overview.board import trials  # kernels: the other commands answer without them
     from tsnb.experiments.plan import name_of
     from tsnb.kernels.hub import the_hub
     from tsnb.kernels.processes.forking import await_server

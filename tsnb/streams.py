@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
+    from tsnb.discovery.registry import entries as list  # noqa: A004 (its name there)
     from tsnb.hosting.stopping import stop
     from tsnb.notebook.panels import replay
-    from tsnb.registry import entries as list  # noqa: A004 (its name there)
     from tsnb.serving.stream import Producer
     from tsnb.telemetry.observer import balance, status
     from tsnb.telemetry.recording import record
@@ -31,7 +31,7 @@ __getattr__, __dir__ = lazily(
     {
         "Producer": "tsnb.serving.stream",
         "balance": "tsnb.telemetry.observer",
-        "list": "tsnb.registry:entries",
+        "list": "tsnb.discovery.registry:entries",
         "record": "tsnb.telemetry.recording",
         "replay": "tsnb.notebook.panels",
         "status": "tsnb.telemetry.observer",

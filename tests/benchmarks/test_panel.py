@@ -12,8 +12,8 @@ import pytest
 from benchmarks import panel
 from benchmarks.panel import GOALS, a_day, opening, reading, ticks, told
 from tsnb.panel.tape import Tape
-from tsnb.telemetry.frames import POINT, POINTS
-from tsnb.telemetry.history import MOST, PAGE_BYTES
+from tsnb.telemetry.shown.frames import POINT, POINTS
+from tsnb.telemetry.shown.history import MOST, PAGE_BYTES
 
 MOST_CALLS = 5000
 """Calls a tick of 50 trials, of Python's and C's functions: 4,730 when this was written, and 6,200 before."""

@@ -15,10 +15,10 @@ from tests.browser.host import Host
 from tests.panel.streams import three_models
 from tests.records.recorded import begun
 from tests.top.test_screen import HOST
-from tsnb.experiments.board import Board
+from tsnb.experiments.overview.board import Board
 from tsnb.panel.tape import Message
 from tsnb.reports import Report, results
-from tsnb.telemetry.eta import NO_ETA
+from tsnb.telemetry.forecast.eta import NO_ETA
 from tsnb.telemetry.readings import HostReading, MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
 

@@ -19,7 +19,7 @@ from tests.browser.test_panel_page import CONTRAST, CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial, three_models
 from tsnb.panel.tape import Message, Tape
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]

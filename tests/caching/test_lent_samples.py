@@ -16,7 +16,7 @@ from tests.caching.test_caching import SAMPLES, Kept, Pictures, equal, jitter, p
 from tsnb.caching import lenders, lent, owners
 from tsnb.caching.memory import AWAY, GIVEN, OFF, SEEN, SERVING, WRITTEN
 from tsnb.telemetry.readings import CacheReading
-from tsnb.telemetry.words import cached
+from tsnb.telemetry.shown.words import cached
 
 pytestmark = pytest.mark.system
 

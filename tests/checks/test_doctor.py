@@ -24,10 +24,10 @@ from tsnb.checks.findings import Checkup, Finding
 from tsnb.checks.hosts import editor
 from tsnb.checks.machine import only_you
 from tsnb.config import require_platform, runtime_directory
+from tsnb.discovery.registry import socket_directory
 from tsnb.errors import UnsupportedPlatform
 from tsnb.machine.gpus import Gpus
 from tsnb.native.memfd import SWITCH
-from tsnb.registry import socket_directory
 
 pytestmark = pytest.mark.system
 

@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import tsnb
-from tsnb import registry
+from tsnb.discovery import registry
 
 ROWS, BATCH, WIDTH = 240, 8, 16384
 BATCH_BYTES = BATCH * (WIDTH * 4 + 8)

@@ -19,14 +19,14 @@ from tests.cluster.takers import BATCH, BATCH_BYTES, BATCHES, ROWS, Taker, diges
 from tests.ecosystem.apart import RAY_DATA
 from tests.ecosystem.trying import assert_two_epochs_are_as_alone
 from tests.house.pages import blocks_of
-from tsnb import registry
 from tsnb.cluster import membership, offer
+from tsnb.discovery import registry
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.hosting.serving import serve_from_cell
 from tsnb.integrations.ray_tune import CommonStart
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
-from tsnb.stream.consumer.parts import Part
+from tsnb.stream.consumer.batches.parts import Part
 from tsnb.stream.decisions.phases import Phase
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900, func_only=True)]

@@ -13,9 +13,9 @@ import torch
 import tsnb
 from tests.cluster.conftest import Machines, hub_of, status
 from tests.cluster.takers import Taker
-from tsnb import registry
 from tsnb.cluster import offer
 from tsnb.cluster.relay_port import RelayPort
+from tsnb.discovery import registry
 from tsnb.errors import JoinRefused
 from tsnb.stream.protocol.messages import PROTOCOL
 

@@ -18,9 +18,9 @@ import torch
 from msgspec import structs
 
 import tsnb.attaching  # noqa: F401  # a consumer has its extensions
-from tsnb import registry
-from tsnb.addresses import new_address
-from tsnb.registry import Entry
+from tsnb.discovery import registry
+from tsnb.discovery.addresses import new_address
+from tsnb.discovery.registry import Entry
 from tsnb.stream.loader.packing import SlotWriter
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.protocol import messages as ms

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.consumer.played import LONG_S, End, Played, played, until
+from tsnb.discovery.registry import Entry
 from tsnb.errors import (
     ConsumerReplaced,
     JoinRefused,
@@ -21,11 +22,10 @@ from tsnb.errors import (
     RemoteProtocolError,
     StopRequested,
 )
-from tsnb.registry import Entry
-from tsnb.stream.consumer import connection as connections
-from tsnb.stream.consumer.connection import Connection
 from tsnb.stream.consumer.options import Options
-from tsnb.stream.consumer.waits import connect_to_successor
+from tsnb.stream.consumer.talking import connection as connections
+from tsnb.stream.consumer.talking.connection import Connection
+from tsnb.stream.consumer.talking.waits import connect_to_successor
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 

@@ -23,11 +23,11 @@ from tsnb.errors import (
     TsnbError,
 )
 from tsnb.extensions.metrics import Metrics
-from tsnb.foreign import unpack
 from tsnb.stream.consumer.attachment import Attachment, rest_siblings
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.this_process import this_process
+from tsnb.text.foreign import unpack
 
 
 @pytest.fixture
@@ -240,7 +240,7 @@ def test_a_clone_whose_producer_goes_before_it_answers_goes_on_with_the_successo
     producer: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As any other wait for an epoch does: at the place that it has from its parent."""
-    monkeypatch.setattr("tsnb.stream.consumer.line.ANSWER_S", LONG_S)
+    monkeypatch.setattr("tsnb.stream.consumer.talking.line.ANSWER_S", LONG_S)
     consumer, end = attached(producer, reconnect_s=LONG_S)
     loop = iter(consumer)
     end.begin(epoch=2)

@@ -12,9 +12,9 @@ import torch
 
 from tsnb.errors import SharedBatchWarning
 from tsnb.stream.consumer import notices
+from tsnb.stream.consumer.batches.rebatching import Rebatcher, cut
+from tsnb.stream.consumer.batches.unpacking import Delivered, Unpacker
 from tsnb.stream.consumer.notices import Notices
-from tsnb.stream.consumer.rebatching import Rebatcher, cut
-from tsnb.stream.consumer.unpacking import Delivered, Unpacker
 from tsnb.stream.loader.packing import SlotWriter
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool

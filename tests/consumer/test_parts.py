@@ -20,9 +20,9 @@ import tsnb
 from tests.consumer.test_rebatching import delivered
 from tests.producer.sources import Stream
 from tsnb.errors import BatchNotShareable, JoinRefused
-from tsnb.stream.consumer.parts import Part, fold_of
-from tsnb.stream.consumer.rebatching import Rebatcher
-from tsnb.stream.consumer.unpacking import Delivered
+from tsnb.stream.consumer.batches.parts import Part, fold_of
+from tsnb.stream.consumer.batches.rebatching import Rebatcher
+from tsnb.stream.consumer.batches.unpacking import Delivered
 from tsnb.stream.memory.scratch import ScratchPool
 
 SAMPLES = 50

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tsnb.errors import BatchNotShareable
-from tsnb.stream.consumer import rebatching
-from tsnb.stream.consumer.rebatching import Rebatcher, part
-from tsnb.stream.consumer.unpacking import Delivered, Unpacker
+from tsnb.stream.consumer.batches import rebatching
+from tsnb.stream.consumer.batches.rebatching import Rebatcher, part
+from tsnb.stream.consumer.batches.unpacking import Delivered, Unpacker
 from tsnb.stream.loader.packing import SlotWriter
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool

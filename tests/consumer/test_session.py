@@ -19,7 +19,7 @@ import tsnb
 from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, TsnbError
 from tsnb.stream.consumer.options import Options
 from tsnb.stream.consumer.place import Loop, Place
-from tsnb.stream.consumer.session import ConsumerSession, Turn
+from tsnb.stream.consumer.talking.session import ConsumerSession, Turn
 from tsnb.stream.protocol import messages as ms
 from tsnb.telemetry.observer import Observer, pause, status
 

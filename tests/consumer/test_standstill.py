@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.stream.consumer.standstill import LOOK_AFTER_S, Standstill
+from tsnb.stream.consumer.talking.standstill import LOOK_AFTER_S, Standstill
 
 pytestmark = pytest.mark.system
 

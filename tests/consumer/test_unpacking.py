@@ -18,7 +18,7 @@ from msgspec import structs
 
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import BatchNotShareable, RemoteProtocolError
-from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.consumer.batches.unpacking import Unpacker
 from tsnb.stream.loader.packing import SlotWriter
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool
@@ -148,7 +148,7 @@ def test_a_layout_that_was_changed_anywhere_is_one_error_or_a_batch(
         ["qint8", "quint4x2", "bits16", "|O", "<M8[ns]", "|V0", "<U999999999", "int64", "<f8"]
     )
     classes = st.sampled_from(
-        [["os", "stat_result"], ["tsnb.registry", "Entry"], ["pathlib", "Path"], ["", ""]]
+        [["os", "stat_result"], ["tsnb.discovery.registry", "Entry"], ["pathlib", "Path"], ["", ""]]
     )
     parts = [json.loads(line) for line in layout.splitlines()]
     broken = changed_somewhere(parts, data, JUNK | dtypes | classes)

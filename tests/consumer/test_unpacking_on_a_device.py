@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.consumer.batches.unpacking import Unpacker
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms

@@ -16,9 +16,9 @@ from tsnb.device_sharing.driver import Driver, PinnedSlots
 from tsnb.errors import GroupBroken, LoaderFailed
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
-from tsnb.stream.consumer import line
-from tsnb.stream.consumer.device import Prefetch, uploads_for
-from tsnb.stream.consumer.unpacking import Delivered
+from tsnb.stream.consumer.batches.device import Prefetch, uploads_for
+from tsnb.stream.consumer.batches.unpacking import Delivered
+from tsnb.stream.consumer.talking import line
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.protocol.layout import Layout
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.directories import make_private
 from tsnb.duels.evidence import level_in_series
 from tsnb.duels.ledger import FILE, Ledger, seed_of
 from tsnb.duels.verdict import Block, Rules, judge
 from tsnb.errors import TsnbError
+from tsnb.private.directories import make_private
 
 BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights")
 

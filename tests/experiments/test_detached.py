@@ -18,7 +18,7 @@ import tsnb
 from tests import forking
 from tsnb.errors import NameInUse, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
-from tsnb.experiments.board import Board
+from tsnb.experiments.overview.board import Board
 from tsnb.kernels.hub import short_parent
 from tsnb.kernels.output.logfile import LOG_BYTES
 from tsnb.machine.owners import owner

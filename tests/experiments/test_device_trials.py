@@ -9,8 +9,8 @@ import torch
 
 import tsnb
 from tests.machine.fake_nvml import H200, FakeNvml
-from tsnb.experiments.board import trials
 from tsnb.experiments.cells import run_cell
+from tsnb.experiments.overview.board import trials
 from tsnb.machine import placement
 from tsnb.machine.gpus import Gpus
 

@@ -14,14 +14,15 @@ import tsnb
 from tests.by_value import by_value
 from tests.promises import HANG_S
 from tests.records.recorded import begun, trained
-from tsnb.experiments import own_life, trials
+from tsnb.discovery.registry import describe_origin
+from tsnb.experiments import trials
 from tsnb.experiments.in_kernel import peak_memory
 from tsnb.experiments.in_kernel.peak_memory import PeakMemory
 from tsnb.experiments.memory_queue import MemoryQueue, expected_memory, measured
 from tsnb.experiments.plan import TrialOptions
+from tsnb.experiments.running import own_life
 from tsnb.machine.memory import Free
 from tsnb.machine.processes import HAS_PROC, HeldMemory, largest_bytes
-from tsnb.registry import describe_origin
 
 MIB = 1 << 20
 

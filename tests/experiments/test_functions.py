@@ -15,9 +15,9 @@ import pytest
 
 import tsnb
 from tsnb.errors import ExtraMissing, NotShippable, TrialFailed, TsnbError
-from tsnb.experiments.board import launch
 from tsnb.experiments.cells import set_up
 from tsnb.experiments.functions import TrialFunction, plan_function, run, trial
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import TrialOptions, epochs_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo.capture import UndefinedNames

@@ -17,7 +17,7 @@ import tsnb
 from tsnb.errors import TsnbError
 from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.live_values import NoSuchLiveValue
-from tsnb.experiments.trial_life import TrialLife
+from tsnb.experiments.running.trial_life import TrialLife
 from tsnb.records.run import Run
 from tsnb.telemetry.observer import status
 
@@ -367,7 +367,7 @@ def boundary(*_):
     if this_process.name == "two":
         os.kill(os.getpid(), signal.SIGKILL)
 this_process.gate = None
-import tsnb.stream.consumer.line as line
+import tsnb.stream.consumer.talking.line as line
 came = line.Line.next
 line.Line.next = lambda self: (boundary(), came(self))[1]
 """

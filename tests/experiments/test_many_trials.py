@@ -11,7 +11,7 @@ import pytest
 
 ENDED = """
 import os, sys, time, torch, tsnb
-from tsnb.experiments.board import KEPT_PROCESSES
+from tsnb.experiments.overview.board import KEPT_PROCESSES
 from tsnb.kernels.cargo import unnamed_file
 
 unnamed_file.MOST_OPEN = 4

@@ -13,8 +13,9 @@ import pytest
 import tsnb
 from tests.by_value import by_value
 from tests.promises import HANG_S
-from tsnb.experiments import memory_queue, own_life, trials
+from tsnb.experiments import memory_queue, trials
 from tsnb.experiments.memory_queue import MemoryClaim, MemoryQueue, too_large
+from tsnb.experiments.running import own_life
 from tsnb.machine.memory import Free, memory_bounds
 
 GIB = 1 << 30

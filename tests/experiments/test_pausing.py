@@ -22,7 +22,7 @@ from tsnb.experiments.pausing import pause_trials
 from tsnb.records.run import Run
 from tsnb.telemetry.following import look
 from tsnb.telemetry.observer import status
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown.view_text import as_text
 
 pytestmark = pytest.mark.system
 

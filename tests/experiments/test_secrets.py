@@ -11,8 +11,8 @@ import torch
 import tsnb
 from tests.waiting import wait_until
 from tsnb.errors import LoaderFailed, TrialFailed
-from tsnb.experiments.board import launch, trials
 from tsnb.experiments.functions import plan_function
+from tsnb.experiments.overview.board import launch, trials
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.records.run import Run
 

@@ -38,7 +38,7 @@ for epoch in range(10**6):
 
 NOTEBOOK = """
 import signal
-from tsnb.experiments.branches import Branches
+from tsnb.experiments.running.branches import Branches
 from tsnb.experiments.news import BRANCH
 from tsnb.kernels.processes.forking import ForkServer
 

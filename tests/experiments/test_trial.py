@@ -23,9 +23,10 @@ import tsnb
 from tests.leftovers import descendants
 from tests.promises import HANG_S, promptly, took
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.experiments import Trial, board, run_cell, trials
-from tsnb.experiments.attempt import Attempt
-from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments import Trial, run_cell, trials
+from tsnb.experiments.overview import board
+from tsnb.experiments.overview.board import NoSuchTrial
+from tsnb.experiments.running.attempt import Attempt
 from tsnb.experiments.trial import ENDED, TRIAL_STATES, NoSuchVariable
 from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.kernels.output.screen import plain

@@ -16,7 +16,6 @@ from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.ends import MAX_ENDS, MAX_PENDING, TrialEnds
 from tsnb.extensions.metrics import KeptNumbers
-from tsnb.foreign import pack
 from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
@@ -27,6 +26,7 @@ from tsnb.telemetry.trial_readings import (
     TrialsPending,
     TrialsPlanned,
 )
+from tsnb.text.foreign import pack
 
 
 def stream(*peers: Any) -> tuple[TrialEnds, Any]:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.live import LiveAnswers, LiveAsked, LiveExchange, LiveNow, LiveTold, SetLive, live_here
-from tsnb.foreign import pack, unpack
 from tsnb.stream.protocol.extension import Undoable
+from tsnb.text.foreign import pack, unpack
 
 
 class Peer:

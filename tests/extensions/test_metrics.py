@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.metrics import Metrics, MetricsKept, MetricsTold
-from tsnb.foreign import pack
 from tsnb.telemetry.metrics import MOST_TOLD, log
+from tsnb.text.foreign import pack
 
 
 def kept() -> tuple[MetricsKept, Any]:

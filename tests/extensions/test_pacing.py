@@ -12,10 +12,10 @@ import pytest
 
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.pacing import Pacing
-from tsnb.foreign import pack
 from tsnb.stream.producer.core import Core, Settings
 from tsnb.stream.protocol.extension import Undoable
 from tsnb.telemetry.observer import Divided
+from tsnb.text.foreign import pack
 
 OBSERVER: Any = SimpleNamespace(role="observer", name="me", notes={})
 CONSUMER: Any = SimpleNamespace(role="consumer", name="bert", notes={})

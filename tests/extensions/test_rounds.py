@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from tests.hostile import JUNK, changed_somewhere
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.rounds import Rounds
-from tsnb.foreign import pack
 from tsnb.growing.selection import RoundsAsked, Trigger, every
 from tsnb.stream.consumer.losses import Losses
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.protocol.extension import Undoable
+from tsnb.text.foreign import pack
 
 
 class Growth:

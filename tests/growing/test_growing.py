@@ -40,8 +40,8 @@ from tsnb.growing.selection import Standing, Trigger, every, interval, read_sele
 from tsnb.growing.sources import ALIKE
 from tsnb.notebook import streams
 from tsnb.notebook.grammar import TENSORSOCKET, parse
-from tsnb.telemetry.diagnosis import diagnose
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.shown.diagnosis import diagnose
 
 HANG_S = 60.0
 

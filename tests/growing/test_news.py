@@ -18,9 +18,9 @@ from tsnb.growing.news import TOGETHER_S, GrowthNews
 from tsnb.growing.selection import Standing
 from tsnb.panel.tape import Tape
 from tsnb.reports import Report
-from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.readings import GrowthReading, StreamReading
-from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.shown.marks import Marker
+from tsnb.telemetry.shown.view import StreamView
 from tsnb.top.view import screen
 
 

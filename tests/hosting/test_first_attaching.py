@@ -12,7 +12,7 @@ import pytest
 
 from tests.hosting.test_moments import GATED, LONG_S, Held
 from tests.waiting import wait_until
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.experiments import Trial, run_cell
 from tsnb.hosting import serve_loader
 from tsnb.options import StreamOptions

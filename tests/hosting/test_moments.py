@@ -29,14 +29,14 @@ from tests import leftovers
 from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import cargoes
 from tests.waiting import wait_until
-from tsnb import registry
 from tsnb.cli import main
+from tsnb.discovery import registry
+from tsnb.discovery.promises import is_promised
 from tsnb.errors import NameInUse, ProducerGone, ProducerNotFound, TsnbError
 from tsnb.hosting import producer_kernels, serve_loader, stopping
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.serving import kernel_of, reload_loader, replace_loader, restart_kernel
 from tsnb.options import StreamOptions
-from tsnb.promises import is_promised
 from tsnb.telemetry.observer import Observer
 
 pytestmark = pytest.mark.system

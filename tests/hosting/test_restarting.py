@@ -18,8 +18,8 @@ import tsnb
 from tests.hosting.test_serving import LOADER
 from tests.kernels.conftest import cargoes
 from tests.waiting import wait_until
-from tsnb import registry
 from tsnb.config import runtime_directory
+from tsnb.discovery import registry
 from tsnb.errors import LoaderFailed, NotShippable, ProducerGone, ProducerNotFound, TrialFailed, TsnbError
 from tsnb.experiments import run_cell, trials
 from tsnb.hosting import serve_from_cell, serve_loader

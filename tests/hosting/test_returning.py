@@ -17,14 +17,14 @@ from torch.utils.data import DataLoader
 import tsnb
 from tests.hosting.test_serving import LOADER
 from tests.waiting import wait_until
-from tsnb import registry
 from tsnb.config import runtime_directory
+from tsnb.discovery import registry
+from tsnb.discovery.promises import is_promised
 from tsnb.errors import ConsumerReplaced, NameInUse, ProducerGone, ProducerNotFound
 from tsnb.hosting import serve_loader
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.serving import reload_loader, restart_kernel
 from tsnb.options import StreamOptions
-from tsnb.promises import is_promised
 from tsnb.stream.consumer.attaching import detach_all
 
 pytestmark = pytest.mark.system

@@ -14,8 +14,8 @@ import pytest
 
 import tsnb
 from tests import leftovers
-from tsnb import registry
 from tsnb.config import runtime_directory
+from tsnb.discovery import registry
 from tsnb.errors import LoaderFailed, NameInUse, NotShippable, ProducerGone, TrialFailed
 from tsnb.experiments import run_cell, trials
 from tsnb.hosting import producer_kernels, serve_from_cell, serve_loader

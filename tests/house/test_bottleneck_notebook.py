@@ -15,7 +15,7 @@ NOTEBOOK = FOLDER / "03_bottleneck.ipynb"
 WATCH = """
 import math
 
-from tsnb.telemetry.diagnosis import diagnose, shares
+from tsnb.telemetry.shown.diagnosis import diagnose, shares
 
 def watch(*names):
     lags = {}

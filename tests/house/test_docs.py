@@ -228,7 +228,7 @@ MOST_LINES = 450
 LONG_MODULES = {
     "stream/consumer/attachment.py": "one class: where a consumer stands, and what its loop and process do with it",
     "experiments/in_kernel/kept_state.py": "one class, and the two verbs by which a training loop calls it",
-    "experiments/trial_life.py": "one class: the life of a trial whatever has started it, and who is told of it",
+    "experiments/running/trial_life.py": "one class: the life of a trial, whatever has started it, and who hears of it",
     "experiments/trial.py": "one public class, with what its users read of each method",
     "stream/producer/core.py": "what the producer's threads share under one lock: elsewhere, nobody sees who holds it",
     "stream/decisions/dispatch.py": "one state machine: the table of events, and what follows from each",

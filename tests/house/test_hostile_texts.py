@@ -16,7 +16,7 @@ import tsnb
 from tests.hostile import HOSTILE_TEXTS
 from tests.records.recorded import trained
 from tsnb.cli import commands
-from tsnb.words import html_table, text_table
+from tsnb.text.words import html_table, text_table
 
 BAD = "".join(HOSTILE_TEXTS).replace("\ud800", "").replace("\0", "")
 WORDS: dict[str, list[list[str]]] = {

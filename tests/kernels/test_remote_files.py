@@ -10,7 +10,7 @@ import pytest
 
 from tsnb.cluster.actor import KernelActor
 from tsnb.cluster.remote_kernel import RemoteChild
-from tsnb.directories import make_private
+from tsnb.private.directories import make_private
 
 
 def asking(ask: Any) -> RemoteChild:

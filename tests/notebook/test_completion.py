@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from IPython.core.completer import provisionalcompleter
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.experiments import trials
 from tsnb.notebook.grammar import TENSORSOCKET, options_of
 

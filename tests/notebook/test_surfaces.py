@@ -22,8 +22,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.cli import main
-from tsnb.experiments import own_life, trials
+from tsnb.experiments import trials
 from tsnb.experiments.memory_queue import MemoryQueue
+from tsnb.experiments.running import own_life
 from tsnb.machine.cores import usable_cores
 from tsnb.machine.memory import Free
 from tsnb.notebook import streams
@@ -36,10 +37,10 @@ from tsnb.reports.story import story
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import CacheReading
-from tsnb.telemetry.view import StreamView
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.view_text import as_text
+from tsnb.telemetry.shown.words import clock, remaining
 from tsnb.telemetry.watching import watch
-from tsnb.telemetry.words import clock, remaining
 from tsnb.top.live import _Heard
 from tsnb.top.view import screen
 

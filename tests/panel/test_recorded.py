@@ -9,7 +9,7 @@ import pytest
 
 from tsnb.panel.tape import Tape
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown.view_text import as_text
 
 LOG = Path(__file__).with_name("quickstart.jsonl")
 

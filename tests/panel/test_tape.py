@@ -20,7 +20,9 @@ import pytest
 from tests.panel.streams import Stream, Trial, logging_each_batch, rebalance, rebalanced, three_models
 from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
-from tsnb.telemetry.frames import (
+from tsnb.telemetry.lives.spent import spent
+from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading, StreamReading
+from tsnb.telemetry.shown.frames import (
     ALL,
     GPU,
     HEADER,
@@ -33,14 +35,12 @@ from tsnb.telemetry.frames import (
     ROW,
     Curves,
 )
-from tsnb.telemetry.history import History
-from tsnb.telemetry.lives.spent import spent
-from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, CacheReading, EndReading, StreamReading
-from tsnb.telemetry.view import MARKS, StreamView
-from tsnb.telemetry.view_text import as_text
-from tsnb.telemetry.words import cached, count, percent
+from tsnb.telemetry.shown.history import History
+from tsnb.telemetry.shown.view import MARKS, StreamView
+from tsnb.telemetry.shown.view_text import as_text
+from tsnb.telemetry.shown.words import cached, count, percent
 
-module = sys.modules["tsnb.telemetry.view"]
+module = sys.modules["tsnb.telemetry.shown.view"]
 
 Told = Callable[[Iterator[StreamReading]], Iterator[StreamReading]]
 

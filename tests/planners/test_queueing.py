@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tsnb.experiments.engine import places_here
+from tsnb.experiments.running.engine import places_here
 from tsnb.planners.queueing import Leaver, Places
 
 

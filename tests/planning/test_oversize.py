@@ -18,7 +18,7 @@ from tsnb.planning.places import died, oversized, way_out
 from tsnb.planning.profiling import profile_name
 from tsnb.planning.trial_costs import Cost, Profile, Profiled
 from tsnb.planning.ways import APART, IN_TURN, LISTED, STAGGERED, TOGETHER, chosen, foretold, why
-from tsnb.words import bytes_of
+from tsnb.text.words import bytes_of
 
 GIB = float(1 << 30)
 FEED = LoaderCost(0.001, 0.001, 0.0)

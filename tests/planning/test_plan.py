@@ -23,14 +23,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 import tsnb
 from tests.by_value import by_value
 from tsnb.errors import NotShippable, TsnbError
-from tsnb.experiments import board
 from tsnb.experiments.cells import run_cell
+from tsnb.experiments.overview import board
 from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.planners.timeline import newest
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.waves import next_wave
 from tsnb.planning.wishes import wanted
-from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 
 pytestmark = pytest.mark.system
 

@@ -15,7 +15,7 @@ import tsnb
 from tests.by_value import by_value
 from tsnb.config import unprofiled
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import launch
+from tsnb.experiments.overview.board import launch
 from tsnb.planning import profiling
 from tsnb.planning.profiling import profile, starter
 from tsnb.planning.trial_costs import Profiled

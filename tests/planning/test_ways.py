@@ -28,7 +28,7 @@ from tsnb.planning.ways import (
     why,
 )
 from tsnb.planning.wishes import wanted
-from tsnb.words import duration
+from tsnb.text.words import duration
 
 
 def threaded(jobs: Mapping[int, Sequence[Job]]) -> Jobs:

@@ -19,10 +19,10 @@ from msgspec import structs
 
 from tests.producer.preparing import GrowingSamples, KeptSamples
 from tsnb.errors import ConsumerTimedOut, GroupBroken, JoinRefused, LoaderFailed
+from tsnb.stream.consumer.batches.parts import Part, own_rows
 from tsnb.stream.consumer.options import Options
-from tsnb.stream.consumer.parts import Part, own_rows
 from tsnb.stream.consumer.place import Loop, Place
-from tsnb.stream.consumer.session import ConsumerSession
+from tsnb.stream.consumer.talking.session import ConsumerSession
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
 from tsnb.stream.decisions.granting import LOOKAHEAD
@@ -44,7 +44,7 @@ OLD = -1
 class SimConsumer:
     """A user's loop around a real session: it takes batches at random moments and may hold some, break, or fall silent.
 
-    What the session says and asks for is done as `consumer.line`, `consumer.attachment` and `consumer.loop` do it.
+    What the session says and asks for is done as `line`, `attachment` and `loop` of the consumer do it.
     """
 
     name: str

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset
 
 from tsnb.caching.keeper import Keeper
-from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.consumer.batches.unpacking import Unpacker
 from tsnb.stream.decisions.events import Placed
 from tsnb.stream.loader.packing import Collated, SlotImage, SlotWriter
 from tsnb.stream.loader.repeating import AllGiven, Skipped

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.producer.simulation import SimConsumer, Simulation, asked, joined, left_epoch, tells, took, waits
-from tsnb.stream.consumer.session import stricter
+from tsnb.stream.consumer.talking.session import stricter
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
 from tsnb.stream.decisions.groups import awaited

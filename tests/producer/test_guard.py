@@ -12,12 +12,12 @@ import pytest
 
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.rounds import Rounds
-from tsnb.foreign import pack
 from tsnb.stream.consumer.losses import MOST, in_payloads
 from tsnb.stream.producer.guard import BURST, EARNED_A_SECOND, MAX_POSITION, Guard
 from tsnb.stream.producer.session import MAX_DRAWN
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import encode
+from tsnb.text.foreign import pack
 
 SENT_A_BATCH = 3
 """Packets that a producer sends for a batch and its samples, at least."""

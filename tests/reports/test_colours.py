@@ -7,8 +7,8 @@ from dataclasses import replace
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.reports.svg import colours_of
 from tsnb.telemetry.lives.runs import lanes_of
-from tsnb.telemetry.view import StreamView
-from tsnb.telemetry.words import COLOURS
+from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.words import COLOURS
 
 
 def test_a_ninth_trial_begins_anew() -> None:

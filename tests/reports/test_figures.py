@@ -11,7 +11,7 @@ from tests.reports.made import consumer, reading
 from tsnb.errors import TsnbError
 from tsnb.reports.figures import WORDS, draw_logged, draw_word, since_start
 from tsnb.telemetry.readings import GpuReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.words import COLOURS
+from tsnb.telemetry.shown.words import COLOURS
 
 GIB = 1 << 30
 
@@ -78,7 +78,7 @@ def test_the_numbers_are_the_readings(readings: list[StreamReading]) -> None:
 
 
 def test_what_changed_is_marked(readings: list[StreamReading]) -> None:
-    """A dotted line and the words of `tsnb.telemetry.marks`."""
+    """A dotted line and the words of `tsnb.telemetry.shown.marks`."""
     figure = draw_word("share", readings)
     assert [a.text for a in figure.layout.annotations] == [
         "resnet10 joined", "resnet18-wide joined", "resnet18-wide-sgd joined",

@@ -19,8 +19,8 @@ from tsnb.reports import Report
 from tsnb.reports.learned.curves import curves_of, line_of
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.telemetry.lives.spent import Spent, spent
-from tsnb.telemetry.outcome import best_of, outcome
-from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.shown.outcome import best_of, outcome
+from tsnb.telemetry.shown.view import StreamView
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,13 @@ def test_the_rule_of_a_sweep_decides_which_is_best(
 ) -> None:
     """Its trials were ended by that number: an accuracy beside it says less. Two rules that differ say nothing."""
     names = [trial.name for trial in trials]
-    monkeypatch.setattr("tsnb.telemetry.outcome.rules", [lambda: {names[1]: "loss", "other": "accuracy"}])
+    monkeypatch.setattr(
+        "tsnb.telemetry.shown.outcome.rules", [lambda: {names[1]: "loss", "other": "accuracy"}]
+    )
     assert outcome(trials) == (f"{names[0]} is best: loss 0.100.", "3 done.")
-    monkeypatch.setattr("tsnb.telemetry.outcome.rules", [lambda: {names[1]: "loss", names[2]: "accuracy"}])
+    monkeypatch.setattr(
+        "tsnb.telemetry.shown.outcome.rules", [lambda: {names[1]: "loss", names[2]: "accuracy"}]
+    )
     assert outcome(trials)[0] == f"{names[1]} is best: accuracy 97.0 %."
 
 

@@ -23,7 +23,7 @@ from tsnb.reports.figures import draw_word
 from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.lives.spent import spent
 from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.view import StreamNews, StreamView
+from tsnb.telemetry.shown.view import StreamNews, StreamView
 from tsnb.telemetry.watching import listen, watch
 
 SOURCE = """

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import tsnb
 from tests.panel.streams import three_models
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import ProducerNotFound, TsnbError
 from tsnb.planners import timeline
 from tsnb.planners.timeline import PlannedTrial, Timeline

@@ -10,9 +10,9 @@ import pytest
 from tests.panel.streams import three_models
 from tests.reports.made import START_S, consumer, reading
 from tsnb.reports.strips import COUNTED, strips
-from tsnb.telemetry.history import History
 from tsnb.telemetry.lives.spent import PARTS, spent
 from tsnb.telemetry.readings import HostReading, ProcessReading
+from tsnb.telemetry.shown.history import History
 
 
 def test_every_second_of_a_watched_trial_is_accounted_for() -> None:

@@ -15,7 +15,7 @@ from tsnb.errors import TsnbError
 from tsnb.reports.plain import plain, short_names, ticks_s
 from tsnb.reports.story import story
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.shown.view import StreamView
 
 LOG = Path(__file__).parents[1] / "panel" / "quickstart.jsonl"
 

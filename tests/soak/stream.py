@@ -34,7 +34,7 @@ from tests.soak import growth
 from tests.soak.contents import SAMPLES, Loss, contents
 from tsnb.errors import ConsumerTimedOut, LoaderFailed, ProducerGone, ProducerNotFound
 from tsnb.extensions.cache import keeper_of
-from tsnb.stream.consumer.parts import Part
+from tsnb.stream.consumer.batches.parts import Part
 
 __all__ = ["NAME", "PATIENCE_S", "RECONNECT_S", "order", "serve", "train"]
 

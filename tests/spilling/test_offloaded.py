@@ -27,7 +27,7 @@ from tsnb.spilling.offloaded import Offloaded
 from tsnb.spilling.spilled import Spilled
 from tsnb.spilling.transfers import CudaTransfers, Transfers, device_of
 from tsnb.stream.this_process import this_process
-from tsnb.words import bytes_of as size_of
+from tsnb.text.words import bytes_of as size_of
 
 LIMIT = "400KiB"  # of 2.2 MB; what can be copied in of it is a matrix with its states, and one more
 CPU = torch.device("cpu")

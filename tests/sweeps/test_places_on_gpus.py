@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.machine.fake_nvml import GIB, H200, FakeNvml
-from tsnb.experiments.engine import ThisMachine
 from tsnb.experiments.functions import plan_function
+from tsnb.experiments.running.engine import ThisMachine
 from tsnb.machine import placement
 from tsnb.machine.gpus import Gpus
 from tsnb.sweeps import starting
@@ -44,7 +44,7 @@ def test_the_gpus_that_a_sweep_names_count(
             raise Asked
 
     monkeypatch.setattr(placement, "_this_machine", lambda: Gpus(FakeNvml(FULL, FREE)))
-    monkeypatch.setattr("tsnb.experiments.engine.usable_cores", lambda: 16)
+    monkeypatch.setattr("tsnb.experiments.running.engine.usable_cores", lambda: 16)
     monkeypatch.setattr(starting, "engine_of", lambda plan: Machine())
     monkeypatch.delenv(placement.VISIBLE, raising=False)
     made: dict[str, Any] = {"__name__": "__main__"}

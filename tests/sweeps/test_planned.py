@@ -21,8 +21,8 @@ import tsnb
 from tests.reports.made import consumer, reading
 from tests.terminal import in_terminal
 from tsnb.errors import NotShippable, TsnbError
-from tsnb.experiments.board import launch
 from tsnb.experiments.functions import plan_function
+from tsnb.experiments.overview.board import launch
 from tsnb.kernels.hub import the_hub
 from tsnb.machine.memory import Free
 from tsnb.planners import timeline
@@ -38,8 +38,8 @@ from tsnb.sweeps.forecast import ToldPlaces, show_plan
 from tsnb.sweeps.plan_wish import PlanWish, read_deadline
 from tsnb.sweeps.planned import Conditions, Foresight, PlannedPlaces
 from tsnb.sweeps.sweep import Sweep
-from tsnb.telemetry.eta import NO_ETA
-from tsnb.words import clock_span, clock_time
+from tsnb.telemetry.forecast.eta import NO_ETA
+from tsnb.text.words import clock_span, clock_time
 
 FEED = LoaderCost(0.0004, 0.0006, 0.0001)
 

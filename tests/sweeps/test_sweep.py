@@ -22,7 +22,7 @@ from tests.waiting import wait_until as until
 from tsnb.conducting import conductor
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
 from tsnb.experiments import trials
-from tsnb.experiments.board import NoSuchTrial
+from tsnb.experiments.overview.board import NoSuchTrial
 from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
@@ -38,10 +38,10 @@ from tsnb.sweeps import sweep as sweep_module
 from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_grid
 from tsnb.sweeps.starting import swept
-from tsnb.telemetry.eta import NO_ETA
+from tsnb.telemetry.forecast.eta import NO_ETA
 from tsnb.telemetry.observer import status
-from tsnb.telemetry.outcome import best_of
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown.outcome import best_of
+from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.watching import watch
 
 pytestmark = pytest.mark.system

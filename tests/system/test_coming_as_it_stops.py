@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import tsnb
+from tsnb.discovery.promises import Promise
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
-from tsnb.promises import Promise
 from tsnb.stream.consumer import attaching
 from tsnb.stream.consumer.attaching import detach_all
 from tsnb.stream.consumer.attachment import rest_siblings

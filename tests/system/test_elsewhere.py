@@ -15,8 +15,8 @@ import pytest
 
 from tests.system.conftest import Run
 from tests.system.scripts import PRELUDE, ROOT
-from tsnb import registry
 from tsnb.config import runtime_directory
+from tsnb.discovery import registry
 from tsnb.native.memfd import SWITCH, portable
 
 pytestmark = pytest.mark.system
@@ -27,7 +27,7 @@ SERVE = """
         time.sleep(600)
 """
 LOOK = """
-    from tsnb import registry
+    from tsnb.discovery import registry
     say("entries", *[(e.name, e.elsewhere) for e in registry.entries()])
     try: registry.register("s", "mine", "a second one")
     except tsnb.errors.NameInUse as error: say("refused", error)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.promises import HANG_S, promptly, took
 from tests.system.conftest import Run
-from tsnb.registry import find
+from tsnb.discovery.registry import find
 from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.stream.transport.local import connect
 from tsnb.telemetry.observer import status

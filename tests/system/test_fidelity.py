@@ -15,7 +15,7 @@ from tests.system.kinds import KEPT, REFUSED, ROWS, Row, expected
 from tests.system.sameness import differences
 from tsnb.errors import BatchNotShareable
 from tsnb.native.memfd import SWITCH
-from tsnb.stream.consumer.unpacking import Unpacker
+from tsnb.stream.consumer.batches.unpacking import Unpacker
 from tsnb.stream.loader.packing import SlotWriter, batch_bytes
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool

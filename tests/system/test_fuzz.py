@@ -23,14 +23,13 @@ from torch.utils.data import DataLoader
 import tsnb
 from tests.system.conftest import Run
 from tests.transport.lines import Line, connect
-from tsnb import registry
 from tsnb.balancing.told import Threads
+from tsnb.discovery import registry
+from tsnb.discovery.registry import find
 from tsnb.extensions.live import LiveNow, LiveTold, SetLive
 from tsnb.extensions.metrics import Metrics
-from tsnb.foreign import pack
 from tsnb.growing.selection import RoundsAsked
 from tsnb.native.memfd import portable, seal
-from tsnb.registry import find
 from tsnb.stream.consumer.losses import Losses
 from tsnb.stream.memory.arena import HEADER_BYTES, Arena, header_of
 from tsnb.stream.protocol import messages as ms
@@ -51,6 +50,7 @@ from tsnb.telemetry.trial_readings import (
     TrialsPlanned,
 )
 from tsnb.telemetry.tuning import Tune
+from tsnb.text.foreign import pack
 
 pytestmark = pytest.mark.system
 
@@ -433,7 +433,7 @@ BAD_LAYOUTS = [
     b'[["a","tensor"],[["tensor","float32",["4"],0]],false]',
     b'[["a","numpy"],[["numpy","|V0",[4],0]],false]',
     b'[["named","x","Y",["_hidden"],["a","tensor"]],[["tensor","qint8",[4],0]],false]',
-    b'[["data","tsnb.registry","Entry",["__class__"],["a","tensor"]],[["tensor","float32",[4],0]],false]',
+    b'[["data","tsnb.discovery.registry","Entry",["__class__"],["a","tensor"]],[["tensor","float32",[4],0]],false]',
     b'["' + b'["list",' * 300 + b'["a","tensor"]' + b"]" * 300 + b',[["tensor","float32",[4],0]],false]',
 ]
 

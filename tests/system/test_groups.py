@@ -25,8 +25,8 @@ from tests.system.conftest import Run
 from tests.system.scripts import ROOT
 from tsnb.config import MAX_CONSUMERS
 from tsnb.errors import JoinRefused, StopRequested
-from tsnb.stream.consumer import line
 from tsnb.stream.consumer.attaching import detach_all
+from tsnb.stream.consumer.talking import line
 from tsnb.telemetry.observer import Observer
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]

@@ -21,7 +21,7 @@ import tsnb
 from tests.system.conftest import Run
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.processes.child import Child
-from tsnb.stream.consumer.line import Line
+from tsnb.stream.consumer.talking.line import Line
 from tsnb.telemetry.observer import status
 
 pytestmark = pytest.mark.system

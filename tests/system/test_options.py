@@ -116,7 +116,7 @@ def test_readings_account_for_the_time_of_each_consumer(run: Run) -> None:
         """
         import threading
         from tsnb.telemetry.observer import Observer
-        from tsnb.telemetry.diagnosis import diagnose
+        from tsnb.telemetry.shown.diagnosis import diagnose
         def train(name, pause):
             for epoch in range(3):
                 for batch in tsnb.attach(name, stream="s"): time.sleep(pause)

@@ -25,9 +25,9 @@ from tests.system.conftest import Run
 from tests.system.scripts import FAMILY, Script, runs, scripts
 from tests.system.test_security import drained
 from tests.transport.lines import connect, framed
-from tsnb import registry
+from tsnb.discovery import registry
+from tsnb.discovery.registry import find, socket_directory
 from tsnb.native.memfd import SWITCH
-from tsnb.registry import find, socket_directory
 from tsnb.stream.memory.arena import Arena
 from tsnb.telemetry.observer import status
 

@@ -20,9 +20,9 @@ import torch
 import tsnb
 from tests.system.conftest import Run
 from tests.system.scripts import Script
-from tsnb.telemetry.marks import marks
 from tsnb.telemetry.observer import rebalance, status
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown.marks import marks
 
 pytestmark = [
     pytest.mark.system,

@@ -18,18 +18,18 @@ from msgspec import structs
 from tests.system.conftest import Run
 from tests.system.scripts import ROOT, Script
 from tests.transport.lines import Line, connect, framed
-from tsnb import registry
+from tsnb.discovery import registry
+from tsnb.discovery.registry import find
 from tsnb.errors import JoinRefused, TsnbError
 from tsnb.extensions.metrics import Metrics
-from tsnb.foreign import pack
 from tsnb.native.memfd import portable
-from tsnb.registry import find
 from tsnb.stream.producer.guard import BURST, HELLO_S, MAX_OBSERVERS, MAX_STRANGERS
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
 from tsnb.stream.transport.channel import ChannelClosed
 from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
+from tsnb.text.foreign import pack
 
 pytestmark = pytest.mark.system
 

@@ -15,11 +15,11 @@ import pytest
 
 from tests.system.conftest import Run
 from tests.system.scripts import Script
+from tsnb.discovery.registry import entries
 from tsnb.errors import TsnbError
 from tsnb.hosting.stopping import stop
 from tsnb.machine.processes import is_stopped
 from tsnb.notebook.streams import listing
-from tsnb.registry import entries
 from tsnb.telemetry.following import look
 from tsnb.telemetry.observer import balance, pause, status
 from tsnb.telemetry.tuning import tune

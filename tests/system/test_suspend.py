@@ -92,7 +92,7 @@ def test_the_wall_clock_matters_to_nothing(run: Run) -> None:
         CLOCK
         + """
     from tsnb.telemetry.observer import Observer
-    from tsnb.telemetry.diagnosis import diagnose
+    from tsnb.telemetry.shown.diagnosis import diagnose
     observer = Observer("s")
     earlier = observer.read()
     for _ in range(6):

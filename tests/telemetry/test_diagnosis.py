@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from tsnb.telemetry import metrics
-from tsnb.telemetry.diagnosis import diagnose
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.words import balanced
+from tsnb.telemetry.shown.diagnosis import diagnose
+from tsnb.telemetry.shown.words import balanced
 
 
 def consumer(

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tsnb.telemetry.marks import MARK_KINDS
 from tsnb.telemetry.readings import (
     CONSUMER_STATES,
     PRODUCER_STATES,
@@ -27,6 +26,7 @@ from tsnb.telemetry.readings import (
     StreamReading,
     TuningReading,
 )
+from tsnb.telemetry.shown.marks import MARK_KINDS
 
 TEXT = (Path(__file__).parents[2] / "docs/readings.md").read_text(encoding="utf-8")
 UNITS = {"_s": "seconds", "_bytes": "bytes"}

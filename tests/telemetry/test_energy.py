@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from tests.reports.made import consumer, reading
-from tsnb.telemetry.rates import energy_use, per_1000
 from tsnb.telemetry.readings import HostReading, ProcessReading
+from tsnb.telemetry.shown.rates import energy_use, per_1000
 
 
 def looked(energy_j: dict[str, float], **gpus: tuple[int, ...]) -> Any:

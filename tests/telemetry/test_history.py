@@ -7,9 +7,9 @@ import random
 import struct
 
 from tests.panel.streams import Stream, Trial, rebalanced, three_models
-from tsnb.telemetry.history import History
-from tsnb.telemetry.marks import Marker
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown.history import History
+from tsnb.telemetry.shown.marks import Marker
 
 
 def filled(readings: list[StreamReading], **limits: float) -> History:

@@ -20,9 +20,9 @@ from tsnb.panel.tape import Tape
 from tsnb.reports import Report
 from tsnb.telemetry.readings import MoveReading, StreamReading
 from tsnb.telemetry.recording import read_recording
-from tsnb.telemetry.view import StreamView
-from tsnb.telemetry.view_text import as_text
-from tsnb.telemetry.words import incidents
+from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.view_text import as_text
+from tsnb.telemetry.shown.words import incidents
 from tsnb.top.view import screen
 
 READINGS = [replace(reading, host=HOST) for reading in three_models().run(4)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.readings import MoveReading
-from tsnb.telemetry.words import incidents
+from tsnb.telemetry.shown.words import incidents
 
 
 def test_an_undisturbed_stream_has_none() -> None:

@@ -25,9 +25,9 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb.extensions.metrics import taken_in
 from tsnb.telemetry import metrics
-from tsnb.telemetry.frames import POINT
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.shown.frames import POINT
+from tsnb.telemetry.shown.view import StreamView
 
 
 class Level(enum.IntEnum):

@@ -12,7 +12,6 @@ from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.reports.figures import draw_word
 from tsnb.reports.story import story
-from tsnb.telemetry.marks import MARK_KINDS, Mark, Marker, Taken, all_marks, marks
 from tsnb.telemetry.readings import (
     EndReading,
     HostReading,
@@ -22,8 +21,9 @@ from tsnb.telemetry.readings import (
     StreamReading,
     TuningReading,
 )
+from tsnb.telemetry.shown.marks import MARK_KINDS, Mark, Marker, Taken, all_marks, marks
+from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.trial_readings import LoggedReading
-from tsnb.telemetry.view import StreamView
 
 
 def said(earlier: StreamReading, later: StreamReading, host: HostReading | None = None) -> list[str]:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.panel.streams import three_models
-from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.etas import Etas, _ends
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
+from tsnb.telemetry.forecast.etas import Etas, _ends
 from tsnb.telemetry.readings import BesideReading, ConsumerReading, HostReading, ProcessReading, StreamReading
 
 LONG = 100

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from tests.panel.streams import three_models
-from tsnb.telemetry.eta import NO_ETA, Eta, all_left, planned_left, weighed
-from tsnb.telemetry.etas import Etas
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta, all_left, planned_left, weighed
+from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.readings import ConsumerReading, PlannedReading, PlanReading, StreamReading
 
 NOW_S = 1e9

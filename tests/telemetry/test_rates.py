@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.panel.streams import Stream, Trial, three_models
-from tsnb.telemetry.rates import PATIENCE_S, SPAN_S, RateWindow
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.shown.rates import PATIENCE_S, SPAN_S, RateWindow
 
 
 def reading(time_s: float, batches: int = 0, consumers: tuple[ConsumerReading, ...] = ()) -> StreamReading:

@@ -16,7 +16,7 @@ from tests.telemetry.watches import forget_watches
 from tsnb.errors import ProducerGone
 from tsnb.reports import Report
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.view import StreamNews
+from tsnb.telemetry.shown.view import StreamNews
 from tsnb.telemetry.watching import Watch, listen, unlisten, watch, watched
 
 module = sys.modules["tsnb.telemetry.watching"]

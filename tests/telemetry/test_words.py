@@ -20,10 +20,10 @@ from tests.panel.test_frontend import node
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
-from tsnb.telemetry import words
-from tsnb.telemetry.eta import NO_ETA, Eta
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, StreamReading
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown import words
+from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
 
 SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"

@@ -13,8 +13,8 @@ from rich.console import Console
 from tests.panel.streams import Stream, Trial, three_models
 from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.telemetry.readings import CacheReading, GpuReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.view import StreamView
-from tsnb.telemetry.words import count
+from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.words import count
 from tsnb.top.view import screen
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tsnb.foreign import Text, Whole
+from tsnb.text.foreign import Text, Whole
 
 __all__ = ["Allotted", "Threads"]
 

@@ -31,8 +31,8 @@ from tsnb.caching.lent import LentMemory
 from tsnb.caching.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.draws import Draws, another_seed
 from tsnb.machine.clocks import cost_clock
-from tsnb.printable import one_line
 from tsnb.stream.loader.seams import StandIn
+from tsnb.text.printable import one_line
 
 __all__ = ["KeptDataset"]
 

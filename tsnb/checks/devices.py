@@ -17,19 +17,19 @@ from pathlib import Path
 
 import psutil
 
-from tsnb import registry
 from tsnb.device_sharing.mps import with_mps
+from tsnb.discovery import registry
 from tsnb.errors import TsnbError
 from tsnb.machine.cores import Machine, usable_cores
 from tsnb.machine.energy import EnergyMeter, words_on_energy
 from tsnb.machine.gpus import Gpus, list_gpus, look_for_mps, under_wsl
 from tsnb.machine.inventory import Cores, Gpu, Inventory, advice_on, notes_on
 from tsnb.machine.owners import alive
-from tsnb.printable import harmless
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, read_runs
 from tsnb.telemetry.observer import Observer
-from tsnb.words import marked_html, text_table
+from tsnb.text.printable import harmless
+from tsnb.text.words import marked_html, text_table
 
 __all__ = ["Devices", "as_html", "as_text", "devices", "name_of_process", "our_processes"]
 

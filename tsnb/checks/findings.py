@@ -7,8 +7,8 @@ from html import escape
 from textwrap import wrap
 from typing import Literal
 
-from tsnb.printable import harmless
-from tsnb.words import marked_html
+from tsnb.text.printable import harmless
+from tsnb.text.words import marked_html
 
 __all__ = ["WORDS", "Checkup", "Finding", "State"]
 

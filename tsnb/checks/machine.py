@@ -21,15 +21,15 @@ from jupyter_core.paths import jupyter_path
 from tsnb.checks.findings import Finding
 from tsnb.checks.hosts import panel_elsewhere, server
 from tsnb.config import MOUNT_PROC, nobody_elses, runtime_directory, tells_of_processes
-from tsnb.directories import Unsafe
+from tsnb.discovery.registry import socket_directory
 from tsnb.errors import TsnbError
 from tsnb.kernels.ipython_directory import wrong_with_ipython
 from tsnb.machine.cores import Machine
 from tsnb.machine.gpus import Gpus
 from tsnb.machine.memory import free_memory
 from tsnb.native.memfd import SWITCH, has_memfd, portable
+from tsnb.private.directories import Unsafe
 from tsnb.records.project import looked_at, project_directory
-from tsnb.registry import socket_directory
 
 __all__ = [
     "cores",

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tsnb.directories import Unsafe, check_adders
 from tsnb.errors import TsnbError
-from tsnb.files import read_foreign, working_directory
-from tsnb.printable import raised_in
+from tsnb.private.directories import Unsafe, check_adders
+from tsnb.private.files import read_foreign, working_directory
+from tsnb.text.printable import raised_in
 
 __all__ = ["aside", "code_at", "load", "named", "numbers"]
 

@@ -23,11 +23,11 @@ from tsnb.cli.trials import add_duel_command, add_logs, add_results, add_sweep_c
 from tsnb.config import PACINGS, way_out
 from tsnb.errors import ExtraMissing, TsnbError
 from tsnb.growing.selection import add_rounds
-from tsnb.masks import masked_text
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
-from tsnb.printable import harmless
 from tsnb.steering import CommandParser, add_verbs, answer
+from tsnb.text.masks import masked_text
+from tsnb.text.printable import harmless
 
 __all__ = ["main"]
 

@@ -11,7 +11,7 @@ from tsnb.cli.arguments import aside, load, named, numbers
 from tsnb.option_kinds import in_its_words, share
 from tsnb.options import read_change
 from tsnb.sweeps.space_grammar import read_grid
-from tsnb.words import text_table
+from tsnb.text.words import text_table
 
 if TYPE_CHECKING:
     from tsnb.experiments.trial import Trial
@@ -215,7 +215,7 @@ def _trials(options: argparse.Namespace) -> list[tuple[Any, dict[str, Any]]]:
 
 def _told(options: argparse.Namespace, found: Plan, ran: Mapping[str, Trial]) -> int:
     """Print the figures, and how trials that were run have ended; return the exit status, as `tsnb sweep` has it."""
-    from tsnb.experiments.trials_table import rows_of  # kernels: nothing else here needs them
+    from tsnb.experiments.overview.trials_table import rows_of  # kernels: nothing else here needs them
 
     print(json.dumps(found.to_dict(), indent=1) if options.json else found)
     if ran and not options.json:

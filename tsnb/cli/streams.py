@@ -12,20 +12,20 @@ from collections.abc import Callable
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING
 
-from tsnb import registry
 from tsnb.cli.arguments import load, named
 from tsnb.config import read_weight
+from tsnb.discovery import registry
+from tsnb.discovery.promises import Promise
 from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.served import RECONNECT_S, seed_of
 from tsnb.hosting.stopping import stop
 from tsnb.options import StreamOptions, options_from
-from tsnb.promises import Promise
 from tsnb.steering import answer, stop_trial
 from tsnb.stream.memory.nameless import make_nameless
 from tsnb.telemetry.observer import balance, status
 from tsnb.telemetry.recording import record
+from tsnb.telemetry.shown.words import balanced, footnotes, growth_text, tuned
 from tsnb.telemetry.tuning import tune_as_typed
-from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
 
 if TYPE_CHECKING:
     from tsnb.serving.stream import Producer
@@ -135,7 +135,7 @@ def list_streams(options: argparse.Namespace) -> None:
 def show_status(options: argparse.Namespace) -> None:
     """Print a stream and its consumers."""
     from tsnb.telemetry.following import look
-    from tsnb.telemetry.view_text import as_text
+    from tsnb.telemetry.shown.view_text import as_text
 
     if options.json:
         print(status(options.name).to_json())

@@ -12,7 +12,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tsnb.words import did_you_mean, sentence
+from tsnb.text.words import did_you_mean, sentence
 
 __all__ = ["TOOLS", "WAIT", "Tool", "tools_of", "words_of"]
 

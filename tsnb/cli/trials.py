@@ -16,10 +16,10 @@ from tsnb.duels.grammar import add_duel, asked
 from tsnb.errors import TsnbError
 from tsnb.option_kinds import read_devices, whole
 from tsnb.options import read_change
-from tsnb.printable import uncoloured
 from tsnb.steering import FORKS_S, LOOK_S, answer, run_sweep
 from tsnb.sweeps.space_grammar import add_sweep, read_rule
-from tsnb.words import strict, text_table
+from tsnb.text.printable import uncoloured
+from tsnb.text.words import strict, text_table
 
 if TYPE_CHECKING:
     from tsnb.duels.result import Duel

@@ -23,12 +23,12 @@ from typing import Any, TypeVar
 
 from tsnb.cluster import membership
 from tsnb.cluster.backlog import DIED, REPLY, WANTED, Backlog, Message
-from tsnb.files import open_foreign, write_private
 from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo, CargoWriter
 from tsnb.kernels.hub import Hub, the_hub
 from tsnb.kernels.processes.child import Child
 from tsnb.kernels.processes.death import KernelDied
+from tsnb.private.files import open_foreign, write_private
 
 __all__ = ["CHUNK_BYTES", "KernelActor"]
 

@@ -28,10 +28,10 @@ from typing import Any
 import psutil
 
 from tsnb.config import runtime_directory
-from tsnb.directories import user_word
 from tsnb.engines import joined
 from tsnb.errors import ExtraMissing, ProducerNotFound, TsnbError
 from tsnb.native.forks import free_in_child
+from tsnb.private.directories import user_word
 from tsnb.stream.protocol.messages import PROTOCOL
 
 __all__ = [

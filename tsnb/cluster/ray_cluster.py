@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from tsnb.options import StreamOptions
 
 if TYPE_CHECKING:
-    from tsnb.experiments.attempt import Attempt
     from tsnb.experiments.plan import TrialPlan
-    from tsnb.experiments.trial_life import TrialLife
+    from tsnb.experiments.running.attempt import Attempt
+    from tsnb.experiments.running.trial_life import TrialLife
     from tsnb.kernels.hub import Hub
     from tsnb.records.run import Run
     from tsnb.serving.stream import Producer

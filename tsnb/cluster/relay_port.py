@@ -21,8 +21,8 @@ from tsnb.caching.token_listener import TokenListener
 from tsnb.cluster.relay_wire import Address, Alive, Covers, FromRelay, Link, MachineParts, mask_of, part_of
 from tsnb.errors import NameInUse, ProducerGone, RemoteProtocolError, StopRequested, TsnbError
 from tsnb.serving.stream import Producer
-from tsnb.stream.consumer.connection import Connection
 from tsnb.stream.consumer.options import Options
+from tsnb.stream.consumer.talking.connection import Connection
 from tsnb.stream.memory.scratch import ScratchPool
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.layout import Layout

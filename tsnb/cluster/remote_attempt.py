@@ -1,4 +1,4 @@
-"""One life of a trial's kernel on a machine of a Ray cluster: as `experiments.attempt`, with files that travel.
+"""One life of a trial's kernel on a machine of a Ray cluster: as `experiments.running.attempt`, with files that travel.
 
 The kernel gets the same orders as a local one, and sends the same news. A local one writes into the project's records
 itself; here this process does so, from that news; the run belongs to this process, since it ends with it.
@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 from tsnb.cluster.remote_kernel import RemoteChild
 from tsnb.cluster.room import Needs
 from tsnb.errors import TsnbError
-from tsnb.experiments.attempt import Attempt, Delivery, Outcome
 from tsnb.experiments.bookkeeping import asked, noted
 from tsnb.experiments.news import Artifact, Begun, Changed, Consumed, Logged, News
 from tsnb.experiments.plan import RESULT, TrialPlan
+from tsnb.experiments.running.attempt import Attempt, Delivery, Outcome
 from tsnb.kernels.cargo import orders
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.machine.placement import ANY_GPU
-from tsnb.printable import block
 from tsnb.records.run import Run
+from tsnb.text.printable import block
 
 if TYPE_CHECKING:
-    from tsnb.experiments.trial_life import TrialLife
+    from tsnb.experiments.running.trial_life import TrialLife
 
 __all__ = ["ClusterAttempt", "needs_of"]
 

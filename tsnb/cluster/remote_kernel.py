@@ -26,14 +26,14 @@ from typing import Any
 from tsnb.cluster.actor import CHUNK_BYTES, KernelActor
 from tsnb.cluster.backlog import DIED, REPLY
 from tsnb.cluster.room import LEFT, KernelRoom, Needs, cannot_start, cause_of_loss, job_here
-from tsnb.directories import make_private
 from tsnb.engines import joined
 from tsnb.errors import TsnbError
-from tsnb.files import open_private, place_in
 from tsnb.kernels.cargo.unnamed_file import Cargo, CargoWriter
 from tsnb.kernels.hub import Hub
 from tsnb.kernels.processes.channels import Output
 from tsnb.kernels.processes.death import KernelDied
+from tsnb.private.directories import make_private
+from tsnb.private.files import open_private, place_in
 
 __all__ = ["RemoteChild"]
 

@@ -24,8 +24,8 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.in_kernel import steps
 from tsnb.experiments.in_kernel.reporter import tell
 from tsnb.experiments.news import Artifact
-from tsnb.files import copy_whole, place_in
 from tsnb.kernels.in_kernel.output_channel import publish
+from tsnb.private.files import copy_whole, place_in
 from tsnb.records.run import Run
 from tsnb.stream.this_process import this_process
 

@@ -19,8 +19,8 @@ import ray
 
 from tsnb.caching.owners import Lender
 from tsnb.cluster.relay_wire import Address
+from tsnb.discovery.registry import RELAY
 from tsnb.errors import JoinRefused
-from tsnb.registry import RELAY
 
 if TYPE_CHECKING:  # the hub imports this module too, and needs no torch
     from tsnb.caching.shard import Shard

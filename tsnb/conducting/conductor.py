@@ -19,9 +19,9 @@ from tsnb.errors import TrialFailed, TsnbError
 from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.gate import WAITING_S, Gate
 from tsnb.kernels.hub import the_hub
-from tsnb.masks import masked
 from tsnb.planners.queueing import Places
 from tsnb.records.writes import LoggedRow
+from tsnb.text.masks import masked
 
 __all__ = ["Conductor", "Launcher"]
 

@@ -18,7 +18,7 @@ import uuid
 from typing import Any
 
 from tsnb.device_sharing.copies import SharingRefused
-from tsnb.stream.consumer.device import Locked
+from tsnb.stream.consumer.batches.device import Locked
 from tsnb.stream.memory.arena import Arena
 
 __all__ = ["HANDLE_BYTES", "Driver", "PinnedSlots"]

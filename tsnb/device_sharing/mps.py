@@ -29,14 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.config import explained, private_directory, runtime_directory, short_directory
-from tsnb.directories import user_word
 from tsnb.errors import TsnbError
-from tsnb.files import open_private, read_foreign, read_private, write_private
 from tsnb.machine.gpus import MPS_DIRECTORY, Gpus, list_gpus, mps_answers
 from tsnb.machine.owners import Owner, alive, has_gone, owner
 from tsnb.machine.placement import VISIBLE, visible_gpus
 from tsnb.machine.processes import is_ours, program_name, started
-from tsnb.printable import harmless, one_line
+from tsnb.private.directories import user_word
+from tsnb.private.files import open_private, read_foreign, read_private, write_private
+from tsnb.text.printable import harmless, one_line
 
 __all__ = ["MpsStatus", "MpsTrial", "find", "start", "status", "stop", "with_mps"]
 

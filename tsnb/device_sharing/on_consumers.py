@@ -11,7 +11,7 @@ import torch
 from tsnb.device_sharing.copies import DeviceViews, SharingRefused
 from tsnb.device_sharing.driver import PinnedSlots
 from tsnb.device_sharing.kinds import kind_of, write_wish
-from tsnb.stream.consumer.device import DeviceAccess, DeviceShare
+from tsnb.stream.consumer.batches.device import DeviceAccess, DeviceShare
 from tsnb.stream.memory.arena import Arena
 
 __all__ = ["SharedDevices"]

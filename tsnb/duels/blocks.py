@@ -25,7 +25,7 @@ from typing import Any
 from tsnb.conducting.conductor import Launcher
 from tsnb.duels.ledger import Asked, Ledger, seed_of
 from tsnb.duels.verdict import Block, DuelVerdict, Rules, judge
-from tsnb.experiments.board import launch
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial

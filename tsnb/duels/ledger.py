@@ -24,16 +24,16 @@ from typing import Any
 
 import numpy as np
 
-from tsnb.directories import Unsafe
 from tsnb.duels.evidence import level_in_series
 from tsnb.duels.verdict import BETTER, Block, DuelVerdict
 from tsnb.errors import TsnbError
-from tsnb.files import MANY_BYTES, open_private, read_foreign
-from tsnb.foreign import read_json
 from tsnb.machine.owners import Owner, alive, owner
-from tsnb.printable import one_line
+from tsnb.private.directories import Unsafe
+from tsnb.private.files import MANY_BYTES, open_private, read_foreign
 from tsnb.records.project import project_directory
 from tsnb.stream.hashing import hashed
+from tsnb.text.foreign import read_json
+from tsnb.text.printable import one_line
 
 __all__ = ["FILE", "Asked", "Ledger", "seed_of"]
 

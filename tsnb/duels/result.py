@@ -18,10 +18,10 @@ from tsnb.duels.verdict import DuelVerdict
 from tsnb.errors import TrialFailed
 from tsnb.lazy import Hinting
 from tsnb.native.endings import Bound
-from tsnb.printable import harmless
 from tsnb.reports.svg import Picture
 from tsnb.sweeps.sweep import Sweep
-from tsnb.words import html_table, text_table
+from tsnb.text.printable import harmless
+from tsnb.text.words import html_table, text_table
 
 __all__ = ["Duel", "drawn"]
 

@@ -17,10 +17,10 @@ from tsnb.duels.result import Duel
 from tsnb.duels.verdict import Rules
 from tsnb.errors import TsnbError
 from tsnb.experiments.cells import plan_cell
-from tsnb.experiments.engine import engine_of
 from tsnb.experiments.functions import plan_function
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, name_of
 from tsnb.experiments.replanning import replanned
+from tsnb.experiments.running.engine import engine_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo.unnamed_file import opened
 from tsnb.kernels.output.outlets import outlet_here

@@ -8,20 +8,15 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `plan`, `replanning` | a trial's code, options and name, settled before its start; again with other parameters |
 | `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial` | one trial, as its user sees it |
-| `trial_life`, `own_life` | what happens to it, on the hub's thread; its turn and restarts if it was started here |
 | `pausing` | several trials that pause together, or go on |
-| `attempt`, `branches` | one kernel, for one run through its code; clones of that kernel |
 | `memory_queue` | which trials wait for memory; what a trial was seen to take |
 | `live_values` | values that are set while the training reads them |
 | `remaining` | how those that run stand, as is seen of them: when each ends, what it waits for |
 | `news`, `ends` | what that kernel tells; how the end is told to all observers of its streams |
-| `engine` | where trials run: this machine, or a cluster (`tsnb.cluster`) |
-| `clones` | trials that begin as clones of others |
-| `detached` | following and ending a detached trial of another notebook |
 | `bookkeeping` | what it has logged; the launching process's part of the project's records |
-| `board`, `trials_table` | all trials of this process; the same as a table |
-| `requests` | what the command line asks of this process |
 | `in_kernel` | what runs in a trial's kernel |
+| `running/` | what happens to a trial, on the thread of the kernels' hub |
+| `overview/` | all trials of this process, and what others ask of them |
 """
 
 from __future__ import annotations
@@ -31,9 +26,9 @@ from typing import TYPE_CHECKING
 from tsnb.lazy import lazily
 
 if TYPE_CHECKING:
-    from tsnb.experiments.board import Board, trials
     from tsnb.experiments.cells import run_cell
     from tsnb.experiments.functions import TrialFunction, run
+    from tsnb.experiments.overview.board import Board, trials
     from tsnb.experiments.trial import Trial
 
 __all__ = ["Board", "Trial", "TrialFunction", "run", "run_cell", "trials"]
@@ -41,11 +36,11 @@ __all__ = ["Board", "Trial", "TrialFunction", "run", "run_cell", "trials"]
 __getattr__, __dir__ = lazily(
     __name__,
     {
-        "Board": "tsnb.experiments.board",
+        "Board": "tsnb.experiments.overview.board",
         "Trial": "tsnb.experiments.trial",
         "TrialFunction": "tsnb.experiments.functions",
         "run": "tsnb.experiments.functions",
         "run_cell": "tsnb.experiments.cells",
-        "trials": "tsnb.experiments.board",
+        "trials": "tsnb.experiments.overview.board",
     },
 )

@@ -11,8 +11,8 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from tsnb import registry
 from tsnb.config import is_profiled
+from tsnb.discovery import registry
 from tsnb.experiments.plan import TrialPlan
 from tsnb.kernels.hub import the_hub
 from tsnb.records.commits import commit_here, look

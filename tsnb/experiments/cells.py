@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tsnb.errors import NotShippable
-from tsnb.experiments.board import launch
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import TrialOptions, TrialPlan
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.cargo import orders

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-from tsnb import registry
+from tsnb.discovery import registry
+from tsnb.discovery.promises import promises
 from tsnb.errors import TsnbError
-from tsnb.promises import promises
 from tsnb.telemetry.metrics import first_told
 from tsnb.telemetry.observer import TOLD_S, Observer
 from tsnb.telemetry.readings import EndReading

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, overload
 
 from tsnb.config import unprofiled
-from tsnb.experiments.board import launch
 from tsnb.experiments.cells import set_up_now
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import (
     FUNCTION,
     OPTION_NAMES,

@@ -28,10 +28,10 @@ from typing import Any
 from tsnb.config import LIVE_LETTERS, MOST_LIVE
 from tsnb.errors import TsnbError
 from tsnb.extensions.live import live_here
-from tsnb.masks import masked
-from tsnb.printable import one_line
 from tsnb.records.writes import LiveChange, own_number
-from tsnb.words import did_you_mean
+from tsnb.text.masks import masked
+from tsnb.text.printable import one_line
+from tsnb.text.words import did_you_mean
 
 __all__ = ["Live", "LiveValues", "NoSuchLiveValue", "live", "values_here"]
 

@@ -30,7 +30,7 @@ from tsnb.machine.memory import Free, free_memory, memory_bounds
 from tsnb.machine.processes import held
 from tsnb.records.reading import largest_before
 from tsnb.records.run import Run
-from tsnb.words import size_text
+from tsnb.text.words import size_text
 
 __all__ = [
     "ExpectedMemory",

@@ -29,8 +29,8 @@ from typing import Any, NamedTuple
 from tsnb.config import limit_met
 from tsnb.errors import StopRequested, TsnbError
 from tsnb.experiments.live_values import NoSuchLiveValue
-from tsnb.printable import block, uncoloured
 from tsnb.records.writes import LiveChange, LoggedRow
+from tsnb.text.printable import block, uncoloured
 
 __all__ = [
     "BRANCH",

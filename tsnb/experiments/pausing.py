@@ -14,10 +14,10 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.news import raised
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import consumers_of, pause
-from tsnb.words import is_now
+from tsnb.text.words import is_now
 
 if TYPE_CHECKING:
-    from tsnb.experiments.trial_life import TrialLife
+    from tsnb.experiments.running.trial_life import TrialLife
 
 __all__ = ["consumers_in", "pause_trials"]
 

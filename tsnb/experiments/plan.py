@@ -21,12 +21,12 @@ from tsnb.config import check_name
 from tsnb.device_sharing.mps import with_mps
 from tsnb.experiments.memory_queue import too_large
 from tsnb.machine.placement import ANY_GPU, inside_name, place
-from tsnb.masks import is_plain_word, masked
 from tsnb.option_kinds import FLAG, SIZE, Kind, read_devices, whole
 from tsnb.options import ENGINE, RESTART, RESTARTS, check_options, option, read_setting, runs_here
 from tsnb.records.trackers import check_bridges
 from tsnb.records.writes import own_number
-from tsnb.words import bytes_of
+from tsnb.text.masks import is_plain_word, masked
+from tsnb.text.words import bytes_of
 
 __all__ = [
     "FUNCTION",
@@ -378,7 +378,7 @@ def trial_name(stem: str, params: Mapping[str, Any]) -> str:
     """Return a name made of a stem and those parameters that read well in one: "train-lr0.1-augment-True".
 
     The same stem and values give the same name. Values that are neither numbers nor plain words (a dataset, a path)
-    are left out, and so are secrets (`tsnb.masks`). Where text was left out, the name ends with a mark of it.
+    are left out, and so are secrets (`tsnb.text.masks`). Where text was left out, the name ends with a mark of it.
 
     Args:
         stem: What it begins with: the function's name.

@@ -11,14 +11,14 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from tsnb.discovery.registry import entries
 from tsnb.planners.queueing import Leaver
-from tsnb.registry import entries
-from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
+from tsnb.telemetry.shown.view import StreamView
 from tsnb.telemetry.watching import watch, watched
 
 if TYPE_CHECKING:
-    from tsnb.experiments.trial_life import TrialLife
+    from tsnb.experiments.running.trial_life import TrialLife
 
 __all__ = ["awaits_of", "eta_of", "leavers", "stream_of"]
 

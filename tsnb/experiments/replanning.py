@@ -18,7 +18,7 @@ from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan
 from tsnb.kernels.cargo.obstacles import parts_of
 from tsnb.kernels.cargo.shipping import ship
 from tsnb.machine.placement import inside_name
-from tsnb.words import did_you_mean
+from tsnb.text.words import did_you_mean
 
 __all__ = ["check_fit", "cloned", "replanned"]
 

@@ -31,7 +31,6 @@ from dataclasses import replace
 from typing import Any
 
 from tsnb.errors import NotShippable, TrialFailed, TsnbError
-from tsnb.experiments.clones import CloneWish
 from tsnb.experiments.ends import why_no_stream
 from tsnb.experiments.in_kernel.keeping import LEFT_OUT, TORN, torn_apart
 from tsnb.experiments.news import raised
@@ -39,7 +38,8 @@ from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import RESULT
 from tsnb.experiments.remaining import awaits_of, eta_of, stream_of
 from tsnb.experiments.replanning import replanned
-from tsnb.experiments.trial_life import (
+from tsnb.experiments.running.clones import CloneWish
+from tsnb.experiments.running.trial_life import (
     ENDED,
     STOP_GRACE_S,
     TRIAL_STATES,
@@ -52,12 +52,12 @@ from tsnb.kernels.output.outlets import CellOutlet, Outlet, TerminalOutlet, outl
 from tsnb.kernels.output.transcript import PrintedPart
 from tsnb.kernels.output.waiting_line import wait_and_tell
 from tsnb.lazy import Hinting
-from tsnb.masks import is_masked
 from tsnb.native.endings import Bound
-from tsnb.printable import block, one_line
 from tsnb.records.writes import LiveChange, Parent, own_number
-from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.words import did_you_mean, first_numbers, is_now
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
+from tsnb.text.masks import is_masked
+from tsnb.text.printable import block, one_line
+from tsnb.text.words import did_you_mean, first_numbers, is_now
 
 __all__ = [
     "ENDED",

@@ -15,10 +15,10 @@ import torch
 from tsnb.balancing.affinity import move
 from tsnb.balancing.told import Allotted, Threads
 from tsnb.errors import RemoteProtocolError
-from tsnb.foreign import pack, unpack
 from tsnb.machine.cores import CoreSet, cores_in, usable_cores
 from tsnb.stream.protocol.extension import Extension, Remote
 from tsnb.stream.this_process import this_process
+from tsnb.text.foreign import pack, unpack
 
 __all__ = ["Allotment"]
 

@@ -16,10 +16,10 @@ from tsnb.balancing.controller import Attached, Controller, Stream
 from tsnb.balancing.told import Allotted, Threads
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.readings import consumers
-from tsnb.foreign import pack, unpack
 from tsnb.options import check_in_step
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.observer import Rebalance
+from tsnb.text.foreign import pack, unpack
 
 if TYPE_CHECKING:
     from tsnb.stream.producer.core import Core

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from tsnb.config import check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.metrics import logged_at_last, logged_by, taken_in
-from tsnb.foreign import unpack
-from tsnb.printable import one_line
 from tsnb.stream.protocol.extension import Extension, Remote
 from tsnb.telemetry.trial_readings import (
     END_STATES,
@@ -29,6 +27,8 @@ from tsnb.telemetry.trial_readings import (
     TrialsPlanned,
     TrialsTold,
 )
+from tsnb.text.foreign import unpack
+from tsnb.text.printable import one_line
 
 if TYPE_CHECKING:
     from tsnb.stream.producer.core import Core

@@ -29,8 +29,8 @@ from tsnb.growing.losses import KeptLosses, SampleLosses
 from tsnb.growing.news import GrowthNews
 from tsnb.growing.order import Arrivals, EpochOrder
 from tsnb.growing.selection import Selection, Standing, Trigger, check_select, in_words, read_select
-from tsnb.masks import masked_text
 from tsnb.stream.producer.failures import message_of
+from tsnb.text.masks import masked_text
 
 __all__ = ["GrowingBatches", "Growth", "growth_of", "refuse_wrapped"]
 

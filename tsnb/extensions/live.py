@@ -18,9 +18,9 @@ import msgspec
 
 from tsnb.config import LIVE_LETTERS, MOST_LIVE
 from tsnb.errors import RemoteProtocolError, TsnbError
-from tsnb.foreign import Text, Whole, pack, unpack
-from tsnb.printable import one_line
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
+from tsnb.text.foreign import Text, Whole, pack, unpack
+from tsnb.text.printable import one_line
 
 if TYPE_CHECKING:
     from tsnb.stream.producer.core import Core

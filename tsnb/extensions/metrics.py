@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from tsnb.errors import RemoteProtocolError
-from tsnb.foreign import FEW, Logged, Text, Whole, pack, unpack
 from tsnb.stream.protocol.extension import Extension, ProducerRemote, Remote
 from tsnb.stream.this_process import this_process
 from tsnb.telemetry.metrics import LONGEST_NAME, MOST_TOLD, LoggedNews, News
 from tsnb.telemetry.trial_readings import LoggedReading, fewer
+from tsnb.text.foreign import FEW, Logged, Text, Whole, pack, unpack
 
 if TYPE_CHECKING:
     from tsnb.stream.producer.core import Core

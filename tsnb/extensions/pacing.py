@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from tsnb.config import check_balance
 from tsnb.errors import RemoteProtocolError
-from tsnb.foreign import unpack
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.observer import Divided
+from tsnb.text.foreign import unpack
 
 if TYPE_CHECKING:
     from tsnb.stream.producer.core import Core

@@ -13,11 +13,11 @@ import numpy as np
 
 from tsnb.errors import RemoteProtocolError, TsnbError
 from tsnb.extensions.metrics import logged_by
-from tsnb.foreign import unpack
 from tsnb.growing.selection import RoundsAsked, Trigger, check_select
 from tsnb.stream.consumer.losses import LOSSES_A_POINT, Losses
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
+from tsnb.text.foreign import unpack
 
 if TYPE_CHECKING:
     from tsnb.extensions.growth import Growth

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.caching.choice import floor_of, stalls_for_memory
 from tsnb.errors import RemoteProtocolError
-from tsnb.foreign import unpack
 from tsnb.machine.clocks import OthersClock
 from tsnb.machine.cores import Machine, cores_of
 from tsnb.machine.memory import Pressure, free_memory, memory_bounds
@@ -30,9 +29,10 @@ from tsnb.options import AUTO, TuneOptions
 from tsnb.planners.tuning import Seen, Tuner
 from tsnb.stream.protocol.extension import Extension, Remote, Undoable
 from tsnb.telemetry.readings import ProbeReading, TuningReading
+from tsnb.telemetry.shown.words import probe_rows, short_of_memory
 from tsnb.telemetry.tuning import Tune
-from tsnb.telemetry.words import probe_rows, short_of_memory
-from tsnb.words import html_table, text_table
+from tsnb.text.foreign import unpack
+from tsnb.text.words import html_table, text_table
 
 if TYPE_CHECKING:
     from tsnb.stream.producer.core import Core

@@ -26,9 +26,9 @@ from tsnb.caching.memory import OFF, PROVING, SERVING, WRITTEN, SampleMemory
 from tsnb.draws import Draws, another_seed
 from tsnb.frozen.loaders import FrozenCollate
 from tsnb.frozen.rows import FORM_BYTES, FeatureRow, FeatureRows
-from tsnb.printable import one_line
 from tsnb.stream.loader.seams import StandIn
 from tsnb.telemetry.readings import CacheReading
+from tsnb.text.printable import one_line
 
 __all__ = ["FeatureKeeper"]
 

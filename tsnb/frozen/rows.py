@@ -21,9 +21,9 @@ import numpy as np
 import torch
 
 from tsnb.caching.memory import CHOSEN, OFF, UNSEEN, WHOLE, WRITTEN, SampleMemory
-from tsnb.printable import one_line
 from tsnb.stream.loader.leaves import DTYPE_WORDS, classify
 from tsnb.stream.protocol.tree import flatten, unflatten
+from tsnb.text.printable import one_line
 
 __all__ = ["FORM_BYTES", "FeatureRow", "FeatureRows", "Unkeepable"]
 

@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tsnb.config import way_out
-from tsnb.directories import Unsafe, make_private
 from tsnb.errors import TsnbError
-from tsnb.files import open_private
+from tsnb.private.directories import Unsafe, make_private
+from tsnb.private.files import open_private
 
 __all__ = ["GrowthIndex", "SampleRecord", "kept_in"]
 
@@ -67,7 +67,7 @@ class GrowthIndex:
     """One process's view of an index.
 
     Args:
-        directory: Where it lies, for this user alone (`tsnb.directories`); made if it is not there.
+        directory: Where it lies, for this user alone (`tsnb.private.directories`); made if it is not there.
 
     Raises:
         TsnbError: The directory cannot be made, holds something else, or other users could change it.

@@ -23,10 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tsnb.errors import TsnbError
-from tsnb.files import open_private, read_private, write_private
 from tsnb.growing.inclusion import Selected
 from tsnb.growing.index import kept_in
 from tsnb.growing.order import Arrivals
+from tsnb.private.files import open_private, read_private, write_private
 
 __all__ = ["GrowthLog"]
 

@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tsnb.config import way_out
-from tsnb.files import open_private, read_private
+from tsnb.private.files import open_private, read_private
 
 __all__ = ["KeptLosses", "Losses", "SampleLosses"]
 

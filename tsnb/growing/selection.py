@@ -19,11 +19,11 @@ from typing import NamedTuple
 import msgspec
 
 from tsnb.config import is_name
-from tsnb.foreign import Text, pack
 from tsnb.records.scores import direction_of, known_direction
 from tsnb.telemetry.metrics import LONGEST_NAME
 from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.readings import StreamReading
+from tsnb.text.foreign import Text, pack
 
 __all__ = [
     "RoundsAsked",

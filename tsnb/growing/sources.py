@@ -29,8 +29,8 @@ from typing import Any
 import numpy as np
 
 from tsnb.errors import TsnbError
-from tsnb.files import open_foreign
 from tsnb.growing.index import GrowthIndex, SampleRecord
+from tsnb.private.files import open_foreign
 
 __all__ = ["GrowingFolder", "GrowingLines", "GrowingListing"]
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import TsnbError
 from tsnb.hosting.served import LEAVING_MESSAGE, RECONNECT_S, SERVED_MESSAGE, Shipment
 from tsnb.hosting.stopping import end_for_now

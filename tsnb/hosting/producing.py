@@ -26,6 +26,7 @@ from collections.abc import Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
+from tsnb.discovery.promises import Promise
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.hosting.crashes import Crashes, Following
 from tsnb.hosting.life import STOP_GRACE_S, ProducerLife
@@ -37,7 +38,6 @@ from tsnb.kernels.output.relay import Relay
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.native.endings import Bound
 from tsnb.options import StreamOptions
-from tsnb.promises import Promise
 from tsnb.telemetry import observer
 from tsnb.telemetry.readings import StreamReading
 

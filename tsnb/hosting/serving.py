@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tsnb import registry
 from tsnb.config import check_name
+from tsnb.discovery import registry
+from tsnb.discovery.promises import require_unpromised
 from tsnb.errors import LoaderFailed, NameInUse, ProducerNotFound
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.served import Shipment
@@ -29,7 +30,6 @@ from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.kernels.processes.death import KernelDied
 from tsnb.options import StreamOptions
-from tsnb.promises import require_unpromised
 
 __all__ = [
     "is_same_cell",

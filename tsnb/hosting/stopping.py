@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import time
 
-from tsnb import registry
+from tsnb.discovery import registry
+from tsnb.discovery.promises import is_promised
+from tsnb.discovery.registry import Entry
 from tsnb.errors import ProducerGone, TsnbError
-from tsnb.promises import is_promised
-from tsnb.registry import Entry
 from tsnb.telemetry.observer import Observer
 
 __all__ = ["end_for_now", "stop"]

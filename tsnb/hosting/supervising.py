@@ -17,11 +17,11 @@ import sys
 import time
 from collections.abc import Callable
 
-from tsnb.entries import OWNER, this_owner
+from tsnb.discovery.entries import OWNER, this_owner
+from tsnb.discovery.promises import Promise
 from tsnb.hosting.crashes import Crashes, Following
 from tsnb.kernels.processes.death import cause_of_death
 from tsnb.native.ties import tie_to_parent
-from tsnb.promises import Promise
 
 __all__ = ["supervise"]
 

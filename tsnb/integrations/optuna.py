@@ -21,8 +21,8 @@ from typing import Any
 from tsnb.conducting.conductor import Conductor
 from tsnb.conducting.rule import Rule
 from tsnb.errors import ExtraMissing
-from tsnb.experiments.engine import engine_of
 from tsnb.experiments.plan import TrialPlan, name_of
+from tsnb.experiments.running.engine import engine_of
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import outlet_here

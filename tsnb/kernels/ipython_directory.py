@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from tsnb.directories import Unsafe, check_adders, check_changers
+from tsnb.private.directories import Unsafe, check_adders, check_changers
 
 __all__ = ["check_ipython", "ipython_directory", "warn_of_ipython", "wrong_with_ipython"]
 

@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tsnb.files import read_foreign
 from tsnb.machine.inventory import Gpu, GpuReading, GpuUser, Mps
 from tsnb.machine.processes import program_name
+from tsnb.private.files import read_foreign
 
 __all__ = ["MPS_DIRECTORY", "Gpus", "gpu_energy_j", "list_gpus", "look_for_mps", "mps_answers", "under_wsl"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tsnb.foreign import Number, Text, Whole
+from tsnb.text.foreign import Number, Text, Whole
 
 __all__ = ["INSTEAD", "Cores", "Gpu", "GpuReading", "GpuUser", "Inventory", "Mps", "advice_on", "notes_on"]
 

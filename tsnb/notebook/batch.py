@@ -27,9 +27,9 @@ import psutil
 from IPython.core.getipython import get_ipython
 
 from tsnb.errors import TrialFailed, TsnbError
-from tsnb.experiments.board import trials
-from tsnb.files import MANY_BYTES, read_foreign
+from tsnb.experiments.overview.board import trials
 from tsnb.kernels.output.outlets import SWITCH, flush_collected, is_unattended
+from tsnb.private.files import MANY_BYTES, read_foreign
 from tsnb.sweeps.sweep import live
 
 __all__ = ["TrialsFailed", "end_of_cell", "last_cell"]

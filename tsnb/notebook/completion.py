@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from IPython.core import completer
 from IPython.core.getipython import get_ipython
 
-from tsnb import registry
 from tsnb.config import PACINGS
+from tsnb.discovery import registry
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import trials
+from tsnb.experiments.overview.board import trials
 from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS, options_of
 from tsnb.notebook.streams import loader_names
 from tsnb.options import RESTARTS

@@ -14,7 +14,7 @@ from typing import Any
 
 import tsnb
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import trials
+from tsnb.experiments.overview.board import trials
 from tsnb.experiments.trial import ENDED
 from tsnb.kernels.output.outlets import client_here
 from tsnb.notebook import batch

@@ -25,7 +25,7 @@ from tsnb.options import (
     settings_together,
 )
 from tsnb.sweeps.space_grammar import add_sweep
-from tsnb.words import did_you_mean
+from tsnb.text.words import did_you_mean
 
 __all__ = [
     "SWEEP",

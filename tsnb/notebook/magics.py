@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, line_magic, magics_class, no_var_expand
 
 from tsnb.errors import TrialFailed, TsnbError
-from tsnb.experiments.board import NoSuchTrial, trials
+from tsnb.experiments.overview.board import NoSuchTrial, trials
 from tsnb.notebook import report_cells, runs, streams
 from tsnb.notebook.grammar import SWEEP, TENSORSOCKET, TRIAL, TRIALS, expanded, parse, words_of
 from tsnb.notebook.magic_help import commands_text, options_text

@@ -12,15 +12,14 @@ from tsnb.duels.grammar import asked
 from tsnb.duels.result import Duel
 from tsnb.duels.starting import duel_cell
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import NoSuchTrial, stop_together, trials
 from tsnb.experiments.cells import run_cell, set_up
+from tsnb.experiments.overview.board import NoSuchTrial, stop_together, trials
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.hosting.serving import producer_kernels
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
-from tsnb.printable import coloured
 from tsnb.records.run import Run
 from tsnb.records.selection import LOG_END, log_of
 from tsnb.sweeps.settled import CellCode
@@ -28,10 +27,11 @@ from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.starting import rule_of, swept
 from tsnb.sweeps.sweep import Sweep, find, known, live, waiting_in
 from tsnb.telemetry.observer import pause as pause_consumers
-from tsnb.words import is_now
+from tsnb.text.printable import coloured
+from tsnb.text.words import is_now
 
 if TYPE_CHECKING:
-    from tsnb.experiments.trial_life import TrialLife
+    from tsnb.experiments.running.trial_life import TrialLife
     from tsnb.panel import Panel
 
 __all__ = [

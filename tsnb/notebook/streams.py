@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
 
-from tsnb import registry
 from tsnb.config import check_name
+from tsnb.discovery import registry
+from tsnb.discovery.registry import own_name
 from tsnb.errors import NameInUse, ProducerNotFound, TsnbError
-from tsnb.files import read_private
 from tsnb.growing.selection import rounds_as_typed
 from tsnb.hosting.producing import ProducerKernel
 from tsnb.hosting.serving import (
@@ -32,14 +32,14 @@ from tsnb.hosting.stopping import stop as stop_named
 from tsnb.kernels.processes.child import log_path
 from tsnb.notebook.report_cells import Ending, begin
 from tsnb.options import options_from
-from tsnb.registry import own_name
+from tsnb.private.files import read_private
 from tsnb.telemetry import observer
 from tsnb.telemetry.following import look
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown.view_text import as_text
+from tsnb.telemetry.shown.words import balanced, footnotes, growth_text, tuned
 from tsnb.telemetry.tuning import tune_as_typed
-from tsnb.telemetry.view_text import as_text
-from tsnb.telemetry.words import balanced, footnotes, growth_text, tuned
-from tsnb.words import did_you_mean
+from tsnb.text.words import did_you_mean
 
 if TYPE_CHECKING:
     from tsnb.reports import Report

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import trials
+from tsnb.experiments.overview.board import trials
+from tsnb.experiments.running.trial_life import SURE_S
 from tsnb.experiments.trial import ENDED, Trial
-from tsnb.experiments.trial_life import SURE_S
-from tsnb.files import read_foreign
-from tsnb.masks import masked_text
 from tsnb.panel.logs import LogPart
+from tsnb.private.files import read_foreign
 from tsnb.records.project import own_place
+from tsnb.text.masks import masked_text
 
 if TYPE_CHECKING:
     from tsnb.sweeps.sweep import Sweep

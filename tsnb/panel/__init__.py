@@ -18,7 +18,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import ProducerNotFound
 from tsnb.native.forks import free_in_child
 from tsnb.panel.widget import Panel

@@ -24,13 +24,13 @@ from tsnb.planners.timeline import newest_on
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.observer import balance
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import StreamNews
-from tsnb.telemetry.view_text import as_text
+from tsnb.telemetry.shown.view import StreamNews
+from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.watching import Watch, listen, unlisten, watched
 
 if TYPE_CHECKING:
     from tsnb.panel.widget import Panel
-    from tsnb.telemetry.view import StreamView
+    from tsnb.telemetry.shown.view import StreamView
 
 __all__ = ["ShownStream"]
 

@@ -1,7 +1,7 @@
 """The tape: what a panel tells its front end of a stream.
 
-The stream's state is a `telemetry.view.StreamView`: the watch's, which it has kept since it began, or one of
-the tape's own. Out come a message a tick (a small JSON object and a frame, see `tsnb.telemetry.frames`) and, on demand,
+The stream's state is a `telemetry.shown.view.StreamView`: the watch's, which it has kept since it began, or one of
+the tape's own. Out come a message a tick (a small JSON object and a frame) and, on demand,
 everything so far: the *scene* (names, states, sentences), the *history* (all frames in a row) and the *curves* (all
 that was logged). Nothing is computed anew for a page that opens late. Neither a widget nor a thread is here, so a
 recorded log draws the same panel as a live stream.
@@ -44,15 +44,15 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.telemetry.history import History
 from tsnb.telemetry.lives.limits import StreamLife
 from tsnb.telemetry.lives.runs import runs_apart
-from tsnb.telemetry.marks import Mark, pacing_text
-from tsnb.telemetry.rates import UNKNOWN
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
-from tsnb.telemetry.rows import Row
-from tsnb.telemetry.view import StreamNews, StreamView
-from tsnb.telemetry.words import LIVE, cache_text
+from tsnb.telemetry.shown.history import History
+from tsnb.telemetry.shown.marks import Mark, pacing_text
+from tsnb.telemetry.shown.rates import UNKNOWN
+from tsnb.telemetry.shown.rows import Row
+from tsnb.telemetry.shown.view import StreamNews, StreamView
+from tsnb.telemetry.shown.words import LIVE, cache_text
 
 __all__ = ["Message", "Tape"]
 
@@ -197,7 +197,7 @@ class Tape:
         return self._history.frames(self._seen)
 
     def curves(self) -> bytes:
-        """Return all that was logged (`telemetry.frames.Curves`)."""
+        """Return all that was logged (`telemetry.shown.frames.Curves`)."""
         with self.view.lock:
             return self.view.curves.to_bytes()
 

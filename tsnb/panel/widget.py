@@ -23,14 +23,14 @@ import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
-from tsnb.files import replace_file
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.saved import Fallback, bundle, page_of, saved
 from tsnb.panel.shown_stream import ShownStream
 from tsnb.panel.tape import Message, Tape
-from tsnb.telemetry.history import MOST, History
+from tsnb.private.files import replace_file
 from tsnb.telemetry.observer import pause
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown.history import MOST, History
 from tsnb.telemetry.watching import Watch
 
 __all__ = ["Panel"]

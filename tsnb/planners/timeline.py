@@ -10,8 +10,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from tsnb.printable import harmless
-from tsnb.words import duration, text_table
+from tsnb.text.printable import harmless
+from tsnb.text.words import duration, text_table
 
 __all__ = ["HELD", "PlannedTrial", "Span", "Timeline", "held_up", "newest", "newest_on", "show"]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.conducting.conductor import Conductor, Launcher
-from tsnb.experiments.board import launch
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.remaining import leavers
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.hub import the_hub

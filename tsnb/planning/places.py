@@ -10,7 +10,7 @@ from tsnb.checks.devices import Devices
 from tsnb.planners.fluid import Job
 from tsnb.planners.scheduling import fit_devices, fits
 from tsnb.planning.ways import STAGGERED, Foretold
-from tsnb.words import duration, size_text
+from tsnb.text.words import duration, size_text
 
 __all__ = ["GROWS", "PlacedTrial", "died", "gpu_advice", "memory_text", "oversized", "placed", "way_out"]
 

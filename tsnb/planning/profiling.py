@@ -26,7 +26,7 @@ from typing import Any
 
 from tsnb.config import PROFILED
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import launch
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import LONGEST
 from tsnb.experiments.trial import Trial
 from tsnb.machine.memory import free_memory

@@ -18,11 +18,11 @@ from tsnb.planning.places import PlacedTrial
 from tsnb.planning.trial_costs import Cost
 from tsnb.planning.ways import LISTED, STAGGERED, Foretold, same_as
 from tsnb.planning.wishes import TrialWish
-from tsnb.printable import harmless
 from tsnb.reports.plotting import draw_timeline
 from tsnb.stalling import Stalls
 from tsnb.stalling.sentences import caution
-from tsnb.words import duration, html_table, interval, marked_html, short_number, size_text, text_table
+from tsnb.text.printable import harmless
+from tsnb.text.words import duration, html_table, interval, marked_html, short_number, size_text, text_table
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import TsnbError
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores

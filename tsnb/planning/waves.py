@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials as board
-from tsnb.experiments.board import stop_together
+from tsnb.experiments.overview.board import stop_together
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.kernels.gate import Gate
 from tsnb.kernels.hub import the_hub

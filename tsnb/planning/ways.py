@@ -18,7 +18,7 @@ from tsnb.planners.strategies import (
     soonest,
     with_strategies,
 )
-from tsnb.words import duration, interval
+from tsnb.text.words import duration, interval
 
 __all__ = [
     "APART",

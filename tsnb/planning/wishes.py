@@ -23,7 +23,7 @@ from tsnb.options import runs_here
 from tsnb.planners.strategies import Jobs, Strategy, fitting
 from tsnb.planning.trial_costs import Profile
 from tsnb.stalling import asked
-from tsnb.words import size_text
+from tsnb.text.words import size_text
 
 __all__ = [
     "Choices",

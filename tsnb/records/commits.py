@@ -12,7 +12,7 @@ the commit from two small files. Whether something differs is read afterwards (`
 once for all trials that wait for the answer. Nothing is written.
 
 A repository may have been unpacked from an archive or belong to someone else. So each file of git's is opened as
-`tsnb.files` opens foreign ones, and what it says is bounded.
+`tsnb.private.files` opens foreign ones, and what it says is bounded.
 
 The index lists the files that git knows, with size and time. A file whose size and time differ is compared by its
 hash, as git does. The hash of the tree that the index would be committed as tells whether something is staged. Modes
@@ -35,7 +35,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from tsnb.files import FEW_BYTES, open_foreign, read_foreign
+from tsnb.private.files import FEW_BYTES, open_foreign, read_foreign
 
 __all__ = ["commit_here", "differs", "look"]
 

@@ -31,11 +31,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
-from tsnb.files import check_file, make_file
 from tsnb.machine.disks import file_system
-from tsnb.printable import one_line
+from tsnb.private.directories import Unsafe
+from tsnb.private.files import check_file, make_file
+from tsnb.text.printable import one_line
 
 __all__ = ["FILE", "NoLocks", "RecordsGone", "alone", "reading", "writing"]
 

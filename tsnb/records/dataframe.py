@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from tsnb.printable import harmless
+from tsnb.text.printable import harmless
 
 __all__ = ["PrintableFrame", "exact"]
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from tsnb.config import private_directory, runtime_directory
 from tsnb.errors import TsnbError
-from tsnb.files import read_private, write_private
 from tsnb.machine.owners import Owner, alive, has_gone, owner
+from tsnb.private.files import read_private, write_private
 from tsnb.records.run import Run
 
 __all__ = ["DetachedEntry", "entries_of", "entry_of"]

@@ -29,9 +29,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from tsnb.directories import Unsafe
 from tsnb.errors import TsnbError
-from tsnb.files import FEW_BYTES, open_private
+from tsnb.private.directories import Unsafe
+from tsnb.private.files import FEW_BYTES, open_private
 from tsnb.records.project import own_place
 
 __all__ = ["EPOCHS", "FOLDER", "KeptFile", "KeptFiles"]
@@ -145,7 +145,7 @@ class KeptFiles:
         return next(reversed(self.all), None)
 
     def _check(self) -> None:
-        """Check that the folder is this run's. What is in it may be used by name from then on (`tsnb.directories`).
+        """Check that the folder is this run's. What is in it may be used by name from then on.
 
         Raises:
             FileNotFoundError: There is none.

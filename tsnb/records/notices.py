@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tsnb.printable import one_line
+from tsnb.text.printable import one_line
 
 __all__ = ["Notice", "notify", "tell"]
 

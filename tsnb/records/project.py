@@ -22,9 +22,9 @@ import stat
 from pathlib import Path
 
 from tsnb.config import private_directory, runtime_directory
-from tsnb.directories import Unsafe, check_parents, make_private
 from tsnb.errors import TsnbError
-from tsnb.files import expanded, open_private, working_directory, write_private
+from tsnb.private.directories import Unsafe, check_parents, make_private
+from tsnb.private.files import expanded, open_private, working_directory, write_private
 
 __all__ = ["DIRECTORY", "looked_at", "own_place", "project_directory", "project_name", "stay_in"]
 
@@ -51,8 +51,8 @@ def project_directory(*, make: bool = True) -> Path:
     `$TSNB_PROJECT_DIR/.tsnb` where that is set, else the nearest `.tsnb` of this user in the current directory
     or one above it (the home directory's is for notebooks right there), else `.tsnb` in the current directory. In a
     notebook the current directory is the one in which it began (`stay_in`): a later `%cd` does not change it. Where
-    that cannot be written, or where another user could replace it (`tsnb.directories`): a directory of this user's
-    below the runtime directory, and a warning that says so. In one that was chosen `.tsnb` itself has to be
+    that cannot be written, or where another user could replace it: a directory of this user's below the
+    runtime directory, and a warning that says so. In one that was chosen `.tsnb` itself has to be
     this user's; other users who can write there are trusted.
 
     Args:

@@ -19,9 +19,9 @@ from typing import Any, NamedTuple, TypeVar
 from tsnb.config import is_name
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, has_gone
-from tsnb.printable import block, encodable, one_line
 from tsnb.records.database import reading, writing
 from tsnb.records.writes import LiveChange, LoggedRow, Parent
+from tsnb.text.printable import block, encodable, one_line
 
 __all__ = [
     "ENDED",

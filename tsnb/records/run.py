@@ -30,10 +30,8 @@ from typing import Any, Concatenate, ParamSpec
 
 from tsnb.config import runtime_directory, way_out
 from tsnb.errors import TsnbError
-from tsnb.files import copy_whole, place_in
 from tsnb.machine.owners import owner
-from tsnb.masks import masked, masked_text
-from tsnb.printable import encodable
+from tsnb.private.files import copy_whole, place_in
 from tsnb.records.database import FILE, NoLocks, RecordsGone, writing
 from tsnb.records.kept import KeptFiles
 from tsnb.records.project import own_place, project_directory
@@ -47,6 +45,8 @@ from tsnb.records.writes import (
     enter_start,
     insert_rows,
 )
+from tsnb.text.masks import masked, masked_text
+from tsnb.text.printable import encodable
 
 __all__ = ["Run", "RunStart"]
 

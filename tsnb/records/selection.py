@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tsnb.errors import TsnbError
-from tsnb.files import read_below
-from tsnb.printable import coloured, one_line
+from tsnb.private.files import read_below
 from tsnb.records.database import writing
 from tsnb.records.kept import FOLDER
 from tsnb.records.project import project_directory
 from tsnb.records.reading import ENDED, RunRecord, read_runs
-from tsnb.words import did_you_mean
+from tsnb.text.printable import coloured, one_line
+from tsnb.text.words import did_you_mean
 
 __all__ = [
     "LOG_END",

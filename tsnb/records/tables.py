@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tsnb.errors import ExtraMissing
-from tsnb.files import replace_file
+from tsnb.private.files import replace_file
 from tsnb.records.reading import RunRecord, history_of
 from tsnb.records.scores import best_of, direction_of, rank
 from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs, value_of

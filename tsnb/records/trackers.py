@@ -28,7 +28,7 @@ from tsnb.records.database import alone
 from tsnb.records.project import own_place, project_name
 from tsnb.records.run import Run
 from tsnb.records.writes import LoggedRow
-from tsnb.words import did_you_mean
+from tsnb.text.words import did_you_mean
 
 __all__ = [
     "BRIDGES",

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from tsnb.machine.owners import owner
-from tsnb.masks import masked_text
-from tsnb.printable import encodable
+from tsnb.text.masks import masked_text
+from tsnb.text.printable import encodable
 
 __all__ = [
     "LiveChange",

@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.telemetry.lives.cpu_time import LOADER, Stretch, cpu_text, cpu_until, stretches
-from tsnb.telemetry.marks import Ends
-from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.words import clock, metric
-from tsnb.words import short_number
+from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.rates import energy_use
+from tsnb.telemetry.shown.words import clock, metric
+from tsnb.text.words import short_number
 
 __all__ = ["Prices", "TrialCost", "costs", "wanted_of"]
 

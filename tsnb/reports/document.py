@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tsnb.errors import ExtraMissing, TsnbError
-from tsnb.files import replace_file
 from tsnb.planners.timeline import Timeline, newest_on
+from tsnb.private.files import replace_file
 from tsnb.records.scores import direction_of, known_direction
 from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
@@ -26,9 +26,9 @@ from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
 from tsnb.reports.strips import Strips, strips
 from tsnb.telemetry.lives.runs import runs_apart
-from tsnb.telemetry.outcome import metrics_of
 from tsnb.telemetry.readings import StreamReading
-from tsnb.words import did_you_mean, strict
+from tsnb.telemetry.shown.outcome import metrics_of
+from tsnb.text.words import did_you_mean, strict
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -33,9 +33,9 @@ from tsnb.reports.strips import COUNTED, Numbers, Strips
 from tsnb.reports.svg import COMPUTING, Picture, colours_of, short, text_width
 from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import PARTS, Spent
-from tsnb.telemetry.marks import Mark
-from tsnb.telemetry.outcome import MARKS, best_of, metrics_of, outcome
-from tsnb.telemetry.words import clock, count, metric, percent
+from tsnb.telemetry.shown.marks import Mark
+from tsnb.telemetry.shown.outcome import MARKS, best_of, metrics_of, outcome
+from tsnb.telemetry.shown.words import clock, count, metric, percent
 
 __all__ = ["draw"]
 

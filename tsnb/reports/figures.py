@@ -32,9 +32,9 @@ from tsnb.reports.strips import Strips, strips
 from tsnb.reports.svg import COMPUTING, colours_of
 from tsnb.telemetry.lives.runs import lanes_of, runs_apart
 from tsnb.telemetry.lives.spent import PARTS, spent
-from tsnb.telemetry.marks import Mark, all_marks
 from tsnb.telemetry.readings import ConsumerReading, HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.words import clock, percent
+from tsnb.telemetry.shown.marks import Mark, all_marks
+from tsnb.telemetry.shown.words import clock, percent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

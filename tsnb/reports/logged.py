@@ -16,8 +16,8 @@ from tsnb.records.selection import NoSuchRecord, check_metric, chosen_runs
 from tsnb.records.tables import grouped
 from tsnb.reports.look import GREY, look
 from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
+from tsnb.telemetry.shown.words import COLOURS
 from tsnb.telemetry.watching import watched
-from tsnb.telemetry.words import COLOURS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -1,7 +1,7 @@
 """A report in plain text: for terminals, screen readers and pages that show no pictures. Pure.
 
 Its names, times and titles are those of the other reports too; numbers are written as the panel writes them
-(`telemetry.words`).
+(`telemetry.shown.words`).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tsnb.reports.svg import short
 from tsnb.telemetry.lives.cpu_time import cpu_text
 from tsnb.telemetry.lives.runs import next_step, trial_of
 from tsnb.telemetry.lives.spent import Spent
-from tsnb.telemetry.outcome import outcome
-from tsnb.telemetry.words import (
+from tsnb.telemetry.shown.outcome import outcome
+from tsnb.telemetry.shown.words import (
     clock,
     consumer_state,
     count,

@@ -11,16 +11,16 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
-from tsnb.telemetry.eta import NO_ETA, Eta
-from tsnb.telemetry.etas import Etas
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
+from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.lives.limits import StreamLife
 from tsnb.telemetry.lives.runs import lanes_of, trial_of
 from tsnb.telemetry.lives.spent import Spent, spent
-from tsnb.telemetry.marks import Mark, all_marks, pacing_text
-from tsnb.telemetry.outcome import ENDS
-from tsnb.telemetry.rates import energy_use
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.words import all_left
+from tsnb.telemetry.shown.marks import Mark, all_marks, pacing_text
+from tsnb.telemetry.shown.outcome import ENDS
+from tsnb.telemetry.shown.rates import energy_use
+from tsnb.telemetry.shown.words import all_left
 
 __all__ = ["Story", "story"]
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tsnb.telemetry.lives.spent import lives
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.rows import Life
+from tsnb.telemetry.shown.rows import Life
 
 __all__ = ["COUNTED", "Numbers", "Strips", "strips"]
 

@@ -15,7 +15,7 @@ import html
 from collections.abc import Iterable, Mapping
 
 from tsnb.telemetry.lives.runs import trial_of
-from tsnb.telemetry.words import COLOURS
+from tsnb.telemetry.shown.words import COLOURS
 
 __all__ = [
     "BETWEEN",

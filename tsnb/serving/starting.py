@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from tsnb import registry
 from tsnb.caching.cut import Cached
 from tsnb.caching.keeper import Keeper
 from tsnb.config import check_name, require_platform
 from tsnb.device_sharing.on_devices import OnDevices
+from tsnb.discovery import registry
 from tsnb.draws import Draws
 from tsnb.engines import cluster_at
 from tsnb.extensions.cache import CacheCounts

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Callable, Mapping
 from types import TracebackType
 
-from tsnb import registry
 from tsnb.config import check_balance
+from tsnb.discovery import registry
 from tsnb.errors import LoaderFailed, ProducerGone
 from tsnb.extensions.cores import CoreBalance
 from tsnb.extensions.readings import reading

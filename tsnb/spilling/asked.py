@@ -14,7 +14,7 @@ from tsnb.spilling.offloaded import Offloaded
 from tsnb.spilling.pages import Pages
 from tsnb.spilling.spilled import Spilled, is_spilled
 from tsnb.spilling.transfers import CudaTransfers, device_of
-from tsnb.words import bytes_of as size_of
+from tsnb.text.words import bytes_of as size_of
 
 __all__ = ["offload"]
 

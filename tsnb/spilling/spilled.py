@@ -34,7 +34,7 @@ from tsnb.spilling.gradients import SCALED, is_scaled, unwatch, watch
 from tsnb.spilling.offloaded import Offloaded, plain, reserve_bytes
 from tsnb.spilling.operations import Operations
 from tsnb.spilling.pages import SMALL_BYTES, Pages, bytes_of, free_at_once
-from tsnb.words import size_text
+from tsnb.text.words import size_text
 
 __all__ = ["Spilled", "is_spilled"]
 

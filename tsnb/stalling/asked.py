@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.option_kinds import Kind, is_size, share, whole
 from tsnb.stalling.sharing import Way, with_workers
 from tsnb.stalling.storage import Hits, Storage, loading_s, preparing_s
-from tsnb.words import bytes_of
+from tsnb.text.words import bytes_of
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls

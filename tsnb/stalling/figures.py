@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tsnb.words import short_number
+from tsnb.text.words import short_number
 
 __all__ = ["Interval", "between", "number_of", "percent", "plain", "rate", "size", "times"]
 

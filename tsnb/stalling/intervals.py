@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from tsnb.stalling.figures import Interval, number_of, size
 from tsnb.stalling.sharing import Sharing, Way, foretell, with_workers
 from tsnb.stalling.sizing import Need, Sizing, sized
-from tsnb.words import interval
+from tsnb.text.words import interval
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls

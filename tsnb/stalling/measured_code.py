@@ -18,7 +18,7 @@ import torch
 
 from tsnb.errors import TsnbError
 from tsnb.native.forks import guard
-from tsnb.printable import raised_in
+from tsnb.text.printable import raised_in
 
 __all__ = ["CountedStep", "undisturbed"]
 

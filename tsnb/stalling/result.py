@@ -16,7 +16,6 @@ import torch
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
-from tsnb.printable import harmless
 from tsnb.stalling import asked, measuring, sentences
 from tsnb.stalling.asked import changed
 from tsnb.stalling.figures import Interval
@@ -31,6 +30,7 @@ from tsnb.stalling.silence import awaited, told_when_silent
 from tsnb.stalling.sizing import Sizing
 from tsnb.stalling.storage import Hits, Storage, hits
 from tsnb.stream.loader.workers import going_through
+from tsnb.text.printable import harmless
 
 __all__ = ["Stalls", "stalls"]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tsnb.stalling.figures import Interval, between, number_of, percent, plain, rate, size, times
 from tsnb.stalling.intervals import Figure, basis, four_in_five
 from tsnb.stalling.sharing import Loading, Sharing, TrialPace, foretell
-from tsnb.words import html_table, marked_html, short_number, text_table
+from tsnb.text.words import html_table, marked_html, short_number, text_table
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls

@@ -23,9 +23,9 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from tsnb.planners.fluid import bounds
-from tsnb.printable import harmless
 from tsnb.stalling.figures import Interval, between, percent, rate, times
-from tsnb.words import html_table, text_table
+from tsnb.text.printable import harmless
+from tsnb.text.words import html_table, text_table
 
 if TYPE_CHECKING:
     from tsnb.stalling.measuring import Counted

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from tsnb.printable import harmless
 from tsnb.stalling.figures import Interval, between, plain, rate
 from tsnb.stalling.sharing import Way
-from tsnb.words import html_table, short_number, text_table
+from tsnb.text.printable import harmless
+from tsnb.text.words import html_table, short_number, text_table
 
 __all__ = ["Need", "Sizing", "sized"]
 

@@ -54,7 +54,7 @@ class ThisProcess:
     extensions: list[Callable[[], Any]] = field(default_factory=list)
     """What makes each consumer's halves of extensions (`protocol.extension`)."""
     device_access: Any = None
-    """What consumers do with memory for devices (`stream.consumer.device.DeviceAccess`)."""
+    """What consumers do with memory for devices (`stream.consumer.batches.device.DeviceAccess`)."""
     attached: Callable[[Any], None] | None = None
     """Is given the consumer."""
     first_batch: Callable[[], None] | None = None

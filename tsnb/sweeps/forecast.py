@@ -17,11 +17,11 @@ from typing import Any
 
 from tsnb.conducting.conductor import Conductor
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import launch, trials
-from tsnb.experiments.engine import ThisMachine, engine_of
+from tsnb.experiments.overview.board import launch, trials
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.remaining import leavers
 from tsnb.experiments.replanning import replanned
+from tsnb.experiments.running.engine import ThisMachine, engine_of
 from tsnb.experiments.trial import ENDED, Trial
 from tsnb.machine.cores import available_cores
 from tsnb.planners.strategies import in_each
@@ -37,7 +37,7 @@ from tsnb.sweeps.planned import Conditions, PlannedPlaces
 from tsnb.telemetry.observer import status
 from tsnb.telemetry.readings import PlanReading
 from tsnb.telemetry.watching import planners, watch
-from tsnb.words import clock_span, clock_time, duration, interval
+from tsnb.text.words import clock_span, clock_time, duration, interval
 
 __all__ = ["ToldPlaces", "plan_places", "show_plan", "tell_plan", "watch_clones"]
 

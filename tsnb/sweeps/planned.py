@@ -26,7 +26,7 @@ from tsnb.planners.queueing import Leaver, Places
 from tsnb.planners.scheduling import fit, left_after
 from tsnb.planners.strategies import Jobs, Strategy, fitting, most_within, on_devices, soonest
 from tsnb.planners.timeline import Span
-from tsnb.words import clock_span
+from tsnb.text.words import clock_span
 
 __all__ = ["Conditions", "Foresight", "PlannedPlaces"]
 

@@ -24,9 +24,9 @@ from typing import Any
 
 from tsnb.config import check_name
 from tsnb.errors import TsnbError
-from tsnb.experiments.board import launch
-from tsnb.experiments.clones import CloneWish
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan
+from tsnb.experiments.running.clones import CloneWish
 from tsnb.experiments.trial import Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import Outlet

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 from tsnb.conducting.conductor import Launcher
 from tsnb.config import check_name
-from tsnb.experiments.board import launch
 from tsnb.experiments.cells import plan_cell
 from tsnb.experiments.functions import plan_function
+from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import OPTION_NAMES, TrialOptions, TrialPlan, trial_name
 from tsnb.experiments.replanning import replanned
 from tsnb.experiments.trial import Trial
@@ -26,7 +26,7 @@ from tsnb.kernels.output.marking import marked
 from tsnb.kernels.output.outlets import Outlet
 from tsnb.planners.strategies import given_words
 from tsnb.sweeps.space_grammar import filled, unlike
-from tsnb.words import did_you_mean
+from tsnb.text.words import did_you_mean
 
 __all__ = ["CellCode", "FunctionCode", "Settled", "TrialCode", "naming_of", "title_of", "trial_names"]
 

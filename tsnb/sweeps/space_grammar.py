@@ -14,10 +14,10 @@ import string
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tsnb.masks import Masked
 from tsnb.option_kinds import in_its_words, share, whole
 from tsnb.sweeps import spaces
 from tsnb.sweeps.spaces import Distribution
+from tsnb.text.masks import Masked
 
 __all__ = ["TypedRule", "add_sweep", "filled", "read_grid", "read_rule", "read_space", "unlike"]
 

@@ -12,14 +12,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from tsnb import registry
 from tsnb.conducting.conductor import Conductor
 from tsnb.conducting.live_places import LivePlaces
 from tsnb.config import MAX_CONSUMERS
-from tsnb.experiments.board import trials
-from tsnb.experiments.engine import engine_of
+from tsnb.discovery import registry
+from tsnb.experiments.overview.board import trials
 from tsnb.experiments.plan import OPTION_NAMES, TrialPlan, name_of
 from tsnb.experiments.replanning import replanned
+from tsnb.experiments.running.engine import engine_of
 from tsnb.kernels.output.outlets import Outlet, outlet_here
 from tsnb.option_kinds import whole
 from tsnb.options import runs_here

@@ -16,22 +16,22 @@ from tsnb.conducting.conductor import Conductor
 from tsnb.conducting.rule import Cut
 from tsnb.errors import TsnbError
 from tsnb.experiments import trials
-from tsnb.experiments.board import NoSuchTrial, stop_together
 from tsnb.experiments.ends import follow_stream_for, stream_for
+from tsnb.experiments.overview.board import NoSuchTrial, stop_together
+from tsnb.experiments.overview.trials_table import shown_scores
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.trial import Trial
-from tsnb.experiments.trials_table import shown_scores
 from tsnb.lazy import Hinting
-from tsnb.masks import Masked, masked_text
 from tsnb.native.endings import Bound
 from tsnb.planners.timeline import Timeline
-from tsnb.printable import harmless
 from tsnb.records.scores import best_of, direction, direction_of, known_direction, leaders
 from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
-from tsnb.telemetry import outcome
+from tsnb.telemetry.shown import outcome
 from tsnb.telemetry.watching import counters, sources
-from tsnb.words import html_table, text_table
+from tsnb.text.masks import Masked, masked_text
+from tsnb.text.printable import harmless
+from tsnb.text.words import html_table, text_table
 
 __all__ = ["Sweep", "enter", "find", "live"]
 

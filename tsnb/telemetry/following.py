@@ -25,11 +25,11 @@ from dataclasses import replace
 
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.telemetry.host import HostSampler
-from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.rates import SPAN_S
 from tsnb.telemetry.readings import ABSENT, PlanReading, StreamReading
-from tsnb.telemetry.view import StreamView
+from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.rates import SPAN_S
+from tsnb.telemetry.shown.view import StreamView
 
 __all__ = ["Follower", "Note", "look"]
 

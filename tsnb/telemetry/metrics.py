@@ -20,8 +20,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tsnb.printable import one_line
 from tsnb.telemetry.trial_readings import LoggedReading, fewer
+from tsnb.text.printable import one_line
 
 __all__ = [
     "LONGEST_NAME",

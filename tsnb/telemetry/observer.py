@@ -11,10 +11,9 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from tsnb import registry
 from tsnb.config import check_balance
+from tsnb.discovery import registry
 from tsnb.errors import JoinRefused, ProducerGone, RemoteProtocolError, TsnbError
-from tsnb.foreign import Text, pack
 from tsnb.machine.processes import is_stopped
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode
@@ -31,6 +30,7 @@ from tsnb.telemetry.trial_readings import (
     TrialsPlanned,
     TrialsTold,
 )
+from tsnb.text.foreign import Text, pack
 
 __all__ = ["Divided", "Observer", "Rebalance", "balance", "rebalance", "status"]
 

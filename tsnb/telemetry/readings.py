@@ -14,7 +14,7 @@ What the machine does meanwhile, seen from outside the processes, is a `HostRead
 one and a half), children included.
 
 Readings may be made of JSON that came from elsewhere: a producer, a recording, a relay. Every field is checked as it
-enters, by the types that are written here (`tsnb.foreign`).
+enters, by the types that are written here (`tsnb.text.foreign`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from tsnb.foreign import FEW, Logged, Number, Text, Whole, read_json
 from tsnb.machine.inventory import GpuReading
 from tsnb.telemetry.sample_readings import (
     CACHE_STATES,
@@ -43,6 +42,7 @@ from tsnb.telemetry.trial_readings import (
     PlannedReading,
     PlanReading,
 )
+from tsnb.text.foreign import FEW, Logged, Number, Text, Whole, read_json
 
 __all__ = [
     "ABSENT",

@@ -21,13 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import TsnbError
-from tsnb.files import MANY_BYTES, expanded, read_foreign
-from tsnb.printable import one_line
+from tsnb.private.files import MANY_BYTES, expanded, read_foreign
 from tsnb.telemetry.following import Follower
-from tsnb.telemetry.history import without_profiled
 from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown.history import without_profiled
+from tsnb.text.printable import one_line
 
 __all__ = ["FORMAT", "Recorder", "read_recording", "record"]
 

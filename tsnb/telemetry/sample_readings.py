@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tsnb.foreign import Number, Text, Whole
+from tsnb.text.foreign import Number, Text, Whole
 
 __all__ = ["CACHE_STATES", "GROWTH_KINDS", "CacheReading", "FrozenReading", "GrowthReading"]
 

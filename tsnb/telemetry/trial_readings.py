@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from tsnb.foreign import FEW, Logged, Number, Text, Whole
+from tsnb.text.foreign import FEW, Logged, Number, Text, Whole
 
 __all__ = [
     "END_STATES",

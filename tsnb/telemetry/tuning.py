@@ -7,10 +7,10 @@ import time
 
 import msgspec
 
-from tsnb.foreign import Whole, pack
 from tsnb.options import AUTO, TuneOptions, typed
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import StreamReading
+from tsnb.text.foreign import Whole, pack
 
 __all__ = ["Tune", "tune", "tune_as_typed", "tuning_of"]
 

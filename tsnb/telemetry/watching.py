@@ -29,10 +29,10 @@ from typing import NamedTuple, Protocol
 from tsnb.errors import ProducerNotFound
 from tsnb.native.forks import free_in_child
 from tsnb.telemetry.following import Follower
-from tsnb.telemetry.history import History
 from tsnb.telemetry.observer import Observer
 from tsnb.telemetry.readings import ABSENT, EndReading, PlanReading, StreamReading
-from tsnb.telemetry.view import StreamNews, StreamView
+from tsnb.telemetry.shown.history import History
+from tsnb.telemetry.shown.view import StreamNews, StreamView
 
 __all__ = [
     "Known",

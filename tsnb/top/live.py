@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.telemetry.following import Follower, look
 from tsnb.telemetry.readings import StreamReading
-from tsnb.telemetry.view import StreamView
-from tsnb.telemetry.words import LIVE, clock
+from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.words import LIVE, clock
 from tsnb.top.view import screen
 
 __all__ = ["top"]

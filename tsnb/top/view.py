@@ -9,13 +9,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from tsnb.telemetry import words
-from tsnb.telemetry.marks import pacing_text
-from tsnb.telemetry.rates import UNKNOWN, Pace
 from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
-from tsnb.telemetry.rows import Row
-from tsnb.telemetry.view import StreamView
-from tsnb.telemetry.words import incidents
+from tsnb.telemetry.shown import words
+from tsnb.telemetry.shown.marks import pacing_text
+from tsnb.telemetry.shown.rates import UNKNOWN, Pace
+from tsnb.telemetry.shown.rows import Row
+from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.words import incidents
 
 __all__ = ["screen"]
 

@@ -35,7 +35,7 @@ from tsnb.kernels.cargo.lane import give
 from tsnb.kernels.cargo.obstacles import find_obstacle
 from tsnb.kernels.cargo.pickling import trained_parts
 from tsnb.kernels.cargo.shipping import ship
-from tsnb.words import did_you_mean
+from tsnb.text.words import did_you_mean
 
 __all__ = ["KEPT_BYTES", "LEFT_OUT", "TORN", "arrived", "deliver", "keep", "let_go", "torn_apart", "trim"]
 

@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tsnb.printable import encodable
 from tsnb.records.run import Run
+from tsnb.text.printable import encodable
 
 __all__ = ["Pictures"]
 

@@ -64,14 +64,14 @@ from tsnb.kernels.cargo.imported import lacking
 from tsnb.kernels.gate import pass_lock
 from tsnb.kernels.in_kernel.arrival import arrive, fetch_sent, seed_everything, use_threads
 from tsnb.kernels.in_kernel.output_channel import send_printed
-from tsnb.masks import remember
 from tsnb.native.endings import raise_again
 from tsnb.native.ties import untie
-from tsnb.printable import uncoloured
 from tsnb.records.run import Run
 from tsnb.records.scores import told
 from tsnb.records.writes import LiveChange
 from tsnb.stream.this_process import this_process
+from tsnb.text.masks import remember
+from tsnb.text.printable import uncoloured
 
 __all__ = ["begin", "deliver", "enter", "finish", "keep"]
 

@@ -33,12 +33,12 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from typing import Any, NamedTuple
 
-from tsnb.files import MANY_BYTES, read_foreign
 from tsnb.kernels.cargo import edits
 from tsnb.kernels.cargo.pickling import pack
 from tsnb.kernels.cargo.shipping import CellLines, lines_of, remember
 from tsnb.kernels.cargo.unpickling import unpack_bytes
-from tsnb.words import sentence
+from tsnb.private.files import MANY_BYTES, read_foreign
+from tsnb.text.words import sentence
 
 __all__ = [
     "CHANGES",

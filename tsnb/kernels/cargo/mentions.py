@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tsnb.files import MANY_BYTES, read_foreign
+from tsnb.private.files import MANY_BYTES, read_foreign
 
 __all__ = ["Mentions", "mentions_in", "names_in_texts"]
 

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tsnb.kernels.cargo.pickling import TookTooLong, packed_bytes
 from tsnb.stream.this_process import this_process
-from tsnb.words import sentence
+from tsnb.text.words import sentence
 
 __all__ = ["CargoPart", "Obstacle", "explain", "find_obstacle", "parts_of"]
 

@@ -17,8 +17,8 @@ from tsnb.kernels.cargo.capture import Captured
 from tsnb.kernels.cargo.imported import effects_here
 from tsnb.kernels.cargo.numerics import numerics_here, seed_here
 from tsnb.kernels.cargo.unnamed_file import Cargo
-from tsnb.printable import block, one_line, uncoloured
-from tsnb.words import sentence
+from tsnb.text.printable import block, one_line, uncoloured
+from tsnb.text.words import sentence
 
 __all__ = ["as_written", "call", "require", "thread_variables", "to_arrive"]
 

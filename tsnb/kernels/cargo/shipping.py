@@ -34,7 +34,7 @@ from tsnb.kernels.cargo.unnamed_file import SMALL_BYTES, Cargo, CargoWriter, ope
 from tsnb.kernels.cargo.unpickling import unpack
 from tsnb.machine.memory import Free, free_memory
 from tsnb.stream.protocol import adapters
-from tsnb.words import sentence
+from tsnb.text.words import sentence
 
 __all__ = ["LARGE_BYTES", "CellLines", "fetch", "lines_of", "remember", "ship", "title_of"]
 

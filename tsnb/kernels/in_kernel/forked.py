@@ -19,10 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tsnb.files import open_private
 from tsnb.kernels.in_kernel.arrival import use_threads
 from tsnb.machine.cores import usable_cores
 from tsnb.native.ties import tie_to_parent
+from tsnb.private.files import open_private
 
 __all__ = ["blas_threads", "settle"]
 

@@ -26,8 +26,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tsnb.files import open_private
 from tsnb.kernels.in_kernel.arrival import name_tracebacks, report_crashes
+from tsnb.private.files import open_private
 
 __all__ = ["open_front", "turn_output"]
 

@@ -18,9 +18,9 @@ import logging
 import os
 from pathlib import Path
 
-from tsnb.files import open_private
 from tsnb.kernels.output.screen import plain
-from tsnb.printable import block
+from tsnb.private.files import open_private
+from tsnb.text.printable import block
 
 __all__ = ["LOG_BYTES", "LogFile"]
 

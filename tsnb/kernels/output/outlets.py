@@ -22,7 +22,7 @@ from typing import Any, Protocol
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.marimo_cells import marimo_outlet
 from tsnb.kernels.output.screen import Screen, plain
-from tsnb.printable import coloured
+from tsnb.text.printable import coloured
 
 __all__ = [
     "SWITCH",

@@ -23,7 +23,7 @@ from tsnb.kernels.output.capping import Cap
 from tsnb.kernels.output.logfile import LogFile
 from tsnb.kernels.output.outlets import WIDGET, Outlet
 from tsnb.kernels.output.transcript import Transcript
-from tsnb.masks import masked_text
+from tsnb.text.masks import masked_text
 
 __all__ = ["Relay"]
 

@@ -14,8 +14,8 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from tsnb.files import open_private
 from tsnb.kernels.output.screen import Screen
+from tsnb.private.files import open_private
 
 __all__ = ["TRANSCRIPT_CHARACTERS", "FollowedLog", "PrintedPart", "Transcript"]
 

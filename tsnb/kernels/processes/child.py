@@ -23,7 +23,6 @@ from typing import Any
 from jupyter_client.connect import write_connection_file
 
 from tsnb.config import private_directory, runtime_directory
-from tsnb.files import read_private, remove_private
 from tsnb.kernels.cargo.lane import FileLane
 from tsnb.kernels.cargo.unnamed_file import Cargo
 from tsnb.kernels.hub import Hub, lock_directory, short_parent
@@ -34,6 +33,7 @@ from tsnb.kernels.processes.death import Death, KernelDied, OutOfMemory
 from tsnb.kernels.processes.process import ENTRY, KernelProcess, Launch, adopt, environment, require_directory
 from tsnb.machine.owners import Owner
 from tsnb.native.sweeping import Sweeper
+from tsnb.private.files import read_private, remove_private
 
 __all__ = ["ENTRY", "Child", "log_path"]
 

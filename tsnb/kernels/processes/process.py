@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from tsnb.device_sharing.mps import with_mps
-from tsnb.entries import OWNER, this_owner
-from tsnb.files import open_private
+from tsnb.discovery.entries import OWNER, this_owner
 from tsnb.kernels.processes.death import KernelDied, when_gone
 from tsnb.kernels.processes.launch import DETACHED
 from tsnb.machine.owners import Owner, alive
 from tsnb.native.start_line import CLOSED
+from tsnb.private.files import open_private
 
 __all__ = [
     "ENTRY",

@@ -1,7 +1,7 @@
 """Charts of logged numbers over a trial's own batches: two side by side, a line a trial, how it ended at its end.
 
 What a trial logged is known from the stream's readings. It is kept, smoothed and left as it is by the panel's own
-functions (`telemetry.frames`), so that a picture shows what a page shows.
+functions (`telemetry.shown.frames`), so that a picture shows what a page shows.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tsnb.reports.learned.ticks import is_share, texts_of, ticks
 from tsnb.reports.logged import thinned
 from tsnb.reports.ranges import DrawnLine, calm_extent, gave_up, in_range, padded
 from tsnb.reports.svg import Picture, text_width
-from tsnb.telemetry import frames
-from tsnb.telemetry.frames import Curve
 from tsnb.telemetry.lives.spent import Spent
-from tsnb.telemetry.marks import Ends, Taken
 from tsnb.telemetry.readings import ConsumerReading, EndReading, StreamReading
-from tsnb.telemetry.rows import newly_logged
-from tsnb.telemetry.words import count
+from tsnb.telemetry.shown import frames
+from tsnb.telemetry.shown.frames import Curve
+from tsnb.telemetry.shown.marks import Ends, Taken
+from tsnb.telemetry.shown.rows import newly_logged
+from tsnb.telemetry.shown.words import count
 
 __all__ = ["Axes", "Curves", "curves_of", "draw_curves", "finite", "line_of"]
 

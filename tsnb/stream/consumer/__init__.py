@@ -4,20 +4,17 @@
 |---|---|
 | `attaching`, `consumer` | `attach`; `Consumer`, which it returns: what a training loop needs |
 | `attachment` | one attachment to a stream, which is behind a `Consumer` |
-| `finding`, `standstill` | which stream is meant, also while it is away for a moment; a producer that stands still |
+| `finding` | which stream is meant, also while it is away for a moment |
 | `tasks` | the end of a task of a pool or a thread |
 | `loop`, `options` | one loop over one epoch; how batches are wanted, and what was taken |
 | `counts` | rows of one consumer, and the totals of a process |
-| `session`, `place` | a consumer's side of the protocol, without I/O; where it stands, and saved places |
-| `line`, `waits` | carries out what the session decides; what is looked at while it waits for a message or successor |
-| `connection` | messages and batches of one producer |
-| `unpacking`, `leaves` | a slot as tensors; each tensor, array and object in it |
-| `rebatching`, `parts` | batches of another size; which rows are its own |
-| `device` | batches on a GPU: shared there, or copied ahead |
+| `place` | where a consumer stands, and saved places |
 | `losses` | what a trial reports of the samples of a batch |
 | `notices` | what a user is told once |
 | `dataloader` | a consumer as a torch `DataLoader` |
 | `dataset` | what stands for the loader's dataset and sampler: lengths, small attributes |
+| `batches/` | a batch as its user gets it |
+| `talking/` | what a consumer and its producer say to each other |
 """
 
 from tsnb.stream.consumer.attaching import (

@@ -18,16 +18,16 @@ from typing import Any
 
 import torch
 
-from tsnb import registry
 from tsnb.config import check_name, require_platform
+from tsnb.discovery import registry
+from tsnb.discovery.promises import is_promised
 from tsnb.errors import NameInUse, ProducerGone, TsnbError
-from tsnb.promises import is_promised
 from tsnb.stream.consumer.attachment import Attachment, rest_siblings
+from tsnb.stream.consumer.batches.parts import Part
 from tsnb.stream.consumer.consumer import Consumer
 from tsnb.stream.consumer.counts import CpuTime, Total, Totals
 from tsnb.stream.consumer.finding import LOOK_S, RETURN_S, find
 from tsnb.stream.consumer.options import Options, ranks_hint
-from tsnb.stream.consumer.parts import Part
 from tsnb.stream.this_process import this_process
 
 __all__ = [

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.draws import draw_seed
 from tsnb.errors import (
     ArenaFull,
@@ -32,11 +32,11 @@ from tsnb.errors import (
     RemoteProtocolError,
     TsnbError,
 )
-from tsnb.foreign import pack
 from tsnb.native.endings import Bound
+from tsnb.stream.consumer.batches.rebatching import Rebatcher
+from tsnb.stream.consumer.batches.unpacking import Delivered
 from tsnb.stream.consumer.consumer import Consumer
 from tsnb.stream.consumer.counts import Count
-from tsnb.stream.consumer.line import Line
 from tsnb.stream.consumer.loop import EpochIterator
 from tsnb.stream.consumer.losses import Given, checked, in_payloads, with_rows
 from tsnb.stream.consumer.notices import Notices
@@ -49,10 +49,10 @@ from tsnb.stream.consumer.options import (
     require_fit,
 )
 from tsnb.stream.consumer.place import Loop, Place, require_same
-from tsnb.stream.consumer.rebatching import Rebatcher
+from tsnb.stream.consumer.talking.line import Line
 from tsnb.stream.consumer.tasks import task_of, when_task_ends
-from tsnb.stream.consumer.unpacking import Delivered
 from tsnb.stream.protocol import messages as ms
+from tsnb.text.foreign import pack
 
 __all__ = ["Attachment", "rest_siblings"]
 

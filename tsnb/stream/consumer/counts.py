@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tsnb.machine.clocks import cpu_here_s
-from tsnb.stream.consumer.parts import own_rows
-from tsnb.stream.consumer.rebatching import share
+from tsnb.stream.consumer.batches.parts import own_rows
+from tsnb.stream.consumer.batches.rebatching import share
 from tsnb.stream.protocol import messages as ms
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from torch.utils.data import Dataset, SequentialSampler
 
-from tsnb.stream.consumer.unpacking import delivered_from
+from tsnb.stream.consumer.batches.unpacking import delivered_from
 from tsnb.stream.protocol.layout import Layout
 
 if TYPE_CHECKING:

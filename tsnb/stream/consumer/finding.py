@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from tsnb import registry
+from tsnb.discovery import registry
 from tsnb.errors import ProducerNotFound
 from tsnb.stream.this_process import this_process
 

@@ -20,13 +20,13 @@ import torch
 
 from tsnb.errors import NameInUse, TsnbError
 from tsnb.native.endings import Bound, ending
+from tsnb.stream.consumer.batches.device import Prefetch
+from tsnb.stream.consumer.batches.rebatching import DRAWN_BYTES, chosen, cut, part
+from tsnb.stream.consumer.batches.unpacking import Delivered
 from tsnb.stream.consumer.counts import shared
-from tsnb.stream.consumer.device import Prefetch
 from tsnb.stream.consumer.losses import Given
 from tsnb.stream.consumer.place import Loop, Place
-from tsnb.stream.consumer.rebatching import DRAWN_BYTES, chosen, cut, part
-from tsnb.stream.consumer.unpacking import Delivered
-from tsnb.stream.consumer.waits import pass_boundary
+from tsnb.stream.consumer.talking.waits import pass_boundary
 from tsnb.stream.protocol.forms import widest
 from tsnb.stream.this_process import this_process
 

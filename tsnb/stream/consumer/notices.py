@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from tsnb.errors import SharedBatchWarning
-from tsnb.stream.consumer.unpacking import Delivered
+from tsnb.stream.consumer.batches.unpacking import Delivered
 from tsnb.stream.protocol.layout import Layout
 from tsnb.stream.protocol.messages import HeldUp
 from tsnb.stream.protocol.tree import leaf_paths

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from tsnb.errors import JoinRefused, TsnbError
-from tsnb.stream.consumer.parts import Part
+from tsnb.stream.consumer.batches.parts import Part
 from tsnb.stream.consumer.place import Loop
 from tsnb.stream.protocol.messages import Welcome
 

@@ -7,7 +7,7 @@ Strides stay as they are while the elements lie together: channels_last, transpo
 overlapping. A view with gaps (`x[:, ::2]`) is closed up, in the order that torch's `clone()` and numpy's
 `copy(order="K")` give it: the bytes in the gaps are not part of the batch, and may be the whole data set.
 
-The counterpart of `consumer.leaves`.
+The counterpart of `consumer.batches.leaves`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 
 from tsnb.config import MAX_CONSUMERS
 from tsnb.machine.memory import free_memory
-from tsnb.masks import masked_text
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
@@ -42,6 +41,7 @@ from tsnb.stream.producer.limits import (
 from tsnb.stream.producer.session import Session
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.extension import Extension
+from tsnb.text.masks import masked_text
 
 __all__ = ["HOLD", "MAX_CONSUMERS", "Core", "Settings"]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any
 
-from tsnb.printable import encodable
+from tsnb.text.printable import encodable
 
 __all__ = ["forget", "kind_of", "message_of", "shortened", "text_of", "way_out_of"]
 

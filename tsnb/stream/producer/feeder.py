@@ -14,8 +14,6 @@ from collections.abc import Iterator
 from typing import Any, cast
 
 from tsnb.errors import ArenaFull, LoaderFailed
-from tsnb.masks import masked_text
-from tsnb.printable import block, one_line
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.loader.packing import RowCounting, SlotWriter, batch_bytes
 from tsnb.stream.loader.repeating import AllGiven, Covering, EpochIs, Skipped
@@ -24,6 +22,8 @@ from tsnb.stream.loader.workers import mind_own_workers, workers_are_forked_here
 from tsnb.stream.producer.core import Core
 from tsnb.stream.producer.failures import forget, kind_of, message_of, shortened, text_of, way_out_of
 from tsnb.stream.producer.welcoming import tell_length
+from tsnb.text.masks import masked_text
+from tsnb.text.printable import block, one_line
 
 __all__ = ["Feeder", "slots_for"]
 

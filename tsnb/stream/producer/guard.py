@@ -18,7 +18,6 @@ from msgspec import structs
 
 from tsnb.config import MAX_CONSUMERS, check_name
 from tsnb.errors import RemoteProtocolError
-from tsnb.printable import one_line
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.granting import LOOKAHEAD
 from tsnb.stream.producer.core import HOLD, Core
@@ -26,6 +25,7 @@ from tsnb.stream.producer.session import Session
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode
 from tsnb.stream.protocol.extension import Extension, Undoable
+from tsnb.text.printable import one_line
 
 __all__ = ["ACCEPTS", "Guard", "hear_consumer", "hear_observer"]
 

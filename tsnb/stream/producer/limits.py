@@ -39,7 +39,7 @@ import resource
 
 from tsnb.errors import ArenaFull
 from tsnb.machine.memory import Free
-from tsnb.words import size_text
+from tsnb.text.words import size_text
 
 __all__ = [
     "MOST_LAG",

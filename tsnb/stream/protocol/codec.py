@@ -15,9 +15,9 @@ from typing import get_args
 import msgspec
 
 from tsnb.errors import LocalProtocolError, RemoteProtocolError
-from tsnb.printable import one_line
 from tsnb.stream.protocol.fields import cleaners
 from tsnb.stream.protocol.messages import Extended, Message, RankGone, Release, Steered
+from tsnb.text.printable import one_line
 
 __all__ = ["EARLY_KINDS", "MAX_MESSAGE_BYTES", "decode", "encode", "release_packet"]
 

@@ -7,7 +7,7 @@
 | `Large` | a whole number up to 2**53, the most that anything here comes to |
 | `Length` | a whole number up to 2**63 - 1, the most that a `len` of Python's can be |
 | `Seconds` | a finite time of up to three decades |
-| `Line`, `Block` | a text of one line or of several, cleaned when a packet is read (`tsnb.printable`) |
+| `Line`, `Block` | a text of one line or of several, cleaned when a packet is read (`tsnb.text.printable`) |
 | `Word` | 1 to 32 letters of ASCII: the name of an extension |
 | `Json` | a text that is JSON: its own texts are cleaned when that is read |
 
@@ -21,7 +21,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 import msgspec
 
-from tsnb.printable import block, one_line
+from tsnb.text.printable import block, one_line
 
 __all__ = [
     "Block",

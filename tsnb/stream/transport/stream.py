@@ -9,7 +9,7 @@ give only part of one; between the parts, a finalizer, another thread or Ctrl-C 
   reports the next one. They are kept in the same step in which they are received.
 
 Sockets are files in a private directory. A listener removes its own; files left by SIGKILL are swept by
-`tsnb.addresses`, which reads from a file's name which process it belonged to.
+`tsnb.discovery.addresses`, which reads from a file's name which process it belonged to.
 """
 
 from __future__ import annotations

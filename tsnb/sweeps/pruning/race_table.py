@@ -11,7 +11,7 @@ from tsnb.experiments.trial import ENDED, Trial
 from tsnb.records.scores import direction_of
 from tsnb.records.writes import LoggedRow
 from tsnb.sweeps.pruning.racing import SEEDS, Racing, Verdict
-from tsnb.words import html_table, text_table
+from tsnb.text.words import html_table, text_table
 
 __all__ = ["Race", "race"]
 

@@ -17,9 +17,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from tsnb.telemetry.marks import Ends
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.words import count
+from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.words import count
 
 __all__ = ["LOADER", "Stretch", "cpu_text", "cpu_until", "stretches"]
 

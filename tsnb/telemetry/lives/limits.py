@@ -6,10 +6,10 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tsnb.telemetry.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
 from tsnb.telemetry.lives.spent import Spent, spent
-from tsnb.telemetry.outcome import ENDS
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
+from tsnb.telemetry.shown.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
+from tsnb.telemetry.shown.outcome import ENDS
 
 __all__ = ["StreamLife"]
 

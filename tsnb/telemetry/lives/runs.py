@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tsnb.telemetry.marks import Ends
-from tsnb.telemetry.outcome import Trained, best_of
 from tsnb.telemetry.readings import ConsumerReading, EndReading, MoveReading, StreamReading
+from tsnb.telemetry.shown.marks import Ends
+from tsnb.telemetry.shown.outcome import Trained, best_of
 
 __all__ = ["lanes_of", "next_step", "runs_apart", "trial_of"]
 

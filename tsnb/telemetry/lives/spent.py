@@ -16,10 +16,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tsnb.telemetry.lives.cpu_time import cpu_until, stretches
-from tsnb.telemetry.marks import Ends, Taken
-from tsnb.telemetry.rates import alone
 from tsnb.telemetry.readings import EndReading, StreamReading
-from tsnb.telemetry.rows import Life, TimeSpent, life_of
+from tsnb.telemetry.shown.marks import Ends, Taken
+from tsnb.telemetry.shown.rates import alone
+from tsnb.telemetry.shown.rows import Life, TimeSpent, life_of
 
 __all__ = ["PARTS", "Spent", "lives", "spent"]
 

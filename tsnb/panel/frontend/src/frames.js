@@ -1,4 +1,4 @@
-// Frames: rows of float32 numbers, laid out as tsnb/telemetry/frames.py says. Pure.
+// Frames: rows of float32 numbers, laid out as tsnb/telemetry/shown/frames.py says. Pure.
 
 const HEADER = 12;
 const ROW = 9;

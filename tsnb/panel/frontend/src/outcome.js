@@ -1,4 +1,4 @@
-// What came out of a stream whose trials have all ended, in the words of its saved picture (tsnb/telemetry/outcome.py). Pure.
+// What came out of a stream whose trials have all ended, in the words of its saved picture (tsnb/telemetry/shown/outcome.py). Pure.
 
 import { clock, hourIn, isAccuracy, metric } from "./words.js";
 import { metricsOf } from "./lanes.js";

@@ -1,5 +1,5 @@
 // The reel: a stream's frames, all of the last ten minutes and every so many seconds before. The kernel's
-// own history (tsnb/telemetry/history.py) is thinned likewise. Knows no DOM.
+// own history (tsnb/telemetry/shown/history.py) is thinned likewise. Knows no DOM.
 
 const RECENT = 2400;
 const OLDER = 800;

@@ -1,0 +1,113 @@
+"""What came out of a stream whose trials have ended, in the words that the panel has too (`outcome.js`). Pure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from tsnb.records import scores
+from tsnb.records.scores import known_direction
+from tsnb.telemetry.readings import CONSUMER_STATES
+from tsnb.telemetry.shown.words import is_accuracy, metric
+
+__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome", "rules"]
+
+ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
+"""In the order in which they are told."""
+
+MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
+"""Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
+
+
+rules: list[Callable[[], Mapping[str, str]]] = []
+"""Each returns the metric by which the rule of its sweep decides, by the trial's name, of this process's sweeps."""
+
+_THERE = frozenset(CONSUMER_STATES) - {"gone"}
+_NAMED = 2
+"""More trials than this that are equal to the best are counted."""
+
+
+class Trained(Protocol):
+    """A trial, as far as its outcome goes."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def state(self) -> str:
+        """How it ended, or its state."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The last of each number that it has logged."""
+
+
+_Trained = TypeVar("_Trained", bound=Trained)
+
+
+def metrics_of(trials: Sequence[Trained]) -> list[str]:
+    """Return the logged names, in the order of first appearance."""
+    return list(dict.fromkeys(name for trial in trials for name in trial.metrics))
+
+
+def best_of(trials: Sequence[_Trained]) -> tuple[_Trained, str] | None:
+    """Return the best trial and the number by which it is best; None where that cannot be said.
+
+    The number is the one by which a sweep's rule decides, else an accuracy if one was logged, else the first one of
+    which is known whether a high or a low value is good. A trial that ended early counts only where there is no other.
+    """
+    ways = {name: way for name in metrics_of(trials) if (way := known_direction(name)) is not None}
+    names = {trial.name for trial in trials}
+    ruled = {metric for each in rules for trial, metric in each().items() if trial in names}
+    name = next((one for one in ways if is_accuracy(one)), next(iter(ways), None))
+    if len(ruled) == 1 and ruled <= ways.keys():
+        (name,) = ruled
+    if name is None:
+        return None
+    those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]
+    if len(those) < 2:
+        return None
+    found = scores.best_of([(trial.name, trial.state, trial.metrics[name]) for trial in those], ways[name])
+    return next(trial for trial in those if trial.name == found), name
+
+
+def ends_of(trials: Sequence[Trained]) -> str:
+    """Return how many trials of a stream that is over ended how: 3 done, 1 failed, 1 ended."""
+    # of those that were there when the stream ended nobody knows how
+    counts = Counter("ended" if trial.state in _THERE else trial.state for trial in trials)
+    return ", ".join(f"{counts[end]} {end}" for end in (*ENDS, "ended") if counts[end])
+
+
+def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
+    """Return what came out, its lead and the rest; both empty where no trial has ended.
+
+    Example:
+        >>> outcome(trials)
+        ("wide-cnn is best: accuracy 96.8 %.", "3 done, 1 failed.")
+    """
+    if not any(trial.state in ENDS for trial in trials):
+        return "", ""
+    ends, best = ends_of(trials), best_of(trials)
+    if best is None:
+        return f"{ends}.", ""
+    trial, name = best
+    said = f"{trial.name} is best: {name} {metric(name, trial.metrics[name])}"
+    return f"{said}{_equal(trials, trial, name)}.", f"{ends}."
+
+
+def _equal(trials: Sequence[Trained], best: Trained, name: str) -> str:
+    """Say which trials have the number of the best; empty: none."""
+    early = best.state in scores.ENDED_EARLY
+    same = sorted(
+        trial.name
+        for trial in trials
+        if trial is not best
+        and trial.metrics.get(name) == best.metrics[name]
+        and (trial.state in scores.ENDED_EARLY) == early
+    )
+    return (
+        f", equal to {' and '.join(same) if len(same) <= _NAMED else f'{len(same)} others'}" if same else ""
+    )

@@ -1,0 +1,260 @@
+"""A trial as screens show it: what was read of it last, and what follows from its readings."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import astuple, dataclass, field, replace
+
+from tsnb.telemetry.forecast.eta import NO_ETA, Eta
+from tsnb.telemetry.readings import ConsumerReading, EndReading
+from tsnb.telemetry.shown.rates import UNKNOWN, Pace
+from tsnb.telemetry.trial_readings import LoggedReading
+
+__all__ = ["Life", "Row", "TimeSpent", "life_of", "never_attached", "newly_logged", "not_finite"]
+
+_STEADY = 8
+"""Ticks over which the most frequent of several passing states is shown: it agrees with the rates beside it."""
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """Where a trial's time went, in seconds, and how many samples it took. Sums by +."""
+
+    computing_s: float = 0.0
+    waiting_s: float = 0.0
+    held_s: float = 0.0
+    between_s: float = 0.0
+    parked_s: float = 0.0
+    samples: int = 0
+
+    def __add__(self, other: TimeSpent) -> TimeSpent:
+        both = zip(astuple(self), astuple(other), strict=True)
+        return TimeSpent(*(one + another for one, another in both))
+
+    @property
+    def pace(self) -> Pace:
+        """How fast the trial was, and its shares, of the time attached; `UNKNOWN`: there was none."""
+        attached_s = self.computing_s + self.waiting_s + self.held_s + self.between_s
+        if attached_s <= 0:
+            return UNKNOWN
+        shares = (part / attached_s for part in (self.computing_s, self.waiting_s, self.held_s))
+        return Pace(self.samples / attached_s, *shares)
+
+
+@dataclass
+class Life:
+    """One attachment of a trial to one life of its producer."""
+
+    name: str
+    """The trial's."""
+    first_s: float
+    """When it was first seen (wall clock)."""
+    start: ConsumerReading
+    """How it was first seen."""
+    last_s: float
+    """When it was last seen (wall clock)."""
+    last: ConsumerReading
+    """How it was last seen."""
+    states_s: dict[str, float] = field(default_factory=dict)
+    """Seconds in each state, as far as it was watched."""
+    fewer_s: float = -math.inf
+    """When it was last seen with fewer batches than at last (wall clock)."""
+
+    def extend(self, time_s: float, consumer: ConsumerReading) -> None:
+        """Take in the next reading of it: up to then it was in the state of the one before."""
+        state = self.last.state
+        self.states_s[state] = self.states_s.get(state, 0.0) + time_s - self.last_s
+        if consumer.batches > self.last.batches:
+            self.fewer_s = self.last_s
+        self.last_s, self.last = time_s, consumer
+
+    def continues(self, consumer: ConsumerReading) -> bool:
+        """Return whether a reading is of this life: the same process, and no counter went back.
+
+        One counter may: the seconds since its last batch are no computing any more once it is paused or timed out.
+        """
+        last = self.last
+        since_s = self.last_s - self.fewer_s if last.batches else 0.0
+        return (
+            consumer.pid == last.pid
+            and consumer.batches >= last.batches
+            and consumer.computing_s >= last.computing_s - since_s - 1e-6
+        )
+
+    @property
+    def parts(self) -> TimeSpent:
+        """Where its time went."""
+        inside = (self.last.computing_s, self.last.waiting_s, self.last.held_s)
+        before_s = self.start.computing_s + self.start.waiting_s + self.start.held_s
+        rest_s = max(0.0, self.last_s - self.first_s - (sum(inside) - before_s))
+        parked_s = min(rest_s, self.states_s.get("timed out", 0.0))
+        return TimeSpent(*inside, rest_s - parked_s, parked_s, self.last.samples)
+
+
+def never_attached(end: EndReading) -> ConsumerReading:
+    """Return a reading of a trial that ended without ever having been a consumer."""
+    return ConsumerReading(end.name, end.pid, "gone", -1, 0, 0, 0, 0, 0, 0.0, 0.0, 0.0, dict(end.metrics))
+
+
+def life_of(end: EndReading) -> Life:
+    """Return the attachment of a trial that nobody saw while it was there, as far as its end tells of it."""
+    nothing = never_attached(end)
+    attached_s = max(end.attached_s, end.computing_s + end.waiting_s + end.held_s)
+    last = replace(
+        nothing,
+        batches=end.batches,
+        samples=end.samples,
+        computing_s=end.computing_s,
+        waiting_s=end.waiting_s,
+        held_s=end.held_s,
+    )
+    return Life(end.name, end.time_s - attached_s, nothing, end.time_s, last)
+
+
+@dataclass
+class Row:
+    """One trial."""
+
+    number: int
+    """In the order of first appearance: its lane, and so its colour."""
+    reading: ConsumerReading
+    """The last that was heard of it."""
+    here: bool = False
+    """Whether it is attached."""
+    pace: Pace = UNKNOWN
+    """Of the last seconds."""
+    told: Pace = UNKNOWN
+    """Its pace when the sentence was said last: the shares of its time that are shown beside it, so that both say the
+    same."""
+    state: str = "joining"
+    """What to show: one of `CONSUMER_STATES`, of `END_STATES`, or that of a trial that is not attached yet."""
+    since_s: float = 0.0
+    """Since when it is in that state; wall clock."""
+    came_s: float = 0.0
+    """When it came, or left; wall clock."""
+    end: str = ""
+    """How it ended, one of `END_STATES`; empty while it is here, or if that is unknown."""
+    pending: str = ""
+    """State and reason of a trial that is not attached yet, as its notebook says: "queued: it needs 2.1 GiB ..."."""
+    error: str = ""
+    """What it failed of, one line."""
+    last: dict[str, float] = field(default_factory=dict)
+    """The last that it logged, once it has ended."""
+    epochs: float = math.nan
+    """Epochs that it has taken."""
+    batches: int = 0
+    """Loader batches that it has taken."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """The last of each number that it has logged, in the order of first appearance."""
+    logged_at: dict[str, int] = field(default_factory=dict)
+    """The batches of its own at which they were logged, as its readings count."""
+    sparse: tuple[str, ...] = ()
+    """Names of those that are logged about once an epoch, or less often: curves of them are never smoothed."""
+    places: dict[str, int] = field(default_factory=dict)
+    """The place of each of those names, which stays when another run of the trial begins anew."""
+    run: int = 0
+    """How many runs of its name came before this one: another process, another curve."""
+    states: deque[str] = field(default_factory=lambda: deque(maxlen=_STEADY))
+    """Its states of the last ticks."""
+    life: Life | None = None
+    """Its present attachment."""
+    producer: int = 0
+    """The process id of the producer that it was attached to last."""
+    before: TimeSpent = TimeSpent()
+    """Where its time went in those before."""
+    left: Callable[[str], Eta] = field(default=lambda _: NO_ETA, repr=False, compare=False)
+    """Says how long the trial of a name still takes."""
+
+    def lives(self, time_s: float, consumer: ConsumerReading, producer: int) -> None:
+        """Take in a reading of it while it is attached to a producer of that process id."""
+        if self.life is not None and self.producer == producer and self.life.continues(consumer):
+            self.life.extend(time_s, consumer)
+            return
+        self.leaves()
+        self.producer = producer
+        self.life = Life(consumer.name, time_s, consumer, time_s, consumer)
+
+    def leaves(self) -> None:
+        """Its next reading is of another attachment."""
+        self.before, self.life = self.whole, None
+
+    @property
+    def whole(self) -> TimeSpent:
+        """Where all its time went."""
+        return self.before if self.life is None else self.before + self.life.parts
+
+    @property
+    def eta(self) -> Eta:
+        """How long it still takes; reckoned when somebody asks: most ticks nobody does."""
+        return self.left(self.name)
+
+    @property
+    def name(self) -> str:
+        """Its consumer's name."""
+        return self.reading.name
+
+    @property
+    def unknown(self) -> bool:
+        """Whether nothing is to be told of it: it was pending, and is not attached yet."""
+        never = self.reading.state == "gone" and not self.reading.pid
+        return never and not (self.here or self.end or self.pending)
+
+    @property
+    def waits(self) -> str:
+        """What it waits for, in words: "queued: it needs ...", "waits for its turn"; empty: for batches at most."""
+        if self.here:
+            return f"waits for {self.reading.awaits}" if self.reading.awaits else ""
+        return self.pending
+
+
+def newly_logged(
+    values: dict[str, float], batches: dict[str, int], its: ConsumerReading | EndReading
+) -> list[tuple[str, int | None, float, LoggedReading | None]]:
+    """Return name, batch (None: not known), last value, and the values that it stands for, of what a trial has logged.
+
+    That is, since it was looked at last, oldest first. Without the values it stands for itself alone.
+
+    Args:
+        values: Its numbers then; brought up to date.
+        batches: The batches at which they were logged then; brought up to date.
+        its: What is known of it now.
+    """
+    found: list[tuple[str, int | None, float, LoggedReading | None]] = []
+    logged, logged_at = its.logged, its.logged_at
+    for name, value in its.metrics.items():
+        before, at, known = values.get(name), logged_at.get(name) if logged_at else None, batches.get(name)
+        # nan is what differs from itself
+        same = value == before or (before is not None and value != value and before != before)  # noqa: PLR0124
+        if same and (at is None or at == known):
+            continue
+        values[name] = value
+        parts: list[LoggedReading] = []
+        if logged and name in logged:  # not of most: a tick of fifty trials has a hundred numbers
+            anew = known is None or (at is not None and at < known)  # another producer counts from 0
+            parts = [part for part in logged[name] if anew or part.batch > (known or 0)]
+        for part in parts:
+            last = value if part.batch == at else math.nan if part.last is None else part.last
+            found.append((name, part.batch, last, part if part.values > 1 or part.low is not None else None))
+        if not parts or parts[-1].batch != at:
+            found.append((name, at, value, None))
+        if at is not None or parts:
+            batches[name] = parts[-1].batch if at is None else at
+    return found
+
+
+def not_finite(before: ConsumerReading | None, after: ConsumerReading) -> list[tuple[str, str]]:
+    """Return kind and text of a mark for each number of a consumer that has become nan or infinite."""
+    found, known = [], before.metrics if before is not None and before.pid == after.pid else {}
+    for name, value in after.metrics.items():
+        if math.isfinite(value) or not math.isfinite(known.get(name, 0.0)):
+            continue
+        at = after.logged_at.get(name)
+        for part in reversed(after.logged.get(name, ())):
+            if part.last is not None:
+                break
+            at = part.batch
+        said = f"{after.name}: {name} became {value}" + ("" if at is None else f" at batch {at:,}")
+        found.append(("not finite", said))
+    return found

@@ -1,0 +1,97 @@
+"""A stream's view as lines of plain text: `tsnb status`, `%tensorsocket status`, and what stands for the panel."""
+
+from __future__ import annotations
+
+import math
+
+from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.shown import words
+from tsnb.telemetry.shown.marks import pacing_text
+from tsnb.telemetry.shown.rates import Pace
+from tsnb.telemetry.shown.rows import Row
+from tsnb.telemetry.shown.view import StreamView
+
+__all__ = ["as_text"]
+
+_NAME = 20
+"""Letters of a trial's name at least: the column is as wide as the longest, so that numbers stand below their heads."""
+
+_TEXT_COLUMNS = (
+    f"{'state':<14} {'lag':>4} {'samples/s':>10} {'computing':>10} {'waiting':>8} {'held':>6} "
+    f"{'per batch':>9} {'alone':>8} {'left':>10}"
+)
+"""`a batch`: what it computes on one. `alone`: samples/s with a batch always ready and nobody to wait for. `left`:
+until its last epoch is over; "epoch": to the end of this one, as the number of its epochs is not known."""
+
+
+def as_text(view: StreamView, title: str, *, recorded: bool = False) -> str:
+    """Return the stream as a few lines of text.
+
+    Args:
+        view: What is shown.
+        title: What they begin with.
+        recorded: Whether it happened at another time.
+    """
+    with view.lock:
+        return _as_text(view, title, recorded)
+
+
+def _as_text(view: StreamView, title: str, recorded: bool) -> str:
+    lines = [f"{title}: {'a recording' if recorded else view.state}"]
+    if view.latest:
+        lines[0] += _text_head(
+            view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta, view.latest.time_s)
+        )
+    lines += filter(None, [" ".join(filter(None, view.outcome)) or view.say.text])
+    known = view.rows.values()
+    rows = [row for row in known if row.here]
+    wide = max([_NAME, *(len(row.name) for row in known)])
+    ended = [row for row in known if row.end and not row.here]
+    if rows or ended:
+        lines += ["", f"{'trial':<{wide}} {_TEXT_COLUMNS}"]
+        lines += [f"{row.name:<{wide}} {_text_row(row)}" for row in rows]
+        lines += [f"{row.name:<{wide}} {_text_end(row)}" for row in ended]
+    if rows:
+        lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in view.flow.items())]
+    waiting = {f"{row.name:<{wide}}": row.pending for row in known if row.pending}
+    if rest := words.waiting(waiting, alone=8):
+        lines += ["", *rest]
+    could = view.rates.loader_alone_per_s() if rows else math.nan
+    if not math.isnan(could):
+        lines.append(f"The loader alone: {words.pace(could)} batches/s at most.")
+    return "\n".join(lines)
+
+
+def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
+    whole = reading.epoch_batches
+    done = f"batch {reading.published}"
+    if whole:
+        done += f" of {whole} ({words.percent(reading.published / whole)})"
+    left = words.epoch_left(left_s, reading.published / whole) if whole else ""
+    window = f"window {reading.window_fill} of {reading.window}, pacing {pacing_text(reading)}"
+    after = f", {all_left}" if all_left else ""
+    return f", pass {reading.epoch + 1}, {done}{left}, {window}{after}"
+
+
+def _text_end(row: Row) -> str:
+    """Return how a trial ended, how fast it was and where its time went, with the last that it logged."""
+    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.last.items())
+    error = f"  {row.error}" if row.error else ""
+    said = _speed(row.whole.pace, row.whole.pace)
+    return f"{row.end:<14} {'':>4} {said} {'':>9} {'':>8} {'':>10}  {metrics}{error}".rstrip()
+
+
+def _speed(pace: Pace, told: Pace) -> str:
+    """Return samples a second of a pace, and the shares of time of one."""
+    speed = "-" if math.isnan(pace.samples_per_s) else f"{pace.samples_per_s:.0f}"
+    shares = (words.percent(share) for share in (told.computing, told.waiting, told.held))
+    return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares)
+
+
+def _text_row(row: Row) -> str:
+    pace, told, reading = row.pace, row.told, row.reading
+    batch, alone = words.milliseconds(pace.step_s), words.count(pace.alone_per_s)
+    shares = f"{_speed(pace, told)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
+    numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
+    metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
+    return f"{row.waits or row.state:<14} {reading.lag:>4} {shares}  {metrics}".rstrip()

@@ -1,0 +1,9 @@
+"""Text: what messages are made of, and how text from elsewhere is taken in and shown.
+
+| module | what it owns |
+|---|---|
+| `words` | the nearest known word, sizes, times, rows as text or HTML |
+| `printable` | foreign text, made fit to be shown |
+| `masks` | secrets among parameters |
+| `foreign` | JSON from elsewhere, made into dataclasses |
+"""
