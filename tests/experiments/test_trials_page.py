@@ -62,7 +62,8 @@ def test_what_it_names_is_there() -> None:
         "--rotate",
         "--deadline",
     }
-    assert known - sweeping <= set(re.findall(r"--[a-z-]+", PAGE))
+    dueling = {"--against", "--metric", "--min-delta", "--equal", "--series", "--seeds", "--budget"}
+    assert known - sweeping - dueling <= set(re.findall(r"--[a-z-]+", PAGE))
     said = re.search(r"A trial is ([\w ,]+)\. After its end it is ([\w ,]+)\.", " ".join(PAGE.split()))
     assert said and tuple(re.split(r", | or ", f"{said[1]}, {said[2]}")) == TRIAL_STATES
     of_a_row = re.findall(r"^\| (`\..*?) \|", PAGE, flags=re.MULTILINE)

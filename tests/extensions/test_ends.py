@@ -30,7 +30,7 @@ from tsnb.text.foreign import pack
 
 
 def stream(*peers: Any) -> tuple[TrialEnds, Any]:
-    dispatch = SimpleNamespace(members={})
+    dispatch = SimpleNamespace(members={}, drift=SimpleNamespace(blocked_s=lambda _now: 0.0))
     core: Any = SimpleNamespace(
         lock=threading.Condition(), news=0, sessions=dict(enumerate(peers)), dispatch=dispatch
     )
@@ -41,7 +41,10 @@ def leave(ends: TrialEnds, core: Any, name: str, **fields: Any) -> None:
     """Let a consumer leave that had begun 2 epochs and taken 15 batches after those of its parent."""
     peer = observer(role="consumer", name=name, key=99, before=(1, 10), **fields)
     core.sessions[99] = peer
-    core.dispatch.members[99] = SimpleNamespace(begun=2, share=SimpleNamespace(batches=15))
+    share = SimpleNamespace(batches=15, passed=64, left_out=4)
+    core.dispatch.members[99] = SimpleNamespace(
+        begun=2, share=share, read=lambda _now, _blocked_s: (3.0, 2.0, 1.0)
+    )
     ends.left(peer)
     del core.sessions[99], core.dispatch.members[99]
 

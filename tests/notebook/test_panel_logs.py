@@ -82,7 +82,7 @@ def test_a_trial_without_a_stream_stays_in_its_row_when_it_ends(
     shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where one stream is served, too: it moved into the rows of that stream, of which it had taken nothing."""
-    for module in ("notebook.trial_logs", "experiments.trial_life"):
+    for module in ("notebook.trial_logs", "experiments.running.trial_life"):
         monkeypatch.setattr(f"tsnb.{module}.SURE_S", 0.0)
     with tsnb.serve(DataLoader(TensorDataset(torch.arange(40.0)), batch_size=4), name="numbers"):
         rows = watch("numbers").view.rows

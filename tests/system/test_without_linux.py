@@ -33,7 +33,9 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(BLIND), str(ROOT))))
     yield
-    subprocess.run([sys.executable, "-c", "from tsnb import registry; registry.entries()"], check=True)
+    subprocess.run(
+        [sys.executable, "-c", "from tsnb.discovery import registry; registry.entries()"], check=True
+    )
 
 
 def gone(processes: list[psutil.Process], timeout_s: float = 60.0) -> bool:

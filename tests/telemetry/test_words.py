@@ -26,7 +26,7 @@ from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
 
-SOURCE = Path(words.__file__).parents[1] / "panel/frontend/src"
+SOURCE = Path(words.__file__).parents[2] / "panel/frontend/src"
 NUMBERS = [
     0,
     0.4,

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tsnb.duels.grammar import asked
-from tsnb.duels.result import Duel
-from tsnb.duels.starting import duel_cell
 from tsnb.errors import TsnbError
 from tsnb.experiments.cells import run_cell, set_up
 from tsnb.experiments.overview.board import NoSuchTrial, stop_together, trials
@@ -31,6 +29,7 @@ from tsnb.text.printable import coloured
 from tsnb.text.words import is_now
 
 if TYPE_CHECKING:
+    from tsnb.duels.result import Duel
     from tsnb.experiments.running.trial_life import TrialLife
     from tsnb.panel import Panel
 
@@ -98,6 +97,8 @@ def _run_duel(shell: Any, given: Namespace, cell: str, compared: Mapping[str, An
         raise ValueError(
             "--against needs the logged number to compare. Add --metric, for example --metric val_loss."
         )
+    from tsnb.duels.starting import duel_cell  # numpy: no notebook waits for it before it needs it
+
     duel = duel_cell(
         given.name,
         cell,

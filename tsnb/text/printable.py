@@ -50,7 +50,7 @@ _BAD: dict[int, str] = {
 _IN_A_LINE = {**_BAD, **dict.fromkeys(_BREAKS, " ")}
 _IN_A_BLOCK: dict[int, str] = {**_BAD, **dict.fromkeys(_BREAKS, "\n"), 0x09: "\t"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;:]{0,32}m)")
-_OURS = os.path.dirname(__file__)  # noqa: PTH120  # pathlib is not imported for this
+_OURS = os.path.dirname(os.path.dirname(__file__))  # noqa: PTH120  # pathlib is not imported for this
 _PYTHONS = os.path.dirname(os.__file__)  # noqa: PTH120
 
 
