@@ -97,8 +97,8 @@ def test_every_module_reads_foreign_files_by_the_one_function() -> None:
     """Others open the system's own files, tsnb's, or those of directories of tsnb's that no other user enters."""
     root = Path(tsnb.__file__).parent
     own = {
-        "private/directories.py", "private/files.py", "checks/devices.py", "cluster/membership.py", "cluster/remote_run.py",
-        "device_sharing/mps.py",
+        "private/directories.py", "private/files.py", "checks/devices.py", "cluster/membership.py",
+        "cluster/remote_run.py", "device_sharing/mps.py",
         "kernels/in_kernel/forked.py", "kernels/in_kernel/hazards.py", "kernels/processes/forking.py",
         "machine/clocks.py", "machine/disks.py", "machine/energy.py", "machine/gpus.py", "machine/memory.py",
         "machine/owners.py", "panel/widget.py", "stalling/reading.py",
