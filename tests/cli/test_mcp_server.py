@@ -47,6 +47,14 @@ def train(lr, epochs):
             with torch.no_grad():
                 net.bias *= 1 - 0.001 * float(rate)
             tsnb.log(loss=net.bias.item(), rate=float(rate))
+
+def lower(gain=0.0):
+    for (batch,) in tsnb.attach():
+        pass
+    tsnb.log(loss=torch.rand(()).item() - gain)
+
+def much_lower():
+    lower(gain=1.0)
 """,
 }
 
@@ -158,6 +166,31 @@ def test_an_agent_sweeps_clones_the_best_and_stops_the_rest(served: Path) -> Non
         *ends, last = lines
         assert {end["trial"]: end["state"] for end in ends} == dict.fromkeys([*names, "hot"], "stopped")
         assert last == {"sweep": "lin", "exit_status": 0}
+
+    with_tools(served, agent)
+
+
+@pytest.mark.slow
+@pytest.mark.system
+def test_an_agent_is_told_the_verdict_of_a_duel(served: Path) -> None:
+    """The call is answered when the trials start; `wait` tells of each seed, and then the verdict."""
+
+    async def agent(call: Call) -> None:
+        begun = await call(
+            "duel", incumbent="agent_train:lower", candidate="agent_train:much_lower", metric="loss",
+            stream="numbers", name="change", at_once=6,
+        )  # fmt: skip
+        assert begun["duel"] == "change"
+        lines: list[dict[str, Any]] = []
+        while (news := await call("wait", seconds=60))["running"] or news["ended"]:
+            lines += news["ended"]
+        assert all(line["duel"] == "change" for line in lines)
+        *seeds, verdict, last = lines
+        assert last == {"duel": "change", "exit_status": 0}
+        assert (verdict["verdict"], verdict["effect"]) == ("better", pytest.approx(-1.0))
+        assert len(seeds) >= verdict["seeds"] >= 6
+        with pytest.raises(ToolError, match="metric"):
+            await call("duel", incumbent="agent_train:lower", candidate="agent_train:much_lower")
 
     with_tools(served, agent)
 
