@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -224,6 +225,22 @@ def test_the_same_code_and_values_are_the_same_in_every_process() -> None:
         "        return [inner(i) for i in range(3)]\nmake = Maker().make"
     )
     assert order_of(code) == order_of(code) != ""
+
+
+def test_to_have_been_copied_makes_no_class_another_one() -> None:
+    """Python notes at a class what it has found out when it copies one of its objects."""
+
+    class Rows:
+        def __init__(self) -> None:
+            self.number = 5
+
+        def __call__(self, epoch: int) -> int:
+            return epoch + self.number
+
+    before = identity(Rows())
+    copy.copy(Rows())
+    assert "__slotnames__" in vars(Rows)
+    assert identity(Rows()) == before
 
 
 def test_what_cannot_be_described_is_like_nothing() -> None:

@@ -54,7 +54,7 @@ _WITHOUT_ORDER = (type(threading.Lock()), type(threading.RLock()), threading.Eve
 _OF_CLASSES = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "__static_attributes__",
     "__annotate__", "__annotate_func__", "__annotations_cache__", "_abc_impl", "__abstractmethods__", "__parameters__",
-    "__orig_bases__", "__slots__", "__qualname__", "__type_params__",
+    "__orig_bases__", "__slots__", "__qualname__", "__type_params__", "__slotnames__",
 })  # fmt: skip
 
 
