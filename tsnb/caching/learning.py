@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch.utils.data import get_worker_info
 
 from tsnb.caching.choice import LEAST_COST_S
 from tsnb.caching.cut import Call, Unsplittable, cut_of, filled, template_of
@@ -31,7 +30,7 @@ from tsnb.caching.lent import LentMemory
 from tsnb.caching.memory import ASSIGNED, CHOSEN, CUT, GIVEN, LEARNING, OFF, SERVING, WHOLE, SampleMemory
 from tsnb.draws import Draws, another_seed
 from tsnb.machine.clocks import cost_clock
-from tsnb.stream.loader.seams import StandIn
+from tsnb.stream.loader.seams import StandIn, number_of, worker_row
 from tsnb.text.printable import one_line
 
 __all__ = ["KeptDataset"]
@@ -62,7 +61,7 @@ class KeptDataset(StandIn):
         phase = memory.phase
         if phase == OFF:
             return self.dataset[index]
-        number = self._number(index)
+        number = number_of(index, memory.samples)
         if number is None:
             return self.dataset[index]
         if not self._looked:
@@ -81,17 +80,9 @@ class KeptDataset(StandIn):
         memory.count(self._row, hit=False)
         return self._measured(index, number, phase)
 
-    def _number(self, index: Any) -> int | None:
-        try:
-            number = index.__index__()
-        except (AttributeError, TypeError):
-            return None
-        return number if 0 <= number < self._memory.samples else None
-
     def _look(self) -> None:
         """Find out which worker this is."""
-        info = get_worker_info()
-        self._row = 0 if info is None else info.id + 1
+        self._row = worker_row()
         self._looked = True
 
     def _where(self) -> Any:

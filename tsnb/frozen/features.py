@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader
 
 from tsnb.caching.encoding import digest, encode
 from tsnb.caching.keeper import Keeper, chain, require_room, why_not
@@ -26,7 +26,7 @@ from tsnb.caching.memory import OFF, PROVING, SERVING, WRITTEN, SampleMemory
 from tsnb.draws import Draws, another_seed
 from tsnb.frozen.loaders import FrozenCollate
 from tsnb.frozen.rows import FORM_BYTES, FeatureRow, FeatureRows
-from tsnb.stream.loader.seams import StandIn
+from tsnb.stream.loader.seams import StandIn, number_of, worker_row
 from tsnb.telemetry.readings import CacheReading
 from tsnb.text.printable import one_line
 
@@ -129,12 +129,11 @@ class _KeptFeatures(StandIn):
 
     def __getitem__(self, index: Any) -> Any:
         memory, rows = self._memory, self._rows
-        number = self._number(index)
+        number = number_of(index, rows.samples)
         if number is None or memory.phase == OFF:
             return FeatureRow(-1 if number is None else number, self.dataset[index], None, rows)
         if self._row is None:
-            info = get_worker_info()
-            self._row = 0 if info is None else info.id + 1
+            self._row = worker_row()
         record = rows.take(number)
         memory.count(self._row, hit=record is not None)
         if record is None:
@@ -143,13 +142,6 @@ class _KeptFeatures(StandIn):
         if self._taken % CHECK_EVERY == 0:
             self._check(index, number)
         return FeatureRow(number, None, record, rows)
-
-    def _number(self, index: Any) -> int | None:
-        try:
-            number = index.__index__()
-        except (AttributeError, TypeError):
-            return None
-        return number if 0 <= number < self._rows.samples else None
 
     def _learned(self, index: Any, number: int) -> Any:
         before = Draws.now()

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils.data import get_worker_info
 
 from tsnb.errors import TsnbError
 from tsnb.frozen.applying import computed, function_computed
 from tsnb.frozen.counters import Counters
 from tsnb.frozen.refusals import copied, networks_of, require_frozen, require_same, weights_of
 from tsnb.stream.loader.identity import identity
+from tsnb.stream.loader.seams import worker_row
 from tsnb.stream.protocol.forms import TwoForms
 
 __all__ = ["FrozenPart", "name_of"]
@@ -56,11 +56,10 @@ class FrozenPart:
         Raises:
             ValueError: The first batch gives another result the second time.
         """
-        worker = get_worker_info()
         again = None if self.counters.tried else copied(batch)
         began = time.perf_counter()
         made = self._made(batch)
-        self.counters.count(0 if worker is None else worker.id + 1, time.perf_counter() - began)
+        self.counters.count(worker_row(), time.perf_counter() - began)
         if again is not None:
             require_same(lambda same: self._made(same).batch, again, made.batch)
             self.counters.note_tried()

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from tsnb.draws import another_seed
 from tsnb.stream.loader.identity import identity
 from tsnb.stream.loader.leaves import classify
 from tsnb.stream.protocol.tree import flatten
@@ -117,8 +118,6 @@ def require_same(apply: Callable[[Any], Any], batch: Any, first: Any) -> None:
     Raises:
         ValueError: The results differ.
     """
-    from tsnb.draws import another_seed
-
     with another_seed(_SEEDS):
         second = apply(batch)
     if not alike(first, second):

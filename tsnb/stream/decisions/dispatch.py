@@ -343,12 +343,16 @@ class Dispatch:
         """Grant the batch that has come to those that may have it now."""
         for member in self.members.values():
             if member.phase is Phase.STREAMING:
-                before = member.taken, member.cursor
-                self.granting.grant(member)
-                if member.cursor != before[1]:
-                    self.drift.moved(member, *before, took=False)
+                self._grant_more(member)
         self._collect()
         self._note_wanted()
+
+    def _grant_more(self, member: Member) -> bool:
+        """Grant one that took nothing just now what it may have; return whether that was any."""
+        taken, cursor = member.taken, member.cursor
+        self.granting.grant(member)
+        self.drift.moved(member, taken, cursor, took=False)
+        return member.cursor != cursor
 
     def _renumbered(self, event: ev.Renumbered) -> None:
         self._out += self.admission.renumber(event.run, event.epoch)
@@ -465,11 +469,7 @@ class Dispatch:
     def _grant_withheld(self, actor: int) -> None:
         """Grant the batches that are withheld no longer, since a consumer took one or waits for one."""
         for key in self.balance.to_look_at(actor, self._now):
-            member = self.members[key]
-            taken, cursor = member.taken, member.cursor
-            self.granting.grant(member)
-            self.drift.moved(member, taken, cursor, took=False)
-            if member.cursor != cursor:
+            if self._grant_more(self.members[key]):
                 self._collect()
                 self._note_wanted()
 

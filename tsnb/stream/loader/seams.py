@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, get_worker_info
 
-__all__ = ["EpochLength", "OrderedBatches", "OwnOrder", "SampleStore", "StandIn"]
+__all__ = ["EpochLength", "OrderedBatches", "OwnOrder", "SampleStore", "StandIn", "number_of", "worker_row"]
 
 
 class StandIn:
@@ -31,6 +31,21 @@ class StandIn:
 
     def __getitem__(self, index: Any) -> Any:
         return self.dataset[index]
+
+
+def number_of(index: Any, samples: int) -> int | None:
+    """Return a sample's number, if an index is one of 0 to `samples` - 1."""
+    try:
+        number: int = index.__index__()
+    except (AttributeError, TypeError):
+        return None
+    return number if 0 <= number < samples else None
+
+
+def worker_row() -> int:
+    """Return the row of shared memory that this worker counts in: 0 in the serving process, else from 1 on."""
+    info = get_worker_info()
+    return 0 if info is None else info.id + 1
 
 
 class EpochLength(Protocol):
