@@ -137,9 +137,7 @@ def stop_trial(options: argparse.Namespace) -> None:
         observer.request_consumer_stop(trial.name)
         while not left and (wait_s := deadline - time.monotonic()) > 0:
             reading = observer.read(wait_s)
-            left = reading is not None and trial.name not in {
-                c.name for c in reading.consumers if c.state != "gone"
-            }
+            left = reading is not None and trial.name not in reading.attached
     text = (
         f"Stopped {trial.name!r} of {stream!r}."
         if left
@@ -256,7 +254,7 @@ def _reached(target: str) -> tuple[str, ConsumerReading]:
     if not slash or not trial:
         raise TsnbError(f"{target!r} is not a trial. Write STREAM/TRIAL, such as mnist/cnn")
     stream = registry.find(name or None).name
-    there = {c.name: c for c in status(stream).consumers if c.state != "gone"}
+    there = status(stream).attached
     if trial not in there:
         attached = ", ".join(there) or "none"
         raise TsnbError(
@@ -272,7 +270,7 @@ def _pause(options: argparse.Namespace) -> None:
         return
     name, _, trial = options.target.partition("/")
     stream = registry.find(name or None).name
-    there = [c.name for c in status(stream).consumers if c.state != "gone"]
+    there = list(status(stream).attached)
     ranks = [consumer for consumer in there if consumer.startswith(f"{trial}[")]  # of one job
     meant = there if not trial else ranks or [trial]
     if not meant:
@@ -344,7 +342,7 @@ def way_to(name: str, verb: str) -> str:
     with contextlib.suppress(TsnbError, OSError):
         for stream in [entry.name for entry in registry.entries()]:
             with contextlib.suppress(TsnbError, OSError):
-                if any(c.name == name and c.state != "gone" for c in status(stream).consumers):
+                if name in status(stream).attached:
                     return (
                         f" A trial of that name is attached to {stream!r}, but another notebook or script started it. "
                         f"In a terminal, run: tsnb {verb} {stream}/{name}{_BY_STREAM[verb]}"

@@ -16,12 +16,12 @@ from torch.utils.data import DataLoader, TensorDataset
 import tsnb
 from tsnb import cli
 from tsnb.errors import TsnbError
-from tsnb.experiments import Trial, pausing, run_cell
+from tsnb.experiments import Trial, run_cell
 from tsnb.experiments.in_kernel import device_memory
 from tsnb.experiments.pausing import pause_trials
 from tsnb.records.run import Run
 from tsnb.telemetry.following import look
-from tsnb.telemetry.observer import status
+from tsnb.telemetry.observer import Observer, status
 from tsnb.telemetry.shown.view_text import as_text
 
 pytestmark = pytest.mark.system
@@ -135,6 +135,36 @@ def test_two_are_paused_and_resumed_together_by_the_command_line_and_one_that_is
         assert [sorted(epoch) for epoch in two["taken"]] == [list(range(ROWS))] * 2
 
 
+def test_each_stream_is_asked_once_however_many_trials_pause(
+    page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By one connection, over which it says who is there and is asked to pause them."""
+    connected = []
+    begin = Observer.__init__
+
+    def counted(self: Observer, name: str | None = None) -> None:
+        begin(self, name)
+        connected.append(self.name)
+
+    letters = DataLoader(TensorDataset(torch.arange(ROWS)), batch_size=4)
+    with serve(), tsnb.serve(letters, name="letters", window=4, late_join=1.0):
+        streams = {"one": "numbers", "two": "numbers", "three": "letters"}
+        trials = [
+            start(page, name, tmp_path / "go", 20, 1, stream=stream) for name, stream in streams.items()
+        ]
+        until(lambda: all(sum(t.metrics.by_step("rows").values()) == 20 for t in trials), 120)
+        monkeypatch.setattr(Observer, "__init__", counted)
+        pause_trials([trial.life for trial in trials], on=True)
+        assert sorted(connected) == ["letters", "numbers"]
+        connected.clear()
+        pause_trials([trial.life for trial in trials], on=False)
+        assert sorted(connected) == ["letters", "numbers"]
+        monkeypatch.undo()
+        (tmp_path / "go").touch()
+        for trial in trials:
+            trial.wait(60)
+
+
 def test_a_paused_trial_can_be_stopped_and_interrupted(page: Any, until: Until, tmp_path: Path) -> None:
     """At once: it does not wait for its next batch."""
     with serve(seed=1):
@@ -230,20 +260,20 @@ def test_all_pause_and_go_on_though_one_ends_at_that_moment(
     page: Any, until: Until, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: bool
 ) -> None:
     """It is killed after it was looked at, and before the stream is asked."""
-    asked = vars(pausing)["pause"]
+    asked = Observer.pause
 
-    def killed_before(stream: str, *consumers: str, on: bool = True) -> None:
+    def killed_before(self: Observer, *consumers: str, on: bool = True) -> None:
         if one.life.state == "running" and one.pid is not None:
             os.kill(one.pid, signal.SIGKILL)
             until(lambda: one.life.state == "crashed" and "one" not in states(), 60)
-        asked(stream, *consumers, on=on)
+        asked(self, *consumers, on=on)
 
     with serve():
         one, two = (start(page, name, tmp_path / "go", 20) for name in ("one", "two"))
         until(lambda: all(sum(t.metrics.by_step("rows").values()) == 20 for t in (one, two)), 120)
         if not on:
             pause_trials([one.life, two.life], on=True)
-        monkeypatch.setattr(pausing, "pause", killed_before)
+        monkeypatch.setattr(Observer, "pause", killed_before)
         pause_trials([one.life, two.life], on=on)
         (tmp_path / "go").touch()
         if on:

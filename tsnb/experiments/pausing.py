@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tsnb.errors import TsnbError
 from tsnb.experiments.news import raised
 from tsnb.records.reading import ENDED
-from tsnb.telemetry.observer import consumers_of, pause
+from tsnb.telemetry.observer import Observer, all_streams
+from tsnb.telemetry.readings import StreamReading
 from tsnb.text.words import is_now
 
 if TYPE_CHECKING:
@@ -39,26 +40,26 @@ def pause_trials(lives: Iterable[TrialLife], *, on: bool, release: bool = False)
     """
     lives = list(lives)
     ran = [life for life in lives if life.state == "running"]
-    taking: dict[str, list[tuple[TrialLife, str]]] = {}
     errors, reached = [], []
-    for life in lives:
-        own = consumers_in(life)
-        why = (_why_no_memory(life) if release else "") if own else _why_not(life)
-        if why:
-            # one that has ended since it was looked holds up no other
-            errors += [] if len(lives) > 1 and life in ran and life.state in ENDED else [why]
-            continue
-        reached.append(life)
-        for stream, consumer in own:
-            taking.setdefault(stream, []).append((life, consumer))
-    try:
-        for stream, those in taking.items():
-            _pause_all(stream, those, on=on)
-    except BaseException:
-        for life in reached if release else ():
-            with contextlib.suppress(TsnbError, TimeoutError):
-                life.hub.call(life.release_memory(wanted=False), ANSWER_S)
-        raise
+    taking: list[tuple[Observer, str]] = []
+    with contextlib.ExitStack() as followed:
+        streams = followed.enter_context(all_streams()) if ran else []
+        for life in lives:
+            own = [(observer, name) for observer, reading in streams for name in _own(life, reading)]
+            why = (_why_no_memory(life) if release else "") if own else _why_not(life)
+            if not why:
+                reached.append(life)
+                taking += own
+            elif not (len(lives) > 1 and life in ran and life.state in ENDED):
+                errors.append(why)  # one that has ended since it was looked holds up no other
+        try:
+            for observer, _ in streams:
+                _pause_all(observer, [name for at, name in taking if at is observer], on=on)
+        except BaseException:
+            for life in reached if release else ():
+                with contextlib.suppress(TsnbError, TimeoutError):
+                    life.hub.call(life.release_memory(wanted=False), ANSWER_S)
+            raise
     for life in reached:
         if life.state == "running":
             life.paused = on  # its kernel says so, too, when it has come to its next batch
@@ -66,23 +67,25 @@ def pause_trials(lives: Iterable[TrialLife], *, on: bool, release: bool = False)
         raise TsnbError("\n".join(errors))
 
 
-def _pause_all(stream: str, those: list[tuple[TrialLife, str]], *, on: bool) -> None:
+def _pause_all(observer: Observer, those: list[str], *, on: bool) -> None:
     """Have consumers of one stream pause, or go on. One that has left it since it was looked holds up no other.
 
     Raises:
         TsnbError: The stream refuses, although all of them are there; or the only one of them has left.
     """
-    while True:
+    while those:
         try:
-            pause(stream, *(consumer for _, consumer in those), on=on)
+            observer.pause(*those, on=on)
         except TsnbError:
-            there = [(life, consumer) for life, consumer in those if (stream, consumer) in consumers_in(life)]
-            if len(there) == len(those) or len(those) == 1:
+            there: Mapping[str, object] = {}
+            with contextlib.suppress(TsnbError):  # it has just ended
+                there = observer.now().attached
+            left = [consumer for consumer in those if consumer in there]
+            if len(left) == len(those) or len(those) == 1:
                 raise
-            those = there
-            if those:
-                continue
-        return
+            those = left
+        else:
+            return
 
 
 def _why_no_memory(life: TrialLife) -> str:
@@ -101,6 +104,14 @@ def _why_no_memory(life: TrialLife) -> str:
 
 def consumers_in(life: TrialLife) -> list[tuple[str, str]]:
     """Return a trial's consumers: stream and name."""
+    if life.state != "running":
+        return []
+    with all_streams() as streams:
+        return [(observer.name, name) for observer, reading in streams for name in _own(life, reading)]
+
+
+def _own(life: TrialLife, reading: StreamReading) -> list[str]:
+    """Return the names of a trial's consumers of a stream: its own process, and those that it has started."""
     pid = life.pid
     if life.state != "running" or pid is None or life.options.get("engine"):
         return []
@@ -110,7 +121,7 @@ def consumers_in(life: TrialLife) -> list[tuple[str, str]]:
             return one > 0 and (one == pid or os.getsid(one) == pid)
         return False
 
-    return consumers_of(is_own)
+    return [name for name, consumer in reading.attached.items() if is_own(consumer.pid)]
 
 
 def _why_not(life: TrialLife) -> str:

@@ -230,7 +230,7 @@ def set_live(
                 return unpack(LiveTold, told)
             except ValueError as error:
                 raise RemoteProtocolError(str(error)) from None
-        if reading is not None and all(c.name != consumer or c.state == "gone" for c in reading.consumers):
+        if reading is not None and consumer not in reading.attached:
             raise TsnbError(f"{consumer!r} left {observer.name!r} before its next batch")
     late = f"{consumer!r} has not requested its next batch of {observer.name!r} within {timeout_s:.0f} s"
     raise TsnbError(f"{late}. The change takes effect at that batch")

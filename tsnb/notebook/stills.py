@@ -78,7 +78,7 @@ class Still:
         ended = ended or beside != this.beside
         this.beside = beside
         if reading is not None:
-            this.here = frozenset(c.name for c in reading.consumers if c.state != "gone")
+            this.here = frozenset(reading.attached)
             ended = ended or bool(reading.ends or former - this.here)
         first = this.cells < len(self._cells) and bool(this.here or this.cells)
         if ended or first or time.monotonic() - this.made_s > EVERY_S:

@@ -137,7 +137,7 @@ class HostSampler:
 
     def _meet(self, reading: StreamReading) -> None:
         """Note the processes named for the first time, so that the next look has something to compare with."""
-        named = [("", reading.pid), *((c.name, c.pid) for c in reading.consumers if c.state != "gone")]
+        named = [("", reading.pid), *((name, c.pid) for name, c in reading.attached.items())]
         if list(self._named) == named:
             return
         # what each of them does from now on is known soon

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 
@@ -32,7 +32,7 @@ from tsnb.telemetry.trial_readings import (
 )
 from tsnb.text.foreign import Text, pack
 
-__all__ = ["Divided", "Observer", "Rebalance", "balance", "rebalance", "status"]
+__all__ = ["Divided", "Observer", "Rebalance", "all_streams", "balance", "pause", "rebalance", "status"]
 
 TOLD_S = 1.5
 """How long a producer may take to say how a trial ended: it does at once, unless it stands still."""
@@ -148,6 +148,18 @@ class Observer:
             elif not self._channel.wait(None if deadline is None else deadline - time.monotonic()):
                 return None
 
+    def now(self) -> StreamReading:
+        """Return the next reading.
+
+        Raises:
+            ProducerGone: The producer died or was stopped.
+            TsnbError: It does not answer.
+        """
+        reading = self.read(5.0)
+        if reading is None:
+            raise self.silence()
+        return reading
+
     def request_stop(self, reconnect_s: float = 0.0) -> None:
         """Ask the producer to stop in good order; `read` raises `ProducerGone` when it has.
 
@@ -163,6 +175,31 @@ class Observer:
     def request_pause(self, consumers: Mapping[str, bool]) -> None:
         """Ask that consumers pause at their next batch (True), or go on; the readings say when they are paused."""
         self._send(ms.Steer({name: "pause" if on else "go on" for name, on in consumers.items()}))
+
+    def pause(self, *consumers: str, on: bool = True) -> None:
+        """Have consumers pause at their next batch, or go on, all at once, and wait until they are asked to.
+
+        Args:
+            *consumers: The consumers' names.
+            on: Pause; else go on.
+
+        Raises:
+            ProducerGone: The producer died before it answered.
+            TsnbError: One of them is not attached: then nothing is done. Or the producer does not answer.
+        """
+        deadline = time.monotonic() + 5.0
+        states: dict[str, str] = {}
+        self.request_pause(dict.fromkeys(consumers, on))
+        while (left := deadline - time.monotonic()) > 0:
+            reading = self.read(left)
+            if reading is None:
+                continue
+            states = {c.name: c.state for c in reading.consumers}
+            # a reading may be older than the request: a name that it lacks may still be refused
+            if all(name in states and _is_done(states[name], on) for name in consumers):
+                return
+        if not states or not all(_is_done(states.get(name, "gone"), on) for name in consumers):
+            raise self.silence()
 
     def tell_end(self, end: EndReading, timeout_s: float = TOLD_S) -> bool:
         """Tell how a trial ended, and wait until the stream's readings say so; return whether they do.
@@ -274,14 +311,8 @@ def status(stream: str | None = None) -> StreamReading:
         ProducerGone: If the stream's process died before it answered.
         TsnbError: If the stream does not answer.
     """
-    observer = Observer(stream)
-    try:
-        reading = observer.read(5.0)
-    finally:
-        observer.close()
-    if reading is None:
-        raise observer.silence()
-    return reading
+    with contextlib.closing(Observer(stream)) as observer:
+        return observer.now()
 
 
 def balance(
@@ -340,21 +371,16 @@ def _read_until(done: Callable[[StreamReading], bool], observer: Observer, timeo
     raise observer.silence()
 
 
-def consumers_of(fits: Callable[[int], bool]) -> list[tuple[str, str]]:
-    """Return the consumers of some processes, on all streams of this machine: stream and consumer by name.
-
-    Args:
-        fits: Whether a process is one of them.
-    """
-    found = []
-    for entry in registry.entries():
-        with contextlib.suppress(TsnbError):  # it has just ended, or does not answer
-            found += [
-                (entry.name, c.name)
-                for c in status(entry.name).consumers
-                if c.state != "gone" and fits(c.pid)
-            ]
-    return found
+@contextlib.contextmanager
+def all_streams() -> Iterator[list[tuple[Observer, StreamReading]]]:
+    """Follow all streams of this machine that answer, each by one connection, with a reading of now."""
+    with contextlib.ExitStack() as followed:
+        found = []
+        for entry in registry.entries():
+            with contextlib.suppress(TsnbError):  # it has just ended, or does not answer
+                observer = followed.enter_context(contextlib.closing(Observer(entry.name)))
+                found.append((observer, observer.now()))
+        yield found
 
 
 def pause(name: str | None, *consumers: str, on: bool = True) -> None:
@@ -367,26 +393,10 @@ def pause(name: str | None, *consumers: str, on: bool = True) -> None:
 
     Raises:
         ProducerNotFound: There is no such producer.
-        ProducerGone: It died before it answered.
-        TsnbError: One of them is not attached: then nothing is done. Or the producer does not answer.
+        ProducerGone, TsnbError: As `Observer.pause`.
     """
-    observer = Observer(name)
-    deadline = time.monotonic() + 5.0
-    states: dict[str, str] = {}
-    try:
-        observer.request_pause(dict.fromkeys(consumers, on))
-        while (left := deadline - time.monotonic()) > 0:
-            reading = observer.read(left)
-            if reading is None:
-                continue
-            states = {c.name: c.state for c in reading.consumers}
-            # a reading may be older than the request: a name that it lacks may still be refused
-            if all(name in states and _is_done(states[name], on) for name in consumers):
-                return
-    finally:
-        observer.close()
-    if not states or not all(_is_done(states.get(name, "gone"), on) for name in consumers):
-        raise observer.silence()
+    with contextlib.closing(Observer(name)) as observer:
+        observer.pause(*consumers, on=on)
 
 
 def _is_done(state: str, on: bool) -> bool:

@@ -359,6 +359,11 @@ class StreamReading:
     host: HostReading | None = None
     """The machine; added now and then by the process that follows the stream (`tsnb.telemetry.host`), else None."""
 
+    @property
+    def attached(self) -> dict[str, ConsumerReading]:
+        """The consumers that have not left, by name."""
+        return {consumer.name: consumer for consumer in self.consumers if consumer.state != "gone"}
+
     def to_json(self, *, brief: bool = False) -> str:
         """Return the reading as one line of JSON.
 

@@ -355,7 +355,7 @@ class Etas:
             told = self._told.get(consumer.name)
             if told is not course.told:
                 course.hear(told)
-        self._here = tuple(c.name for c in reading.consumers if c.state != "gone")
+        self._here = tuple(reading.attached)
         before, active = self._active, tuple(c.name for c in reading.consumers if c.state not in _IDLE)
         self._active = active
         self._model.feed(reading, active)

@@ -115,7 +115,7 @@ def lives(readings: Iterable[StreamReading]) -> list[Life]:
     for reading in readings:
         if reading.pid != producer:
             producer, open_ = reading.pid, {}
-        here = {consumer.name: consumer for consumer in reading.consumers if consumer.state != "gone"}
+        here = reading.attached
         for name, consumer in here.items():
             life = open_.get(name)
             if life is not None and life.continues(consumer):
