@@ -214,11 +214,11 @@ def raced(
     choices += [(Crew(workers, PREFETCH), paces) for workers, paces in race.grid.items()]
     for number in range(rounds):
         for choice, paces in choices if number % 2 == 0 else reversed(choices):
-            source.change_workers(*choice, advised=False)
+            source.workers.change(*choice, advised=False)
             while (
-                source.wanted_workers != source.workers
-                or source.prefetch != choice.prefetch
-                or source.handing_over
+                source.workers.wanted != source.workers.number
+                or source.workers.prefetch != choice.prefetch
+                or source.workers.handing_over
             ):
                 time.sleep(0.02)
             taker.pace(SETTLE_S)
@@ -286,7 +286,7 @@ def _rested(producer: tsnb.streams.Producer, taker: Taker) -> tuple[float | None
 
 def _crew(producer: tsnb.streams.Producer) -> Crew:
     source: Any = producer.core.source
-    return Crew(source.workers, source.prefetch)
+    return Crew(source.workers.number, source.workers.prefetch)
 
 
 def _halved(

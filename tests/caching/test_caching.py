@@ -404,7 +404,7 @@ def test_a_worker_killed_while_it_writes_leaves_a_sample_kept_or_not() -> None:
         kept.epochs(0, 1)
         given = kept.stand.give(1)
         next(given)
-        iterator = kept.stand.source._loading[-1]()
+        iterator = kept.stand.source.workers._loading[-1]()
         iterator._workers[0].kill()
         with pytest.raises(RuntimeError, match=r"killed|exited unexpectedly"):
             list(given)

@@ -32,7 +32,7 @@ from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
 from tsnb.serving.stream import Producer
 from tsnb.stream.loader.packing import ArrivingImage
-from tsnb.stream.loader.repeating import Covering
+from tsnb.stream.loader.seams import Covering, Ready
 from tsnb.stream.protocol import messages as ms
 
 pytestmark = pytest.mark.timeout(120, func_only=True)
@@ -87,23 +87,28 @@ def relay(producer: Producer, port: RelayPort) -> Iterator[RemoteEpochs]:
     finally:
         ended.set()
         beating.join()
-        made.close()
+        made.disconnect()
 
 
 def taken(
-    source: RemoteEpochs, epoch: int, start: int = 0, each: Callable[[int], None] | None = None
+    source: RemoteEpochs,
+    epoch: int,
+    start: int = 0,
+    each: Callable[[int], None] | None = None,
+    cover: int | None = None,
 ) -> list[list[int]]:
     """Take an epoch as a producer does; return what each of its batches held."""
     found: list[list[int]] = []
-    for given_ in source.epoch(epoch, start):
-        if isinstance(given_, ArrivingImage):
+    for given_ in source.begin(epoch, start, cover):
+        if isinstance(given_, Ready):
             if each is not None:
                 each(len(found))
-            memory = np.empty(given_.size, np.uint8)
-            given_.fill(memory)
-            found.append(memory[: 8 * given_.rows].view(np.int64).tolist())
-            if source.drawn is not None:
-                assert list(source.drawn) == found[-1], "which samples it holds is known"
+            image: ArrivingImage = given_.batch
+            memory = np.empty(image.size, np.uint8)
+            image.fill(memory)
+            found.append(memory[: 8 * image.rows].view(np.int64).tolist())
+            if given_.drawn is not None:
+                assert list(given_.drawn) == found[-1], "which samples it holds is known"
     return found
 
 
@@ -172,13 +177,20 @@ def test_every_machine_gets_the_samples_of_its_consumers_whatever_happens(seed: 
                 relays = [stack.enter_context(relay(producer, port)) for _ in parts]
                 for source, part in zip(relays, parts, strict=True):
                     source.expect(part)
-                    source.cover = part
                 union = parts[0] | parts[1]
                 promptly(lambda union=union: producer.core.dispatch.admission.wanted() == union)  # type: ignore[misc]
                 held: list[set[int]] = [set(), set()]
 
-                def take(number: int, source: RemoteEpochs, held: Any = held, epoch: int = epoch) -> None:
-                    held[number] = {n for batch in taken(source, epoch, each=dropping) for n in batch}
+                def take(
+                    number: int,
+                    source: RemoteEpochs,
+                    held: Any = held,
+                    parts: Any = parts,
+                    epoch: int = epoch,
+                ) -> None:
+                    held[number] = {
+                        n for batch in taken(source, epoch, 0, dropping, parts[number]) for n in batch
+                    }
 
                 threads = [threading.Thread(target=take, args=each) for each in enumerate(relays)]
                 for thread in threads:
@@ -190,11 +202,11 @@ def test_every_machine_gets_the_samples_of_its_consumers_whatever_happens(seed: 
             promptly_gone(producer)
 
 
-def covers_of(source: RemoteEpochs, epoch: int) -> list[Covering]:
+def covers_of(source: RemoteEpochs, epoch: int, cover: int) -> list[Covering]:
     """Begin an epoch; return what is told of it before its first batch."""
     told: list[Any] = []
-    for one in source.epoch(epoch):
-        if isinstance(one, ArrivingImage):
+    for one in source.begin(epoch, 0, cover):
+        if isinstance(one, Ready):
             break
         told.append(one)
     return [one for one in told if isinstance(one, Covering)]
@@ -211,13 +223,12 @@ def test_an_epoch_that_holds_more_than_was_asked_for_is_told_before_its_first_ba
     ):
         everything.expect(None)
         some.expect(0b1)
-        some.cover = 0b1
         promptly(lambda: producer.core.dispatch.admission.wanted() is None)
         if over:
             assert len(taken(everything, 0)) == BATCHES
         else:
-            next(everything.epoch(0))
-        assert covers_of(some, 0) == [Covering(None)]
+            next(everything.begin(0))
+        assert covers_of(some, 0, 0b1) == [Covering(None)]
 
 
 def test_a_loaders_error_reaches_other_machines_with_its_traceback() -> None:
@@ -235,8 +246,8 @@ def test_a_batch_that_fits_no_slot_is_read_and_the_next_epoch_is_whole(
     """Its bytes are on the connection already."""
     producer, port = numbers
     with relay(producer, port) as source:
-        epoch: Any = source.epoch(30)
-        while not isinstance(next(epoch), ArrivingImage):
+        epoch: Any = source.begin(30)
+        while not isinstance(next(epoch), Ready):
             pass
         epoch.close()
         assert len(taken(source, 31)) == BATCHES
@@ -250,12 +261,12 @@ def test_a_machine_that_says_nothing_is_given_up_and_the_others_go_on(
     producer, port = numbers
     silent = RemoteEpochs(port.address, facts_of(producer), "silent")
     silent.connect()
-    begun = silent.epoch(40)
+    begun = silent.begin(40)
     next(begun)
     with relay(producer, port) as source:
         assert len(taken(source, 40)) == BATCHES
     promptly(lambda: "cluster-silent" not in [c.name for c in producer.status().consumers])
-    silent.close()
+    silent.disconnect()
 
 
 def test_a_process_that_says_nothing_is_an_error_where_somebody_waits(
@@ -271,13 +282,13 @@ def test_a_process_that_says_nothing_is_an_error_where_somebody_waits(
         yield torch.ones(2, dtype=torch.int64)
 
     with served(lambda _epoch: slow()) as (producer, port), relay(producer, port) as source:
-        batches = source.epoch(0)
-        while not isinstance(given_ := next(batches), ArrivingImage):
+        batches = source.begin(0)
+        while not isinstance(given_ := next(batches), Ready):
             pass
-        given_.fill(np.empty(given_.size, np.uint8))
+        given_.batch.fill(np.empty(given_.batch.size, np.uint8))
         until = time.monotonic() + 7.0
         while time.monotonic() < until:  # the loader takes its time, and the process says that it is there
-            assert not isinstance(next(batches), ArrivingImage)
+            assert not isinstance(next(batches), Ready)
         port.close()
         with pytest.raises(
             LoaderFailed, match=rf"at {HOST}:{port.address.port} has not answered .*Iterate again"

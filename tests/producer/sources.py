@@ -14,7 +14,7 @@ from tsnb.caching.keeper import Keeper
 from tsnb.stream.consumer.batches.unpacking import Unpacker
 from tsnb.stream.decisions.events import Placed
 from tsnb.stream.loader.packing import Collated, SlotImage, SlotWriter
-from tsnb.stream.loader.repeating import AllGiven, Skipped
+from tsnb.stream.loader.seams import Ready, Skipped
 from tsnb.stream.loader.sources import as_source
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.scratch import ScratchPool
@@ -106,7 +106,7 @@ class Stand:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.source.drop_workers()
+        self.source.close()
         self.slots.close()
         self.arena.close()
 
@@ -114,7 +114,7 @@ class Stand:
         """Let workers get so many batches at once, always."""
         self.source.most_ahead(1)
         self.source._tickets.size = size
-        self.source._measured = lambda _seconds: None
+        self.source.workers._measured = lambda _seconds: None
 
     def epoch(self, number: int, start: int = 0) -> list[Any]:
         """Return an epoch's batches from `start` on."""
@@ -122,11 +122,10 @@ class Stand:
 
     def give(self, number: int, start: int = 0) -> Iterator[Any]:
         """Give an epoch's batches, one by one, as the producer would."""
-        for given in self.source.epoch(number, start):
-            if isinstance(given, AllGiven):
+        for given in self.source.begin(number, start):
+            if not isinstance(given, (Ready, Skipped)):
                 continue
-            skipped = isinstance(given, Skipped)
-            batch = given.batch if skipped else given
+            skipped, batch = isinstance(given, Skipped), given.batch
             if isinstance(batch, SlotImage):  # as the producer copies it, into an arena of its own here
                 tensors = self._copied(batch)
             else:

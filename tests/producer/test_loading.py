@@ -234,7 +234,7 @@ def test_an_iterable_dataset_is_gone_through_again() -> None:
         return DataLoader(Stream(), 3, num_workers=2, persistent_workers=True)
 
     with Stand(loader(), seed=1) as stand:
-        assert not stand.source.persistent  # workers that stay could not be seeded for the next epoch
+        assert not stand.source.workers.stay  # workers that stay could not be seeded for the next epoch
         first, second = stand.epoch(0), stand.epoch(1)
     assert not same(first, second)
     with Stand(loader(), seed=1) as stand:
@@ -350,21 +350,22 @@ def test_several_batches_travel_together_only_while_they_are_cheap() -> None:
     """What is slow or large is ordered one by one; what is cheap shares a ticket."""
     with Stand(DataLoader(Numbers(20), 4, num_workers=1, prefetch_factor=2)) as stand:
         source, tickets = stand.source, stand.source._tickets
-        source._measured(1e-6)
+        its = source.workers
+        its._measured(1e-6)
         assert tickets.size == 1  # nothing is known about their size yet
         assert source.most_ahead(1000) == 2 * dataloader.MAX_TICKET
-        source._measured(1e-6)
+        its._measured(1e-6)
         assert tickets.size == dataloader.MAX_TICKET
-        assert source.ahead == 2 * dataloader.MAX_TICKET
+        assert its.ahead == 2 * dataloader.MAX_TICKET
         for _ in range(50):
-            source._measured(TICKET_S / 2.5)
+            its._measured(TICKET_S / 2.5)
         assert tickets.size == 2
         for _ in range(50):
-            source._measured(1.0)
+            its._measured(1.0)
         assert tickets.size == 1
     with Stand(DataLoader(Numbers(20), 4, num_workers=1, prefetch_factor=2)) as stand:
         assert stand.source.most_ahead(dataloader.AHEAD_BYTES) == 2
-        stand.source._measured(1e-6)
+        stand.source.workers._measured(1e-6)
         assert stand.source._tickets.size == 1
 
 
@@ -450,16 +451,16 @@ def test_workers_change_in_the_middle_of_an_epoch_and_no_batch_does(tickets: int
         given, seen = [], set()
         for number, batch in enumerate(stand.give(0)):
             given.append(batch)
-            seen.add((stand.source.workers, stand.source.handing_over))
+            seen.add((stand.source.workers.number, stand.source.workers.handing_over))
             if number in {3, 12}:
-                stand.source.change_workers(3 if number == 3 else 2)
+                stand.source.workers.change(3 if number == 3 else 2)
         assert seen >= {(1, False), (3, True), (2, True)} and {1, 3, 2} == {workers for workers, _ in seen}
-        assert not stand.source.handing_over
+        assert not stand.source.workers.handing_over
         assert all(same(one, other) for one, other in zip(given, expected[0], strict=True))
         assert all(same(one, other) for one, other in zip(stand.epoch(1), expected[1], strict=True))
-        stand.source.change_workers(1)  # between two epochs
+        stand.source.workers.change(1)  # between two epochs
         assert all(same(one, other) for one, other in zip(stand.epoch(1), expected[1], strict=True))
-        assert stand.source.workers == 1
+        assert stand.source.workers.number == 1
 
 
 def test_unseeded_epochs_lose_no_sample_while_workers_change() -> None:
@@ -468,7 +469,7 @@ def test_unseeded_epochs_lose_no_sample_while_workers_change() -> None:
         given: list[int] = []
         for number, batch in enumerate(stand.give(0, 5)):
             given += batch.tolist()
-            stand.source.change_workers(1 + number % 3)
+            stand.source.workers.change(1 + number % 3)
         assert len(set(given)) == 100 == len(given)
 
 
@@ -480,7 +481,7 @@ def test_an_error_stands_at_its_place_though_workers_change() -> None:
         for batch in stand.give(0):
             given.append(batch)
             if len(given) == 3:
-                stand.source.change_workers(2)
+                stand.source.workers.change(2)
 
     with Stand(DataLoader(Fails(80, bad=41), 4, num_workers=1)) as stand:
         with pytest.raises(ValueError, match="sample 41 is rotten"):
@@ -491,17 +492,17 @@ def test_an_error_stands_at_its_place_though_workers_change() -> None:
 def test_what_cannot_change_its_workers_says_why() -> None:
     """Without workers, with an IterableDataset, to none."""
     with Stand(DataLoader(Numbers(), 8)) as stand, pytest.raises(ValueError, match="workers=1 or more"):
-        stand.source.change_workers(2)
+        stand.source.workers.change(2)
     with (
         Stand(DataLoader(Stream(), 4, num_workers=1)) as stand,
         pytest.raises(ValueError, match="IterableDataset"),
     ):
-        stand.source.change_workers(2)
+        stand.source.workers.change(2)
     with (
         Stand(DataLoader(Numbers(), 8, num_workers=1)) as stand,
         pytest.raises(ValueError, match="1 or more"),
     ):
-        stand.source.change_workers(0)
+        stand.source.workers.change(0)
 
 
 class Lingers:

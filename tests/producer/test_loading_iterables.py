@@ -252,8 +252,8 @@ def test_the_batches_before_an_error_reach_the_consumer(monkeypatch: pytest.Monk
             got.extend(i for batch in tsnb.attach("c") for i in batch.tolist())
         assert got == list(range(2998))
         source = producer._core.source
-        assert source is not None
-        assert source.ahead > 2  # tickets of several were in use
+        assert source is not None and source.workers is not None
+        assert source.workers.ahead > 2  # tickets of several were in use
 
 
 @pytest.mark.slow

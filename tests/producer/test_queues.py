@@ -35,7 +35,7 @@ def over_packets(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 def is_over_packets(stand: Stand) -> bool:
     """Whether a source's workers use the queues now."""
-    return isinstance(stand.source._loading[-1]()._worker_result_queue, PacketQueue)
+    return isinstance(stand.source.workers._loading[-1]()._worker_result_queue, PacketQueue)
 
 
 # -- one queue ----------------------------------------------------------------------------------------------

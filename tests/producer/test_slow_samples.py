@@ -69,7 +69,7 @@ def test_a_loader_that_need_not_keep_the_order_is_given_in_it_and_can_be_given_a
         order, expected = stand.source.order, [stand.epoch(number) for number in range(2)]
     with Stand(DataLoader(data, 1, shuffle=True, num_workers=2, in_order=False), seed=3) as stand:
         assert stand.source.order == order != ""
-        assert stand.source._by_line()
+        assert stand.source.workers._by_line()
         assert same(stand.epoch(0), expected[0])
         assert same(stand.epoch(1, 20), expected[1][20:])
     with Stand(DataLoader(Numbers(40), 2, num_workers=2, in_order=False)) as stand:
@@ -92,7 +92,7 @@ def test_the_stream_is_the_same_while_workers_come_and_go(ticket: int, tmp_path:
         for number, batch in enumerate(stand.give(1)):
             given.append(batch)
             if number in {5, 20}:
-                stand.source.change_workers(1 if number == 5 else 3)
+                stand.source.workers.change(1 if number == 5 else 3)
         assert same(given, expected)
         assert same(stand.epoch(1, 7), expected[7:])
 
@@ -116,7 +116,7 @@ def test_a_worker_that_is_killed_ends_the_epoch_with_an_error() -> None:
         stand.tickets_of(1)
         batches = stand.give(0)
         next(batches)
-        os.kill(stand.source._loading[0]()._workers[1].pid, signal.SIGKILL)
+        os.kill(stand.source.workers._loading[0]()._workers[1].pid, signal.SIGKILL)
         with pytest.raises(RuntimeError, match="exited unexpectedly"):
             for _ in batches:
                 pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -16,7 +16,7 @@ from tsnb.cluster.relay_wire import Address, Alive, Covers, FromProducer, Link, 
 from tsnb.errors import JoinRefused, LoaderFailed, RemoteProtocolError
 from tsnb.stream.loader.facts import Indices
 from tsnb.stream.loader.packing import ArrivingImage
-from tsnb.stream.loader.repeating import Covering, EpochIs
+from tsnb.stream.loader.seams import Covering, EpochIs, Given, Ready
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.layout import Layout
 
@@ -46,12 +46,9 @@ class RemoteEpochs:
         name: This machine's address, for the stream's panel.
     """
 
-    persistent = False
-    workers = 0
-    ahead = 0
+    workers = None
+    stays = False
     ordinary = ""
-    cover: int | None = None
-    drawn: Sequence[Any] | None = None
 
     def __init__(self, address: Address, facts: dict[str, Any], name: str) -> None:
         self.batch_size: int | None = facts["batch_size"]
@@ -91,19 +88,9 @@ class RemoteEpochs:
         """Return 0: batches are received when they are asked for."""
         return 0
 
-    def worker_pids(self) -> tuple[int, ...]:
-        """Return nothing: it has no workers."""
-        return ()
-
-    def wake_workers(self) -> None:
-        """Do nothing: it has no workers."""
-
-    def drop_workers(self) -> None:
-        """Do nothing: it has no workers."""
-
-    def why_empty(self, number: int) -> str:
+    def why_empty(self, epoch: int) -> str:
         """Say what an epoch without a batch may mean."""
-        return f"The loader of the stream returned no batch in pass {number + 1}."
+        return f"The loader of the stream returned no batch in pass {epoch + 1}."
 
     # -- the connection ------------------------------------------------------------------------------------
 
@@ -138,7 +125,7 @@ class RemoteEpochs:
             self._heard_s = time.monotonic()
             self._say_parts()
 
-    def close(self) -> None:
+    def disconnect(self) -> None:
         """End the connection. Called from any thread."""
         self._closed.set()
         if (link := self._link) is not None:
@@ -182,15 +169,15 @@ class RemoteEpochs:
 
     # -- called by the relay's loading thread --------------------------------------------------------------
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        """Give an epoch's batches as `ArrivingImage`; `EpochIs` while there is none, and where it is another epoch.
+    def close(self) -> None:
+        """Do nothing: it has no workers."""
 
-        `Covering` where it holds more samples than were asked for.
-        """
+    def begin(self, epoch: int, start: int = 0, cover: int | None = None) -> Iterator[Given]:
+        """Give an epoch's batches as `ArrivingImage`."""
         self._heard_s = time.monotonic()
-        self._epoch, self._seq, self._begun = number, start, bool(start)
+        self._epoch, self._seq, self._begun = epoch, start, bool(start)
         with self._lock:
-            self._cover = self.cover
+            self._cover = cover
             self._say_parts()
         self._want()
         try:
@@ -348,13 +335,14 @@ class RemoteEpochs:
             raise LoaderFailed(f"A batch of the stream has an unknown layout {batch.layout}.")
         return max(batch.values_offset + batch.values_bytes, known[1].array_bytes)
 
-    def _arriving(self, batch: ms.Batch) -> ArrivingImage:
+    def _arriving(self, batch: ms.Batch) -> Ready:
         """Return a batch that is received when it has a slot."""
-        self.drawn = cast("Any", np.frombuffer(self._drawn, "<u4")) if self._drawn else None
+        drawn = cast("Any", np.frombuffer(self._drawn, "<u4")) if self._drawn else None
         layout, size = self._layouts[batch.layout][0], self._size(batch)
         fill = partial(self._receive, batch, layout)
         first = max(size, self._batch_bytes)
-        return ArrivingImage(layout, batch.rows, batch.values_offset, batch.values_bytes, size, fill, first)
+        image = ArrivingImage(layout, batch.rows, batch.values_offset, batch.values_bytes, size, fill, first)
+        return Ready(image, drawn)
 
     def _receive(self, batch: ms.Batch, layout: bytes, target: Any) -> None:
         """Receive a batch into its slot, and say that it was taken.

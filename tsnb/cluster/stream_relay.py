@@ -101,7 +101,7 @@ class StreamRelay:
             # a loader may be anything, so mypy would not miss what a source has to have
             source: Source = epochs
             self._producer = begin(source, settings, origin=RELAY, primed=False)
-            self._producer.endings.append(epochs.close)
+            self._producer.endings.append(epochs.disconnect)
             self._producer.core.dispatch.never_load_in_vain()
             watching = threading.Thread(
                 target=self._watch, args=(self._producer, epochs), name="tsnb-relay", daemon=True

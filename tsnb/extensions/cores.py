@@ -96,10 +96,11 @@ class CoreBalance(Extension):
 
     def _look(self) -> Stream:
         core, now = self._core, time.monotonic()
+        workers = core.source.workers if core.source else None
         with core.lock:
             return Stream(
                 batches=core.dispatch.epochs.end,
-                workers=core.source.workers if core.source else 0,
+                workers=workers.number if workers else 0,
                 loading_thread=self._loading.native_id or 0,
                 consumers=tuple(
                     Attached(

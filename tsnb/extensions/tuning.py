@@ -139,15 +139,16 @@ class Tuning(Extension):
             ValueError: The loader cannot change it, or a number is out of range.
         """
         chosen = TuneOptions(workers, memory)
-        source: Any = self._core.source
+        source = self._core.source
         name = self._core.settings.name
-        if not hasattr(source, "change_workers"):
+        its = None if source is None else source.workers
+        if its is None:
             raise ValueError(
                 f"Stream {name!r} does not serve a DataLoader, so it has no workers to change. Serve a "
                 "DataLoader with num_workers=1 or more."
             )
         auto = chosen.workers == AUTO
-        if why := source.why_fixed(1 if auto else chosen.workers):
+        if why := its.why_fixed(1 if auto else int(chosen.workers)):
             raise ValueError(why)
         with self._lock:
             if chosen.memory is not None:
@@ -155,7 +156,7 @@ class Tuning(Extension):
             asked = chosen.workers, self._budget if auto else None
             if self._closed or (auto and asked == self._asked):
                 return
-            self._own_prefetch = self._own_prefetch or source.prefetch
+            self._own_prefetch = self._own_prefetch or its.prefetch
             if self._auto is not None:
                 self._auto.close()
                 self._auto = None
@@ -164,7 +165,7 @@ class Tuning(Extension):
                 self._auto = AutoWorkers(self._core, self._loading.native_id or 0, asked[1])
                 self._auto.start()
             else:
-                source.change_workers(int(chosen.workers), self._own_prefetch)
+                its.change(int(chosen.workers), self._own_prefetch)
 
     @property
     def probes(self) -> Probes:
@@ -176,12 +177,13 @@ class Tuning(Extension):
     def state(self) -> TuningReading | None:
         """What was asked for, and what became of it; None: nothing was asked for."""
         asked, auto, source = self._asked, self._auto, self._core.source
-        if asked is None or source is None:
+        its = None if source is None else source.workers
+        if asked is None or its is None:
             return None
         return TuningReading(
             asked=str(asked[0]),
-            workers=getattr(source, "wanted_workers", source.workers),
-            prefetch=getattr(source, "prefetch", 0),
+            workers=its.wanted,
+            prefetch=its.prefetch,
             memory_bytes=asked[1],
             resting=auto is None or auto.resting,
             probes=() if auto is None else tuple(auto.probes),
@@ -255,9 +257,10 @@ class AutoWorkers:
 
     def _look(self) -> None:
         core = self._core
-        source: Any = core.source  # a DataLoader's: `Tuning.tune` has looked
+        its = None if core.source is None else core.source.workers
+        assert its is not None, "a DataLoader's: `Tuning.tune` has looked"
         now_s = time.monotonic()
-        handed_over, self._handing_over = self._handing_over, source.handing_over
+        handed_over, self._handing_over = self._handing_over, its.handing_over
         if now_s - self._looked_s >= MEMORY_S or (handed_over and not self._handing_over):
             self._weigh()  # what was weighed before has the former workers in it
             self._looked_s = now_s
@@ -269,10 +272,10 @@ class AutoWorkers:
                 now_s,
                 core.dispatch.epochs.end,
                 core.loading_s,
-                source.workers,
+                its.number,
                 self._has_bytes,
                 self._budget_bytes,
-                source.prefetch,
+                its.prefetch,
                 cores,
                 short,
                 self._handing_over,
@@ -283,7 +286,7 @@ class AutoWorkers:
             self._probes.append(ProbeReading(time.time(), *probe))
         self._told = len(self._tuner.probes)
         if wanted is not None:
-            source.change_workers(wanted.workers, wanted.prefetch, advised=False)
+            its.change(wanted.workers, wanted.prefetch, advised=False)
 
     def _cores(self) -> int:
         """Return the cores that workers may use: they inherit those of the loading thread."""

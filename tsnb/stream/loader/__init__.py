@@ -13,5 +13,5 @@
 | `repeating` | whether an epoch can be given again in the same order, and beginning in the middle of one |
 | `identity` | by what code and values an order is known |
 | `generators` | what it draws from beside a training in the same process |
-| `seams` | what may stand in for its order and its samples: data sets that grow, caches |
+| `seams` | contracts: what a source gives, its workers, what may stand in for its order and its samples |
 """

@@ -24,7 +24,7 @@ from torch._utils import ExceptionWrapper
 
 from tsnb.stream.decisions.slow_samples import SampleCosts, begun_next
 from tsnb.stream.loader.queues import PacketQueue
-from tsnb.stream.loader.repeating import AllGiven, Skipped
+from tsnb.stream.loader.seams import AllGiven, Given, Ready, Skipped
 from tsnb.stream.loader.tickets import BLANK, Prepared, Ticket, Tickets
 
 __all__ = ["BatchPace", "WorkerCrew", "file_sizes", "in_order"]
@@ -174,9 +174,9 @@ def in_order(
     start: int,
     pace: BatchPace,
     measured: Callable[[float], None],
-    drawn: Callable[[int], None],
+    drawn: Callable[[int], Sequence[Any] | None],
     others: Callable[[WorkerCrew], WorkerCrew | None],
-) -> Iterator[Any]:
+) -> Iterator[Given]:
     """Give the batches of an epoch in their order, in whatever order they are ready, and an error at its place.
 
     After the last one comes `AllGiven`: what remains is to wait for the workers' end.
@@ -186,7 +186,7 @@ def in_order(
         start: The number of the first batch.
         pace: At which batches are given, in the epochs before too.
         measured: Is told what a batch of each ticket has cost.
-        drawn: Is told the number of each batch before it is given.
+        drawn: Returns, once, what the sampler gave for the rows of the batch of a number; None: that is not told.
         others: Returns the crew that takes over from now on; None: the same goes on.
     """
     given, told = start, False
@@ -195,12 +195,12 @@ def in_order(
     failed: dict[int, ExceptionWrapper] = {}
     while True:
         if given in ready:
-            drawn(given)
+            rows = drawn(given)
             pace.given()
             crew.gave(given)
             given += 1
             crew.order(given, pace.batch_s)
-            yield ready.pop(given - 1)
+            yield Ready(ready.pop(given - 1), rows)
             if len(crews) == 1 and (following := others(crew)) is not None:
                 crew = following
                 crews.append(crew)

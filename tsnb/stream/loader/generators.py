@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from tsnb.draws import draw_seed
 from tsnb.stream.loader.repeating import length, sampler_chain
 
-__all__ = ["Seeds", "draw_apart", "seeds_drawn", "stream_generator"]
+__all__ = ["Seeds", "draw_apart", "drawing_from", "seeds_drawn", "stream_generator"]
 
 
 class Seeds(NamedTuple):
@@ -103,3 +103,16 @@ class _SeededAnew:
 
     def __len__(self) -> int:
         return length(self._sampler) or 0
+
+
+def drawing_from(sampler: Any, generator: torch.Generator) -> Any:
+    """Return a copy of a sampler, and of those it draws from, that draws from this generator."""
+    try:
+        mine = copy.copy(sampler)
+    except TypeError:  # an iterator: it can be used once, by us
+        return sampler
+    if getattr(mine, "sampler", None) is not None:
+        mine.sampler = drawing_from(mine.sampler, generator)
+    if hasattr(mine, "generator"):
+        mine.generator = generator
+    return mine

@@ -17,7 +17,7 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import PurePath
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -26,12 +26,9 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset, Sequenti
 
 from tsnb.errors import LoaderFailed
 from tsnb.stream.loader.identity import identity, is_installed
+from tsnb.stream.loader.seams import Given, Ready, Skipped
 
 __all__ = [
-    "AllGiven",
-    "Covering",
-    "EpochIs",
-    "Skipped",
     "is_plain",
     "length",
     "loader_order",
@@ -281,47 +278,25 @@ def length(loader: Any) -> int | None:
         return None
 
 
-class Skipped(NamedTuple):
-    """A batch before the one with which the epoch should begin: no consumer gets it, and its slot is free."""
-
-    batch: Any
-
-
-class AllGiven:
-    """Comes after an epoch's last batch where the source knows that it was that; its workers have yet to end."""
-
-
-class Covering(NamedTuple):
-    """Comes before an epoch's batches where the source gives more samples than it was asked for."""
-
-    cover: int | None
-    """What it gives, a bit each; None: all."""
-
-
-class EpochIs(NamedTuple):
-    """Comes before an epoch's batches where the source gives another epoch than was asked for."""
-
-    number: int
-
-
-def replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
-    """Return an epoch's batches with the first `start` of them marked as `Skipped`.
+def replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Given]:
+    """Give an epoch's batches, the first `start` of them as `Skipped`. To close it closes a generator of the user's.
 
     Raises:
-        LoaderFailed: There are fewer; on the way.
+        LoaderFailed: There are fewer.
     """
-    return _replayed(batches, epoch, start) if start else batches
-
-
-def _replayed(batches: Iterator[Any], epoch: int, start: int) -> Iterator[Any]:
-    for number in range(start):
-        try:
-            batch = next(batches)
-        except StopIteration:
-            raise too_short(epoch, number, start) from None
-        yield Skipped(batch)
-        del batch
-    yield from batches
+    try:
+        for number in range(start):
+            try:
+                batch = next(batches)
+            except StopIteration:
+                raise too_short(epoch, number, start) from None
+            yield Skipped(batch)
+            del batch
+        yield from map(Ready, batches)  # which keeps none of them
+    except GeneratorExit:
+        if (close := getattr(batches, "close", None)) is not None:
+            close()
+        raise
 
 
 def too_short(epoch: int, batches: int, start: int) -> LoaderFailed:

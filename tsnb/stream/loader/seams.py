@@ -1,16 +1,120 @@
-"""What may stand in for parts of a DataLoader: an order that changes while it is given, and a store of samples.
+"""What a source gives and has, and what may stand in for parts of a DataLoader.
 
-Both belong to one stream. `tsnb.serving` makes them, and the producer closes them once its threads have ended.
+| contract | who implements it | who calls it, in the producer |
+|---|---|---|
+| `Given` | each pass of a `sources.Source` | the loading thread |
+| `Workers` | a DataLoader's workers | the loading thread; `pids`, `change` and numbers: any thread |
+| `OwnOrder` | a data set that grows | the loading thread |
+| `SampleStore` | a cache of prepared samples | the loading thread |
+
+`tsnb.serving` makes orders and stores. The producer closes them once its threads have ended.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from torch.utils.data import DataLoader, get_worker_info
 
-__all__ = ["EpochLength", "OrderedBatches", "OwnOrder", "SampleStore", "StandIn", "number_of", "worker_row"]
+__all__ = [
+    "AllGiven",
+    "Covering",
+    "EpochIs",
+    "EpochLength",
+    "Given",
+    "OrderedBatches",
+    "OwnOrder",
+    "Ready",
+    "SampleStore",
+    "Skipped",
+    "StandIn",
+    "Workers",
+    "number_of",
+    "worker_row",
+]
+
+
+class Ready(NamedTuple):
+    """The next batch of a pass."""
+
+    batch: Any
+    """`Placed` where a worker has written it into the arena; else what the loader gave, which is copied."""
+    drawn: Sequence[Any] | None = None
+    """What the sampler gave for its rows: indices of the dataset; None: not known."""
+
+
+class Skipped(NamedTuple):
+    """A batch before the one with which the pass should begin: no consumer gets it, and its slot is free."""
+
+    batch: Any
+    """As `Ready.batch`."""
+
+
+class AllGiven(NamedTuple):
+    """Comes after the last batch where that is known before the workers have ended, which takes them a while."""
+
+
+class Covering(NamedTuple):
+    """Comes before the batches of a pass that holds more samples than it was asked for."""
+
+    cover: int | None
+    """The samples that it holds, a bit each; None: all."""
+
+
+class EpochIs(NamedTuple):
+    """Comes before the batches of a pass that is another epoch than it was asked for, and while there is none yet."""
+
+    number: int
+
+
+Given = Ready | Skipped | AllGiven | Covering | EpochIs
+"""What a pass gives, one after the other."""
+
+
+class Workers(Protocol):
+    """The processes in which a source prepares its batches."""
+
+    @property
+    def number(self) -> int:
+        """How many there are; may change with the epoch."""
+
+    @property
+    def ahead(self) -> int:
+        """Batches that they prepare ahead of the one asked for; may change with every batch."""
+
+    @property
+    def prefetch(self) -> int:
+        """Batches that each prepares ahead, in the loader's own words."""
+
+    @property
+    def wanted(self) -> int:
+        """Their number, once what was asked for has taken effect."""
+
+    @property
+    def handing_over(self) -> bool:
+        """Whether workers from before a change still hand in what they had."""
+
+    def pids(self) -> tuple[int, ...]:
+        """Return the processes that there are now."""
+
+    def wake(self) -> None:
+        """Let those go on that were stopped, so that they can be ended."""
+
+    def why_fixed(self, number: int) -> str:
+        """Return why there cannot be so many now; "" if there can."""
+
+    def change(self, number: int, prefetch: int | None = None, *, advised: bool = True) -> None:
+        """Change their number, from the next batch that has not been handed out yet.
+
+        Args:
+            number: Processes, 1 or more; as many as now are replaced by new ones.
+            prefetch: Batches that each prepares ahead, 1 or more; None: as many as now.
+            advised: Whether torch may warn of more than there are cores: not where that was measured to help.
+
+        Raises:
+            ValueError: There cannot be so many; says why.
+        """
 
 
 class StandIn:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -16,7 +16,7 @@ from tsnb.stream.loader.generators import draw_apart, stream_generator
 from tsnb.stream.loader.identity import identity
 from tsnb.stream.loader.queues import ordinary
 from tsnb.stream.loader.repeating import length, loader_order, replayed
-from tsnb.stream.loader.seams import OwnOrder, SampleStore
+from tsnb.stream.loader.seams import Given, OwnOrder, SampleStore, Workers
 from tsnb.stream.memory.arena import Arena
 from tsnb.stream.memory.slots import SlotPipe
 
@@ -28,6 +28,11 @@ _ANEW = (
 )
 
 
+_OF_AN_EPOCH = (
+    "The number of workers cannot change: each epoch's DataLoader comes from a function. Set its "
+    "num_workers there."
+)
+
 _NOT_INDEXED = Indices(
     why_not=(
         "it is not torch's own DataLoader, whose samples have an index. Serve a DataLoader over a "
@@ -38,7 +43,7 @@ _NOT_INDEXED = Indices(
 
 @runtime_checkable
 class Source(Protocol):
-    """Gives epochs of batches; used by the producer's loading thread only."""
+    """Gives epochs of batches. Used by the producer's loading thread; facts are read from any thread."""
 
     batch_size: int | None
     """The loader's, where it has one."""
@@ -46,56 +51,46 @@ class Source(Protocol):
     """In an epoch, where known."""
     samples: int | None
     """In an epoch, where known."""
-    persistent: bool
-    """Whether its workers stay for the next epoch."""
     order: str
     """Identity of the order in which epochs are given: equal strings promise equal batches for an equal epoch and
     batch number. Empty when an epoch cannot be given again in the same order."""
     indices: Indices
     """Whether batches can tell which samples they hold."""
-    cover: int | None
-    """The samples of the dataset that the next epoch prepares, a bit each; None: all. Heeded where they are indexed."""
-    drawn: Sequence[Any] | None
-    """What the sampler gave for the rows of the batch that was given last: indices of the dataset; None: not known."""
 
     @property
-    def workers(self) -> int:
-        """Processes that load; may change with the epoch."""
+    def workers(self) -> Workers | None:
+        """The processes that load; None: it has none of its own. May change with the epoch."""
 
     @property
     def ordinary(self) -> str:
         """Why its workers use the queues of `multiprocessing`; empty where they use others, or there are none."""
 
     @property
-    def ahead(self) -> int:
-        """Batches that are prepared ahead of the one asked for; may change with every batch."""
+    def stays(self) -> bool:
+        """Whether what loads stays for the next epoch: `close` ends it."""
 
     def most_ahead(self, batch_bytes: int) -> int:
         """Return how many batches will ever be prepared ahead, if they are of this size; asked once."""
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        """Begin an epoch with its batch `start`.
+    def begin(self, epoch: int, start: int = 0, cover: int | None = None) -> Iterator[Given]:
+        """Begin a pass: give the batches of an epoch in their order.
 
-        Gives `Placed` for batches that workers have written into the arena, the batch itself for others, and
-        `Skipped` for those before `start` where there is no cheaper way past them. Where `start` is 0 and only a
-        later epoch is available, it gives `EpochIs` first; where it gives more than `cover`, `Covering`. Where it knows
-        that there is no further batch before its workers have ended, it gives `AllGiven` first.
+        Skips those before `start` where there is no cheaper way past them.
+
+        Args:
+            epoch: Its number. Where `start` is 0 and only a later epoch is available, that one is given.
+            start: The number of its first batch.
+            cover: The samples of the dataset that are wanted, a bit each; None: all. Heeded where they are indexed.
 
         Raises:
             LoaderFailed: It has fewer batches than `start`. The iterator may raise it, too.
         """
 
-    def worker_pids(self) -> tuple[int, ...]:
-        """Return the processes of the workers that it has now. Called on any thread."""
+    def why_empty(self, epoch: int) -> str:
+        """Return what may be the reason for an epoch having no batch, and what to do about it."""
 
-    def wake_workers(self) -> None:
-        """Let workers go on that were stopped, so that they can be ended."""
-
-    def drop_workers(self) -> None:
-        """Let go of workers that would stay for the next epoch."""
-
-    def why_empty(self, number: int) -> str:
-        """Return what may be the reason for epoch `number` having no batch, and what to do about it."""
+    def close(self) -> None:
+        """Let go of workers that would stay for the next epoch. It may be begun again."""
 
 
 def as_source(
@@ -170,16 +165,13 @@ class _IterableSource:
 
     A sequence of batches, and an iterable that is told the epoch by `set_epoch`, are expected to give the same batches
     for the same epoch. Others may be shuffled in ways of their own, so no order is promised for them: a user who knows
-    better serves a function of the epoch.
+    better serves a function of the epoch. Workers of a DataLoader that is iterated in a way of its own are not ours.
     """
 
-    workers = 0
-    ahead = 0
-    persistent = False
+    workers = None
+    stays = False
     indices = _NOT_INDEXED
     ordinary = ""
-    cover: int | None = None
-    drawn: Sequence[Any] | None = None
 
     def __init__(self, loader: Any, generator: torch.Generator | None = None) -> None:
         size = getattr(loader, "batch_size", None)
@@ -194,7 +186,7 @@ class _IterableSource:
         if isinstance(loader, DataLoader):  # of a kind that is iterated in a way of its own
             self.samples = epoch_samples(loader)
             self.order = loader_order(loader, loader.num_workers, None)
-            self.persistent = loader.persistent_workers
+            self.stays = loader.persistent_workers
             if loader.num_workers:
                 self.ordinary = ordinary(f"a {type(loader).__name__} is iterated in its own way")
             loader = copy.copy(loader)  # its workers belong to the loading thread, and end with it
@@ -206,24 +198,18 @@ class _IterableSource:
         """Return 0: batches are made when they are asked for."""
         return 0
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
+    def begin(self, epoch: int, start: int = 0, cover: int | None = None) -> Iterator[Given]:
+        """As `Source.begin`, whatever is wanted."""
         if hasattr(self._loader, "set_epoch"):
-            self._loader.set_epoch(number)
-        return replayed(iter(self._loader), number, start)
+            self._loader.set_epoch(epoch)
+        return replayed(iter(self._loader), epoch, start)
 
-    def worker_pids(self) -> tuple[int, ...]:
-        """They are not ours."""
-        return ()
-
-    def wake_workers(self) -> None:
-        """Nor are they to be woken."""
-
-    def drop_workers(self) -> None:
+    def close(self) -> None:
         """Let go of a DataLoader's persistent workers."""
         if isinstance(self._loader, DataLoader):
             self._loader._iterator = None
 
-    def why_empty(self, _number: int) -> str:
+    def why_empty(self, _epoch: int) -> str:
         """Say that it seems to have been used up."""
         kind = type(self._loader).__name__
         can = (
@@ -241,13 +227,11 @@ class _FactorySource:
     Since it is given the epoch's number, the same batches are expected for the same epoch.
     """
 
-    persistent = False
     batch_size: int | None = None
     batches: int | None = None
     samples: int | None = None
+    stays = False
     indices = _NOT_INDEXED
-    cover: int | None = None
-    drawn: Sequence[Any] | None = None
 
     def __init__(self, make_epoch: Callable[[int], Iterable[Any]], arena: Arena, pipe: SlotPipe) -> None:
         self._make_epoch = make_epoch
@@ -260,19 +244,14 @@ class _FactorySource:
         self.order = f"{kind.__qualname__}(epoch) {identity(make_epoch)}"
 
     @property
-    def workers(self) -> int:
+    def workers(self) -> Workers | None:
         """Of the present epoch's DataLoader."""
-        return self._inner.workers if self._inner is not None else 0
+        return self._inner.workers if self._inner is not None else None
 
     @property
     def ordinary(self) -> str:
         """Of the present epoch's DataLoader."""
         return self._inner.ordinary if self._inner is not None else ""
-
-    @property
-    def ahead(self) -> int:
-        """Of the present epoch's DataLoader."""
-        return self._inner.ahead if self._inner is not None else 0
 
     def most_ahead(self, batch_bytes: int) -> int:
         """Return what the first epoch's DataLoader needs; one that needs more later is copied from."""
@@ -280,10 +259,10 @@ class _FactorySource:
         self._room = (batch_bytes, ahead)
         return ahead
 
-    def epoch(self, number: int, start: int = 0) -> Iterator[Any]:
-        made = self._make_epoch(number)
-        self._inner = self._source_of(made)
-        return self._inner.epoch(number, start)
+    def begin(self, epoch: int, start: int = 0, cover: int | None = None) -> Iterator[Given]:
+        """As `Source.begin`, of what the function returns; whatever is wanted."""
+        self._inner = self._source_of(self._make_epoch(epoch))
+        return self._inner.begin(epoch, start)
 
     def _source_of(self, made: Any) -> Source:
         made = as_iterated(made)
@@ -293,29 +272,19 @@ class _FactorySource:
             )
         if is_plain(made):
             source = DataLoaderSource(made, self._arena, self._pipe, None, None, generator=self._generator)
+            source.workers.fixed = _OF_AN_EPOCH
             if self._room is None or source.most_ahead(self._room[0]) <= self._room[1]:
                 return source
         return _IterableSource(made, self._generator)
 
-    def worker_pids(self) -> tuple[int, ...]:
-        """Return those of the loader that was made."""
-        return self._inner.worker_pids() if self._inner is not None else ()
-
-    def wake_workers(self) -> None:
-        """As those of the loader that was made."""
+    def close(self) -> None:
+        """Let go of the workers of one epoch."""
         if self._inner is not None:
-            self._inner.wake_workers()
+            self._inner.close()
 
-    def drop_workers(self) -> None:
-        """They belong to one epoch."""
-        if self._inner is not None:
-            self._inner.drop_workers()
-
-    def why_empty(self, number: int) -> str:
+    def why_empty(self, epoch: int) -> str:
         """Say that what the function returned was empty."""
-        return (
-            f"make_epoch({number}) returned an empty iterable. Let it create a fresh iterable at each call."
-        )
+        return f"make_epoch({epoch}) returned an empty iterable. Let it create a fresh iterable at each call."
 
 
 def _require_epoch_argument(make_epoch: Callable[..., Any]) -> None:

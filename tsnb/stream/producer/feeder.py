@@ -10,13 +10,13 @@ import contextlib
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from tsnb.errors import ArenaFull, LoaderFailed
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.loader.packing import RowCounting, SlotWriter, batch_bytes
-from tsnb.stream.loader.repeating import AllGiven, Covering, EpochIs, Skipped
+from tsnb.stream.loader.seams import AllGiven, Covering, EpochIs, Given, Ready, Skipped
 from tsnb.stream.loader.sources import Source
 from tsnb.stream.loader.workers import mind_own_workers, workers_are_forked_here
 from tsnb.stream.producer.core import Core
@@ -27,8 +27,6 @@ from tsnb.text.printable import block, one_line
 
 __all__ = ["Feeder", "slots_for"]
 
-_END = object()
-"""Stands for the end of an epoch; a batch may be anything else, None too."""
 SLOT_WAIT_S = 60.0
 """How long the producer waits for a free slot of its own. There is one by construction; not a silent hang if
 that construction is wrong."""
@@ -46,7 +44,7 @@ class Feeder(threading.Thread):
         super().__init__(name=f"tsnb-load-{core.settings.name}", daemon=True)
         self._core = core
         self._source = source
-        self._iterator: Iterator[Any] | None = None
+        self._pass: Iterator[Given] | None = None
         self._run = -1
         self._epoch = -1
         self._count = 0  # loader batches of the epoch so far
@@ -84,43 +82,52 @@ class Feeder(threading.Thread):
         """Load one batch, or find the epoch's end, and say so."""
         try:
             if wanted.run != self._run:
-                self._close()
-                self._run, self._epoch, self._count = wanted.run, wanted.epoch, wanted.first
-                self._source.cover = wanted.cover
-                self._iterator = self._source.epoch(wanted.epoch, wanted.first)
-            batch = self._next_batch()
-            if isinstance(batch, AllGiven):
-                batch = self._end_told()
-            if isinstance(batch, Skipped):
-                self._skip(batch.batch)
-                return
-            if isinstance(batch, EpochIs):
-                self._epoch = batch.number
-                self._core.step(ev.Renumbered(wanted.run, batch.number))
-                return
-            if isinstance(batch, Covering):
-                self._core.step(ev.Covered(wanted.run, batch.cover))
-                return
-            tell_length(self._core)
-            in_place = batch is _END or isinstance(batch, ev.Placed)
-            placed = batch if in_place else self._copy(batch)
+                self._begin(wanted)
+            given = self._next_given()
+            if isinstance(given, AllGiven):
+                given = self._end_told()
+            placed = self._prepared(given)
         except BaseException as error:  # noqa: BLE001  # whatever the user's loader raises, SystemExit too
             failure = self._describe(error)
-            self._source.wake_workers()  # before the iterator goes, which ends them
+            self._wake_workers()  # before the pass goes, which ends them
             forget(error)
         else:
-            if batch is _END:
-                self._ended()
-            else:
-                self._loaded(placed, in_place=in_place)
+            self._tell(wanted.run, given, placed)
             return
-        # out here, where the error and the frames it holds have gone: the iterator's workers end only with
+        # out here, where the error and the frames it holds have gone: the pass's workers end only with
         # its last reference, and their slots can be taken back only then
         self._failed(failure)
 
-    def _loaded(self, placed: ev.Placed, *, in_place: bool) -> None:
+    def _begin(self, wanted: ev.Wanted) -> None:
+        self._close()
+        self._run, self._epoch, self._count = wanted.run, wanted.epoch, wanted.first
+        self._pass = self._source.begin(wanted.epoch, wanted.first, wanted.cover)
+
+    def _prepared(self, given: Given | None) -> ev.Placed | None:
+        """Do what may fail with what was given: return where a batch lies, and let go of one that is skipped."""
+        if given is None or isinstance(given, Ready):
+            tell_length(self._core)
+        if isinstance(given, Ready):
+            return given.batch if isinstance(given.batch, ev.Placed) else self._copy(given.batch)
+        if isinstance(given, Skipped):
+            self._skip(given.batch)
+        return None
+
+    def _tell(self, run: int, given: Given | None, placed: ev.Placed | None) -> None:
+        """Say what was given."""
+        if given is None:
+            self._ended()
+        elif placed is not None and isinstance(given, Ready):
+            self._loaded(placed, given.drawn, in_place=placed is given.batch)
+        elif isinstance(given, EpochIs):
+            self._epoch = given.number
+            self._core.step(ev.Renumbered(run, given.number))
+        elif isinstance(given, Covering):
+            self._core.step(ev.Covered(run, given.cover))
+
+    def _loaded(self, placed: ev.Placed, drawn: Sequence[Any] | None, *, in_place: bool) -> None:
         self._count += 1
-        if (drawn := self._source.drawn) is not None:
+        if drawn is not None:
             growth = self._core.growth
             weights = placed.weights if growth is None else growth.weights_of(drawn)
             placed = placed._replace(drawn=drawn, weights=weights)
@@ -128,7 +135,7 @@ class Feeder(threading.Thread):
         if not self.proven.is_set():
             self.proven.set()
 
-    def _end_told(self) -> Any:
+    def _end_told(self) -> Given | None:
         """Tell the epoch's end before its workers end, which takes them a while; return what comes after that.
 
         Nothing can be lost by it: each of its batches was published. What is raised from here on is shown, and the
@@ -137,29 +144,29 @@ class Feeder(threading.Thread):
         if self._count:  # else it is an error, which says why
             tell_length(self._core)
             self._core.step(ev.LoaderEnded(self._run))
-        return self._next_batch()
+        return self._next_given()
 
     def _ended(self) -> None:
         self._core.step(ev.LoaderEnded(self._run))
-        self._let_go(keep_workers=self._source.persistent)
+        self._let_go(keep_workers=self._source.stays)
 
-    def _next_batch(self) -> Any:
-        """Return what the source gives next; `_END` at the epoch's end.
+    def _next_given(self) -> Given | None:
+        """Return what the pass gives next; None at its end.
 
         Raises:
             LoaderFailed: The epoch has no batch at all.
         """
-        if self._iterator is None:
+        if self._pass is None:
             raise LoaderFailed("The loader was asked for a batch after its end")
         began = time.monotonic()
         try:
-            return next(self._iterator)
+            return next(self._pass)
         except StopIteration:
             if not self._count:
                 when = f"in pass {self._epoch + 1}" if self.proven.is_set() else "at all"
                 why = self._source.why_empty(self._epoch)
                 raise LoaderFailed(f"The loader returned no batch {when}: {why}") from None
-            return _END
+            return None
         finally:
             self._core.count_loading(time.monotonic() - began)
 
@@ -227,28 +234,32 @@ class Feeder(threading.Thread):
         self._core.step(ev.LoaderRaised(run, message[:1000], shortened(text)))
 
     def _close(self) -> None:
-        """Let go of the epoch's iterator and its workers, and take back the slots they had in hand."""
-        if self._iterator is None:
+        """Let go of the pass and its workers, and take back the slots they had in hand."""
+        if self._pass is None:
             return
-        self._source.wake_workers()  # before the iterator goes, which ends them
+        self._wake_workers()  # before the pass goes, which ends them
         with contextlib.suppress(BaseException):  # its `finally` raised; nobody takes this epoch any more
-            close = getattr(self._iterator, "close", None)  # a generator
+            close = getattr(self._pass, "close", None)  # a generator
             if close is not None:
                 close()
         self._run = -1
         self._let_go(keep_workers=False)
 
+    def _wake_workers(self) -> None:
+        if (workers := self._source.workers) is not None:
+            workers.wake()
+
     def _let_go(self, *, keep_workers: bool) -> None:
-        """Drop the iterator. Its workers end with it unless they are kept, and what they had in hand comes back.
+        """Drop the pass. Its workers end with it unless they are kept, and what they had in hand comes back.
 
         Without workers nothing is taken back: a slot that is missing then is one whose tensor the user's collate
         function keeps in this very process.
         """
-        self._iterator = None
+        self._pass = None
         if keep_workers:
             return
-        self._source.drop_workers()
-        if self._source.workers:
+        self._source.close()
+        if (workers := self._source.workers) is not None and workers.number:
             with self._core.lock:
                 self._core.slots.reclaim()
 
@@ -259,4 +270,5 @@ def slots_for(source: Source) -> int:
     One for each batch that they prepare ahead; and a worker keeps one when a batch comes to nothing, another when the
     user's function keeps a tensor of its first.
     """
-    return source.ahead + 2 * source.workers + 2
+    workers = source.workers
+    return 2 if workers is None else workers.ahead + 2 * workers.number + 2
