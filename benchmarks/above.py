@@ -1,7 +1,7 @@
 """Heads over one frozen trunk: computed by each trial, once for all, once for all epochs, or by a script of one's own.
 
 What is isolated: the frozen part. Pictures lie in memory and cost next to nothing to prepare; a head is one linear
-layer. Each trial is a process of its own with one torch thread, and so is the stream, with one worker.
+layer. Each trial is a process of its own with one torch thread, and so is the stream.
 
 - *own trunk*: the trials share one stream of pictures, and each computes the trunk itself.
 - *then*: `tsnb.serve(loader, then=trunk)`; trials take features.
@@ -9,12 +9,17 @@ layer. Each trial is a process of its own with one torch thread, and so is the s
 - *script*: a program without tsnb goes through a loader once, writes features to a file, and then starts the same
   heads on the file, each with a loader of its own over it.
 
-All ways begin when their processes have imported torch, and end with the last trial. CPU seconds are those of all
-processes from that moment on. `later epoch` is the median time of an epoch from the second on, of the slowest trial.
-Ways take turns in each repeat. Losses of the first trial are compared between the ways: the largest difference of an
-epoch's mean loss is printed; the order of samples is the same for the three streams.
+A process's start is apart from its work. To start, a process imports what it needs, makes a network and takes one step
+of an optimizer: the first optimizer of a process imports a second's worth of torch's compiler. Work begins when all
+processes have started, and ends with the last trial. `CPU` is the work of all processes, `start` their CPU seconds
+before it. `later epoch` is the median time of an epoch from the second on, of the slowest trial.
 
-    python -m benchmarks.above [--samples 2000] [--heads 8] [--epochs 3] [--repeats 3] [--json FILE] [--quick]
+Each loader has as many workers, and the script as many threads, as `--workers` says. Ways take turns in each repeat.
+The order of samples is the same for the three streams. So the losses of the first trial are compared between them: the
+largest difference of an epoch's mean loss is printed.
+
+    python -m benchmarks.above [--samples 1500] [--heads 8] [--epochs 3] [--workers 2] [--repeats 3]
+                                [--json FILE] [--quick]
 
 The figures are in benchmarks/RESULTS.md.
 """
@@ -57,7 +62,9 @@ class Row:
     wall_s: float
     """Until the last trial has ended."""
     cpu_s: float
-    """Of all processes."""
+    """CPU seconds of all processes from the end of their start on."""
+    start_s: float
+    """CPU seconds of all processes until then."""
     later_epoch_s: float
     """The median time of an epoch from the second on, of the slowest trial."""
     losses: list[float]
@@ -92,7 +99,7 @@ def trunk_of() -> nn.Module:
     return trunk.eval().requires_grad_(False)
 
 
-def loader_of(dataset: Dataset[Any], *, workers: int = 1, shuffle: bool = True) -> DataLoader[Any]:
+def loader_of(dataset: Dataset[Any], *, workers: int, shuffle: bool = True) -> DataLoader[Any]:
     """Return a loader as any way has it."""
     return DataLoader(dataset, BATCH, shuffle=shuffle, num_workers=workers, persistent_workers=workers > 0)
 
@@ -122,6 +129,15 @@ def train(
     return took, losses
 
 
+def warm_up() -> None:
+    """Import what a process needs, and take one step: what torch imports with a first optimizer belongs to a start."""
+    _ = tsnb.attach, tsnb.serve  # both are imported when they are first named
+    head = nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(head.parameters(), lr=0.1)
+    nn.functional.cross_entropy(head(torch.ones(1, 1)), torch.zeros(1, dtype=torch.long)).backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+
+
 def used_s() -> float:
     """Return this process's CPU seconds, and those of its children that have ended."""
     both = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
@@ -134,8 +150,9 @@ def trial(
     """Run one head in a process of its own."""
     torch.set_num_threads(1)
     trunk = trunk_of() if way == "own trunk" else None
-    start.wait()
+    warm_up()
     before = used_s()
+    start.wait()
     ready.wait()  # the stream is served, or the file is written
     if way == "script":
         stored = np.load(file)
@@ -145,18 +162,21 @@ def trial(
         with tsnb.attach(f"head-{number}", NAME) as consumer:
             there.wait()  # all begin with the same epoch, so losses can be compared
             took, losses = train(consumer, number, epochs, trunk)
-    said.put((number, took, losses, used_s() - before))
+    said.put((number, took, losses, before, used_s() - before))
 
 
-def produce(way: str, pictures: Pictures, start: Any, ready: Any, over: Any, file: Path, said: Any) -> None:
+def produce(
+    way: str, pictures: Pictures, workers: int, start: Any, ready: Any, over: Any, file: Path, said: Any
+) -> None:
     """Serve the stream, or write the file."""
-    torch.set_num_threads(1)
-    trunk, loader = trunk_of(), loader_of(pictures)
-    start.wait()
+    torch.set_num_threads(workers if way == "script" else 1)
+    trunk, loader = trunk_of(), loader_of(pictures, workers=workers)
+    warm_up()
     before = used_s()
+    start.wait()
     if way == "script":
         with torch.inference_mode():
-            found = [(trunk(x), y) for x, y in loader_of(pictures, shuffle=False)]
+            found = [(trunk(x), y) for x, y in loader_of(pictures, workers=workers, shuffle=False)]
         features, labels = (torch.cat(part).numpy() for part in zip(*found, strict=True))
         np.savez(file, features=features, labels=labels)
         ready.set()
@@ -167,16 +187,18 @@ def produce(way: str, pictures: Pictures, start: Any, ready: Any, over: Any, fil
             ready.set()
             over.wait()
     del loader
-    said.put((-1, [], [], used_s() - before))
+    said.put((-1, [], [], before, used_s() - before))
 
 
-def measure(way: str, pictures: Pictures, heads: int, epochs: int) -> Row:
+def measure(way: str, pictures: Pictures, workers: int, heads: int, epochs: int) -> Row:
     """Run one way once."""
     start, said = _context.Barrier(heads + 2), _context.Queue()
     ready, over, there = _context.Event(), _context.Event(), _context.Barrier(heads)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "features.npz"
-        producer = _context.Process(target=produce, args=(way, pictures, start, ready, over, file, said))
+        producer = _context.Process(
+            target=produce, args=(way, pictures, workers, start, ready, over, file, said)
+        )
         trials = [
             _context.Process(target=trial, args=(way, number, epochs, start, ready, there, file, said))
             for number in range(heads)
@@ -192,17 +214,17 @@ def measure(way: str, pictures: Pictures, heads: int, epochs: int) -> Row:
             told.append(said.get())
         for process in (producer, *trials):
             process.join()
-    found = {number: (took, losses) for number, took, losses, _ in told}
+    found = {number: (took, losses) for number, took, losses, *_ in told}
     later = [max(found[n][0][epoch] for n in range(heads)) for epoch in range(1, epochs)]
-    cpu_s = sum(used for *_, used in told)
-    return Row(way, wall_s, cpu_s, statistics.median(later), found[0][1])
+    start_s, cpu_s = (sum(used) for used in list(zip(*told, strict=True))[3:])
+    return Row(way, wall_s, cpu_s, start_s, statistics.median(later), found[0][1])
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return medians, spread and ratios as Markdown."""
     lines = [
-        "| way | wall clock | sooner | CPU | less | later epoch | sooner |",
-        "|---|--:|--:|--:|--:|--:|--:|",
+        "| way | wall clock | sooner | CPU | less | later epoch | sooner | start (CPU) |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for way in WAYS:
         cells = []
@@ -212,6 +234,7 @@ def table(rows: Sequence[Row]) -> str:
             middle = statistics.median(mine)
             cells.append(f"{middle:.2f} s ({min(mine):.2f} to {max(mine):.2f})")
             cells.append(f"{statistics.median(base) / middle:.1f}x")
+        cells.append(f"{statistics.median(row.start_s for row in rows if row.way == way):.2f} s")
         lines.append(f"| {way} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -230,9 +253,10 @@ def apart(rows: Sequence[Row]) -> float:
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--samples", type=int, default=2000)
+    parser.add_argument("--samples", type=int, default=1500)
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--quick", action="store_true", help="few pictures, once: does it run")
@@ -240,10 +264,14 @@ def main() -> None:
     if given.quick:
         given.samples, given.heads, given.epochs, given.repeats = 200, 2, 2, 1
     pictures = Pictures(given.samples)
-    rows = [measure(way, pictures, given.heads, given.epochs) for _ in range(given.repeats) for way in WAYS]
+    rows = [
+        measure(way, pictures, given.workers, given.heads, given.epochs)
+        for _ in range(given.repeats)
+        for way in WAYS
+    ]
     print(
-        f"{given.heads} heads, {given.samples} pictures, {given.epochs} epochs; {os.cpu_count()} cores, load "
-        f"{os.getloadavg()[0]:.1f} now; median (least to most) of {given.repeats}\n"
+        f"{given.heads} heads, {given.samples} pictures, {given.epochs} epochs, {given.workers} workers; "
+        f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f} now; median (least to most) of {given.repeats}\n"
     )
     print(table(rows))
     print(f"\nlargest difference of a mean loss between the streams: {apart(rows):.2g}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import namedtuple
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,12 @@ import pytest
 import torch
 from torch import nn
 
+import tsnb.frozen.part
 from tests.frozen.networks import trunk
+from tsnb.errors import TsnbError
 from tsnb.frozen.applying import computed, function_computed
 from tsnb.frozen.part import FrozenPart
-from tsnb.frozen.refusals import alike, networks_of, require_frozen, why_gradients
+from tsnb.frozen.refusals import alike, networks_of, require_frozen, weights_of, why_gradients
 
 Pair = namedtuple("Pair", ["image", "label"])  # noqa: PYI024
 
@@ -166,3 +169,55 @@ def test_another_part_has_another_key() -> None:
     next(other.buffers()).add_(1)
     assert FrozenPart(one).key != FrozenPart(other).key
     assert FrozenPart(lambda batch: batch + 1).key != FrozenPart(lambda batch: batch + 2).key
+
+
+def reload(network: nn.Module) -> None:
+    network.load_state_dict({name: value.clone() for name, value in network.state_dict().items()})
+
+
+CHANGES = {
+    "through .data": lambda network: network[0].weight.data[1, 0].mul_(0.99),
+    "other storage": lambda network: setattr(network[0].weight, "data", network[0].weight.data * 0.99),
+    "through numpy": lambda network: network[0].weight.numpy().__setitem__((3, 0, 2, 2), 7.0),
+    "in place": lambda network: network[0].bias.add_(1e-3),
+    "a buffer": lambda network: network[1].running_mean.fill_(2.0),
+    "the last of three bytes": lambda network: network.few.__setitem__(2, 9),
+    "half a number": lambda network: network.short.data.mul_(1.01),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_weights_that_change_in_any_way_are_found_without_a_hash(
+    change: Callable[[nn.Module], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each epoch costs one reading of the weights. The same numbers loaded again are no change."""
+    network = trunk()
+    network.register_buffer("few", torch.arange(3, dtype=torch.uint8))
+    network.register_buffer("short", torch.ones(3, dtype=torch.bfloat16))
+    hashed: list[Any] = []
+
+    def noted(value: Any) -> str:
+        hashed.append(value)
+        return ""
+
+    monkeypatch.setattr(tsnb.frozen.part, "identity", noted)
+    part = FrozenPart(network)
+    part.require_unchanged()
+    reload(network)
+    part.require_unchanged()
+    change(network)
+    with pytest.raises(TsnbError, match="parameters of then= have changed"):
+        part.require_unchanged()
+    assert hashed == [network]
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:UserWarning")
+def test_sparse_and_quantized_weights_stay_the_same() -> None:
+    """They have no plain bytes."""
+    network = nn.Module()
+    network.register_buffer("sparse", torch.eye(3).to_sparse())
+    network.register_buffer("small", torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8))
+    before = weights_of([network])
+    assert weights_of([network]) == before
+    network.sparse = 2 * torch.eye(3).to_sparse()
+    assert weights_of([network]) != before

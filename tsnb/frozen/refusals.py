@@ -17,7 +17,6 @@ import torch
 from torch import nn
 
 from tsnb.draws import another_seed
-from tsnb.stream.loader.identity import identity
 from tsnb.stream.loader.leaves import classify
 from tsnb.stream.protocol.tree import flatten
 
@@ -102,9 +101,30 @@ def why_gradients(then: Any) -> str:
     )
 
 
-def weights_of(networks: list[nn.Module]) -> str:
-    """Return what the networks' parameters and buffers are known by; another word for other numbers."""
-    return identity([dict(network.state_dict()) for network in networks])
+def weights_of(networks: list[nn.Module]) -> list[tuple[str, int]]:
+    """Return a sum over each parameter and buffer of some networks; a change of numbers changes its sum.
+
+    Tensors count their versions, but a change through `.data` or through numpy counts none, and momentum encoders use
+    `.data`. A sum reads all numbers. It takes a thirtieth of a hash's time.
+    """
+    return [
+        (f"{name} {tuple(value.shape)}", _sum(value))
+        for network in networks
+        for name, value in network.state_dict().items()
+        if isinstance(value, torch.Tensor)
+    ]
+
+
+def _sum(value: torch.Tensor) -> int:
+    """Return the sum of a tensor's bytes, read as whole numbers of eight bytes each."""
+    value = value.dequantize() if value.is_quantized else value.to_dense()
+    plain = _bits(value)
+    whole = len(plain) // 8 * 8
+    if plain.is_cpu:  # by numpy, which has no threads: torch's own would not outlive the fork of workers
+        numbers = plain.numpy()
+        return int(numbers[:whole].view(np.uint64).sum()) + int(numbers[whole:].sum())
+    aligned = plain[:whole].clone().view(torch.int64)  # where it lies: its own device is faster than a copy
+    return int(aligned.sum()) + int(plain[whole:].sum())
 
 
 def require_same(apply: Callable[[Any], Any], batch: Any, first: Any) -> None:
