@@ -9,7 +9,7 @@ All of it runs in this process, so that a thousand trainings are few minutes. Th
 - `planted`: the incumbent plus a known gain, of 1 and 2 standard deviations of a seed.
 - `rivals`: the careful person, who trains 27 seeds an arm apart and looks once, and one run each, keep if better.
 
-Run `python -m benchmarks.duelling`; with --quick in a minute.
+Run `python -m benchmarks.duelling`; with --quick in a minute. With --times: how long duels take (`duelling_times`).
 """
 
 from __future__ import annotations
@@ -131,7 +131,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="few seeds and duels")
+    parser.add_argument("--times", action="store_true", help="how long a duel on decoded JPEG takes instead")
     options = parser.parse_args(arguments)
+    if options.times:
+        from benchmarks.duelling_times import measure
+
+        measure(quick=options.quick)
+        return
     torch.set_num_threads(1)
     seeds, pool_of, number, epochs = (4, 48, 6, 1) if options.quick else (16, 400, 200, 4)
     data, generator, began_s = Digits(), np.random.default_rng(1), time.monotonic()

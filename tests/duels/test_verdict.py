@@ -99,3 +99,43 @@ def test_pairing_and_what_it_is_about() -> None:
     assert found.pairing > 100
     assert "same first weights" in found.about and found.unequal.startswith("The candidate took 1.5 times")
     assert not judge(pairs, Rules("acc", "max", equal="samples")).unequal
+
+
+def test_what_is_still_needed_is_said_as_far_as_it_is_known() -> None:
+    """A pace, if there is one; else the fewest seeds, since a seed at most doubles the evidence."""
+    least = "more seeds are needed. The seeds so far do not tell how many."
+    assert judge([], ACC).needs == f"At least 6 {least}"
+    assert judge(steady(0.1, 2), ACC).needs == f"At least 4 {least}"
+    assert judge(steady(0.1, 3), ACC).needs == "About 4 more seeds are needed at this pace."
+    mixed = judge(blocks((0.5, 0.7), (0.5, 0.31), (0.5, 0.72), (0.5, 0.6)), Rules("acc", "max", most=5))
+    assert mixed.needs.endswith("Only 1 are left.") or mixed.still is None
+    assert not judge(steady(0.1, 10), ACC).needs and not judge([], ACC, ended="it was stopped").needs
+
+
+@given(
+    st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), max_size=8),
+    st.sampled_from([None, 0.3]),
+    st.sampled_from([-1.0, 0.0, 0.5, 2.0]),
+)
+def test_no_verdict_comes_before_the_fewest_seeds(
+    gains: list[float], min_delta: float | None, then: float
+) -> None:
+    """Whatever they bring."""
+    rules = Rules("acc", "max", min_delta=min_delta)
+    now = judge(blocks(*((0.0, gain) for gain in gains)), rules)
+    more = [*gains, *[then] * (now.fewest - 1)]
+    assert now.decided or not judge(blocks(*((0.0, gain) for gain in more)), rules).decided
+
+
+def test_every_screen_has_the_same_of_a_duel() -> None:
+    """As strict JSON: a state, sentences, the numbers of `to_dict`, and a row for each seed."""
+    pairs = blocks((0.5, 0.7), (0.5, math.nan), (0.5, 0.5))
+    told = judge(pairs, ACC).told("new", over=False)
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert (told["duel"], told["state"], told["over"]) == ("new", "running", False)
+    assert told["said"].startswith("So far undecided after 3 seeds")
+    assert told.items() >= {"verdict": "undecided", "seeds": 3, "wins": 1, "losses": 1, "ties": 1}.items()
+    assert [row["favours"] for row in told["blocks"]] == ["better", "worse", ""]
+    assert told["blocks"][0]["difference"] == pytest.approx(0.2) and told["blocks"][1]["difference"] is None
+    over = judge(pairs, ACC, ended="it was stopped").told("new", over=True)
+    assert (over["state"], over["needs"]) == ("undecided", "") and over["said"].startswith("undecided")

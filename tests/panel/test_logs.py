@@ -55,6 +55,9 @@ class Source:
     def beside(self) -> list[dict[str, Any]]:
         return []
 
+    def duels(self) -> list[dict[str, Any]]:
+        return []
+
     def changes(self) -> dict[str, list[list[Any]]]:
         return {}
 

@@ -167,6 +167,9 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         def beside(self) -> list[dict[str, Any]]:
             return [{"name": "svm", "state": "done", "duration_s": 3.0, "error": "", "metrics": {}}]
 
+        def duels(self) -> list[dict[str, Any]]:
+            return [{"duel": "new-against-old", "state": "better"}]
+
         def changes(self) -> dict[str, list[list[Any]]]:
             return {"cnn": [[5.0, "lr 0.3 → 0.1"]]}
 
@@ -190,6 +193,7 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         "sweeps": {"mlp": "s"},
         "rules": {"s": "accuracy"},
         "beside": [{"name": "svm", "state": "done", "duration_s": 3.0, "error": "", "metrics": {}}],
+        "duels": [{"duel": "new-against-old", "state": "better"}],
         "plan": None,
     }
     panel._hear(panel, content, [])
@@ -324,7 +328,10 @@ def test_a_plan_is_told_as_it_is_by_then_where_its_trials_take_a_stream_that_is_
         return sent[-1][0]["plan"]
 
     panel.logs.source = cast(
-        "Any", SimpleNamespace(params=dict, verdicts=dict, sweeps=dict, rules=dict, changes=dict, beside=list)
+        "Any",
+        SimpleNamespace(
+            params=dict, verdicts=dict, sweeps=dict, rules=dict, changes=dict, beside=list, duels=list
+        ),
     )
     trials = (PlannedTrial("cnn", (0.0, 10.0), (1.0, 5.0), (5.0, 12.0)),)
     began_s = next(iter(three_models().run(12))).time_s

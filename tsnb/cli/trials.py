@@ -214,15 +214,9 @@ def _follow(duel: Duel, out: TextIO, *, json_lines: bool) -> None:
     while not over:
         over = duel.over  # looked at first: what ends meanwhile is told in the next round
         verdict = duel.verdict
-        for block, log in list(zip(verdict.blocks, verdict.over_time, strict=True))[number:]:
+        for row in verdict.rows[number:]:
             number += 1
-            told(
-                {
-                    "block": block.number, "seed": block.seed, "incumbent": block.incumbent,
-                    "candidate": block.candidate, "evidence": 2.0 ** abs(log),
-                    "for": "better" if log > 0 else "worse",
-                }
-            )  # fmt: skip
+            told(row)
         time.sleep(0.0 if over else LOOK_S)
     duel.wait()
     told({"duel": duel.name, **duel.verdict.to_dict()})

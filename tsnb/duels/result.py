@@ -1,15 +1,15 @@
 """`Duel`: what `tsnb.duel` returns. The verdict as it is now, its blocks as a table, and its trials.
 
-`drawn` is its picture: a bar for each block's difference, and one for the evidence after it, with what decides.
+`known` has those of this process, for the panel and for reports, which show them as `Duel.told` has them.
 """
 
 from __future__ import annotations
 
 import contextlib
 import html
-import math
+import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import Any
 
 from tsnb.duels.blocks import Arms
@@ -18,18 +18,16 @@ from tsnb.duels.verdict import DuelVerdict
 from tsnb.errors import TrialFailed
 from tsnb.lazy import Hinting
 from tsnb.native.endings import Bound
+from tsnb.reports.learned.duelled import Duelled, draw_bars, sources
 from tsnb.reports.svg import Picture
 from tsnb.sweeps.sweep import Sweep
 from tsnb.text.printable import harmless
 from tsnb.text.words import html_table, text_table
 
-__all__ = ["Duel", "drawn"]
+__all__ = ["Duel", "drawn", "enter", "known"]
 
-WIDTH, HEIGHT = 720, 132
-LEFT, RIGHT, TOP, TALL = 150, 16, 14, 48
-"""Pixels: margins, and the height of each of the two rows."""
-BAR = 14
-"""Pixels of a bar, at most."""
+WIDTH, EDGE = 720, 14
+"""Pixels of the picture, and around its bars."""
 
 
 class Duel(Bound, Hinting):
@@ -135,31 +133,34 @@ class Duel(Bound, Hinting):
         self._arms.finish("it was stopped")
         self.trials.stop()
 
+    def told(self) -> dict[str, Any]:
+        """Return all that screens show of it, as strict JSON: `DuelVerdict.told`."""
+        return self.verdict.told(self.name, over=self.over)
+
     def _lines(self) -> list[str]:
         verdict = self.verdict
-        still = verdict.still
         lines = [f"duel {self.name!r}: {verdict if self.over else f'running. So far {verdict}'}"]
-        if not self.over and still:
-            lines.append(f"About {still} more seeds are needed at this pace.")
+        if not self.over and verdict.needs:
+            lines.append(verdict.needs)
         if verdict.blocks:
             lines.append(f"{verdict.about} {verdict.unequal}".strip())
         return lines
 
     def _table(self) -> list[list[str]]:
-        verdict = self.verdict
         rows = [
-            [str(block.number), str(block.seed), f"{block.incumbent:.4g}", f"{block.candidate:.4g}",
-             f"{block.candidate - block.incumbent:+.3g}", f"{2.0 ** abs(log):.3g}"]
-            for block, log in zip(verdict.blocks, verdict.over_time, strict=True)
+            [str(row["block"]), str(row["seed"]), f"{row['incumbent']:.4g}", f"{row['candidate']:.4g}",
+             f"{row['difference']:+.3g}", f"{row['evidence']:.3g}", row["for"]]
+            for row in self.verdict.rows
         ]  # fmt: skip
-        return [["block", "seed", "incumbent", "candidate", "difference", "evidence"], *rows]
+        head = ["block", "seed", "incumbent", "candidate", "difference", "evidence", "for"]
+        return [head, *rows]
 
     def __repr__(self) -> str:
         return harmless("\n".join([*self._lines(), *text_table(self._table())]))
 
     def _repr_html_(self) -> str:
         lines = "".join(f"<p>{html.escape(harmless(line))}</p>" for line in self._lines())
-        return f"{lines}{drawn(self.verdict)}{html_table(self._table())}"
+        return f"{lines}{drawn(self.told())}{html_table(self._table())}"
 
     def results(self) -> Any:
         """Return a table of the duel's trials, one row per trial.
@@ -173,63 +174,40 @@ class Duel(Bound, Hinting):
         return self.trials.results()
 
 
-def drawn(verdict: DuelVerdict) -> str:
+def drawn(told: Duelled) -> str:
     """Return the picture as SVG; empty while no block has ended.
 
     Args:
-        verdict: What the blocks say so far.
+        told: The duel as `Duel.told` has it.
     """
-    if not verdict.blocks:
+    if not told["blocks"]:
         return ""
-    better = [block.difference(verdict.rules.mode) for block in verdict.blocks]
-    needed = math.log2(verdict.needed)
     picture = Picture(WIDTH)
-    room = max(len(better), min(verdict.rules.most, 16))
-    names = [f"seed {block.number}: {block.candidate - block.incumbent:+.3g}" for block in verdict.blocks]
-    _row(picture, TOP, "better by seed", better, _largest(better), room, names)
-    _row(
-        picture,
-        TOP + TALL + 12,
-        "evidence",
-        verdict.over_time,
-        max(needed * 1.1, _largest(verdict.over_time)),
-        room,
-        [f"{2.0 ** abs(log):.3g} times" for log in verdict.over_time],
-        line=needed,
-    )
-    label = f"Differences and evidence of {len(better)} seeds: {verdict}"
-    return picture.finished(HEIGHT, label, fluid=True)
+    height = draw_bars(picture, told, (0, WIDTH - EDGE), EDGE) + EDGE
+    return picture.finished(height, f"Differences and evidence of seeds: {told['said']}", fluid=True)
 
 
-def _largest(values: Sequence[float]) -> float:
-    return max((abs(value) for value in values if math.isfinite(value)), default=0.0) or 1.0
+_duels: dict[str, Duel] = {}
+os.register_at_fork(after_in_child=_duels.clear)  # they are the parent's, as their trials are
 
 
-def _row(
-    picture: Picture,
-    top: float,
-    label: str,
-    values: Sequence[float],
-    most: float,
-    room: int,
-    titles: Sequence[str],
-    line: float = 0.0,
-) -> None:
-    """Draw bars above and below a line, and where they decide."""
-    middle, half = top + TALL / 2, TALL / 2
-    step = (WIDTH - LEFT - RIGHT) / room
-    picture.text(LEFT - 8, middle + 4, label, "soft", at="end")
-    picture.rect(LEFT, middle - 0.5, WIDTH - LEFT - RIGHT, 1, "line")
-    for sign in (1, -1) if line else ():
-        picture.rect(LEFT, middle - sign * half * line / most - 0.5, WIDTH - LEFT - RIGHT, 1, "soft-line")
-    for at, (value, title) in enumerate(zip(values, titles, strict=True)):
-        tall = half * min(abs(value), most) / most
-        left = LEFT + step * at + (step - min(step - 2, BAR)) / 2
-        picture.rect(
-            left,
-            middle - tall if value > 0 else middle,
-            min(step - 2, BAR),
-            max(tall, 1),
-            "#2E7D6B" if value > 0 else "waiting",
-            title=title,
-        )
+def enter(made: Duel) -> None:
+    """Take in a duel, in the place of a former one of its name.
+
+    Args:
+        made: The duel.
+    """
+    _duels.pop(made.name, None)
+    _duels[made.name] = made
+
+
+def known() -> list[Duel]:
+    """Return the last duel of each name, in the order of their start."""
+    return list(_duels.values())
+
+
+def _duels_of(trials: Collection[str]) -> list[dict[str, Any]]:
+    return [duel.told() for duel in known() if not duel.trials.params.keys().isdisjoint(trials)]
+
+
+sources.append(_duels_of)

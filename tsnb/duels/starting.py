@@ -14,6 +14,7 @@ from tsnb.duels.blocks import ARMS, Arms
 from tsnb.duels.grammar import check
 from tsnb.duels.ledger import Ledger
 from tsnb.duels.result import Duel
+from tsnb.duels.result import enter as enter_duel
 from tsnb.duels.verdict import Rules
 from tsnb.errors import TsnbError
 from tsnb.experiments.cells import plan_cell
@@ -194,6 +195,7 @@ def begin(
     made = Sweep(title, arms.params, conductor, rules.metric, rules.mode)
     enter(made)
     told = Duel(title, arms, made, asked)
+    enter_duel(told)
     if blocks:
         arms.say(f"continues with the {len(blocks)} seeds that it has")
     told.begin(budget_s)

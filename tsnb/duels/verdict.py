@@ -19,8 +19,10 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from tsnb.duels.evidence import Evidence, excluded, interval
+from tsnb.text.words import strict
 
 __all__ = ["BETTER", "NONE", "OPEN", "WORSE", "Block", "DuelVerdict", "Rules", "judge"]
 
@@ -141,15 +143,42 @@ class DuelVerdict:
         return math.sqrt(apart) / self.spread
 
     @property
+    def fewest(self) -> int:
+        """Blocks that are needed at least, whatever they bring; 0 if it is decided.
+
+        A block at most doubles the evidence, and adds at most a half to the logarithm of the evidence that no mean of
+        one standard deviation is there.
+        """
+        if self.decided:
+            return 0
+        number = len(self.blocks)
+        apart = math.ceil(math.log2(self.needed / self.evidence) - 1e-9)
+        whole = math.log2(self.needed) if self.rules.min_delta else -2 * math.log(self.rules.level)
+        return max(1, min(apart, math.ceil(whole - 1e-9) - number))
+
+    @property
     def still(self) -> int | None:
         """Blocks that are still needed at the present pace; 0 if it is decided, None if no pace shows."""
         if self.decided:
             return 0
-        number, have = len(self.blocks), math.log(self.evidence)
-        sure = excluded([block.difference(self.rules.mode) for block in self.blocks])
-        rates = [(have, math.log(self.needed)), (sure, -math.log(self.rules.level))]
+        number, rates = len(self.blocks), [(math.log(self.evidence), math.log(self.needed))]
+        if self.rules.min_delta is None:
+            sure = excluded([block.difference(self.rules.mode) for block in self.blocks])
+            rates.append((sure, -math.log(self.rules.level)))
         left = [number * (goal / got - 1) for got, goal in rates if number > 2 and got > 0.1 * number]
-        return max(1, math.ceil(min(left))) if left else None
+        return max(self.fewest, math.ceil(min(left))) if left else None
+
+    @property
+    def needs(self) -> str:
+        """How many more seeds are needed, in a sentence; empty if no more come."""
+        if self.decided or self.why:
+            return ""
+        left = self.rules.most - len(self.blocks)
+        if self.still is None:
+            seeds = f"{self.fewest} more seed{' is' if self.fewest == 1 else 's are'} needed"
+            return f"At least {seeds}. The seeds so far do not tell how many."
+        said = f"About {self.still} more seed{' is' if self.still == 1 else 's are'} needed at this pace"
+        return f"{said}. Only {left} are left." if self.still > left else f"{said}."
 
     @property
     def about(self) -> str:
@@ -188,8 +217,39 @@ class DuelVerdict:
             "ties": self.wins[2], "spread": self.spread, "pairing": self.pairing,
             "samples": sum(sum(block.samples) for block in self.blocks),
             "batches": sum(sum(block.batches) for block in self.blocks),
-            "why": self.why, "about": f"{self.about} {self.unequal}".strip(),
+            "still": self.still, "why": self.why, "about": f"{self.about} {self.unequal}".strip(),
         }  # fmt: skip
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What each block came to and says, as every screen and file names it."""
+        found = []
+        for block, log in zip(self.blocks, self.over_time, strict=True):
+            found.append(
+                {
+                    "block": block.number, "seed": block.seed, "incumbent": block.incumbent,
+                    "candidate": block.candidate, "difference": block.candidate - block.incumbent,
+                    "favours": _side(block.difference(self.rules.mode)), "evidence": 2.0 ** abs(log),
+                    "for": _side(log),
+                }
+            )  # fmt: skip
+        return found
+
+    def told(self, name: str, *, over: bool) -> dict[str, Any]:
+        """Return all that screens show of a duel, as strict JSON: numbers that are none become null.
+
+        Args:
+            name: The duel's.
+            over: Whether the verdict is final.
+        """
+        state = self.word if over or self.decided else "running"
+        said = f"So far {self}" if state == "running" else str(self)
+        facts = {
+            "duel": name, "over": over, "state": state, "said": said, "needs": "" if over else self.needs
+        }  # fmt: skip
+        found = strict({**facts, **self.to_dict(), "most": self.rules.most, "blocks": self.rows})
+        assert isinstance(found, dict)
+        return found
 
     def __str__(self) -> str:
         wins, losses, ties = self.wins
@@ -267,6 +327,10 @@ def _broken(blocks: Sequence[Block]) -> str:
         if len(errors) == len(blocks) >= BROKEN:
             return f"the {name} failed with every seed: {errors[-1]}"
     return ""
+
+
+def _side(value: float) -> str:
+    return BETTER if value > 0 else WORSE if value < 0 else ""
 
 
 def _mean(blocks: Sequence[Block]) -> float:

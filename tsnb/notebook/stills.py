@@ -74,7 +74,8 @@ class Still:
         """
         this = self._of.setdefault(stream, _Pictured(len(self._of)))
         former, ended = this.here, reading is None
-        beside = frozenset(TrialLogs().states_beside())
+        logs = TrialLogs()
+        beside = frozenset([*logs.states_beside(), *logs.states_of_duels()])
         ended = ended or beside != this.beside
         this.beside = beside
         if reading is not None:
@@ -165,8 +166,8 @@ class _Pictured:
     number: int
     here: frozenset[str] = frozenset()
     """The trials that were on it at its last reading."""
-    beside: frozenset[tuple[str, str]] = frozenset()
-    """The trials without a stream by then, with their states."""
+    beside: frozenset[tuple[str | int, ...]] = frozenset()
+    """The trials without a stream by then, with their states; and the duels."""
     made_s: float = -EVERY_S
     """When its picture was made last; monotonic."""
     wanted: bool = False

@@ -6,6 +6,7 @@ import ast
 import base64
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -129,6 +130,19 @@ class TrialLogs:
     def beside(self) -> list[dict[str, Any]]:
         """Return the trials that take batches of no stream: state, seconds and last numbers of each."""
         return [_row(trial) for trial in trials.values() if _has_no_stream(trial)]
+
+    def duels(self) -> list[dict[str, Any]]:
+        """Return the duels of this notebook."""
+        result = sys.modules.get("tsnb.duels.result")  # else no duel has been started
+        return [] if result is None else [duel.told() for duel in result.known()]
+
+    def states_of_duels(self) -> list[tuple[str, str, int]]:
+        """Return name, state and number of seeds of each duel."""
+        result = sys.modules.get("tsnb.duels.result")
+        duels = [] if result is None else result.known()
+        return [
+            (duel.name, duel.verdict.word if duel.over else "", len(duel.verdict.blocks)) for duel in duels
+        ]
 
     def states_beside(self) -> list[tuple[str, str]]:
         """Return name and state of each trial that takes batches of no stream."""

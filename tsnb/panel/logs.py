@@ -37,7 +37,8 @@ panel   {"op": "log", "name", "run", "start", "text", "open"}    text from posit
          "sweeps": {"cnn": "s"},                                 of those that are of a sweep its name
          "rules": {"s": "accuracy"},                             by what the rule of a sweep decides, if it has one
          "beside": [{"name", "state", "started_s", "duration_s",      trials that take batches of no stream
-                     "error", "metrics": {"loss": 0.5}}]}
+                     "error", "metrics": {"loss": 0.5}}],
+         "duels": [{"duel", "verdict", "said", ...}]}            duels, as `DuelVerdict.told` has them
 ```
 
 A position counts the characters that have settled since the run began. Parts may come twice (two pages, one asked
@@ -111,6 +112,9 @@ class LogSource(Protocol):
 
     def beside(self) -> list[dict[str, Any]]:
         """Return the trials that take batches of no stream, as the module says, for JSON."""
+
+    def duels(self) -> list[dict[str, Any]]:
+        """Return the duels, as the module says, for JSON."""
 
     def set(self, name: str, value: str, text: str) -> None:
         """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.
@@ -204,12 +208,21 @@ class LogFeed:
         return {"name": self._chosen, "shown": self._is_open, "trials": here, "can": self.source is not None}
 
     def known(self) -> dict[str, Any]:
-        """Return what the notebook knows of all its trials: parameters, verdicts, changes, sweeps, those beside."""
+        """Return what the notebook knows of all its trials: parameters, verdicts, sweeps, duels and more."""
         here = self.source
         if here is None:
-            return {"trials": {}, "verdicts": {}, "changes": {}, "sweeps": {}, "rules": {}, "beside": []}
+            return {
+                "trials": {},
+                "verdicts": {},
+                "changes": {},
+                "sweeps": {},
+                "rules": {},
+                "beside": [],
+                "duels": [],
+            }
         told = {"trials": here.params(), "verdicts": here.verdicts(), "changes": here.changes()}
-        return {**told, "sweeps": here.sweeps(), "rules": here.rules(), "beside": here.beside()}
+        more = {"sweeps": here.sweeps(), "rules": here.rules(), "beside": here.beside()}
+        return {**told, **more, "duels": here.duels()}
 
     def watch(self, name: str, run: str = "", position: int = 0, *, pane: bool = True) -> None:
         """Send a log from a position of its run on. Called on the kernel's (sub)shell thread.

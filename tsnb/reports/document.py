@@ -21,6 +21,7 @@ from tsnb.reports.cost import Prices, TrialCost, costs, wanted_of
 from tsnb.reports.drawing import draw
 from tsnb.reports.figures import draw_word
 from tsnb.reports.learned.curves import Curves, curves_of
+from tsnb.reports.learned.duelled import Duelled, duels_of
 from tsnb.reports.plain import plain
 from tsnb.reports.sources import is_recording, recorded, streamed
 from tsnb.reports.story import Story, story
@@ -72,6 +73,7 @@ class Report:
         costs: What each trial had cost when it reached a wanted number.
         plan: When its trials were to start and end, where they were planned.
         logged: What trials logged, by name, as far as more is known of it than by the readings.
+        duels: The duels of its trials.
 
     Raises:
         TsnbError: The stream has no readings.
@@ -85,10 +87,12 @@ class Report:
         costs: Sequence[TrialCost] = (),
         plan: Timeline | None = None,
         logged: Curves | None = None,
+        duels: Sequence[Duelled] = (),
     ) -> None:
         self._logged: Curves = logged or {}
         self._readings = runs_apart(readings)
-        self.story: Story = replace(story(self._readings, ended=ended), costs=tuple(costs), plan=plan)
+        told = story(self._readings, ended=ended)
+        self.story: Story = replace(told, costs=tuple(costs), plan=plan, duels=tuple(duels))
 
     @cached_property
     def svg(self) -> str:
@@ -239,6 +243,7 @@ def report(
         costs=found,
         plan=None if recording else newest_on(readings[-1].name, source.since_s, readings[-1].time_s),
         logged=source.logged,
+        duels=() if recording else duels_of({c.name for reading in readings for c in reading.consumers}),
     )
 
 

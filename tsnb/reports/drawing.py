@@ -20,6 +20,7 @@ import numpy as np
 from tsnb.planners.timeline import HELD, Timeline
 from tsnb.reports.learned.beside import draw_beside
 from tsnb.reports.learned.curves import Curves, draw_curves
+from tsnb.reports.learned.duelled import draw_duels
 from tsnb.reports.plain import (
     PART_NAMES,
     plain,
@@ -111,6 +112,7 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
         for number, spans in enumerate(_wrapped("", said) if said else ()):
             y += 16 if number else 20
             picture.spans(LEFT, y, spans, "soft", size=11)
+    y = draw_duels(picture, story.duels, (LEFT, RIGHT), y)
     y = draw_beside(picture, story.beside, (LEFT, RIGHT), y)
     if story.trials and strips is not None:
         y = _strips(picture, story, strips, colours, y)

@@ -15,6 +15,7 @@ from textwrap import wrap
 
 from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.reports.learned.beside import beside_lines
+from tsnb.reports.learned.duelled import duel_lines
 from tsnb.reports.story import Story
 from tsnb.reports.svg import short
 from tsnb.telemetry.lives.cpu_time import cpu_text
@@ -135,6 +136,8 @@ def plain(story: Story) -> str:
     said = (*outcome(story.latest), next_step(story.latest)) if story.over else ()
     lines += [line for line in (" ".join(filter(None, said[:2])), *wrap("".join(said[2:]), WIDEST)) if line]
     lines += beside_lines(story.beside)
+    if story.duels:
+        lines += [*duel_lines(story.duels), ""]
     lines += [f"Energy: {story.energy}."]
     lines += [f"{cost.text}." for cost in story.costs]
     if story.watched_late:

@@ -11,6 +11,7 @@ from tsnb.machine.energy import NOT_MEASURABLE
 from tsnb.planners.timeline import Timeline
 from tsnb.reports.cost import TrialCost
 from tsnb.reports.learned.beside import Beside
+from tsnb.reports.learned.duelled import Duelled
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.lives.limits import StreamLife
@@ -91,6 +92,8 @@ class Story:
 
     beside: tuple[Beside, ...] = ()
     """The notebook's trials without a stream, where this is the picture of its panel."""
+    duels: tuple[Duelled, ...] = ()
+    """The duels of its trials that this process has."""
 
     @property
     def over(self) -> bool:

@@ -56,10 +56,11 @@ export default () => {
         views.forEach((view) => view.refused({ name: "", what: "report", why: `This page cannot show a report. Run tsnb.report(${JSON.stringify(name)}) in a cell` }));
       };
       const hear = (content, buffers) => {
+        let decided = false; // a duel's last word may come when no tick does any more
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
         else if (content.op === "log") log.take(content) || ask();
-        else if (content.op === "params") store.know(content);
+        else if (content.op === "params") decided = store.know(content);
         else if (content.op === "trial") store.shared.facts.set(content.name, content);
         else if (content.op === "output") setTimeout(() => placed(content), LEAVES_MS);
         else if (content.op === "refused") views.forEach((view) => view.refused(content));
@@ -67,7 +68,7 @@ export default () => {
         else if (content.op === "tick") notices.news(store);
         views.forEach((view) => view.news());
         const ended = content.state && !LIVE.has(content.state);
-        if (content.op === "all" || ended || performance.now() - savedMs > SAVE_MS) keep();
+        if (content.op === "all" || ended || decided || performance.now() - savedMs > SAVE_MS) keep();
       };
       model.on("msg:custom", hear);
       try {

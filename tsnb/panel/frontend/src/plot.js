@@ -24,7 +24,7 @@ const TOLD_MS = 3000; // as often as the words for screen readers are renewed
 /**
  * draw() takes {title, unit, curves, colours, marks, up(low, high, log), across(low, high, most), place(x), show(value)}, and where there
  * are such: {lit, way, log, formers, ranged (the curves that set the range), endOf(lane), last(lane), paired, zoom}; small ones {span, range, times, now, stacked}. A curve is {lane, name, x,
- * y}, which is drawn, and has perhaps `own`, which is said instead of `y`, `raw`, `low` and `high`, and `dashed`. `up` and `across` give
+ * y}, which is drawn, and has perhaps `own`, which is said instead of `y`, `raw`, `low` and `high`, `dashed`, and `dots`: no line, a mark a point. `up` and `across` give
  * what stands beside an axis: [[value, text], ...]. A mark is {x, text, whole}, and has perhaps a lane and `faint`.
  */
 export class Plot {
@@ -237,7 +237,7 @@ export class Plot {
     return this.alone !== null && this.alone !== lane ? FAINT : 1;
   }
 
-  line(ctx, { lane, x, raw, y, low, high, dashed }, named) {
+  line(ctx, { lane, x, raw, y, low, high, dashed, dots }, named) {
     const { soft, ground } = this.theme, colour = this.colours.get(lane) || (lane === this.lit ? soft : mix(soft, ground, 0.45));
     const faded = this.faded(lane), pale = named && raw && this.colours.size <= MANY;
     ctx.lineJoin = "round";
@@ -246,8 +246,8 @@ export class Plot {
     ctx.globalAlpha = faded * 0.3;
     if (pale && raw !== y) this.stroke(ctx, x, raw, colour, 1);
     ctx.globalAlpha = faded * (named ? 1 : 0.7);
-    this.stroke(ctx, x, y, colour, lane === this.lit ? 2.6 : named ? 1.8 : 1, dashed ? [5, 3] : []);
-    if (named && raw && x.length <= FEW) {
+    if (!dots) this.stroke(ctx, x, y, colour, lane === this.lit ? 2.6 : named ? 1.8 : 1, dashed ? [5, 3] : []);
+    if (named && raw && (dots || x.length <= FEW)) {
       ctx.fillStyle = colour;
       x.forEach((at, k) => this.drawn(y[k]) && paintShape(ctx, lane, this.toX(at), this.toY(y[k]), 6));
     }

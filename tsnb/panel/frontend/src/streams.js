@@ -9,7 +9,7 @@ export class Streams {
   constructor(clock) {
     this.clock = clock;
     // what the notebook knows of its trials, on whichever stream they are
-    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, rules: {}, beside: [], plan: null, facts: new Map() };
+    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, rules: {}, beside: [], plan: null, duels: [], facts: new Map() };
     this.load({});
   }
 
@@ -41,12 +41,14 @@ export class Streams {
     return this.stores.length > 1 ? this.stores.map(({ n }) => n) : this.stores[0].n;
   }
 
-  /** What the notebook has said of its trials. */
-  know({ trials = {}, verdicts = {}, changes = {}, sweeps = {}, rules = {}, beside = [], plan = null }) {
-    this.known = { trials, verdicts, changes, sweeps, rules, beside, plan };
-    const found = { params: new Map(Object.entries(trials)), verdicts, sweeps, rules, beside, plan, changes: new Map(Object.entries(changes)) };
+  /** What the notebook has said of its trials; whether its duels have changed. */
+  know({ trials = {}, verdicts = {}, changes = {}, sweeps = {}, rules = {}, beside = [], plan = null, duels = [] }) {
+    const same = JSON.stringify(duels) === JSON.stringify(this.shared.duels);
+    this.known = { trials, verdicts, changes, sweeps, rules, beside, plan, duels };
+    const found = { params: new Map(Object.entries(trials)), verdicts, sweeps, rules, beside, plan, changes: new Map(Object.entries(changes)), duels: same ? this.shared.duels : duels };
     Object.assign(this.shared, found);
     Object.assign(this.whole, found);
+    return !same;
   }
 
   /** As `Store.snapshot`, of all of them. */

@@ -7,6 +7,7 @@ import { Details } from "./details.js";
 import { Gantt } from "./gantt.js";
 import { attribute, button, make, put } from "./dom.js";
 import { Drawer } from "./drawer.js";
+import { Duels } from "./duels.js";
 import { Footer } from "./footer.js";
 import { Header, shownState } from "./header.js";
 import { keepPlainKeys } from "./keys.js";
@@ -72,6 +73,7 @@ export class View {
 
     this.beside = new Beside((name) => this.show(name));
     this.told = new Told();
+    this.duels = new Duels(() => this.theme);
     this.drawer = new Drawer(send, () => this.show(""), (name) => choose(name), (name) => this.show(name));
     this.lessons = new Lessons(() => this.theme, (learning) => (this.keep({ learning }), this.news()), { pointed, wantParams: () => this.wantParams() });
     this.kept = kept && typeof kept === "object" ? kept : {};
@@ -88,7 +90,7 @@ export class View {
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append((this.spansBox = this.spans()));
-    const parts = [this.heads, this.lessons.element, this.table.element, this.beside.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
+    const parts = [this.heads, this.duels.element, this.lessons.element, this.table.element, this.beside.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
     this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", make("div", "tsnb-inner", ...parts)), this.drawer.element));
     this.fit();
   }
@@ -252,6 +254,7 @@ export class View {
     this.stopTheme();
     this.stopKeys();
     this.flows.forEach(({ charts }) => charts.destroy());
+    this.duels.close();
     this.lessons.destroy();
     cancelAnimationFrame(this.asked);
   }
@@ -279,6 +282,7 @@ export class View {
     this.table.opened = this.drawer.name;
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
     this.beside.draw(store.beside, store.lanes, store.originS);
+    this.duels.draw(store);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
     this.plan.draw(store.plan, store.lanes, shown);
     this.planned.hidden = !this.plan.known;
