@@ -65,7 +65,8 @@ gone = tsnb.run(train, name="gone", good=0.5)""",
     "pause": "high.pause()",
     "stop": "gone.stop()",
     "clone": "twin = low.clone('twin')",
-    "sweep": "tsnb.sweep(train, grid={'good': [0.2, 0.3]}, epochs=1, name='swept', at_once=1)",
+    "sweep": "tsnb.sweep(train, grid={'good': [0.2, 0.3]}, epochs=1, name='swept', at_once=1, "
+    "prune=tsnb.search.halving('loss', every=1000))",
     "resume": "high.resume()",
     "wait": "for trial in tsnb.trials.values():\n    trial.life.ended.wait(60)",
     "over": f"%tensorsocket stop {NAME}",
@@ -174,6 +175,7 @@ def rows(page: Page) -> dict[str, dict[str, Any]]:
     for one in found.values():
         one["state"] = re.sub(r" [\d:]+$", "", one["state"])  # for how long
         one["epochs"] = one["epochs"].partition(" of ")[0]
+        one["best"] = [text.split(" ", 1)[0] for text in one["metrics"] if text.endswith(" (best)")]
         numbers = (text.replace(" (best)", "").split(" ", 1) for text in one["metrics"] if text)
         one["metrics"] = dict(numbers)
     return found
@@ -212,7 +214,7 @@ def told(life: Life, state: str) -> None:
 
 def said_otherwise(status: str, top: str, trials: dict[str, dict[str, Any]], words: str) -> Iterator[str]:
     """Give what the two screens say in another way than the page."""
-    words = re.sub(r" \S+ long, ended at .*", "", words)  # the page also says how long all took
+    words = re.sub(r" \S+ long, ended at [^.]*\.", "", words)  # the page also says how long all took
     flat = " ".join(re.sub(r"^▌ ", "", line, flags=re.MULTILINE) for line in top.splitlines())
     for name, text in (
         ("status", " ".join(status.split())),
@@ -228,13 +230,21 @@ def said_otherwise(status: str, top: str, trials: dict[str, dict[str, Any]], wor
                 yield f"{name} does not say that {trial} is {row['state']}"
         if lines[0] is None or lines[1] is None:
             continue
-        numbers = dict(re.findall(r"(loss|accuracy) (\S+)", lines[0][0]))
-        if {key: metric(key, float(value)) for key, value in numbers.items()} != row["metrics"]:
-            yield f"status has {numbers} of {trial}"
-        if not all(value in lines[1][0] for value in row["metrics"].values()):
-            yield f"top lacks a number of {trial}"
+        yield from logged_otherwise(trial, row, lines[0][0], lines[1][0])
         if row["state"] not in (*ENDED, "queued") and row["epochs"] not in lines[1][0]:
             yield f"top has other epochs of {trial} than {row['epochs']}"
+
+
+def logged_otherwise(trial: str, row: dict[str, Any], status: str, top: str) -> Iterator[str]:
+    """Give which numbers and stars a trial's line has on the two screens in another way than its row on the page."""
+    numbers = dict(re.findall(r"(loss|accuracy) (\S+)", status))
+    if {key: metric(key, float(value)) for key, value in numbers.items()} != row["metrics"]:
+        yield f"status has {numbers} of {trial}"
+    starred = re.findall(r"★ (loss|accuracy)", status), top.count("★")
+    if starred != (row["best"], len(row["best"])):
+        yield f"status and top have {starred} stars of {trial}"
+    if not all(value in top for value in row["metrics"].values()):
+        yield f"top lacks a number of {trial}"
 
 
 def recorded_otherwise(results: list[dict[str, Any]], trials: dict[str, dict[str, Any]]) -> Iterator[str]:

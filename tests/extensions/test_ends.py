@@ -19,6 +19,8 @@ from tsnb.extensions.metrics import KeptNumbers
 from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
+    OutcomeReading,
+    OutcomeTold,
     PlannedReading,
     PlanReading,
     StreamsBeside,
@@ -58,6 +60,7 @@ TOLD: list[msgspec.Struct] = [
     TrialsPending({"cnn": "queued: it needs 2.1 GiB, and 1.2 GiB are free (this machine)"}, 3),
     TrialsPlanned(PlanReading((PlannedReading("cnn", 1.5, 2.5, 0.5),), 4, 60.0, 5.5)),
     StreamsBeside((BesideReading("cars", 1.5, 1.79e9), BesideReading("birds", 0.25))),
+    OutcomeTold(OutcomeReading(("churn",), {"churn": "min"}, "No trial waited.")),
 ]
 
 
@@ -76,10 +79,26 @@ def test_what_a_notebook_tells_is_in_the_next_reading() -> None:
     assert reading["to_come"] == 3
     assert reading["plans"] == (TOLD[2].plan,)  # type: ignore[attr-defined]
     assert reading["beside"] == TOLD[3].streams  # type: ignore[attr-defined]
+    assert reading["outcome"] == TOLD[4].outcome  # type: ignore[attr-defined]
     ends.hear(mine, pack(TrialsPlanned(None)))
     assert ends.reading(0)["plans"] == ()
     core.sessions.clear()
     assert ends.reading(0)["pending"] == {} and len(ends.reading(0)["ends"]) == 1
+
+
+def test_several_notebooks_compare_their_trials() -> None:
+    """Each knows its own sweeps; what limited the stream says who has followed it for longest."""
+    first, second = observer(), observer()
+    ends, _ = stream(first, second)
+    assert ends.reading(0)["outcome"] is None
+    ends.hear(second, pack(OutcomeTold(OutcomeReading(("loss",), {"churn": "max"}, "cnn set the pace."))))
+    ends.hear(first, pack(OutcomeTold(OutcomeReading(("churn",), {"churn": "min", "x": "up"}))))
+    told = ends.reading(0)["outcome"]
+    assert told == OutcomeReading(("churn", "loss"), {"churn": "min"}, "cnn set the pace.")
+    ends.hear(first, pack(OutcomeTold(OutcomeReading(limited="No trial waited."))))
+    assert ends.reading(0)["outcome"].limited == "No trial waited."
+    ends.hear(second, pack(OutcomeTold(OutcomeReading())))
+    assert ends.reading(0)["outcome"] == OutcomeReading(limited="No trial waited.")
 
 
 def test_an_observer_is_told_of_each_end_once_and_a_new_one_of_the_last() -> None:

@@ -332,7 +332,7 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference.md"
 ELSEWHERE = {
     "BesideReading, CacheReading, ConsumerReading, EndReading, GrowthReading, HostReading": "docs/readings.md",
     "FrozenReading": "docs/readings.md",
-    "MoveReading, PlanReading, TuningReading": "docs/readings.md",
+    "MoveReading, OutcomeReading, PlanReading, TuningReading": "docs/readings.md",
     "Panel": "docs/read-the-panel.md: what it is beside a widget is the front end's",
     "Cached": "a torch Dataset",
     "ConsumerLoader": "a torch DataLoader",

@@ -7,7 +7,10 @@ import html
 import io
 import json
 import os
+import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -495,6 +498,42 @@ def test_what_a_queued_trial_waits_for_is_the_same_everywhere(
     until(lambda: {row.state for row in heard.view.rows.values()} == {"done"}, LIMIT_S)
     assert "waits_for" not in tsnb.results()
     follower.close()
+    panel.close()
+
+
+COMPARED = """
+def compared(churn):
+    import tsnb
+    for (batch,) in tsnb.attach():
+        tsnb.log(accuracy=churn, churn=churn)
+"""
+
+
+def test_another_process_knows_what_decides_in_a_sweep_and_what_limited_it(
+    numbers: tsnb.streams.Producer,
+) -> None:
+    """`tsnb status` and `tsnb top` went by an accuracy, starred nobody, and did not say what had limited the stream."""
+    import __main__
+
+    exec(compile(COMPARED, "<cell>", "exec"), vars(__main__))
+    panel = Panel("numbers")
+    panel.follow()
+    rule = tsnb.search.halving("churn", mode="min", every=1000)
+    tsnb.sweep(vars(__main__)["compared"], grid={"churn": [0.25, 0.75]}, prune=rule, name="s").wait()
+    until(lambda: panel._tape.view.is_over and panel._tape.view.compared.rule == "churn", LIMIT_S)
+    view = panel._tape.view
+    limited = view.limited
+    said = f"s-churn0.25 is best: churn 0.250. 2 done. {limited}"
+    assert limited and " ".join([*view.outcome, limited]) == said
+    until(lambda: getattr(status("numbers").outcome, "limited", "") == limited, LIMIT_S)
+    for command in (["status"], ["top", "--once"]):
+        asked = subprocess.run(
+            [sys.executable, "-m", "tsnb", *command], capture_output=True, text=True, timeout=120, check=False
+        )
+        lines = [line.lstrip("▌ ").rstrip() for line in asked.stdout.splitlines()]
+        assert said in " ".join(lines), (asked.stdout, asked.stderr)
+        (starred,) = (line for line in lines if re.search(r"★ (churn )?0\.2", line))
+        assert starred.removeprefix("■ ").startswith("s-churn0.25 "), asked.stdout
     panel.close()
 
 

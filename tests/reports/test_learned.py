@@ -18,7 +18,9 @@ from tests.telemetry.test_words import SOURCE
 from tsnb.reports import Report
 from tsnb.reports.learned.curves import curves_of, line_of
 from tsnb.reports.learned.ticks import is_share, texts_of, ticks
+from tsnb.telemetry.lives.runs import next_step
 from tsnb.telemetry.lives.spent import Spent, spent
+from tsnb.telemetry.readings import OutcomeReading
 from tsnb.telemetry.shown.outcome import best_of, outcome
 from tsnb.telemetry.shown.view import StreamView
 
@@ -44,19 +46,18 @@ def test_the_best_is_that_of_the_accuracy_where_one_was_logged(trials: list[Spen
     assert outcome(losses) == (f"{trials[0].name} is best: loss 0.100.", "3 done.")
 
 
-def test_the_rule_of_a_sweep_decides_which_is_best(
-    trials: list[Spent], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rule_of_a_sweep_decides_which_is_best(trials: list[Spent]) -> None:
     """Its trials were ended by that number: an accuracy beside it says less. Two rules that differ say nothing."""
     names = [trial.name for trial in trials]
-    monkeypatch.setattr(
-        "tsnb.telemetry.shown.outcome.rules", [lambda: {names[1]: "loss", "other": "accuracy"}]
-    )
-    assert outcome(trials) == (f"{names[0]} is best: loss 0.100.", "3 done.")
-    monkeypatch.setattr(
-        "tsnb.telemetry.shown.outcome.rules", [lambda: {names[1]: "loss", names[2]: "accuracy"}]
-    )
-    assert outcome(trials)[0] == f"{names[1]} is best: accuracy 97.0 %."
+    one = OutcomeReading(("loss",))
+    assert outcome(trials, one) == (f"{names[0]} is best: loss 0.100.", "3 done.")
+    assert f"trials[{names[0]!r}].rerun()" in next_step(trials, one)
+    two = OutcomeReading(("accuracy", "loss"))
+    assert outcome(trials, two)[0] == f"{names[1]} is best: accuracy 97.0 %."
+    other = OutcomeReading(("churn",), {"churn": "min"})
+    churns = [replace(trial, metrics={"churn": trial.metrics["loss"]}) for trial in trials]
+    assert outcome(churns) == ("3 done.", ""), "no name says whether a high churn is good"
+    assert outcome(churns, other)[0] == f"{names[0]} is best: churn 0.100."
 
 
 def test_trials_that_are_equal_to_the_best_are_named(trials: list[Spent]) -> None:

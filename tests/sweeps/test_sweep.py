@@ -40,6 +40,7 @@ from tsnb.sweeps.space_grammar import read_grid
 from tsnb.sweeps.starting import swept
 from tsnb.telemetry.forecast.eta import NO_ETA
 from tsnb.telemetry.observer import status
+from tsnb.telemetry.readings import OutcomeReading
 from tsnb.telemetry.shown.outcome import best_of
 from tsnb.telemetry.shown.view_text import as_text
 from tsnb.telemetry.watching import watch
@@ -428,7 +429,9 @@ def test_the_number_and_direction_of_a_rule_hold_on_every_screen(monkeypatch: py
         SimpleNamespace(name=n, state="done", metrics={"accuracy": x, "score": x})
         for n, x in (("a", 0.1), ("b", 0.9))
     ]
-    best = best_of(trials_)
+    told = OutcomeReading(tuple(sweep_module._deciding(["b", "c"])))
+    assert told.decides == ("score",) and not sweep_module._deciding(["c"])
+    best = best_of(trials_, told)
     assert best is not None and (best[0].name, best[1]) == ("a", "score")
 
 

@@ -13,7 +13,7 @@ from tests.panel.streams import three_models
 from tsnb.errors import ProducerGone, ProducerNotFound, RemoteProtocolError
 from tsnb.telemetry.following import Follower
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import EndReading, HostReading, StreamReading
+from tsnb.telemetry.readings import EndReading, HostReading, OutcomeReading, StreamReading
 
 
 class FakeStream:
@@ -62,6 +62,9 @@ class FakeConnection(Observer):
             raise ProducerGone("it has just gone")
         if self.stream.room:
             self.stream.pending.append(dict(states))
+        return self.stream.room
+
+    def tell_outcome(self, _outcome: OutcomeReading) -> bool:
         return self.stream.room
 
     def close(self) -> None:

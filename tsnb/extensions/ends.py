@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from tsnb.config import check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.metrics import logged_at_last, logged_by, taken_in
+from tsnb.records.scores import MODES
 from tsnb.stream.protocol.extension import Extension, Remote
 from tsnb.telemetry.trial_readings import (
     END_STATES,
     BesideReading,
     EndReading,
+    OutcomeReading,
+    OutcomeTold,
     PlanReading,
     StreamsBeside,
     TrialEnded,
@@ -45,6 +48,10 @@ MAX_PLANNED = 32
 """The same for trials that a plan has started."""
 MAX_BESIDE = 16
 """The same for other streams of one notebook."""
+MAX_COMPARED = 32
+"""The same for metrics of which a notebook tells how they compare trials."""
+MAX_LIMITED = 500
+"""Letters of the sentence that says what limited a stream."""
 MAX_TO_COME = 10_000
 """Trials of sweeps that are still to attach: only whether there are any is shown."""
 
@@ -57,6 +64,7 @@ class _Notebook:
     to_come: int = 0
     plan: PlanReading | None = None
     beside: tuple[BesideReading, ...] = ()
+    outcome: OutcomeReading | None = None
 
 
 class TrialEnds(Extension):
@@ -130,6 +138,7 @@ class TrialEnds(Extension):
             "to_come": sum(each.to_come for each in told),
             "plans": tuple(each.plan for each in told if each.plan is not None),
             "beside": tuple(beside.values()),
+            "outcome": _joined([each.outcome for each in told if each.outcome is not None]),
         }
 
 
@@ -145,7 +154,16 @@ def _shown(end: EndReading) -> EndReading:
     return replace(end, error=one_line(end.error, MAX_ERROR), metrics=taken_in({}, end.metrics))
 
 
-def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside) -> dict[str, Any]:
+def _joined(told: Sequence[OutcomeReading]) -> OutcomeReading | None:
+    """Return what several notebooks tell of the outcome; what limited the stream tells who has followed it longest."""
+    if len(told) < 2:
+        return told[0] if told else None
+    decides = dict.fromkeys(metric for each in told for metric in each.decides)
+    directions = {metric: mode for each in reversed(told) for metric, mode in each.directions.items()}
+    return OutcomeReading(tuple(decides), directions, next((one.limited for one in told if one.limited), ""))
+
+
+def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside | OutcomeTold) -> dict[str, Any]:
     """Return what is kept of what an observer tells, as much as readings have room for.
 
     Raises:
@@ -158,11 +176,25 @@ def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside) -> dict[str, Any]
     if isinstance(told, StreamsBeside):
         _check((one.name for one in told.streams), "stream")
         return {"beside": told.streams[:MAX_BESIDE]}
+    if isinstance(told, OutcomeTold):
+        return {"outcome": _compared(told.outcome)}
     plan = told.plan
     if plan is None or not (plan.trials or plan.waiting):
         return {"plan": None}
     _check((one.name for one in plan.trials), "trial")
     return {"plan": replace(plan, trials=plan.trials[:MAX_PLANNED])}
+
+
+def _compared(told: OutcomeReading) -> OutcomeReading | None:
+    """Return how a notebook compares trials, made fit to be shown to others; None: it tells nothing."""
+    decides = tuple(one_line(metric, MAX_ERROR) for metric in told.decides[:MAX_COMPARED])
+    directions = {
+        one_line(metric, MAX_ERROR): mode
+        for metric, mode in [*told.directions.items()][:MAX_COMPARED]
+        if mode in MODES
+    }
+    limited = one_line(told.limited, MAX_LIMITED)
+    return OutcomeReading(decides, directions, limited) if decides or directions or limited else None
 
 
 def _check(names: Iterable[str], kind: str) -> None:

@@ -25,6 +25,7 @@ tick   {"op": "tick", "n": 812}                                   and, only when
                        "pending", "unknown",                      of one that is not attached yet, and only then: state
                                                                   and reason; that it is not known any more
                        "paused_at"}}                              of one that is paused, and only then: since when
+       "rule": "churn"                                            the number by which the rules of sweeps decide, if any
        "ways": {"loss": -1}                                       which way a metric is good: 1 high, -1 low
        "marks": [[12.5, "joined", "resnet10", "resnet10 joined"]] only those that are new: time, kind, trial, text
        "gpus": ["NVIDIA H200"]                                    their names, in the frames' order
@@ -44,8 +45,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from tsnb.telemetry.lives.limits import StreamLife
-from tsnb.telemetry.lives.runs import runs_apart
+from tsnb.telemetry.lives.limits import limited
 from tsnb.telemetry.readings import ABSENT, CONSUMER_STATES, StreamReading
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.marks import Mark, pacing_text
@@ -87,11 +87,11 @@ class Tape:
         self._lanes: list[dict[str, Any]] = []
         self._lanes_of: list[tuple[Any, ...]] = []
         """What each of those was made of."""
-        self._limited: tuple[Any, str] = (None, "")
+        self._shares = False
 
     def share(self, view: StreamView, history: History) -> None:
         """Use a view and history that another object feeds, with all that they hold."""
-        self.view, self._history = view, history
+        self.view, self._history, self._shares = view, history, True
         self._seen = history.added
         self._ticks += history.added
         with view.lock:
@@ -213,24 +213,19 @@ class Tape:
             "state": view.state,
             "stream": _stream_words(view.latest) if view.latest else {"name": self._name},
             "say": {"kind": say.kind, "text": say.text, "lead": len(say.lead), "pace": say.pace, "at": said},
-            "ways": view.ways,
+            "ways": view.compared.ways,
         }
-        if view.is_over and (limited := self._what_limited()):
-            words["say"]["limited"] = limited
+        if not self._shares:  # else who feeds it has seen to that
+            limited(view, self._history)
+        if view.limited:
+            words["say"]["limited"] = view.limited
+        if view.compared.rule or self._told.get("rule"):
+            words["rule"] = view.compared.rule
         if view.origin_s is not None:
             words["origin_s"] = view.origin_s
         if view.host is not None and view.host.gpus:
             words["gpus"] = [gpu.name for gpu in view.host.gpus]
         return words
-
-    def _what_limited(self) -> str:
-        """Return what limited the stream, whose trials have ended, as its report says."""
-        made_of = self.view.state, [(row.run, row.end) for row in self.view.rows.values()]
-        if self._limited[0] != made_of:
-            readings = runs_apart(self._history.readings())
-            said = StreamLife(readings).limited(over=True).text if readings else ""
-            self._limited = made_of, said
-        return self._limited[1]
 
     def _lane_words(self, over: bool) -> list[dict[str, Any]]:
         begin_s = self.view.origin_s or 0.0

@@ -22,6 +22,7 @@ __all__ = [
     "UnknownDirection",
     "best_of",
     "check_mode",
+    "declared",
     "direction",
     "direction_of",
     "known_direction",
@@ -122,14 +123,22 @@ def check_mode(mode: str, metric: str, word: str = "mode") -> str:
     return mode
 
 
-def known_direction(metric: str) -> str | None:
+def declared(metrics: Iterable[str]) -> dict[str, str]:
+    """Return the directions that `direction` was given in this process, of these metrics."""
+    return {metric: _told[metric] for metric in metrics if metric in _told}
+
+
+def known_direction(metric: str, elsewhere: Mapping[str, str] | None = None) -> str | None:
     """Return "min" or "max" where it was said, or the name says it; else None.
 
     Args:
         metric: A logged name, with a prefix or suffix as they are in use: "train/loss", "valAcc", "f1_macro", "acc@5".
+        elsewhere: Directions that were declared in other processes, by metric. What was said in this one holds first.
     """
     if metric in _told:
         return _told[metric]
+    if elsewhere and metric in elsewhere:
+        return elsewhere[metric]
     words = _words(metric)
     high, low = bool(words & HIGH), bool(words & LOW)
     if words & OTHER or not (high or low) or (high and low and not words & DECIDES):
@@ -194,15 +203,18 @@ def best_of(trials: Iterable[tuple[str, str, float]], mode: str) -> str | None:
     return None if found is None else found[0]
 
 
-def leaders(trials: Sequence[tuple[str, str, Mapping[str, float]]]) -> dict[str, str]:
+def leaders(
+    trials: Sequence[tuple[str, str, Mapping[str, float]]], elsewhere: Mapping[str, str] | None = None
+) -> dict[str, str]:
     """Return the name of the best trial by metric: of those that two or more logged, and whose direction is known.
 
     Args:
         trials: Name, state and scores by metric of each.
+        elsewhere: As `known_direction`.
     """
     found = {}
     for metric in dict.fromkeys(metric for *_, scores in trials for metric in scores):
-        mode = known_direction(metric)
+        mode = known_direction(metric, elsewhere)
         those = [(name, state, scores[metric]) for name, state, scores in trials if metric in scores]
         best = best_of(those, mode) if mode is not None and len(those) > 1 else None
         if best is not None:

@@ -108,7 +108,7 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
     if story.trials:
         y = _table(picture, story, colours, y)
         y = _key(picture, story, y)
-        said = next_step(story.latest) if story.over else ""
+        said = next_step(story.latest, story.compared) if story.over else ""
         for number, spans in enumerate(_wrapped("", said) if said else ()):
             y += 16 if number else 20
             picture.spans(LEFT, y, spans, "soft", size=11)
@@ -127,7 +127,7 @@ def draw(story: Story, strips: Strips | None, curves: Curves, *, fluid: bool = F
 
 def _ranked(story: Story) -> list[Spent]:
     """Return the trials, the best one first."""
-    best = best_of(story.latest)
+    best = best_of(story.latest, story.compared)
     return sorted(story.trials, key=lambda trial: best is None or trial is not best[0])
 
 
@@ -149,10 +149,10 @@ def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
     lines, edge = list(_wrapped(story.lead, story.rest)), colours.get(story.pace, "held")
     if story.kind in {"failed", "loader-bound"}:
         edge = "bad"
-    lead, rest = outcome(story.latest) if story.over else ("", "")
+    lead, rest = outcome(story.latest, story.compared) if story.over else ("", "")
     if lead:
         lines = [*_wrapped(lead, rest), *_wrapped("", f"{story.lead} {story.rest}")]
-        best = best_of(story.latest)
+        best = best_of(story.latest, story.compared)
         edge = colours[best[0].name] if best is not None else edge
     height = 14 + 18 * len(lines)
     picture.rect(LEFT, 60, RIGHT - LEFT, height, "card", rx=5)
@@ -184,7 +184,7 @@ def _table(picture: Picture, story: Story, colours: dict[str, str], y: float) ->
     picture.text(BAR[0], y, "where its time went", "soft", size=11)
     for heading, x in COLUMNS:
         picture.text(x - moved, y, heading, "soft", size=11, at="end")
-    best = {trial.name for found in [best_of(story.latest)] if found for trial in found[:1]}
+    best = {trial.name for found in [best_of(story.latest, story.compared)] if found for trial in found[:1]}
     for number, name in enumerate(logged):
         picture.text(
             RIGHT - moved * (len(logged) - 1 - number),

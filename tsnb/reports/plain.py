@@ -133,7 +133,11 @@ def plain(story: Story) -> str:
     if lefts:
         lines += [f"Left: {', '.join(lefts)}{story.left and f'; {story.left}'}."]
     lines += [f"{line}." for line in waiting(story.pending)]
-    said = (*outcome(story.latest), next_step(story.latest)) if story.over else ()
+    said = (
+        (*outcome(story.latest, story.compared), next_step(story.latest, story.compared))
+        if story.over
+        else ()
+    )
     lines += [line for line in (" ".join(filter(None, said[:2])), *wrap("".join(said[2:]), WIDEST)) if line]
     lines += beside_lines(story.beside)
     if story.duels:

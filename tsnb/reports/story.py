@@ -17,7 +17,7 @@ from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.lives.limits import StreamLife
 from tsnb.telemetry.lives.runs import lanes_of, trial_of
 from tsnb.telemetry.lives.spent import Spent, spent
-from tsnb.telemetry.readings import StreamReading
+from tsnb.telemetry.readings import OutcomeReading, StreamReading
 from tsnb.telemetry.shown.marks import Mark, all_marks, pacing_text
 from tsnb.telemetry.shown.outcome import ENDS
 from tsnb.telemetry.shown.rates import energy_use
@@ -85,6 +85,8 @@ class Story:
     """Trials of sweeps that are still to attach; 0 once the stream has ended."""
     lanes: Mapping[str, int] = field(default_factory=dict)
     """The number of each trial on the stream, by its name: its colour follows from it, in the panel too."""
+    compared: OutcomeReading | None = None
+    """How its notebooks compare the trials; None: they did not tell."""
     costs: tuple[TrialCost, ...] = ()
     """What each trial had cost when it reached the wanted numbers; empty: none were asked for."""
     plan: Timeline | None = None
@@ -167,4 +169,5 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         pending={} if ended else last.pending,
         to_come=0 if ended else last.to_come,
         lanes=lanes_of(readings),
+        compared=last.outcome,
     )

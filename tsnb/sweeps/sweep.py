@@ -9,7 +9,7 @@ import html
 import math
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from tsnb.conducting.conductor import Conductor
@@ -27,8 +27,7 @@ from tsnb.planners.timeline import Timeline
 from tsnb.records.scores import best_of, direction, direction_of, known_direction, leaders
 from tsnb.records.tables import shown, told_apart
 from tsnb.sweeps.folds import Score, score_in, scores_of, scores_table
-from tsnb.telemetry.shown import outcome
-from tsnb.telemetry.watching import counters, sources
+from tsnb.telemetry.watching import counters, judges, sources
 from tsnb.text.masks import Masked, masked_text
 from tsnb.text.printable import harmless
 from tsnb.text.words import html_table, text_table
@@ -497,9 +496,10 @@ def rules() -> dict[str, str]:
     return {sweep.name: sweep._metric for sweep in known() if sweep._metric is not None}
 
 
-def _rules_of_trials() -> dict[str, str]:
-    """Return the same by the name of each trial, started or not."""
-    return {name: sweep._metric for sweep in known() if sweep._metric is not None for name in sweep.params}
+def _deciding(names: Collection[str]) -> list[str]:
+    """Return the metrics by which rules decide, of the sweeps that have one of these trials, started or not."""
+    those = set(names)
+    return [sweep._metric for sweep in known() if sweep._metric is not None and those & sweep.params.keys()]
 
 
 def live() -> list[Sweep]:
@@ -536,4 +536,4 @@ def _queued(stream: str) -> dict[str, str]:
 trials.starters.append(_stop_those_of)
 counters.append(_to_come)
 sources.append(_queued)
-outcome.rules.append(_rules_of_trials)
+judges.append(_deciding)

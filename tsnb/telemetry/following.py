@@ -26,7 +26,7 @@ from dataclasses import replace
 from tsnb.errors import ProducerGone, ProducerNotFound, TsnbError
 from tsnb.telemetry.host import HostSampler
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import ABSENT, PlanReading, StreamReading
+from tsnb.telemetry.readings import ABSENT, OutcomeReading, PlanReading, StreamReading
 from tsnb.telemetry.shown.marks import Ends
 from tsnb.telemetry.shown.rates import SPAN_S
 from tsnb.telemetry.shown.view import StreamView
@@ -82,6 +82,7 @@ class Follower:
         self._told: tuple[dict[str, str], int] = ({}, 0)
         """Which trials that connection was told of."""
         self._told_plan: PlanReading | None = None
+        self._told_outcome = OutcomeReading()
         self._told_beside = False
         """Whether it was told of other streams."""
         self._thread = threading.Thread(target=self._run, name=f"tsnb-follow-{name or 'any'}", daemon=True)
@@ -140,6 +141,17 @@ class Follower:
                 if self._connection.tell_planned(plan):
                     self._told_plan = plan
 
+    def tell_outcome(self, outcome: OutcomeReading) -> None:
+        """Tell the producer how this process compares its trials, where that is news and it is there.
+
+        Args:
+            outcome: As `Observer.tell_outcome`.
+        """
+        if outcome != self._told_outcome and self._connection is not None:
+            with contextlib.suppress(ProducerGone):
+                if self._connection.tell_outcome(outcome):
+                    self._told_outcome = outcome
+
     def tell_beside(self, cores: Mapping[str, float], left_s: Mapping[str, float]) -> None:
         """Tell the producer which other streams have trials on this machine, while there are any.
 
@@ -177,6 +189,7 @@ class Follower:
 
     def _follow(self, connection: Observer) -> None:
         self._connection, self._told, self._told_plan, self._told_beside = connection, ({}, 0), None, False
+        self._told_outcome = OutcomeReading()
         if (entry := getattr(connection, "entry", None)) is not None:
             self.since_s = entry.since_s
         sampler: HostSampler | None = None

@@ -23,6 +23,8 @@ from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
+    OutcomeReading,
+    OutcomeTold,
     PlanReading,
     StreamsBeside,
     TrialEnded,
@@ -256,6 +258,17 @@ class Observer:
         ends_s = {name: now_s + left[name] for name in cores if name in left}
         told = (BesideReading(name, busy, ends_s.get(name)) for name, busy in cores.items())
         return self._tell(StreamsBeside(tuple(told)))
+
+    def tell_outcome(self, outcome: OutcomeReading) -> bool:
+        """Tell how this process compares the stream's trials; it takes the place of what was told before.
+
+        Args:
+            outcome: Metrics that decide, declared directions, and what limited the stream.
+
+        Returns:
+            Whether there was room for it.
+        """
+        return self._tell(OutcomeTold(outcome))
 
     def request_balance(self, pacing: str, weights: Mapping[str, float]) -> None:
         """Ask that compute be divided in another way; the readings say when it is."""

@@ -39,6 +39,7 @@ from tsnb.telemetry.trial_readings import (
     BesideReading,
     EndReading,
     LoggedReading,
+    OutcomeReading,
     PlannedReading,
     PlanReading,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "GrowthReading",
     "HostReading",
     "MoveReading",
+    "OutcomeReading",
     "PlanReading",
     "PlannedReading",
     "ProbeReading",
@@ -342,6 +344,8 @@ class StreamReading:
     """Other streams with trials on this machine, as the notebooks of this one tell."""
     ends: Annotated[tuple[EndReading, ...], FEW] = ()
     """How consumers and trials ended since the last reading to this observer, oldest first; 32 of them at most."""
+    outcome: OutcomeReading | None = None
+    """How its trials compare and what limited them, as their notebooks tell; None: they tell nothing."""
     found: Whole | None = None
     """Samples that its growing data set has so far; None: it does not grow."""
     look_failure: Text = ""

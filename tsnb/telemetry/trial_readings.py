@@ -19,6 +19,8 @@ __all__ = [
     "BesideReading",
     "EndReading",
     "LoggedReading",
+    "OutcomeReading",
+    "OutcomeTold",
     "PlanReading",
     "PlannedReading",
     "StreamsBeside",
@@ -168,6 +170,18 @@ class PlanReading:
     """How far off that may be either way, four times in five, seconds."""
 
 
+@dataclass(frozen=True)
+class OutcomeReading:
+    """What notebooks know of how their trials compare, and of what limited them. No number of a trial says it."""
+
+    decides: Annotated[tuple[Text, ...], FEW] = ()
+    """Metrics by which rules of sweeps end their trials, of sweeps that have trials on the stream."""
+    directions: Annotated[dict[Text, Text], FEW] = field(default_factory=dict)
+    """"min" or "max" by metric, of logged metrics whose direction was declared."""
+    limited: Text = ""
+    """What limited the stream in all, once its trials have ended; empty: they have not."""
+
+
 class TrialEnded(msgspec.Struct, frozen=True, tag=True):
     """How a trial ended."""
 
@@ -196,5 +210,11 @@ class StreamsBeside(msgspec.Struct, frozen=True, tag=True):
     streams: Annotated[tuple[BesideReading, ...], FEW]
 
 
-TrialsTold = TrialEnded | TrialsPending | TrialsPlanned | StreamsBeside
+class OutcomeTold(msgspec.Struct, frozen=True, tag=True):
+    """How a notebook compares the trials of the stream. It takes the place of the one before."""
+
+    outcome: OutcomeReading
+
+
+TrialsTold = TrialEnded | TrialsPending | TrialsPlanned | StreamsBeside | OutcomeTold
 """What a notebook tells a stream of trials. What an observer told goes with its connection, but for ends."""

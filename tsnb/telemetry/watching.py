@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple, Protocol
@@ -29,8 +29,9 @@ from typing import NamedTuple, Protocol
 from tsnb.errors import ProducerNotFound
 from tsnb.native.forks import free_in_child
 from tsnb.telemetry.following import Follower
+from tsnb.telemetry.lives.limits import limited
 from tsnb.telemetry.observer import Observer
-from tsnb.telemetry.readings import ABSENT, EndReading, PlanReading, StreamReading
+from tsnb.telemetry.readings import ABSENT, EndReading, OutcomeReading, PlanReading, StreamReading
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.view import StreamNews, StreamView
 
@@ -39,6 +40,7 @@ __all__ = [
     "Viewer",
     "Watch",
     "counters",
+    "judges",
     "listen",
     "planners",
     "sources",
@@ -63,6 +65,9 @@ counters: list[Callable[[str], int]] = []
 planners: list[Callable[[str], PlanReading | None]] = []
 """Each returns what a plan of this process says last of a stream's trials; None: nothing. Called with its name. A plan
 is here for as long as it is carried out."""
+
+judges: list[Callable[[Collection[str]], Iterable[str]]] = []
+"""Each returns the metrics by which rules of this process's sweeps decide, of sweeps that have one of these trials."""
 
 _watches: dict[str, Watch] = {}
 _lock = free_in_child(threading.Lock())
@@ -129,6 +134,7 @@ class Watch:
         self._early_ends: list[EndReading] = []
         """Told before the first reading came."""
         self._since_s = math.inf
+        self._limited = ""
         self._released = False
         self._lock = threading.Lock()
         """Guards the history, the last word and the listeners, so that a new listener misses nothing."""
@@ -265,6 +271,7 @@ class Watch:
         )
         plans = (plan for found in list(planners) if (plan := found(self.name)) is not None)
         self._follower.tell_planned(next(plans, None))
+        self._follower.tell_outcome(self._outcome())
         self._tell_beside(looked=reading.host is not None)
 
     def _tell_beside(self, *, looked: bool) -> None:
@@ -280,9 +287,17 @@ class Watch:
             left_s = {name: eta.left_s for name in busy if (eta := views[name].eta).whole}
             self._follower.tell_beside(busy, left_s)
 
+    def _outcome(self) -> OutcomeReading:
+        """Return how this process compares the stream's trials, for those who watch it elsewhere."""
+        with self._view.lock:
+            names, declared = list(self._view.rows), self._view.compared.declared
+        decides = {metric for found in list(judges) for metric in found(names)}
+        return OutcomeReading(tuple(sorted(decides)), declared, self._limited)
+
     def _feed(self, reading: StreamReading) -> StreamNews:
         tick = self._view.feed(reading)
         self._history.add(tick.reading, tick.frame, bool(tick.marks))
+        self._limited = limited(self._view, self._history)
         return tick
 
     def tell_end(self, end: EndReading) -> None:
@@ -349,6 +364,7 @@ class Watch:
             self._reads.clear()
             self._changed.notify_all()
             self._view.note(state, text)
+            limited(self._view, self._history)
             listeners = list(self._listeners)
         for listener in listeners:
             for tick in ticks:

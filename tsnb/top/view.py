@@ -123,7 +123,9 @@ def _sentence(view: StreamView, width: int) -> Text:
     kinds = {"failed": "red", "loader-bound": "yellow"}
     edge = _colour(pace) if pace is not None else kinds.get(say.kind, _SOFT)
     lead, rest = view.outcome
-    said = f"{lead} {rest}".rstrip() if lead else say.text or "The stream is starting."
+    said = (
+        " ".join(filter(None, (lead, rest, view.limited))) if lead else say.text or "The stream is starting."
+    )
     text = Text(said.replace(" %", f"{_KEPT}%"))
     text.stylize("bold", 0, len(lead or say.lead))
     lines = text.wrap(Console(width=width), max(20, width - 2))
@@ -173,7 +175,7 @@ def _fitting(view: StreamView, rows: Sequence[Row], room: int) -> list[_Column]:
     )
     lefts = [words.remaining(row.eta) for row in rows]
     left_column = _number(view, "left", max(4, *map(len, lefts)), lambda row: words.remaining(row.eta))
-    logs = [_logged(name, view.best) for name in _metrics(rows)]
+    logs = [_logged(name, rows, view.best) for name in _metrics(rows)]
     uses = [
         *_uses(view),
         _number(view, "per batch", 9, lambda row: words.milliseconds(row.pace.step_s)),
@@ -229,15 +231,14 @@ def _metrics(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _logged(name: str, best: Mapping[str, str]) -> _Column:
-    return _Column(
-        name,
-        max(8, min(12, len(name))),
-        lambda row: Text(
-            words.metric(name, row.metrics.get(name)), "bold" if best.get(name) == row.name else ""
-        ),
-        right=True,
-    )
+def _logged(name: str, rows: Sequence[Row], best: Mapping[str, str]) -> _Column:
+    """Return the column of a logged number; the best one has a star."""
+
+    def cell(row: Row) -> Text:
+        said, is_best = words.metric(name, row.metrics.get(name)), best.get(name) == row.name
+        return Text(f"★ {said}" if is_best else said, "bold" if is_best else "")
+
+    return _Column(name, max(8, min(12, len(name)), *(len(cell(row)) for row in rows)), cell, right=True)
 
 
 def _uses(view: StreamView) -> list[_Column]:

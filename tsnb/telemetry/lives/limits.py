@@ -6,12 +6,15 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tsnb.telemetry.lives.runs import runs_apart
 from tsnb.telemetry.lives.spent import Spent, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.shown.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
+from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.outcome import ENDS
+from tsnb.telemetry.shown.view import StreamView
 
-__all__ = ["StreamLife"]
+__all__ = ["StreamLife", "limited"]
 
 SPOKEN = 0.1
 """The sentence is about trials that lived at least this share of the longest life."""
@@ -77,6 +80,21 @@ class StreamLife:
             text = "No batch was read." if trials else "No trial has attached."
             return Diagnosis("idle", text, None, text)
         return said
+
+
+def limited(view: StreamView, history: History) -> str:
+    """Have a view say what limited its stream, once its trials have ended; return that, empty before.
+
+    Args:
+        view: It has been fed the readings of the history.
+        history: All readings.
+    """
+
+    def found() -> str:
+        readings = runs_apart(history.readings())
+        return StreamLife(readings).limited(over=True).text if readings else ""
+
+    return view.limit(found)
 
 
 def _grown(readings: Sequence[StreamReading]) -> tuple[int, float]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tsnb.telemetry.readings import ConsumerReading, EndReading, MoveReading, StreamReading
+from tsnb.telemetry.readings import ConsumerReading, EndReading, MoveReading, OutcomeReading, StreamReading
 from tsnb.telemetry.shown.marks import Ends
 from tsnb.telemetry.shown.outcome import Trained, best_of
 
@@ -110,9 +110,14 @@ def _moved(move: MoveReading, names: dict[str, str]) -> MoveReading:
     return replace(move, consumer=names.get(move.consumer, move.consumer))
 
 
-def next_step(trials: Sequence[Trained]) -> str:
-    """Return how to go on from the best trial, as code; empty where no trial is best."""
-    best = best_of(trials)
+def next_step(trials: Sequence[Trained], told: OutcomeReading | None = None) -> str:
+    """Return how to go on from the best trial, as code; empty where no trial is best.
+
+    Args:
+        trials: The trials.
+        told: As `best_of`.
+    """
+    best = best_of(trials, told)
     if best is None:
         return ""
     name, number = trial_of(best[0].name), best[1]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from tsnb.records import scores
-from tsnb.records.scores import known_direction
-from tsnb.telemetry.readings import CONSUMER_STATES
+from tsnb.records.scores import declared, known_direction
+from tsnb.telemetry.readings import CONSUMER_STATES, OutcomeReading
 from tsnb.telemetry.shown.words import is_accuracy, metric
 
-__all__ = ["ENDS", "MARKS", "best_of", "ends_of", "metrics_of", "outcome", "rules"]
+__all__ = ["ENDS", "MARKS", "Compared", "best_of", "ends_of", "metrics_of", "outcome"]
 
 ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 """In the order in which they are told."""
@@ -20,13 +20,38 @@ ENDS = ("done", "failed", "crashed", "interrupted", "stopped", "pruned")
 MARKS = {"failed": "✕", "crashed": "✕", "interrupted": "■", "stopped": "■", "pruned": "⊘"}
 """Ends that are told, with the panel's marks: those of whom nothing is said are done, or still there."""
 
-
-rules: list[Callable[[], Mapping[str, str]]] = []
-"""Each returns the metric by which the rule of its sweep decides, by the trial's name, of this process's sweeps."""
-
 _THERE = frozenset(CONSUMER_STATES) - {"gone"}
 _NAMED = 2
 """More trials than this that are equal to the best are counted."""
+
+
+class Compared:
+    """How the trials of a stream compare, as far as it is known here.
+
+    Attributes:
+        told: What the stream's notebooks tell of it; None: nothing.
+        elsewhere: Directions that were declared in their processes, by metric.
+        limited: What limited the stream in all, as they tell; empty: they do not.
+        declared: Which of the metrics had their direction declared in this process, with it.
+        ways: Whether a metric is good when it is high (1) or low (-1), for those of which that is known.
+
+    Args:
+        told: See the attribute.
+        metrics: Those that the trials have logged.
+    """
+
+    def __init__(self, told: OutcomeReading | None = None, metrics: Iterable[str] = ()) -> None:
+        names = list(metrics)
+        self.told, self.declared = told, declared(names)
+        self.elsewhere, self.limited = (told.directions, told.limited) if told is not None else ({}, "")
+        modes = {name: known_direction(name, self.elsewhere) for name in names}
+        self.ways = {name: -1 if mode == "min" else 1 for name, mode in modes.items() if mode is not None}
+
+    @property
+    def rule(self) -> str:
+        """The metric by which the rules of sweeps decide; empty: there are none, or they differ."""
+        decides = () if self.told is None else self.told.decides
+        return decides[0] if len(decides) == 1 else ""
 
 
 class Trained(Protocol):
@@ -53,18 +78,21 @@ def metrics_of(trials: Sequence[Trained]) -> list[str]:
     return list(dict.fromkeys(name for trial in trials for name in trial.metrics))
 
 
-def best_of(trials: Sequence[_Trained]) -> tuple[_Trained, str] | None:
+def best_of(trials: Sequence[_Trained], told: OutcomeReading | None = None) -> tuple[_Trained, str] | None:
     """Return the best trial and the number by which it is best; None where that cannot be said.
 
     The number is the one by which a sweep's rule decides, else an accuracy if one was logged, else the first one of
     which is known whether a high or a low value is good. A trial that ended early counts only where there is no other.
+
+    Args:
+        trials: The trials.
+        told: What their stream's last reading says of how they compare; None: it says nothing.
     """
-    ways = {name: way for name in metrics_of(trials) if (way := known_direction(name)) is not None}
-    names = {trial.name for trial in trials}
-    ruled = {metric for each in rules for trial, metric in each().items() if trial in names}
+    decides, elsewhere = (told.decides, told.directions) if told is not None else ((), None)
+    ways = {name: way for name in metrics_of(trials) if (way := known_direction(name, elsewhere)) is not None}
     name = next((one for one in ways if is_accuracy(one)), next(iter(ways), None))
-    if len(ruled) == 1 and ruled <= ways.keys():
-        (name,) = ruled
+    if len(decides) == 1 and decides[0] in ways:
+        (name,) = decides
     if name is None:
         return None
     those = [trial for trial in trials if not math.isnan(trial.metrics.get(name, math.nan))]
@@ -81,8 +109,12 @@ def ends_of(trials: Sequence[Trained]) -> str:
     return ", ".join(f"{counts[end]} {end}" for end in (*ENDS, "ended") if counts[end])
 
 
-def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
+def outcome(trials: Sequence[Trained], told: OutcomeReading | None = None) -> tuple[str, str]:
     """Return what came out, its lead and the rest; both empty where no trial has ended.
+
+    Args:
+        trials: The trials.
+        told: As `best_of`.
 
     Example:
         >>> outcome(trials)
@@ -90,7 +122,7 @@ def outcome(trials: Sequence[Trained]) -> tuple[str, str]:
     """
     if not any(trial.state in ENDS for trial in trials):
         return "", ""
-    ends, best = ends_of(trials), best_of(trials)
+    ends, best = ends_of(trials), best_of(trials, told)
     if best is None:
         return f"{ends}.", ""
     trial, name = best

@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tsnb.machine.energy import NOT_MEASURABLE
-from tsnb.records.scores import known_direction, leaders
+from tsnb.records.scores import leaders
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 from tsnb.telemetry.forecast.etas import Etas
 from tsnb.telemetry.readings import ABSENT, ConsumerReading, EndReading, HostReading, StreamReading
@@ -23,7 +24,7 @@ from tsnb.telemetry.shown.diagnosis import NOBODY, Diagnosis, MeanHost, diagnose
 from tsnb.telemetry.shown.frames import Curve, Curves, Logged, frame
 from tsnb.telemetry.shown.history import without_profiled
 from tsnb.telemetry.shown.marks import Ends, Mark, Marker, Taken, in_order
-from tsnb.telemetry.shown.outcome import outcome
+from tsnb.telemetry.shown.outcome import Compared, outcome
 from tsnb.telemetry.shown.rates import UNKNOWN, RateWindow, energy_use
 from tsnb.telemetry.shown.rows import Row, TimeSpent, life_of, never_attached, newly_logged
 
@@ -78,7 +79,7 @@ class StreamView:
     one moment.
 
     Attributes:
-        ways: Whether a metric is good when it is high (1) or low (-1), for those of which that is known.
+        compared: How its trials compare.
         lock: Held while it is fed. May be taken again by the thread that has it.
     """
 
@@ -95,7 +96,8 @@ class StreamView:
         self._all: Eta | None = None
         self.marks: deque[Mark] = deque(maxlen=MARKS)
         self.rows: dict[str, Row] = {}
-        self.ways: dict[str, int] = {}
+        self.compared = Compared()
+        self._limited: tuple[Any, str] = (None, "")
         self._best: dict[str, str] | None = None
         self._ways_s = -math.inf
         self._frames = 0
@@ -182,8 +184,9 @@ class StreamView:
         if not (here and self._lately_said(reading)):
             self._speak(self._found(), reading.time_s)
         self._best = None
-        if self._names != len(self.curves) or reading.time_s - self._ways_s >= _WAYS_S:
-            self._learn_ways(reading.time_s)
+        known = self._names == len(self.curves) and self.compared.told == reading.outcome
+        if not known or reading.time_s - self._ways_s >= _WAYS_S:
+            self._learn_ways(reading)
         return StreamNews(reading, self._frame(reading, drawn, logged), marks)
 
     def _changed(self, reading: StreamReading) -> list[Mark]:
@@ -385,11 +388,10 @@ class StreamView:
                         found.setdefault(name, {})[row.name] = Curve(points, name in row.sparse)
         return found
 
-    def _learn_ways(self, now_s: float) -> None:
+    def _learn_ways(self, reading: StreamReading) -> None:
         names = dict.fromkeys(name for row in self.rows.values() for name in row.places)
-        modes = {name: known_direction(name) for name in names}
-        self.ways = {name: -1 if mode == "min" else 1 for name, mode in modes.items() if mode is not None}
-        self._ways_s, self._names = now_s, len(self.curves)
+        self.compared = Compared(reading.outcome, names)
+        self._ways_s, self._names = reading.time_s, len(self.curves)
 
     @property
     def best(self) -> dict[str, str]:
@@ -397,7 +399,7 @@ class StreamView:
         with self.lock:
             if self._best is None:
                 trials = [(name, row.end, row.metrics) for name, row in self.rows.items() if row.metrics]
-                self._best = leaders(trials)
+                self._best = leaders(trials, self.compared.elsewhere)
             return self._best
 
     @property
@@ -412,7 +414,23 @@ class StreamView:
     def outcome(self) -> tuple[str, str]:
         """Once it is over, what came out: it takes the place of the sentence. Two empty texts before."""
         with self.lock:
-            return outcome([*self.rows.values()]) if self.is_over else ("", "")
+            return outcome([*self.rows.values()], self.compared.told) if self.is_over else ("", "")
+
+    def limit(self, find: Callable[[], str]) -> str:
+        """Find what limited it in all, once it is over and anew for each further end; return that, empty before."""
+        with self.lock:
+            if not self.is_over:
+                return ""
+            made_of = self.state, [(row.run, row.end) for row in self.rows.values()]
+            if self._limited[0] != made_of:
+                self._limited = made_of, find()
+            return self._limited[1]
+
+    @property
+    def limited(self) -> str:
+        """Once it is over, what limited it in all: as it was told by who has followed it for longest, else as found."""
+        with self.lock:
+            return (self.compared.limited or self._limited[1]) if self.is_over else ""
 
     def _lately_said(self, reading: StreamReading) -> bool:
         """Whether the sentence stands, whatever limits the stream now: most ticks nothing need be found out."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tsnb.telemetry.readings import StreamReading
 from tsnb.telemetry.shown import words
@@ -42,15 +43,15 @@ def _as_text(view: StreamView, title: str, recorded: bool) -> str:
         lines[0] += _text_head(
             view.latest, view.rates.left_s(), "" if recorded else words.all_left(view.eta, view.latest.time_s)
         )
-    lines += filter(None, [" ".join(filter(None, view.outcome)) or view.say.text])
+    lines += filter(None, [" ".join(filter(None, (*view.outcome, view.limited))) or view.say.text])
     known = view.rows.values()
     rows = [row for row in known if row.here]
     wide = max([_NAME, *(len(row.name) for row in known)])
     ended = [row for row in known if row.end and not row.here]
     if rows or ended:
         lines += ["", f"{'trial':<{wide}} {_TEXT_COLUMNS}"]
-        lines += [f"{row.name:<{wide}} {_text_row(row)}" for row in rows]
-        lines += [f"{row.name:<{wide}} {_text_end(row)}" for row in ended]
+        lines += [f"{row.name:<{wide}} {_text_row(row, view.best)}" for row in rows]
+        lines += [f"{row.name:<{wide}} {_text_end(row, view.best)}" for row in ended]
     if rows:
         lines += ["", "; ".join(f"{title.lower()} {said}" for title, said in view.flow.items())]
     waiting = {f"{row.name:<{wide}}": row.pending for row in known if row.pending}
@@ -73,12 +74,18 @@ def _text_head(reading: StreamReading, left_s: float, all_left: str) -> str:
     return f", pass {reading.epoch + 1}, {done}{left}, {window}{after}"
 
 
-def _text_end(row: Row) -> str:
+def _text_end(row: Row, best: Mapping[str, str]) -> str:
     """Return how a trial ended, how fast it was and where its time went, with the last that it logged."""
-    metrics = "  ".join(f"{name} {value:.4g}" for name, value in row.last.items())
+    metrics = "  ".join(_numbers(row, row.last, best))
     error = f"  {row.error}" if row.error else ""
     said = _speed(row.whole.pace, row.whole.pace)
     return f"{row.end:<14} {'':>4} {said} {'':>9} {'':>8} {'':>10}  {metrics}{error}".rstrip()
+
+
+def _numbers(row: Row, metrics: Mapping[str, float], best: Mapping[str, str]) -> list[str]:
+    """Return numbers of a trial in words, with a star where it is the best."""
+    stars = {name: "★ " if best.get(name) == row.name else "" for name in metrics}
+    return [f"{stars[name]}{name} {value:.4g}" for name, value in metrics.items()]
 
 
 def _speed(pace: Pace, told: Pace) -> str:
@@ -88,10 +95,10 @@ def _speed(pace: Pace, told: Pace) -> str:
     return "{:>10} {:>10} {:>8} {:>6}".format(speed, *shares)
 
 
-def _text_row(row: Row) -> str:
+def _text_row(row: Row, best: Mapping[str, str]) -> str:
     pace, told, reading = row.pace, row.told, row.reading
     batch, alone = words.milliseconds(pace.step_s), words.count(pace.alone_per_s)
     shares = f"{_speed(pace, told)} {batch:>9} {alone:>8} {words.remaining(row.eta):>10}"
-    numbers = [f"{name} {value:.4g}" for name, value in row.metrics.items()]
+    numbers = _numbers(row, row.metrics, best)
     metrics = "  ".join([f"({reading.part})", *numbers] if reading.part else numbers)
     return f"{row.waits or row.state:<14} {reading.lag:>4} {shares}  {metrics}".rstrip()

@@ -19,8 +19,9 @@ export const isOver = (store) => {
  * else the first of which is known which way is good. `lanes`: left out: all of them.
  */
 export function decisive(store, lanes = store.lanes.map((_, k) => k)) {
-  const { sweeps = {}, rules = {} } = store, known = metricsOf(store.lanes).filter((name) => store.ways[name]);
-  const [rule, ...others] = new Set(lanes.flatMap((k) => (store.lanes[k] && rules[sweeps[store.lanes[k].name]]) || []));
+  const { sweeps = {}, rules = {}, rule: told } = store, known = metricsOf(store.lanes).filter((name) => store.ways[name]);
+  const ruled = new Set(lanes.flatMap((k) => (store.lanes[k] && rules[sweeps[store.lanes[k].name]]) || []));
+  const [rule, ...others] = told && !Object.keys(rules).length ? [told] : ruled; // the sweeps may be another notebook's
   if (!others.length && known.includes(rule)) return rule;
   return known.find(isAccuracy) ?? known[0];
 }

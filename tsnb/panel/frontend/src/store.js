@@ -122,6 +122,7 @@ export class Store extends Numbers {
     (scene.lanes || []).forEach((lane, number) => this.put(number, lane));
     this.marks = (scene.marks || []).map(mark);
     this.gpus = scene.gpus || []; // names
+    this.rule = scene.rule || ""; // the number by which the rules of its sweeps decide, as their notebook tells
     this.ways = scene.ways || {}; // which way a metric is good: 1 high, -1 low; not in it: nobody knows
     this.can = scene.can || {};
     this.lastFrames = []; // by lane, the last with it: the reel lets go of most frames, and what a trial came to must stay
@@ -158,6 +159,7 @@ export class Store extends Numbers {
     const follows = content.n === this.n + 1;
     this.n = content.n;
     this.heardMs = this.clock();
+    if (content.rule !== undefined) this.rule = content.rule;
     for (const word of ["state", "stream", "say", "gpus", "can", "ways"]) if (content[word]) this[word] = content[word];
     if (content.origin_s) this.originS = content.origin_s;
     for (const [number, lane] of Object.entries(content.lanes || {})) this.put(Number(number), lane);
@@ -196,9 +198,9 @@ export class Store extends Numbers {
 
   /** The scene and the history as the model keeps them: a notebook that is saved with them opens as a recording. */
   snapshot() {
-    const { n, originS: origin_s, states, state, stream, say, gpus, ways } = this;
+    const { n, originS: origin_s, states, state, stream, say, gpus, rule, ways } = this;
     const marks = this.marks.map(({ t, kind, name, text }) => [t, kind, name, text]);
-    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: this.own.slice(), marks, gpus, ways, can: {} };
+    const words = { n, origin_s, states, recorded: true, saved: true, state, stream, say, lanes: this.own.slice(), marks, gpus, rule, ways, can: {} };
     const curves = this.curves.all().map((curve) => ({ ...curve, lane: either(curve.lane, (lane) => (this.places ? this.places.indexOf(lane) : lane)) }));
     return { scene: { ...words, log: this.log.snapshot() }, history: encode([...new Set([...this.frames, ...this.lastFrames.filter(Boolean)])].sort((a, b) => a.t - b.t)), curves: encodeCurves(curves) };
   }

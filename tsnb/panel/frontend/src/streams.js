@@ -125,6 +125,11 @@ export class Joint extends Numbers {
     return (this.stores.find((store) => store.gpus.length) || this.first).gpus;
   }
 
+  get rule() {
+    const [rule, ...others] = new Set(this.stores.map((store) => store.rule).filter(Boolean));
+    return others.length ? "" : rule;
+  }
+
   get ways() {
     return Object.assign({}, ...this.stores.map((store) => store.ways));
   }
