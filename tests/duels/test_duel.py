@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -71,8 +72,20 @@ def silent():
 def dies():
     first(bad="die")
 
+def hours():
+    first(hold=0.3, epochs=200)
+
 def long():
     first(epochs=3)
+
+def fails_soon():
+    for k, batch in enumerate(tsnb_batches()):
+        if k == 2:
+            raise ValueError("bad arm")
+
+def tsnb_batches():
+    import tsnb
+    return tsnb.attach()
 
 def slow():
     first(hold=0.05, gain=0.1)
@@ -132,6 +145,29 @@ def test_an_arm_that_cannot_be_compared_ends_a_duel_early(
     """And says why."""
     verdict = tsnb.duel(arms["first"], arms[candidate], metric="acc", at_once=2).wait(LIMIT_S).verdict
     assert verdict.word == word and why in verdict.why, str(verdict)
+
+
+def test_the_arm_that_outlasts_a_failed_one_is_stopped(arms: dict[str, Any]) -> None:
+    """Nothing that it does can change the seed: it has lost or won. The records say which arm and seed a trial is."""
+    duel = tsnb.duel(arms["hours"], arms["fails_soon"], metric="acc", at_once=2).wait(LIMIT_S)
+    verdict = duel.verdict
+    assert "the candidate failed with every seed: ValueError: bad arm" in verdict.why, str(verdict)
+    assert [block.outlasted for block in verdict.blocks] == ["incumbent", "incumbent"]
+    assert verdict.wins == (0, 2, 0) and all(block.samples[0] > block.samples[1] for block in verdict.blocks)
+    states = {name.rpartition("-")[2]: trial.state for name, trial in duel.trials.items()}
+    assert states == {"incumbent": "stopped", "candidate": "failed"}
+    rows = tsnb.results(duel.name)
+    kept = {(row["arm"], row["block"], row["seed"]) for row in rows.to_dict("records")}
+    assert kept == {(arm, b.number, b.seed) for b in verdict.blocks for arm in ("incumbent", "candidate")}
+    told = json.loads(status_of("numbers"))["duels"]
+    assert told == [duel.told()]
+    assert duel.told()["said"] in status_of("numbers", "")
+
+
+def status_of(name: str, how: str = "--json") -> str:
+    """Return what `tsnb status` prints in another process."""
+    words = [sys.executable, "-m", "tsnb", "status", name, *filter(None, [how])]
+    return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.slow

@@ -29,13 +29,25 @@ def made(kind: str, number: int, generator: np.random.Generator) -> Any:
         return generator.integers(-2, 3, size=size) / 360
     if kind == "other sizes":
         return generator.normal(size=size) * np.geomspace(1, 1000, BLOCKS)
+    if kind == "the first to fail loses":  # equal arms that fail at some place or another, or not at all
+        places = np.minimum(generator.geometric(0.1, (2, *size)), 20)
+        apart = np.sign(places[1] - places[0])
+        return np.where(apart == 0, generator.normal(size=size), 50.0 * apart)
     assert kind == "failures"
     found = generator.normal(size=size)
     lost = generator.random(size=size) < 0.2
     return np.where(lost, np.copysign(50.0, found), found)
 
 
-KINDS = ("normal", "heavy tails", "one image", "few steps and ties", "other sizes", "failures")
+KINDS = (
+    "normal",
+    "heavy tails",
+    "one image",
+    "few steps and ties",
+    "other sizes",
+    "failures",
+    "the first to fail loses",
+)
 
 
 def decided(rows: Any, level: float = ERROR) -> tuple[Any, Any]:

@@ -18,7 +18,8 @@ from tsnb.duels.verdict import Block, Rules, judge
 from tsnb.errors import TsnbError
 from tsnb.private.directories import make_private
 
-BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights")
+BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights", "incumbent")
+RULES = Rules("acc", "max")
 
 
 @pytest.fixture
@@ -32,9 +33,10 @@ def left_by_another(ledger: Ledger, lines: str) -> None:
     import math, os, signal
     from pathlib import Path
     from tsnb.duels.ledger import Ledger
-    from tsnb.duels.verdict import Block
+    from tsnb.duels.verdict import Block, Rules
     ledger = Ledger(Path({str(ledger.path)!r}))
-    BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights")
+    BLOCK = Block(1, 7, 0.5, math.nan, (100, 90), (10, 9), ("", "ValueError: x"), "weights", "incumbent")
+    RULES = Rules("acc", "max")
     {lines}
     os.kill(os.getpid(), signal.SIGKILL)
     """
@@ -44,47 +46,47 @@ def left_by_another(ledger: Ledger, lines: str) -> None:
 def test_a_killed_duel_continues_with_its_seeds_level_and_blocks(ledger: Ledger) -> None:
     """The same code under the same name; once it has a verdict, a new one begins."""
     left_by_another(
-        ledger, "asked, _ = ledger.begin('d', 'code', 0.05, root=3); ledger.add(asked.duel, BLOCK)"
+        ledger, "asked, _ = ledger.begin('d', 'code', RULES, root=3); ledger.add(asked.duel, BLOCK)"
     )
-    asked, blocks = ledger.begin("d", "code", 0.05)
+    asked, blocks = ledger.begin("d", "code", RULES)
     assert (asked.root == 3 and blocks == [BLOCK]) or math.isnan(blocks[0].candidate)
     assert (blocks[0].seed, blocks[0].raised, blocks[0].paired) == (7, ("", "ValueError: x"), "weights")
     verdict = judge([Block(k, k, 0.5, 0.6) for k in range(1, 9)], Rules("acc", "max"))
     ledger.end(asked.duel, verdict)
-    again, none = ledger.begin("d", "code", 0.05)
+    again, none = ledger.begin("d", "code", RULES)
     assert again.duel != asked.duel and not none
 
 
 def test_other_code_or_another_live_process_is_another_duel(ledger: Ledger) -> None:
     """Nor does what has no hash continue."""
-    first, _ = ledger.begin("d", "code", 0.05)
+    first, _ = ledger.begin("d", "code", RULES)
     ledger.add(first.duel, BLOCK)
-    assert ledger.begin("d", "code", 0.05)[0].duel != first.duel  # this process lives
-    left_by_another(ledger, "ledger.begin('e', 'code', 0.05)")
-    assert ledger.begin("e", "other", 0.05)[0].root != 0
+    assert ledger.begin("d", "code", RULES)[0].duel != first.duel  # this process lives
+    left_by_another(ledger, "ledger.begin('e', 'code', RULES)")
+    assert ledger.begin("e", "other", RULES)[0].root != 0
     kinds = [json.loads(line)["kind"] for line in ledger.path.read_text().splitlines()]
     assert kinds == ["asked", "block", "asked", "asked", "asked"]
 
 
 def test_one_that_was_stopped_here_continues_here(ledger: Ledger) -> None:
     """Undecided, with blocks left; not if it has had them all."""
-    first, _ = ledger.begin("d", "code", 0.05)
+    first, _ = ledger.begin("d", "code", RULES)
     ledger.add(first.duel, BLOCK)
     ledger.end(first.duel, judge([BLOCK], Rules("acc", "max"), ended="it was stopped"))
-    again, blocks = ledger.begin("d", "code", 0.05)
+    again, blocks = ledger.begin("d", "code", RULES)
     assert again.duel == first.duel and len(blocks) == 1
     ledger.end(first.duel, judge([BLOCK], Rules("acc", "max", most=1)))
-    assert ledger.begin("d", "code", 0.05)[0].duel != first.duel
+    assert ledger.begin("d", "code", RULES)[0].duel != first.duel
 
 
 def test_a_line_that_was_cut_off_is_passed_over(ledger: Ledger) -> None:
     """By a kill or a full disk in the middle of it; the next line stands alone."""
-    first, _ = ledger.begin("d", "code", 0.05)
+    first, _ = ledger.begin("d", "code", RULES)
     with ledger.path.open("a") as file:
         file.write('{"kind": "block", "duel": "' + first.duel)
     ledger.add(first.duel, BLOCK)
     ledger.end(first.duel, judge([BLOCK], Rules("acc", "max"), ended="it was stopped"))
-    assert len(ledger.begin("d", "code", 0.05)[1]) == 1
+    assert len(ledger.begin("d", "code", RULES)[1]) == 1
 
 
 def test_a_series_counts_its_duels_and_keeps(ledger: Ledger) -> None:
@@ -92,14 +94,14 @@ def test_a_series_counts_its_duels_and_keeps(ledger: Ledger) -> None:
     better = judge([Block(k, k, 0.5, 0.6) for k in range(1, 9)], Rules("acc", "max"))
     levels = []
     for number in range(1, 5):
-        asked, _ = ledger.begin(f"d{number}", "", 0.1, "night")
-        levels.append(asked.level)
+        asked, _ = ledger.begin(f"d{number}", "", Rules("acc", "max", 0.1), "night")
+        levels.append(asked.rules.level)
         if number in (1, 3):
             ledger.end(asked.duel, better)
     expected = [level_in_series(0.1, number, kept) for number, kept in ((1, 0), (2, 1), (3, 1), (4, 2))]
     assert levels == expected
     assert [verdict for _, verdict in ledger.series("night")] == ["better", "", "better", ""]
-    assert ledger.begin("alone", "", 0.1)[0].level == 0.1
+    assert ledger.begin("alone", "", Rules("acc", "max", 0.1))[0].rules.level == 0.1
 
 
 def test_seeds_are_drawn_from_the_root() -> None:
@@ -112,8 +114,26 @@ def test_a_file_that_is_not_ours_is_refused(ledger: Ledger, tmp_path: Path) -> N
     """A link to another file is not followed, and what somebody sent breaks nothing."""
     ledger.path.write_text('nonsense\n{"kind": "asked", "duel": 3}\n[[[[\n')
     ledger.path.chmod(0o600)
-    assert ledger.begin("d", "code", 0.05)[1] == []
+    assert ledger.begin("d", "code", RULES)[1] == []
     os.rename(ledger.path, tmp_path / "real")
     ledger.path.symlink_to(tmp_path / "real")
     with pytest.raises(TsnbError, match="ledger of duels"):
-        ledger.begin("d", "code", 0.05)
+        ledger.begin("d", "code", RULES)
+
+
+def test_every_process_is_told_of_the_duels_of_its_project(ledger: Ledger) -> None:
+    """Those that run, and those that ended since a time; with the numbers that their own process shows."""
+    asked, _ = ledger.begin("d", "code", RULES)
+    pairs = [Block(k, k, 0.5, 0.6) for k in range(1, 4)]
+    for block in pairs:
+        ledger.add(asked.duel, block)
+    assert ledger.told() == [judge(pairs, RULES).told("d", over=False)]
+    assert ledger.told(since_s=asked.began_s + 60), "it still runs"
+    verdict = judge(pairs, RULES, ended="it was stopped")
+    ledger.end(asked.duel, verdict)
+    assert ledger.told() == [verdict.told("d", over=True)]
+    assert not ledger.told(since_s=asked.began_s + 60)
+    left_by_another(ledger, "asked, _ = ledger.begin('e', 'code', RULES); ledger.add(asked.duel, BLOCK)")
+    here = ledger.told()[-1]
+    assert (here["duel"], here["state"], here["why"]) == ("e", "undecided", "its process has ended")
+    assert here["blocks"][0]["favours"] == "worse", "the incumbent lasted longer"

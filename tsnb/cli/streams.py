@@ -10,7 +10,7 @@ import secrets
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tsnb.cli.arguments import load, named
 from tsnb.config import read_weight
@@ -138,13 +138,30 @@ def show_status(options: argparse.Namespace) -> None:
     from tsnb.telemetry.shown.view_text import as_text
 
     if options.json:
-        print(status(options.name).to_json())
+        reading = status(options.name)
+        print(json.dumps({**json.loads(reading.to_json()), "duels": _duels(reading.name)}))
         return
     name, view = look(options.name)
     lines = [as_text(view, f"stream {name}")]
     if view.latest is not None:
         lines += footnotes(view.latest)
+    if duels := _duels(name):
+        from tsnb.reports.learned.duelled import duel_lines
+
+        lines += duel_lines(duels)
     print("\n".join(lines))
+
+
+def _duels(name: str) -> list[dict[str, Any]]:
+    """Return the project's duels that run or were started since a stream was, as every screen has them."""
+    from tsnb.records.project import project_directory
+
+    file = project_directory(make=False) / "duels.jsonl"
+    if not file.is_file():
+        return []
+    from tsnb.duels.ledger import Ledger
+
+    return Ledger(file).told(registry.find(name).since_s)
 
 
 def set_balance(options: argparse.Namespace) -> None:

@@ -7,15 +7,22 @@ started while others train could lose its pair: one arm would be let into their 
 | an arm that | counts as |
 |---|---|
 | is done | the value that it logged |
-| failed: its code raised | worse than any number |
+| failed: its code raised | worse than any number, and worse than an arm that took more samples |
 | crashed, or was stopped or interrupted | nothing: its block does not count, and another seed takes its place |
 
 Called on the sweep's thread.
+
+Once an arm's code has raised, the other arm is stopped as soon as it has taken more samples. No more of it can change
+the block: its difference is infinite then, for the arm that lasted longer. This keeps the error. The rule treats both
+arms alike, and counts samples instead of time. If the change makes no difference, either arm is as likely to raise
+first, and the size of the difference says nothing of its sign. That is all that the evidence relies on. No arm is
+stopped for its values: a curve that is behind may still end ahead, so that would be a bet on another number.
 """
 
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +35,7 @@ from tsnb.duels.verdict import Block, DuelVerdict, Rules, judge
 from tsnb.experiments.overview.board import launch
 from tsnb.experiments.plan import TrialPlan
 from tsnb.experiments.replanning import replanned
-from tsnb.experiments.trial import Trial
+from tsnb.experiments.trial import ENDED, STOP_GRACE_S, Trial
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.marking import marked
@@ -39,6 +46,9 @@ __all__ = ["ARMS", "Arms"]
 
 ARMS = ("incumbent", "candidate")
 """What the arms are called, the first function's first."""
+
+LOOK_S = 0.2
+"""How often an arm is looked at whose other arm has failed."""
 
 LOST = 3
 """So many blocks in succession that do not count end a duel."""
@@ -83,6 +93,8 @@ class Arms(Launcher):
         self._number = 0
         self._running: dict[int, dict[int, Trial]] = {}
         self._open: set[int] = set()
+        self._started: dict[str, Trial] = {}
+        self._outlasted: set[str] = set()
         self._lost = 0
         self._why = ""
         self._heard: list[Callable[[DuelVerdict], None]] = []
@@ -125,13 +137,17 @@ class Arms(Launcher):
 
     def _enter(self, number: int, arm: int) -> str:
         name = f"{self._title}-{number}-{ARMS[arm]}"
-        self.params[name] = {"arm": ARMS[arm], "seed": seed_of(self._asked.root, number)}
+        self.params[name] = {"arm": ARMS[arm], "block": number, "seed": seed_of(self._asked.root, number)}
         return name
 
     def launch(self, name: str, gate: Path | None) -> Trial:
         """Start one arm of a block."""
-        plan = replanned(self._plans[_arm_of(name)], {"seed": self.params[name]["seed"], "name": name}, gate)
-        return launch(replace(plan, naming=None), marked(self._here, name, self._budget))
+        own = self.params[name]
+        plan = replanned(self._plans[_arm_of(name)], {"seed": own["seed"], "name": name}, gate)
+        # in the records, too: a parameter of the user's that has such a name is kept
+        plan = replace(plan, naming=None, params={"arm": own["arm"], "block": own["block"], **plan.params})
+        self._started[name] = launch(plan, marked(self._here, name, self._budget))
+        return self._started[name]
 
     def params_of(self, name: str) -> Mapping[str, Any]:
         """Return the arm and seed of a trial that waits."""
@@ -143,12 +159,20 @@ class Arms(Launcher):
         there = self._running.setdefault(number, {})
         there[arm] = trial
         if len(there) < 2:
+            other = self._started.get(f"{self._title}-{number}-{ARMS[1 - arm]}")
+            if trial.state == "failed" and other is not None:
+                watch = threading.Thread(target=self._outlast, args=(trial, other), daemon=True)
+                watch.start()
             return
         del self._running[number]
         self._open.discard(number)
         if self._why or self.verdict.decided:
             return
-        gone = next((one for one in there.values() if one.state not in {"done", "failed"}), None)
+        lasted = self._outlasted
+        gone = next(
+            (one for one in there.values() if one.state not in {"done", "failed"} and one.name not in lasted),
+            None,
+        )
         if gone is not None:
             self._lose(number, gone)
             return
@@ -162,6 +186,16 @@ class Arms(Launcher):
         self._lost = 0
         self._take(self._block(number, there[0], there[1]))
 
+    def _outlast(self, failed: Trial, other: Trial) -> None:
+        """Stop an arm once it has taken more samples than the other one, whose code has raised. On a thread."""
+        while not self._why and other.state not in ENDED:
+            if _samples(other) > _samples(failed):
+                self._outlasted.add(other.name)
+                by = f"by its duel, because {failed.name} failed"
+                the_hub().post(other.life.end(STOP_GRACE_S, "stopped", by))
+                return
+            time.sleep(LOOK_S)
+
     def _lose(self, number: int, trial: Trial) -> None:
         self._lost += 1
         self.say(f"seed {number} does not count, because {trial.name} {trial.state}")
@@ -173,14 +207,23 @@ class Arms(Launcher):
     def _block(self, number: int, a: Trial, b: Trial) -> Block:
         values = self._values(a, b)
         reports = a.report, b.report
+        longer = next(
+            (
+                _arm_of(one.name)
+                for one, other in ((a, b), (b, a))
+                if other.state == "failed" and _samples(one) > _samples(other)
+            ),
+            None,
+        )
         return Block(
             number,
             self.params[a.name]["seed"],
             *values,
-            samples=(int(reports[0].get("samples", 0)), int(reports[1].get("samples", 0))),
+            samples=(_samples(a), _samples(b)),
             batches=(int(reports[0].get("batches", 0)), int(reports[1].get("batches", 0))),
             raised=(_error_of(a), _error_of(b)),
             paired=_paired(a, b),
+            outlasted="" if longer is None else ARMS[longer],
         )
 
     def _values(self, a: Trial, b: Trial) -> tuple[float, float]:
@@ -223,6 +266,10 @@ class Arms(Launcher):
 
 def _arm_of(name: str) -> int:
     return ARMS.index(name.rpartition("-")[2])
+
+
+def _samples(trial: Trial) -> int:
+    return int(trial.report.get("samples", 0))
 
 
 def _paired(a: Trial, b: Trial) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any
 
 from tsnb.option_kinds import Kind, is_number, one_of, seconds, share, whole
 
-__all__ = ["KEYWORDS", "add_duel", "asked", "check"]
+__all__ = ["Wish", "add_duel", "asked"]
 
 _BUDGET = seconds("a number of seconds above 0", lambda value: 0 < value < math.inf)
 _RISK = share("a chance above 0% and below 100%, for example 0.05", "5%")
@@ -22,9 +23,6 @@ _KINDS = {
     "equal": one_of(("samples", "time")),
     "at_once": whole("how many trials run at once, 2 or more, as the two arms of a seed do", 2),
 }
-KEYWORDS = ("metric", "mode", "error", "seeds", "budget_s", "min_delta", "equal", "series")
-"""What both surfaces take."""
-
 OURS = {
     "seed": "tsnb draws the seeds of a duel",
     **dict.fromkeys(("detach", "needs", "after"), "a duel starts and stops its own trials"),
@@ -32,23 +30,36 @@ OURS = {
 """Options that the trials of a duel cannot have, and why."""
 
 
-def check(*, options: Mapping[str, Any], **given: Any) -> None:
-    """Refuse what cannot be asked.
+@dataclass(frozen=True)
+class Wish:
+    """What is asked of a duel: the keywords of `tsnb.duel`, which says what they are."""
 
-    Args:
-        options: Of the trials.
-        **given: What is asked; None: nothing.
+    metric: str
+    mode: str | None = None
+    error: float = 0.05
+    seeds: int | None = None
+    budget_s: float | None = None
+    min_delta: float | None = None
+    equal: str | None = None
+    series: str | None = None
+    at_once: int | None = None
 
-    Raises:
-        ValueError: A number or an option is invalid.
-    """
-    for name, value in given.items():
-        if value is not None:
-            _KINDS[name].checked(name, value)
-    for option, why in OURS.items():
-        given_one = options.get(option)
-        if given_one is not None and given_one is not False:
-            raise ValueError(f"{option}= does not work in a duel, because {why}. Remove it.")
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Refuse what cannot be asked.
+
+        Args:
+            options: Of the trials.
+
+        Raises:
+            ValueError: A number or an option is invalid.
+        """
+        for name, kind in _KINDS.items():
+            if (value := getattr(self, name)) is not None:
+                kind.checked(name, value)
+        for option, why in OURS.items():
+            given_one = options.get(option)
+            if given_one is not None and given_one is not False:
+                raise ValueError(f"{option}= does not work in a duel, because {why}. Remove it.")
 
 
 def add_duel(parser: argparse.ArgumentParser, *, against: bool = False) -> None:
@@ -89,4 +100,7 @@ def add_duel(parser: argparse.ArgumentParser, *, against: bool = False) -> None:
 
 def asked(options: argparse.Namespace) -> dict[str, Any]:
     """Return what was typed, as keywords of `tsnb.duel`."""
-    return {name: value for name in KEYWORDS if (value := getattr(options, name)) is not None}
+    names = [
+        field.name for field in fields(Wish) if field.name != "at_once"
+    ]  # the trials' own option, where typed
+    return {name: value for name in names if (value := getattr(options, name)) is not None}

@@ -18,14 +18,14 @@ import os
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tsnb.duels.evidence import level_in_series
-from tsnb.duels.verdict import BETTER, Block, DuelVerdict
+from tsnb.duels.verdict import BETTER, Block, DuelVerdict, Rules, judge
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, alive, owner
 from tsnb.private.directories import Unsafe
@@ -52,25 +52,21 @@ class Asked:
     """Hash of both arms' code and of what was asked."""
     root: int
     """What its seeds are made from."""
-    level: float
-    """Chance of a wrong verdict better or worse."""
+    rules: Rules
+    """What was asked; the level is that of this duel, of a series its part of the error."""
+    process: Owner
+    """The process that runs it."""
     series: str = ""
     """The series that it belongs to."""
     number: int = 0
     """Its number in the series, from 1; 0 without one."""
     began_s: float = 0.0
-    """When it was started, in seconds since 1970."""
-    host: str = ""
-    """The process that runs it, as `owners.Owner` has it."""
-    boot: str = ""
-    namespace: str = ""
-    pid: int = 0
-    pid_started: int = 0
+    """When that process started it, in seconds since 1970."""
 
     @property
     def lives(self) -> bool:
         """Whether the process that runs it may still do so."""
-        return alive(Owner(self.host, self.boot, self.namespace, self.pid, self.pid_started)) is not False
+        return alive(self.process) is not False
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,7 @@ class _Ended:
 
     duel: str
     verdict: str
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -93,6 +90,7 @@ class _Told:
     batches: list[int] = field(default_factory=list)
     raised: list[str] = field(default_factory=list)
     paired: str = ""
+    outlasted: str = ""
 
     @property
     def block(self) -> Block:
@@ -106,6 +104,7 @@ class _Told:
             _pair(self.batches, 0),
             _pair(self.raised, ""),
             self.paired,
+            self.outlasted,
         )
 
 
@@ -138,14 +137,14 @@ class Ledger:
         self.path = project_directory() / FILE if path is None else path
 
     def begin(
-        self, name: str, code: str, error: float, series: str = "", *, root: int | None = None
+        self, name: str, code: str, rules: Rules, series: str = "", *, root: int | None = None
     ) -> tuple[Asked, list[Block]]:
         """Enter a duel, or take one up again that its process has left without a verdict.
 
         Args:
             name: Its name.
             code: Hash of both arms' code and of what was asked; empty: nothing can be taken up.
-            error: Error of the duel, or of its series.
+            rules: What is asked; the level is the error of the duel, or of its series.
             series: The series; empty: it stands alone.
             root: What its seeds are made from. Defaults to the system's random numbers.
 
@@ -161,8 +160,8 @@ class Ledger:
                 if code and (found.name, found.code, found.series) == (name, code, series):
                     if found.duel in ended or (found.lives and found.duel not in left):
                         break
-                    again = Asked(**{**vars(found), **_mine()})
-                    self._add(descriptor, "asked", vars(again))
+                    again = replace(found, process=owner(os.getpid()), began_s=time.time())
+                    self._add(descriptor, "asked", asdict(again))
                     return again, blocks.get(found.duel, [])
             before = [one for one in known.values() if series and one.series == series]
             kept = sum(ended.get(one.duel) == BETTER for one in before)
@@ -172,13 +171,13 @@ class Ledger:
                 name,
                 code,
                 secrets.randbits(48) if root is None else root,
-                level_in_series(error, number, kept) if series else error,
+                replace(rules, level=level_in_series(rules.level, number, kept)) if series else rules,
+                owner(os.getpid()),
                 series,
                 number,
                 time.time(),
-                **_mine(),
             )
-            self._add(descriptor, "asked", vars(asked))
+            self._add(descriptor, "asked", asdict(asked))
             return asked, []
 
     def add(self, duel: str, block: Block) -> None:
@@ -197,6 +196,7 @@ class Ledger:
             "values": {arm: value if math.isfinite(value) else str(value) for arm, value in values.items()},
             "samples": block.samples, "batches": block.batches,
             "raised": [one_line(text, 300) for text in block.raised], "paired": block.paired,
+            "outlasted": block.outlasted,
         }  # fmt: skip
         with self._alone() as descriptor:
             self._add(descriptor, "block", {"duel": duel, **facts})
@@ -226,6 +226,23 @@ class Ledger:
         known, _, ended, _ = self._read()
         return [(one, ended.get(one.duel, "")) for one in known.values() if one.series == name]
 
+    def told(self, since_s: float = 0.0) -> list[dict[str, Any]]:
+        """Return the last duel of each name, as every screen has it (`DuelVerdict.told`).
+
+        Args:
+            since_s: Without those that are over and were started before, in seconds since 1970.
+        """
+        known, blocks, ended, left = self._read()
+        found = []
+        for one in {each.name: each for each in known.values()}.values():
+            over = one.duel in ended or one.duel in left or not one.lives
+            if over and one.began_s < since_s:
+                continue
+            why = left.get(one.duel, "its process has ended" if over else "")
+            verdict = judge(blocks.get(one.duel, []), one.rules, ended=why)
+            found.append(verdict.told(one.name, over=over))
+        return found
+
     @contextlib.contextmanager
     def _alone(self) -> Iterator[int]:
         try:
@@ -250,8 +267,8 @@ class Ledger:
         except OSError as error:
             raise TsnbError(f"tsnb cannot write the ledger of duels ({self.path}): {error}") from None
 
-    def _read(self) -> tuple[dict[str, Asked], dict[str, list[Block]], dict[str, str], set[str]]:
-        """Return the duels by key in their order, their blocks, the verdicts that stand, and which were left undecided.
+    def _read(self) -> tuple[dict[str, Asked], dict[str, list[Block]], dict[str, str], dict[str, str]]:
+        """Return the duels by key in their order, their blocks, the verdicts that stand, and why others were left open.
 
         Raises:
             TsnbError: The file cannot be read.
@@ -259,7 +276,7 @@ class Ledger:
         known: dict[str, Asked] = {}
         blocks: dict[str, list[Block]] = {}
         ended: dict[str, str] = {}
-        left: set[str] = set()
+        left: dict[str, str] = {}
         try:
             lines = read_foreign(self.path, MANY_BYTES, follow=False).splitlines()
         except FileNotFoundError:
@@ -272,7 +289,7 @@ class Ledger:
                 if b'"asked"' in kind:
                     asked = read_json(Asked, line)
                     known[asked.duel] = asked
-                    left.discard(asked.duel)
+                    left.pop(asked.duel, None)
                 elif b'"block"' in kind:
                     told = read_json(_Told, line, logged=frozenset({"values"}))
                     blocks.setdefault(told.duel, []).append(told.block)
@@ -280,13 +297,6 @@ class Ledger:
                     last = read_json(_Ended, line)
                     ended[last.duel] = last.verdict
                 elif b'"left"' in kind:
-                    left.add(read_json(_Ended, line).duel)
+                    open_ = read_json(_Ended, line)
+                    left[open_.duel] = open_.why
         return known, blocks, ended, left
-
-
-def _mine() -> dict[str, Any]:
-    mine = owner(os.getpid())
-    return {
-        "host": mine.host, "boot": mine.boot, "namespace": mine.namespace, "pid": mine.pid,
-        "pid_started": mine.started,
-    }  # fmt: skip

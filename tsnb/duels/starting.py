@@ -11,7 +11,7 @@ from typing import Any
 from tsnb.conducting.conductor import Conductor
 from tsnb.config import check_name
 from tsnb.duels.blocks import ARMS, Arms
-from tsnb.duels.grammar import check
+from tsnb.duels.grammar import Wish
 from tsnb.duels.ledger import Ledger
 from tsnb.duels.result import Duel
 from tsnb.duels.result import enter as enter_duel
@@ -101,16 +101,8 @@ def duel(
     return begin(
         title_of(name, name_of(fn_a), name_of(fn_b)),
         (partial(_plan, fn_a, own, ours), partial(_plan, fn_b, own, ours)),
-        metric,
-        mode,
-        error=error,
-        seeds=seeds,
-        budget_s=budget_s,
-        min_delta=min_delta,
-        equal=equal,
-        series=series,
-        at_once=at_once,
-        options=options,
+        Wish(metric, mode, error, seeds, budget_s, min_delta, equal, series, at_once),
+        options,
     )
 
 
@@ -137,42 +129,18 @@ def title_of(name: str | None, incumbent: str, candidate: str) -> str:
     return check_name(made, "duel")
 
 
-def begin(
-    title: str,
-    makers: tuple[Maker, Maker],
-    metric: str,
-    mode: str | None = None,
-    *,
-    error: float = 0.05,
-    seeds: int | None = None,
-    budget_s: float | None = None,
-    min_delta: float | None = None,
-    equal: str | None = None,
-    series: str | None = None,
-    at_once: int | None = None,
-    options: Mapping[str, Any] | None = None,
-) -> Duel:
-    """Start a duel of two arms of any kind. Arguments and errors are those of `duel`.
+def begin(title: str, makers: tuple[Maker, Maker], wish: Wish, options: Mapping[str, Any]) -> Duel:
+    """Start a duel of two arms of any kind. Errors are those of `duel`.
 
     Args:
         title: Its name.
         makers: Make the plans of the incumbent and of the candidate.
-        metric: Logged number to compare.
-        mode: Which values are better.
-        error: Of the duel, or of its series.
-        seeds: Largest number of seeds.
-        budget_s: Seconds after which it ends.
-        min_delta: Smallest difference that matters.
-        equal: What is equal where values are compared.
-        series: The series that it belongs to.
-        at_once: How many trials run at once.
+        wish: What is asked.
         options: Of its trials, as they were given.
     """
-    check(
-        error=error, seeds=seeds, budget_s=budget_s, min_delta=min_delta, equal=equal, at_once=at_once,
-        options=options or {},
-    )  # fmt: skip
-    rules = Rules(metric, direction_of(metric, mode), error, seeds or MOST, min_delta, equal or "")
+    wish.check(options)
+    mode = direction_of(wish.metric, wish.mode)
+    rules = Rules(wish.metric, mode, wish.error, wish.seeds or MOST, wish.min_delta, wish.equal or "")
     plans: list[TrialPlan] = []
     try:
         plans += [make(f"{title}-1-{arm}", title) for arm, make in zip(ARMS, makers, strict=True)]
@@ -181,15 +149,14 @@ def begin(
             former.stop()
         engine = engine_of(plans[0])
         engine.join()
-        most = at_once or max(2, engine.places(plans[0], 2 * rules.most)[0])
+        most = wish.at_once or max(2, engine.places(plans[0], 2 * rules.most)[0])
         ledger = Ledger()
-        asked, blocks = ledger.begin(title, _code(plans, rules), error, series or "")
+        asked, blocks = ledger.begin(title, _code(plans, rules), rules, wish.series or "")
     except BaseException:
         for plan in plans:
             plan.discard()
         raise
-    rules = replace(rules, level=asked.level)
-    arms = Arms(title, (plans[0], plans[1]), rules, ledger, (asked, blocks), most, outlet_here(title))
+    arms = Arms(title, (plans[0], plans[1]), asked.rules, ledger, (asked, blocks), most, outlet_here(title))
     conductor = Conductor(arms, Places(most, more=arms.supply))
     arms.stop = conductor.stop
     made = Sweep(title, arms.params, conductor, rules.metric, rules.mode)
@@ -198,7 +165,7 @@ def begin(
     enter_duel(told)
     if blocks:
         arms.say(f"continues with the {len(blocks)} seeds that it has")
-    told.begin(budget_s)
+    told.begin(wish.budget_s)
     return told
 
 
@@ -223,7 +190,7 @@ def duel_code(
     made = [
         partial(_plan, arm, {}, options) if callable(arm) else partial(_script, *arm, options) for arm in arms
     ]
-    return begin(title, (made[0], made[1]), options=options, **asked)
+    return begin(title, (made[0], made[1]), Wish(**asked), options)
 
 
 def _script(path: str, text: str, options: Mapping[str, Any], name: str, title: str) -> TrialPlan:
@@ -273,7 +240,7 @@ def duel_cell(
         return plan_cell(trial, source, namespace, given, transform=transform, also=also)
 
     title = title_of(None, against.name, name)
-    return begin(title, (incumbent, candidate), options=options, **asked)
+    return begin(title, (incumbent, candidate), Wish(**asked), options)
 
 
 def _code(plans: Sequence[TrialPlan], rules: Rules) -> str:

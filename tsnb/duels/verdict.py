@@ -8,6 +8,7 @@
 
 A block's difference is that of the last values that its arms logged, or of those at the same samples or time. No number
 (nan, an infinite value, an arm whose code raised) is worse than any number. Where both arms have none, they are equal.
+If code raises, the arm that has taken more samples by its end is the better one. The other need not go on after that.
 A block whose process was killed or stopped says nothing and does not count.
 
 Pure.
@@ -52,6 +53,8 @@ class Block:
     """First line of the error of each arm whose code raised."""
     paired: str = ""
     """"weights" if both had the same batches and first weights, "batches" if only these; empty: not known."""
+    outlasted: str = ""
+    """The arm that took more samples than the other one, whose code raised; empty: no arm's code raised sooner."""
 
     def difference(self, mode: str) -> float:
         """Return how much better the candidate is; infinite if only one of the two has a number.
@@ -59,6 +62,8 @@ class Block:
         Args:
             mode: "min" or "max": which values are better.
         """
+        if self.outlasted:
+            return math.inf if self.outlasted == "candidate" else -math.inf
         there = math.isfinite(self.incumbent), math.isfinite(self.candidate)
         if there == (True, True):
             return (self.candidate - self.incumbent) * (1 if mode == "max" else -1)
