@@ -20,7 +20,7 @@ from tests.browser.test_lab import PANEL, notebook_of, open_recorded, save, show
 from tests.browser.test_panel_page import CONTRAST, CUT, OVERFLOW
 from tests.panel.streams import Stream, Trial
 from tsnb.duels.verdict import Block, Rules, judge
-from tsnb.panel.tape import Message
+from tsnb.panel.tape import Message, Tape
 
 pytestmark = [pytest.mark.browser, pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -143,6 +143,22 @@ def test_a_duel_of_another_stream_is_not_shown_and_a_new_one_takes_its_place(bro
     assert said(again.page) == before
     hear(host)
     assert not host.page.locator(".tsnb-duel").count()
+    assert not host.errors + again.errors
+
+
+def test_a_panel_of_several_streams_has_the_duels_of_all(browser: Browser) -> None:
+    """Once, whichever stream its trials are on."""
+    tapes = [Tape("train"), Tape("val")]
+    for at, tape in enumerate(tapes):
+        for reading in Stream([Trial(NAMES[at], 0.1)], name=tape.name).run(5):
+            tape.feed(reading)
+    host = Host(browser, 1000)
+    host.open_several(tapes)
+    hear(host, told(some(4)))
+    assert said(host.page)["state"] == "running"
+    again = Host(browser, 1000)
+    again.show(*host.saved())
+    assert said(again.page) == said(host.page)
     assert not host.errors + again.errors
 
 

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from tsnb.duels.evidence import level_in_series
-from tsnb.duels.verdict import BETTER, Block, DuelVerdict, Rules, judge
+from tsnb.duels.verdict import BETTER, SHOWN, Block, DuelVerdict, Rules, judge
 from tsnb.errors import TsnbError
 from tsnb.machine.owners import Owner, alive, owner
 from tsnb.private.directories import Unsafe
@@ -227,20 +227,19 @@ class Ledger:
         return [(one, ended.get(one.duel, "")) for one in known.values() if one.series == name]
 
     def told(self, since_s: float = 0.0) -> list[dict[str, Any]]:
-        """Return the last duel of each name, as every screen has it (`DuelVerdict.told`).
+        """Return the newest duels, the last one of each name, as every screen has it (`DuelVerdict.told`).
 
         Args:
             since_s: Without those that are over and were started before, in seconds since 1970.
         """
         known, blocks, ended, left = self._read()
         found = []
-        for one in {each.name: each for each in known.values()}.values():
-            over = one.duel in ended or one.duel in left or not one.lives
-            if over and one.began_s < since_s:
-                continue
-            why = left.get(one.duel, "its process has ended" if over else "")
+        over = {key: key in ended or key in left or not one.lives for key, one in known.items()}
+        last = {one.name: one for key, one in known.items() if not over[key] or one.began_s >= since_s}
+        for one in list(last.values())[-SHOWN:]:
+            why = left.get(one.duel, "its process has ended" if over[one.duel] else "")
             verdict = judge(blocks.get(one.duel, []), one.rules, ended=why)
-            found.append(verdict.told(one.name, over=over))
+            found.append(verdict.told(one.name, over=over[one.duel]))
         return found
 
     @contextlib.contextmanager

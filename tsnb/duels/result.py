@@ -1,6 +1,6 @@
 """`Duel`: what `tsnb.duel` returns. The verdict as it is now, its blocks as a table, and its trials.
 
-`known` has those of this process, for the panel and for reports, which show them as `Duel.told` has them.
+`shown` has those that the panel and reports show, as `Duel.told` has them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from tsnb.duels.blocks import Arms
 from tsnb.duels.ledger import Asked
-from tsnb.duels.verdict import DuelVerdict
+from tsnb.duels.verdict import SHOWN, DuelVerdict
 from tsnb.errors import TrialFailed
 from tsnb.lazy import Hinting
 from tsnb.native.endings import Bound
@@ -24,7 +24,7 @@ from tsnb.sweeps.sweep import Sweep
 from tsnb.text.printable import harmless
 from tsnb.text.words import html_table, text_table
 
-__all__ = ["Duel", "drawn", "enter", "known"]
+__all__ = ["Duel", "drawn", "enter", "shown"]
 
 WIDTH, EDGE = 720, 14
 """Pixels of the picture, and around its bars."""
@@ -201,13 +201,13 @@ def enter(made: Duel) -> None:
     _duels[made.name] = made
 
 
-def known() -> list[Duel]:
-    """Return the last duel of each name, in the order of their start."""
-    return list(_duels.values())
+def shown() -> list[Duel]:
+    """Return the newest duels, the last one of each name, in the order of their start."""
+    return list(_duels.values())[-SHOWN:]
 
 
 def _duels_of(trials: Collection[str]) -> list[dict[str, Any]]:
-    return [duel.told() for duel in known() if not duel.trials.params.keys().isdisjoint(trials)]
+    return [duel.told() for duel in shown() if not duel.trials.params.keys().isdisjoint(trials)]
 
 
 sources.append(_duels_of)

@@ -25,9 +25,12 @@ from typing import Any
 from tsnb.duels.evidence import Evidence, excluded, interval
 from tsnb.text.words import strict
 
-__all__ = ["BETTER", "NONE", "OPEN", "WORSE", "Block", "DuelVerdict", "Rules", "judge"]
+__all__ = ["BETTER", "NONE", "OPEN", "SHOWN", "WORSE", "Block", "DuelVerdict", "Rules", "judge"]
 
 BETTER, WORSE, NONE, OPEN = "better", "worse", "no difference found", "undecided"
+
+SHOWN = 8
+"""Duels that a screen shows at most, the newest: a night has many, and a page asks for them every few seconds."""
 
 BROKEN = 2
 """So many first blocks in which one arm's code raised end a duel: it would in the others too."""

@@ -132,14 +132,14 @@ class TrialLogs:
         return [_row(trial) for trial in trials.values() if _has_no_stream(trial)]
 
     def duels(self) -> list[dict[str, Any]]:
-        """Return the duels of this notebook."""
+        """Return the newest duels of this notebook."""
         result = sys.modules.get("tsnb.duels.result")  # else no duel has been started
-        return [] if result is None else [duel.told() for duel in result.known()]
+        return [] if result is None else [duel.told() for duel in result.shown()]
 
     def states_of_duels(self) -> list[tuple[str, str, int]]:
-        """Return name, state and number of seeds of each duel."""
+        """Return name, state and number of seeds of each of them."""
         result = sys.modules.get("tsnb.duels.result")
-        duels = [] if result is None else result.known()
+        duels = [] if result is None else result.shown()
         return [
             (duel.name, duel.verdict.word if duel.over else "", len(duel.verdict.blocks)) for duel in duels
         ]
