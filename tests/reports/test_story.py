@@ -30,7 +30,9 @@ def test_it_names_the_model_that_held_the_others(quickstart: list[StreamReading]
     told = story(quickstart, ended=True)
     assert told.pace == "wide-cnn"
     assert told.lead == "wide-cnn set the pace."
-    assert told.rest.startswith("small-cnn and mlp waited for slower trials 56 % and 60 % of their time")
+    assert told.rest.startswith("small-cnn and mlp waited for slower trials 55 % and 60 % of their time")
+    rows = {trial.name: f"{trial.share('held'):.0%}" for trial in told.trials}
+    assert (rows["small-cnn"], rows["mlp"]) == ("55%", "60%"), "the sentence says what the rows say"
     going = story(quickstart)
     assert going.lead == "wide-cnn sets the pace." and "wait for slower trials" in going.rest
     assert told.watched_late, "the log begins in the fourth epoch"

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tsnb.telemetry.lives.runs import runs_apart
-from tsnb.telemetry.lives.spent import Spent, spent
+from tsnb.telemetry.lives.spent import PARTS, Spent, spent
 from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.shown.diagnosis import Diagnosis, MeanHost, diagnose, in_the_past
 from tsnb.telemetry.shown.history import History
 from tsnb.telemetry.shown.outcome import ENDS
+from tsnb.telemetry.shown.rates import Pace
 from tsnb.telemetry.shown.view import StreamView
 
 __all__ = ["StreamLife", "limited"]
@@ -75,7 +76,9 @@ class StreamLife:
             consumers=consumers,
             host=None,
         )
-        said = diagnose(nothing, whole, self.host, in_seconds=True)
+        # its rows tell shares of the time attached, and so does the sentence
+        paces = {t.name: Pace(t.samples_per_s, *map(t.share, PARTS[:3])) for t in trials if t.attached_s > 0}
+        said = diagnose(nothing, whole, self.host, in_seconds=True, paces=paces)
         if said.kind in {"idle", "starting"}:
             text = "No batch was read." if trials else "No trial has attached."
             return Diagnosis("idle", text, None, text)
