@@ -14,7 +14,6 @@ const NEAR_S = 0.06; // times travel in float32: after a day they are right to a
 const STEADY = 8; // ticks over which a state that changes with every batch is named; rates look back as far
 const KEPT_S = 3; // a word that changes with every batch stays so long, to be read
 const ENDED_EARLY = new Set(["failed", "crashed", "interrupted", "stopped", "pruned"]);
-const STAR_MS = 1000; // a star moves no sooner, and stands at a number that was overtaken no longer
 const PASSING = new Set(["streaming", "waiting", "held back", "sets the pace", "skipping", "awaits turn"]);
 
 /** What a trial does in a time, that sums over the streams it is on. */
@@ -57,21 +56,14 @@ export class Numbers {
 
   renew() {
     this.numbers = new Map();
+    this.bests = new Map();
   }
 
-  /** As `bestOf`, looked up once a tick; among trials that train it stays for a while where it is, to be seen. */
+  /** As `bestOf`, of the numbers that rows show: the star stands at the best of those, and moves when they are renewed. */
   best(name) {
-    if (this.bestAt !== this.n) Object.assign(this, { bestAt: this.n, bests: new Map() });
-    if (!this.bests.has(name)) this.bests.set(name, this.steady(name, this.bestOf(name)));
+    this.bests ||= new Map();
+    if (!this.bests.has(name)) this.bests.set(name, this.bestAmong(this.lanes.map((_, k) => k), name, (k) => this.shown(k, name)));
     return this.bests.get(name);
-  }
-
-  steady(name, lane) {
-    this.stars ||= new Map();
-    const trains = (k) => k >= 0 && this.lanes[k] && this.lanes[k].here, before = this.stars.get(name), nowMs = this.clock();
-    if (before && before.lane !== lane && trains(lane) && trains(before.lane) && nowMs - before.sinceMs < STAR_MS) return before.lane;
-    if (!before || before.lane !== lane) this.stars.set(name, { lane, sinceMs: nowMs });
-    return lane;
   }
 
   /** The lane with the best number under a name, of those that are shown: of equal ones one that is done, then the first by name, and one that has ended before it was done only where there is no other. */
@@ -79,9 +71,9 @@ export class Numbers {
     return this.bestAmong(this.lanes.map((_, k) => k), name);
   }
 
-  bestAmong(lanes, name) {
+  bestAmong(lanes, name, valueOf = (k) => this.value(k, name)) {
     const way = this.ways[name] || 0;
-    const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? this.value(k, name) : NaN]).filter(([, value]) => value !== undefined && !Number.isNaN(value));
+    const those = lanes.map((k) => [k, this.lanes[k]]).map(([k, lane]) => [k, lane && lane.metrics.includes(name) ? valueOf(k) : NaN]).filter(([, value]) => value !== undefined && !Number.isNaN(value));
     if (!way || those.length < 2) return -1;
     const done = ([k]) => !this.lanes[k].here && this.lanes[k].end === "done", counts = those.filter(([k]) => this.lanes[k].here || !ENDED_EARLY.has(this.lanes[k].end));
     const sooner = ([k], [than]) => (this.lanes[k].name < this.lanes[than].name ? 1 : -1);
