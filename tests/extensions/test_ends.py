@@ -124,6 +124,8 @@ def test_more_than_readings_have_room_for_is_cut() -> None:
     reading = ends.reading(0)
     assert len(reading["pending"]) == MAX_PENDING and reading["to_come"] == 10_000
     assert {len(said) for said in reading["pending"].values()} == {300}
+    ends.hear(mine, pack(TrialEnded(EndReading("cnn", "failed", 1.79e9, 71, "x" * 999))))
+    assert len(ends.reading(0)["ends"][0].error) == 600, "what to do stands at its end"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from tsnb.telemetry.watching import watch, watched
 
 __all__ = ["end_reading", "follow_stream_for", "stream_for", "tell_end", "why_no_stream"]
 
-MOST_LETTERS = 300
+MOST_LETTERS = 600
 """Letters of an error's line that are told."""
 
 

@@ -40,8 +40,10 @@ __all__ = ["TrialEnds"]
 
 MAX_ENDS = 32
 """TrialEnds that a new observer is told of: as many as one reading has room for."""
-MAX_ERROR = 300
-"""Letters of the line that says what a trial failed of, or waits for."""
+MAX_ERROR = 600
+"""Letters of the line that says what a trial failed of: tsnb's own errors end with what to do."""
+MAX_REASON = 300
+"""The same of the line that says what it waits for, and of a metric's name."""
 MAX_PENDING = 128
 """Trials that are not attached yet, of one notebook: readings stay within a packet."""
 MAX_PLANNED = 32
@@ -171,7 +173,7 @@ def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside | OutcomeTold) -> 
     """
     if isinstance(told, TrialsPending):
         _check(told.states, "trial")
-        states = {n: one_line(said, MAX_ERROR) for n, said in [*told.states.items()][:MAX_PENDING]}
+        states = {n: one_line(said, MAX_REASON) for n, said in [*told.states.items()][:MAX_PENDING]}
         return {"pending": states, "to_come": min(MAX_TO_COME, max(0, told.to_come))}
     if isinstance(told, StreamsBeside):
         _check((one.name for one in told.streams), "stream")
@@ -187,9 +189,9 @@ def _kept(told: TrialsPending | TrialsPlanned | StreamsBeside | OutcomeTold) -> 
 
 def _compared(told: OutcomeReading) -> OutcomeReading | None:
     """Return how a notebook compares trials, made fit to be shown to others; None: it tells nothing."""
-    decides = tuple(one_line(metric, MAX_ERROR) for metric in told.decides[:MAX_COMPARED])
+    decides = tuple(one_line(metric, MAX_REASON) for metric in told.decides[:MAX_COMPARED])
     directions = {
-        one_line(metric, MAX_ERROR): mode
+        one_line(metric, MAX_REASON): mode
         for metric, mode in [*told.directions.items()][:MAX_COMPARED]
         if mode in MODES
     }
