@@ -29,6 +29,15 @@ HIDDEN = """() => [...document.querySelectorAll('.tsnb-panel *')].filter((node) 
     && node.scrollWidth > node.clientWidth + 1;
 }).map((node) => node.className + ': ' + node.innerText)"""
 
+CUT_NUMBERS = """() => [...document.querySelectorAll('.tsnb-trials td.tsnb-c-metric')].flatMap((cell) => {
+  const number = cell.querySelector('.tsnb-best'), spark = cell.querySelector('.tsnb-spark');
+  if (!number || !number.getClientRects().length || getComputedStyle(cell).visibility === 'hidden') return [];
+  const box = number.getBoundingClientRect(), around = cell.getBoundingClientRect();
+  const start = spark && spark.getClientRects().length ? spark.getBoundingClientRect().right : around.left;
+  const over = Math.max(box.right - around.right, start - box.left, number.scrollWidth - number.clientWidth);
+  return over > 0.5 ? [`${number.innerText}: ${over} px of ${around.width}`] : [];
+})"""
+
 BROKEN = """() => [...document.querySelectorAll('.tsnb-panel .tsnb-pair')]
   .filter((node) => getComputedStyle(node).whiteSpace === 'nowrap' && getComputedStyle(node).display === 'inline'
     && node.getClientRects().length > 1).map((node) => node.innerText)"""
@@ -215,3 +224,23 @@ def test_numbers_of_a_column_have_one_format(browser: Browser) -> None:
     assert decimals == {5}, told
     rates = host.page.locator(".tsnb-trials tbody td.tsnb-c-param-1").all_inner_texts()
     assert rates[0] == "0.0003" and not any("e" in rate for rate in rates), rates
+
+
+@pytest.mark.parametrize("count", [3, 9])
+def test_a_number_of_many_digits_is_whole_with_its_star(browser: Browser, count: int) -> None:
+    """Beside its small curve, with parameters in the row and without."""
+    host, _ = shown(browser, count, 1, "light")
+    latest = host.tape.latest
+    assert latest is not None
+    small = dict(zip((one.name for one in latest.consumers), (0.00014, 0.00051, 0.00044), strict=False))
+    consumers = tuple(
+        replace(one, metrics=dict.fromkeys(one.metrics, small.get(one.name, 0.5))) for one in latest.consumers
+    )
+    host.feed(replace(latest, time_s=latest.time_s + 2, consumers=consumers))
+    host.page.wait_for_timeout(1200)
+    wrong = []
+    for width in WIDTHS:
+        host.page.set_viewport_size({"width": width, "height": 700})
+        host.page.wait_for_timeout(300)
+        wrong += [(width, cut) for cut in host.page.evaluate(CUT_NUMBERS)]
+    assert not wrong, "\n".join(map(str, wrong))
