@@ -29,6 +29,7 @@ from tsnb.kernels.cargo.capture import UndefinedNames
 from tsnb.planners.timeline import newest
 from tsnb.planning.conducting import still_to_come
 from tsnb.planning.waves import next_wave
+from tsnb.planning.ways import TOGETHER
 from tsnb.planning.wishes import wanted
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
 
@@ -123,6 +124,26 @@ def test_trials_are_profiled_planned_and_run() -> None:
     assert sorted(done["small"].result()) == list(range(SAMPLES))
     assert sorted(done["large"].result()) == sorted(2 * list(range(SAMPLES)))
     assert not tsnb.streams.list()
+
+
+def shifted(batch: torch.Tensor) -> torch.Tensor:
+    """Stand for a frozen network, which takes much longer than its loader."""
+    time.sleep(0.02)
+    return batch + 10_000
+
+
+@pytest.mark.slow
+def test_trials_on_a_frozen_part_are_planned_and_run_on_its_features() -> None:
+    """The plan knows what limits; the stream that it serves computes the same."""
+    train, loader = by_value(SOURCE), DataLoader(Numbers(), BATCH, shuffle=True)
+    found = tsnb.plan({"a": train, "b": train}, loader=loader, then=shifted, seconds=0.2)
+    assert found.loading.frozen is not None
+    assert found.loading.frozen.name == "shifted"
+    assert found.loading.frozen.share > 0.5
+    if found.choice.way == TOGETHER:
+        assert "The frozen part is the limit: shifted takes" in found.text
+    done = found.run(name="features")
+    assert sorted(done["a"].result()) == [10_000 + number for number in range(SAMPLES)]
 
 
 @pytest.mark.slow

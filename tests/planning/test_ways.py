@@ -211,3 +211,13 @@ def test_what_was_seen_of_all_together_and_of_the_loader_counts_whole() -> None:
     assert makespan_off(jobs, {"a": 0.1}, 0.0, 0.3) == pytest.approx(math.hypot(LEAST_OFF, 0.3))
     assert makespan_off(jobs, {"a": 0.1}, 0.2) == pytest.approx(math.hypot(LEAST_OFF, 0.2, 0.1))
     assert makespan_off(jobs, {}, 0.0) == pytest.approx(LEAST_OFF)
+
+
+def test_a_frozen_part_that_is_the_limit_is_named() -> None:
+    """In place of the loader that computes it."""
+    one = LoaderCost(0.01, 0.01, 0.0)
+    ways = foretold(threaded({1: (job("a", 0.1), job("b", 0.1))}), one, Resources(one, 2.0), 0.1)
+    together = next(way for way in ways if way.way == TOGETHER)
+    said = why(ways, together, "loader", frozen="Net takes 80% of the loader's time")
+    assert "The frozen part is the limit: Net takes 80% of the loader's time." in said
+    assert "a faster loader" not in said

@@ -431,3 +431,31 @@ def test_its_workers_end_with_a_process_that_is_killed(tmp_path: Path, look: str
     finally:
         if worker.is_running():
             worker.kill()
+
+
+class Frozen(torch.nn.Module):
+    """Burns as much CPU for a batch as three of its batches cost to load."""
+
+    def forward(self, numbers: torch.Tensor) -> torch.Tensor:
+        burn(3 * BATCH * SAMPLE_S)
+        return 2 * numbers.float()
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_frozen_part_is_measured_apart_from_the_rest_of_its_loader(workers: int) -> None:
+    """Its share comes out, the step gets its features, and the sentence names it."""
+    seen = []
+
+    def step(batch: Any) -> None:
+        seen.append(batch[0].dtype)
+
+    loader = DataLoader(Costly(2000), BATCH, num_workers=workers)
+    told = tsnb.stalls(loader, step, then=Frozen().eval(), seconds=0.4)
+    assert told.frozen is not None
+    assert told.frozen.name == "Frozen"
+    assert told.frozen.share == pytest.approx(0.75, abs=0.15)
+    assert set(seen) == {torch.float32}
+    assert "The frozen part is the limit: Frozen takes" in told.text
+    assert told.to_dict()["frozen"]["share"] == told.frozen.share
+    assert tsnb.stalls(DataLoader(Costly(400), BATCH), seconds=0.1).frozen is None

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from tests.stalling.made_up import measured
+from tsnb.stalling import FrozenCost
 from tsnb.stalling.sentences import tables
 
 SHARE = "Next: serve this loader once"
@@ -129,3 +130,21 @@ def test_code_in_a_sentence_is_shown_as_code() -> None:
     assert '`tsnb.serve(loader, name="data")`' in told.text
     html = told._repr_html_()
     assert "`" not in html and "<code>tsnb.serve(loader, name=&quot;data&quot;)</code>" in html
+
+
+def test_a_frozen_part_that_is_the_limit_is_named_with_what_spares_it() -> None:
+    """In the words of the panel; where it is a small part, its share alone is told."""
+    told = measured(prepare_ms=4, compute_ms=1, workers=2, cores=2, stalled=0.75)
+    text = replace(told, frozen=FrozenCost("ResNet", 0.003, 0.75)).text
+    limit = (
+        "The frozen part is the limit: ResNet takes 75% of the loader's time, and a cache of its features would spare "
+        "that from the second pass on (cache=). Fewer trials would not help."
+    )
+    assert limit in text
+    assert "tsnb.serve(loader, then=trunk, name=" in text and "--then trunk" in text
+    small = replace(told, frozen=FrozenCost("ResNet", 0.0004, 0.1)).text
+    assert "ResNet takes 10% of the loader's time." in small
+    assert "The frozen part is the limit" not in small
+    fast = measured(prepare_ms=1, compute_ms=5, workers=1, cores=64, stalled=0.02)
+    assert "The frozen part is the limit" not in replace(fast, frozen=FrozenCost("ResNet", 0.001, 0.9)).text
+    assert "the loader is the limit" not in replace(told, frozen=FrozenCost("ResNet", 0.003, 0.75)).text

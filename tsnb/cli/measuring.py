@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["add_plan", "add_stalls"]
 
 
+_THEN = "frozen part of a network that the loader computes, or a function of a batch"
+
+
 def add_stalls(commands: Any) -> None:
     """Add `tsnb stalls`."""
     stalling = commands.add_parser("stalls", help="measure how long a model waits for its loader")
@@ -29,6 +32,7 @@ def add_stalls(commands: Any) -> None:
         metavar="MODULE:NAME",
         help="function of a batch that does one training step (it trains the model)",
     )
+    stalling.add_argument("--then", metavar="MODULE:NAME", help=_THEN)
     stalling.add_argument(
         "--n-trials", type=int, default=4, metavar="N", help="number of trials to predict for (default: 4)"
     )
@@ -78,6 +82,7 @@ def add_plan(commands: Any) -> None:
         "plan", help="predict which trials fit in memory, how long they take and in which order"
     )
     planning.add_argument("loader", metavar="MODULE:NAME", help="loader, or function that returns one")
+    planning.add_argument("--then", metavar="MODULE:NAME", help=_THEN)
     planning.add_argument(
         "--trial",
         action="append",
@@ -148,6 +153,7 @@ def _stalls(options: argparse.Namespace) -> None:
         found = stalls(
             load(options.loader),
             step,
+            then=None if options.then is None else named(options.then),
             n_trials=options.n_trials,
             seconds=options.seconds,
             threads=options.threads,
@@ -204,7 +210,10 @@ def _plan(options: argparse.Namespace) -> int:
     names = ("epochs", "samples", "memory", "threads", "seconds", "cold", "device", "cores")
     given = {name: getattr(options, name) for name in names}
     with aside(options):
-        found = plan(_trials(options), loader=load(options.loader), choose=dict(options.choose), **given)
+        then = None if options.then is None else named(options.then)
+        found = plan(
+            _trials(options), loader=load(options.loader), then=then, choose=dict(options.choose), **given
+        )
         ran = found.run() if options.execute else {}
     return _told(options, found, ran)
 

@@ -16,14 +16,14 @@ class FrozenCounts(Extension):
 
     Args:
         part: The frozen part.
-        called: What it is called where the stream was started.
+        called: What it is called where the stream was started; "": by its own name.
     """
 
     name = "frozen"
 
     def __init__(self, part: FrozenPart, called: str) -> None:
         self._part = part
-        self._called = called
+        self._called = called or part.name
 
     def reading(self, since: int) -> dict[str, Any]:
         """Return its numbers."""

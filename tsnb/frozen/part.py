@@ -34,6 +34,7 @@ class FrozenPart:
 
     Attributes:
         inputs: As given.
+        name: What it is called.
         counters: How long it has computed, in all workers.
         key: Stands for its code and its parameters: another one for another part.
 
@@ -46,6 +47,7 @@ class FrozenPart:
         require_frozen(then)
         self._then = then
         self.inputs = inputs
+        self.name = name_of(then)
         self.key = identity(then)
         self._weights = weights_of(networks_of(then))
         self.counters = Counters()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tsnb.checks.devices import devices
 from tsnb.experiments.memory_queue import measured as noted
+from tsnb.frozen.loaders import frozen_loader
+from tsnb.frozen.part import FrozenPart
 from tsnb.machine.placement import known_devices
 from tsnb.planners.fluid import Course, Disk, Job, LoaderCost, Resources, bounds
 from tsnb.planners.scheduling import fits, proven_s, soonest_s
@@ -32,6 +34,7 @@ from tsnb.planning.wishes import (
 from tsnb.stalling import Stalls, asked, contention, stalls
 from tsnb.stalling.contention import LoaderContention
 from tsnb.stalling.measuring import check_length
+from tsnb.stalling.sentences import frozen_limit
 
 __all__ = ["plan"]
 
@@ -47,6 +50,7 @@ def plan(
     fns: Any,
     *,
     loader: Any,
+    then: Callable[[Any], Any] | None = None,
     epochs: float | None = None,
     samples: int | None = None,
     cores: float | None = None,
@@ -70,6 +74,7 @@ def plan(
         fns: Functions as for `tsnb.run`, or pairs of a function and its parameters: a list, or a mapping by name. A
             trial (`tsnb.trials["cnn"]`) stands for its cell.
         loader: The `DataLoader` that they train on.
+        then: Frozen network, or function of a batch, as `tsnb.serve` takes it. Defaults to None.
         epochs: Epochs per trial, passed to a function's parameter "epochs". Defaults to that parameter, else 1.
         samples: Samples per epoch. Defaults to the length of the loader.
         cores: CPU cores for all trials. Defaults to the cores of this process.
@@ -96,6 +101,7 @@ def plan(
     """
     several = wanted(fns, epochs)
     asked.check_loader(loader)
+    loader = loader if then is None else frozen_loader(loader, FrozenPart(then))
     asked.check_cold(cold)
     choices = choices_for(several, choose or {})
     cores = None if cores is None else asked.CORES.checked("cores", cores)
@@ -255,7 +261,7 @@ def _decide(
     for each in trials:
         noted(each.known_as, next(row.peak_bytes[1] for row in rows if row.name == each.name))
     said = [
-        why(ways, choice, _limit(planned, resources)),
+        why(ways, choice, _limit(planned, resources), frozen=frozen_limit(loading)),
         memory_text(rows, memory_bytes, measured.memory_where),
         *(f"{line}." for line in lacking),
         oversized({name: job.memory_bytes for name, job in needs.items()}, memory_bytes),

@@ -183,13 +183,14 @@ def chosen(ways: Sequence[Foretold]) -> Foretold:
     return min(good, key=lambda way: rank.index(way.way))
 
 
-def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
+def why(ways: Sequence[Foretold], choice: Foretold, limit: str, *, frozen: str = "") -> str:
     """Say in words why a way is chosen.
 
     Args:
         ways: All of them.
         choice: The chosen one.
         limit: What all trials on one stream cannot go past: loader, cores, or a trial's name.
+        frozen: What the loader's frozen part takes, in words, where that is most of the loader's time.
     """
     said = {
         TOGETHER: "all at once on one stream",
@@ -215,7 +216,11 @@ def why(ways: Sequence[Foretold], choice: Foretold, limit: str) -> str:
         text += " The loader runs only once."
         if choice.way == TOGETHER:
             text += {
-                "loader": " The loader is the limit: a faster loader would help all trials.",
+                "loader": (
+                    f" The frozen part is the limit: {frozen}."
+                    if frozen
+                    else " The loader is the limit: a faster loader would help all trials."
+                ),
                 "cores": " The cores are the limit.",
             }.get(limit, f" {limit} is the slowest and sets the pace.")
     if choice.fits and (lacking := [way.way for way in ways if not way.fits]):

@@ -28,12 +28,14 @@ The package is not called `stalls`, because a submodule of that name would hide 
 from tsnb.stalling.asked import what_if
 from tsnb.stalling.contention import LoaderContention, contention
 from tsnb.stalling.result import Stalls, stalls
+from tsnb.stalling.serving import FrozenCost
 from tsnb.stalling.sharing import Computing, Loading, Sharing, Way
 from tsnb.stalling.sizing import Need, Sizing
 from tsnb.stalling.storage import Hits, Storage
 
 __all__ = [
     "Computing",
+    "FrozenCost",
     "Hits",
     "LoaderContention",
     "Loading",

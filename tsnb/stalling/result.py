@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from tsnb.frozen.loaders import frozen_loader, part_of
+from tsnb.frozen.part import FrozenPart
 from tsnb.machine import clocks
 from tsnb.machine.cores import available_cores
 from tsnb.machine.processes import children_of
@@ -24,7 +26,7 @@ from tsnb.stalling.measured_code import CountedStep, undisturbed
 from tsnb.stalling.measuring import Continued, Step, fresh, length_of
 from tsnb.stalling.reading import storage_of
 from tsnb.stalling.sentences import as_plain
-from tsnb.stalling.serving import full_after, served
+from tsnb.stalling.serving import FrozenClock, FrozenCost, full_after, served
 from tsnb.stalling.sharing import Computing, Loading, Round, Sharing, Way, others, ways
 from tsnb.stalling.silence import awaited, told_when_silent
 from tsnb.stalling.sizing import Sizing
@@ -76,6 +78,8 @@ class Stalls:
     """How often the step really ran, and trained what it trains."""
     cold: bool = False
     """Whether the disk was to be measured."""
+    frozen: FrozenCost | None = None
+    """The frozen part of a network that the loader computes; None: measured without `then=`."""
 
     @cached_property
     def each_round(self) -> tuple[Stalls, ...]:
@@ -287,6 +291,7 @@ def stalls(
     loader: Iterable[Any],
     train_step: Step | None = None,
     *,
+    then: Callable[[Any], Any] | None = None,
     n_trials: int = 4,
     seconds: float = 2.0,
     threads: int = 1,
@@ -303,6 +308,8 @@ def stalls(
     Args:
         loader: A `DataLoader`, or another iterable of batches that can be iterated more than once.
         train_step: Function of one batch: one training step. Defaults to None, a model that costs nothing.
+        then: Frozen network, or function of a batch, as `tsnb.serve` takes it. The step gets its features. Defaults to
+            None.
         n_trials: Number of trials that the sentences speak of. The result answers for any number. Defaults to 4.
         seconds: Seconds per measurement. Longer is steadier. Defaults to 2.
         threads: Torch threads in the step. Defaults to 1, as in trials.
@@ -319,10 +326,12 @@ def stalls(
         TsnbError: If the step raises. The message has the place and the batch.
     """
     _check(loader, train_step, cold)
+    loader = loader if then is None else frozen_loader(loader, FrozenPart(then))
     n_trials, threads = asked.TRIALS.checked("n_trials", n_trials), asked.THREADS.checked("threads", threads)
     seconds = asked.SECONDS.checked("seconds", seconds)
     train_step = None if train_step is None else CountedStep(train_step)
-    workers = getattr(loader, "num_workers", 0)
+    part, workers = part_of(loader), getattr(loader, "num_workers", 0)
+    frozen = None if part is None else FrozenClock(part, workers)
     ahead = workers * (getattr(loader, "prefetch_factor", None) or 0)
     batches = length_of(loader)
     rounds = []
@@ -339,7 +348,7 @@ def stalls(
         length = None if isinstance(stream, Continued) else batches
         served_span = (part_s, full_after(loader), length, before, serving, workers)
         for _ in range(ROUNDS):  # in turns, so that a busy moment does not fall on one of the five
-            alone = measuring.run(fresh(loader), None, part_s, ahead, batches, workers=workers)
+            alone = _alone(loader, frozen, part_s, ahead, batches, workers)
             computing = together = together_served = None
             if train_step is not None:
                 computing = measuring.run_step(train_step, kept, part_s)
@@ -351,7 +360,19 @@ def stalls(
                 measuring.wait_for_gpu()
             rounds.append(Round(alone, computing, together, shared, together_served))
     steps = 0 if train_step is None else train_step.runs
-    return replace(_result(loader, n_trials, threads, rounds, storage), steps=steps, cold=cold)
+    cost = None if frozen is None else frozen.cost
+    return replace(_result(loader, n_trials, threads, rounds, storage), steps=steps, cold=cold, frozen=cost)
+
+
+def _alone(
+    loader: Any, frozen: FrozenClock | None, seconds: float, ahead: int, batches: int | None, workers: int
+) -> measuring.Counted:
+    """Run the loader alone, and count what its frozen part computes."""
+
+    def measured() -> measuring.Counted:
+        return measuring.run(fresh(loader), None, seconds, ahead, batches, workers=workers)
+
+    return measured() if frozen is None else frozen.run(measured)
 
 
 def _some(loader: Any) -> list[Any]:

@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any
 from tsnb.stalling.figures import Interval, between, number_of, percent, plain, rate, size, times
 from tsnb.stalling.intervals import Figure, basis, four_in_five
 from tsnb.stalling.sharing import Loading, Sharing, TrialPace, foretell
-from tsnb.text.words import html_table, marked_html, short_number, text_table
+from tsnb.text.words import (
+    FEATURES_KEPT,
+    FROZEN_LIMITS,
+    frozen_takes,
+    html_table,
+    marked_html,
+    short_number,
+    text_table,
+)
 
 if TYPE_CHECKING:
     from tsnb.stalling.result import Stalls
 
-__all__ = ["as_plain", "caution", "html", "plain_text", "sentences", "tables"]
+__all__ = ["as_plain", "caution", "frozen_limit", "html", "plain_text", "sentences", "tables"]
 
 NO_FILES = "The disk was not measured, because the loader is not a DataLoader or opened no visible file."
 SMALL = 0.10
@@ -30,7 +38,15 @@ NOTICED = 0.25
 
 def sentences(told: Stalls) -> list[str]:
     """Return what limits one trial, what sharing would give several, what to do next, and how sure that is."""
-    return [_one_trial(told), _several(told), *_next(told), *_reading(told), *caution(told), *_trained(told)]
+    return [
+        _one_trial(told),
+        *_frozen(told),
+        _several(told),
+        *_next(told),
+        *_reading(told),
+        *caution(told),
+        *_trained(told),
+    ]
 
 
 def _one_trial(told: Stalls) -> str:
@@ -67,6 +83,24 @@ def _one_trial(told: Stalls) -> str:
     )
 
 
+def _frozen(told: Stalls) -> list[str]:
+    """Say what the frozen part of a network costs, and what would spare it where it is the limit."""
+    if told.frozen is None:
+        return []
+    limits = frozen_limit(told)
+    if not limits or (told.stalled is not None and told.stalled < SMALL):
+        return [f"{frozen_takes(told.frozen.name, percent(told.frozen.share))}."]
+    return [f"The frozen part is the limit: {limits}."]
+
+
+def frozen_limit(told: Stalls) -> str:
+    """Return what the frozen part takes and what would spare that; "" where it is not most of the loader's time."""
+    if told.frozen is None or told.frozen.share <= FROZEN_LIMITS:
+        return ""
+    takes = frozen_takes(told.frozen.name, percent(told.frozen.share))
+    return f"{takes}, {FEATURES_KEPT} (cache=). Fewer trials would not help"
+
+
 def _several(told: Stalls) -> str:
     found = told.sharing(told.trials)
     most = "at most " if told.computing is None else ""
@@ -91,8 +125,8 @@ def _next(told: Stalls) -> list[str]:
     if one >= own * (1 + SMALL):
         more = "" if workers == told.plain.workers else f" with num_workers={workers}"
         advice.append(
-            f'Next: serve this loader once{more}, with `tsnb.serve(loader, name="data")` or `%tensorsocket '
-            "start loader --name data`, and let each trial take its batches from `tsnb.attach()`."
+            f"Next: serve this loader once{more}, with {_call(told)}, and let "
+            "each trial take its batches from `tsnb.attach()`."
         )
         if more:
             then, apart = _paced(_with(told, workers).shared), _paced(_with(told, own_workers).separate)
@@ -119,6 +153,12 @@ def _next(told: Stalls) -> list[str]:
     return advice
 
 
+def _call(told: Stalls) -> str:
+    """Return how to serve the loader; what the user calls the frozen part is not known."""
+    then, option = ("", "") if told.frozen is None else ("then=trunk, ", " --then trunk")
+    return f'`tsnb.serve(loader, {then}name="data")` or `%tensorsocket start loader --name data{option}`'
+
+
 def _best(told: Stalls, *, shared: bool) -> tuple[int, float]:
     """Return the fewest workers that give nearly the most, and the pace with them; those of now if it gains little."""
 
@@ -142,6 +182,8 @@ def _why(told: Stalls, found: Sharing) -> str:
     limit = found.shared.limit
     if limit == "loader":
         cheaper = "; make samples cheaper, for example by storing them smaller or decoded"
+        if frozen_limit(told):
+            return "the frozen part is the limit"
         return "the loader is the limit" + (cheaper if told.plain.workers >= told.cores else "")
     if limit == "device":
         return "the GPU that the trials share is the limit"
@@ -346,6 +388,7 @@ def as_plain(told: Stalls, trials: Iterable[int], cores: float | None = None) ->
         **both("model_cpu_s", lambda each: each.computing.cpu_s if each.computing else None),
         "stalled": told.stalled,
         "stalled_interval": plain(told.stalled_interval),
+        "frozen": None if told.frozen is None else asdict(told.frozen),
         "storage": _storage(told),
         "hits": None if told.hits is None else asdict(told.hits),
         "sharing": [_shared(told.sharing(number, cores=cores), cores or told.cores) for number in trials],

@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from tsnb.attaching import attach
+from tsnb.frozen.part import FrozenPart
 from tsnb.serving import serve
 from tsnb.serving.stream import Producer
-from tsnb.stalling.measuring import LONGEST, Continued, length_of, rows
+from tsnb.stalling.measuring import LONGEST, Continued, Counted, length_of, rows
 from tsnb.stalling.silence import awaited, came, waits
 
 __all__ = ["Served", "full_after", "served"]
@@ -38,6 +39,52 @@ def full_after(loader: Any) -> int:
     return (
         getattr(loader, "num_workers", 0) * (getattr(loader, "prefetch_factor", None) or 0) * TICKETS + WINDOW
     )
+
+
+@dataclass(frozen=True)
+class FrozenCost:
+    """What a frozen part of a network costs in the loader that computes it."""
+
+    name: str
+    """What it is called."""
+    sample_s: float
+    """Seconds that one worker computes for a sample."""
+    share: float
+    """Of the loader's time, 0 to 1."""
+
+
+class FrozenClock:
+    """Counts what a frozen part computes while its loader runs alone.
+
+    Args:
+        part: The frozen part.
+        workers: Of its loader.
+    """
+
+    def __init__(self, part: FrozenPart, workers: int) -> None:
+        self._part = part
+        self._workers = max(1, workers)
+        self._computing_s = self._whole_s = 0.0
+        self._batches = self._samples = self._of_batches = 0
+
+    def run(self, measured: Callable[[], Counted]) -> Counted:
+        """Measure the loader, and count."""
+        before_s, before = self._part.counters.read()
+        found = measured()
+        after_s, after = self._part.counters.read()
+        self._computing_s += after_s - before_s
+        self._batches += after - before
+        self._whole_s += found.wall_s * self._workers
+        self._samples += found.samples
+        self._of_batches += found.batches
+        return found
+
+    @property
+    def cost(self) -> FrozenCost:
+        """What it costs, by all that was counted."""
+        batch_s, each = self._computing_s / max(1, self._batches), max(1, self._of_batches)
+        share = batch_s / (self._whole_s / each) if self._whole_s else 0.0
+        return FrozenCost(self._part.name, batch_s * each / max(1, self._samples), min(1.0, share))
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,15 @@ from typing import Any
 from tsnb.text.printable import one_line
 
 __all__ = [
+    "FEATURES_KEPT",
+    "FROZEN_LIMITS",
     "bytes_of",
     "clock_span",
     "clock_time",
     "did_you_mean",
     "duration",
     "first_numbers",
+    "frozen_takes",
     "html_table",
     "is_now",
     "marked_html",
@@ -28,6 +31,10 @@ __all__ = [
     "strict",
     "text_table",
 ]
+
+FROZEN_LIMITS = 0.5
+"""Share of a loader's time from which on it is the frozen part that limits it."""
+FEATURES_KEPT = "and a cache of its features would spare that from the second pass on"
 
 _PREFIXES = ["", "K", "M", "G", "T", "P"]
 _SIZE = re.compile(
@@ -210,3 +217,8 @@ def duration(seconds: float) -> str:
         return f"{seconds / 60:.3g} min"
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def frozen_takes(name: str, share: str) -> str:
+    """Say which share of a loader's time a frozen part computes."""
+    return f"{name} takes {share} of the loader's time"

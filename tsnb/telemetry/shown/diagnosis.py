@@ -18,6 +18,7 @@ from tsnb.telemetry.readings import ConsumerReading, HostReading, StreamReading
 from tsnb.telemetry.shown.rates import Pace, loader_faster
 from tsnb.telemetry.shown.words import pace as rate
 from tsnb.telemetry.shown.words import percent
+from tsnb.text.words import FEATURES_KEPT, FROZEN_LIMITS, frozen_takes
 
 __all__ = ["NOBODY", "Diagnosis", "MeanHost", "Shares", "diagnose", "in_the_past", "shares"]
 
@@ -63,10 +64,6 @@ class Diagnosis:
     """The consumer that sets the pace, where one does."""
     lead: str = ""
     """What matters: the words that `text` begins with, up to and with their full stop or colon."""
-
-
-_MOSTLY = 0.5
-"""Share of the loader's time from which on it is the frozen part that limits it."""
 
 
 def shares(earlier: ConsumerReading, later: ConsumerReading) -> Shares | None:
@@ -292,10 +289,9 @@ def _loader_bound(
     # when the one that waits least waits no more, the loader keeps up with the slowest, and cannot be of more use
     least = _least_wait(later, parts, by_turns)
     share = frozen_share(earlier, later)
-    if later.frozen is not None and share > _MOSTLY:
-        takes = f"{later.frozen.name} takes {percent(share)} of the loader's time"
-        advice = _frozen_advice(later, least, host)
-        return _say("loader-bound", f"The frozen part is the limit{pace}.", f"{who}; {takes}, {advice}.")
+    if later.frozen is not None and share > FROZEN_LIMITS:
+        rest = f"{frozen_takes(later.frozen.name, percent(share))}, {_frozen_advice(later, least, host)}"
+        return _say("loader-bound", f"The frozen part is the limit{pace}.", f"{who}; {rest}.")
     return _say("loader-bound", f"The loader is the limit{pace}.", f"{who}; {_advice(later, least, host)}.")
 
 
@@ -320,7 +316,7 @@ def frozen_share(earlier: StreamReading, later: StreamReading) -> float:
 
 def _frozen_advice(later: StreamReading, waiting: float, host: HostReading | None) -> str:
     if later.cache is None:
-        return "and a cache of its features would spare that from the second pass on"
+        return FEATURES_KEPT
     if later.cache.state == "learning":
         return "which the cache spares from the second pass on"
     return f"and {_advice(later, waiting, host)}"
