@@ -236,7 +236,7 @@ class Ledger:
         found = []
         over = {key: key in ended or key in left or not one.lives for key, one in known.items()}
         last = {one.name: one for key, one in known.items() if not over[key] or one.began_s >= since_s}
-        for one in list(last.values())[-SHOWN:]:
+        for one in sorted(last.values(), key=lambda each: each.began_s)[-SHOWN:]:
             why = left.get(one.duel, "its process has ended" if over[one.duel] else "")
             verdict = judge(blocks.get(one.duel, []), one.rules, ended=why)
             found.append(verdict.told(one.name, over=over[one.duel]))
