@@ -5,6 +5,7 @@
 | `applying` | where a network finds its inputs in a batch, and what becomes of the batch |
 | `part` | the frozen part as the stream runs it: without gradients, timed, tried twice on the first batch |
 | `refusals` | what is not frozen: dropout and batch norm in training mode, weights that change |
+| `on_device` | a frozen part on a GPU, which the serving process computes |
 | `loaders` | a loader whose batches have gone through a frozen part |
 | `counters` | how long it has computed, in memory that all workers share |
 | `features` | a cache of what was computed, by sample |

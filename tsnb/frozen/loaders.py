@@ -1,7 +1,7 @@
 """A loader whose batches have gone through a frozen part. The user's loader is not changed.
 
-A DataLoader's workers compute it, after the user's `collate_fn`. Of any other iterable, and of what a function
-`make_epoch(epoch)` returns other than a DataLoader, the serving process computes it.
+A DataLoader's workers compute it, after the user's `collate_fn`. The serving process computes a part on a GPU. It also
+does so for any other iterable, and for what a function `make_epoch(epoch)` returns other than a DataLoader.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from tsnb.frozen.on_device import HOST
 from tsnb.frozen.part import FrozenPart
 from tsnb.frozen.rows import FeatureRow
 from tsnb.stream.loader.collate import outside_slot
@@ -99,7 +100,11 @@ class FrozenFactory:
     def __call__(self, epoch: int) -> Any:
         self.part.require_unchanged()
         made = as_iterated(self.original(epoch))
-        return _collated(made, self.part) if is_plain(made) else _Once(made, self.part)
+        return (
+            _collated(made, self.part)
+            if is_plain(made) and self.part.device == HOST
+            else _Once(made, self.part)
+        )
 
 
 class _Once(FrozenIterable):
@@ -117,7 +122,7 @@ def frozen_loader(loader: Any, part: FrozenPart) -> Any:
         TypeError: Nothing can be iterated there.
     """
     loader = as_iterated(loader)
-    if is_plain(loader):
+    if is_plain(loader) and part.device == HOST:
         return _collated(loader, part)
     if hasattr(loader, "__iter__") or hasattr(loader, "__getitem__"):
         return FrozenIterable(loader, part)

@@ -12,6 +12,7 @@ from torch import nn
 from tsnb.errors import TsnbError
 from tsnb.frozen.applying import computed, function_computed
 from tsnb.frozen.counters import Counters
+from tsnb.frozen.on_device import HOST, device_of, moved
 from tsnb.frozen.refusals import copied, networks_of, require_frozen, require_same, weights_of
 from tsnb.stream.loader.identity import identity
 from tsnb.stream.loader.seams import worker_row
@@ -36,6 +37,7 @@ class FrozenPart:
         inputs: As given.
         name: What it is called.
         counters: How long it has computed, in all workers.
+        device: Where it is computed.
         key: Stands for its code and its parameters: another one for another part.
 
     Raises:
@@ -50,6 +52,7 @@ class FrozenPart:
         self.name = name_of(then)
         self.key = identity(then)
         self._weights = weights_of(networks_of(then))
+        self.device = device_of(networks_of(then))
         self.counters = Counters()
 
     def __call__(self, batch: Any) -> Any:
@@ -70,8 +73,14 @@ class FrozenPart:
     def _made(self, batch: Any) -> TwoForms:
         with torch.inference_mode():
             if isinstance(self._then, nn.Module):
-                return computed(self._then, batch)
-            return function_computed(self._then, batch)
+                there = batch if self.device == HOST else moved(batch, self.device)
+                made = computed(self._then, there)
+            else:  # it moves its inputs itself
+                made = function_computed(self._then, batch)
+        if self.device == HOST:
+            return made
+        here: TwoForms = moved(made, HOST)
+        return here
 
     def require_unchanged(self) -> None:
         """Refuse to go on with other weights than at the start. Called in the serving process, before each epoch.

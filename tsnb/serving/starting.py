@@ -29,6 +29,7 @@ from tsnb.extensions.rounds import Rounds
 from tsnb.extensions.tuning import Tuning, first_workers
 from tsnb.frozen.features import FeatureKeeper
 from tsnb.frozen.loaders import frozen_loader, original_of, part_of
+from tsnb.frozen.on_device import why_without_seed
 from tsnb.frozen.part import FrozenPart, name_of
 from tsnb.frozen.refusals import why_gradients
 from tsnb.growing.grown import Grown
@@ -139,7 +140,9 @@ def serve(
     if then is not None:
         if not inputs and (why := why_gradients(then)):
             warnings.warn(why, RuntimeWarning, stacklevel=2)
-        loader = frozen_loader(loader, FrozenPart(then, inputs=inputs))
+        loader = frozen_loader(loader, part := FrozenPart(then, inputs=inputs))
+        if seed is not None and (why := why_without_seed(part.device)):
+            warnings.warn(why, RuntimeWarning, stacklevel=2)
     cluster = cluster_at(engine)
     if cluster is not None and isinstance(getattr(loader, "dataset", None), Grown):
         raise ValueError(
