@@ -243,3 +243,12 @@ def test_a_name_that_is_long_or_looks_like_markup_does_no_harm() -> None:
     text = drawn(view, 100)
     assert "…" in text
     assert "[bold]x" in text
+
+
+def test_the_number_that_decides_has_a_column_beside_a_second_loss() -> None:
+    """The headline named an accuracy that the table did not have."""
+    view = StreamView()
+    logged = {"train_loss": 0.5, "val_loss": 0.6, "val_accuracy": 0.9}
+    view.feed(stream(consumer("cnn", metrics=logged), consumer("mlp", metrics=logged)))
+    head = next(line for line in drawn(view).splitlines() if line.startswith("trial"))
+    assert "train_loss" in head and "val_accuracy" in head and "val_loss" not in head

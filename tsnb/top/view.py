@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
@@ -224,11 +225,12 @@ def _number(view: StreamView, title: str, width: int, show: Callable[[Row], str]
 
 
 def _metrics(rows: Sequence[Row]) -> list[str]:
-    """Return the two logged numbers to show: a loss before an accuracy before others."""
-    names = dict.fromkeys(name for row in rows for name in row.metrics)
-    return sorted(names, key=lambda name: 0 if "loss" in (low := name.lower()) else 1 if "acc" in low else 2)[
-        :2
-    ]
+    """Return the two logged numbers to show: a loss, then an accuracy, then others, before a second one of a kind."""
+    kinds: tuple[list[str], ...] = ([], [], [])
+    for name in dict.fromkeys(name for row in rows for name in row.metrics):
+        low = name.lower()
+        kinds[0 if "loss" in low else 1 if "acc" in low else 2].append(name)
+    return [name for same in zip_longest(*kinds) for name in same if name is not None][:2]
 
 
 def _logged(name: str, rows: Sequence[Row], best: Mapping[str, str]) -> _Column:

@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { decisive, isOver, outcome } from "../../../tsnb/panel/frontend/src/outcome.js";
+import { aboutMetric, decisive, isOver, outcome, usual } from "../../../tsnb/panel/frontend/src/outcome.js";
 import { Numbers } from "../../../tsnb/panel/frontend/src/store.js";
 
 function storeOf(lanes, ways, state = "idle") {
@@ -17,6 +17,20 @@ test("the best of those that are done is told by its accuracy, and how all ended
   const store = storeOf(three, ways);
   assert.equal(decisive(store), "accuracy");
   assert.deepEqual(outcome(store), ["cnn is best: accuracy 97.0 %.", "2 done, 1 failed."]);
+});
+
+test("the number by which the best is told is among those that are shown, and a column says what it has", () => {
+  const logged = (...names) => storeOf([lane("a", "", Object.fromEntries(names.map((name) => [name, 1])))], { train_loss: -1, val_loss: -1, val_accuracy: 1 });
+  assert.deepEqual(usual(logged("train_loss", "val_loss", "val_accuracy"), 2), ["train_loss", "val_accuracy"]);
+  assert.deepEqual(usual(logged("train_loss", "val_loss", "lr"), 2), ["train_loss", "val_loss"]);
+  assert.deepEqual(usual(logged("lr", "gap"), 2), ["lr", "gap"], "nobody knows which way they are good");
+  assert.match(aboutMetric("val_loss", -1), /^val_loss: the last value .* Low is better, and a star/);
+  assert.match(aboutMetric("gap"), /records.direction/);
+});
+
+test("another notebook's sweep is told by what the stream says that its rule decides by", () => {
+  assert.equal(decisive(Object.assign(storeOf(three, ways), { rule: "loss" })), "loss");
+  assert.equal(decisive(Object.assign(storeOf(three, ways), { rule: "loss", rules: { s: "accuracy" }, sweeps: { mlp: "s" } })), "accuracy");
 });
 
 test("of a sweep the best is told by the number by which its rule decides", () => {

@@ -5,7 +5,7 @@ import { Importance } from "./importance.js";
 import { metricsOf } from "./lanes.js";
 import { telling } from "./order.js";
 import { Parallel } from "./parallel.js";
-import { decisive } from "./outcome.js";
+import { decisive, usual } from "./outcome.js";
 import { Scatter } from "./scatter.js";
 import { axesOf, bestSoFar, lanesOfSweeps, numberAxis } from "./sweep.js";
 import { IN_COLOUR, against, constantOf, curvesOf, diverged, formersOf, fitsLog, inRange, breaksOf, ranked, setsOf } from "./learning.js";
@@ -81,7 +81,7 @@ export class Lessons {
   /** The numbers whose charts are shown. */
   chosen(store) {
     const all = metricsOf(store.lanes), { show } = this.view;
-    return (show || all.slice(0, SHOWN)).filter((name) => all.includes(name)).slice(0, MOST);
+    return (show || usual(store, SHOWN)).filter((name) => all.includes(name)).slice(0, MOST);
   }
 
   draw(store) {

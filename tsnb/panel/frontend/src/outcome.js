@@ -26,6 +26,18 @@ export function decisive(store, lanes = store.lanes.map((_, k) => k)) {
   return known.find(isAccuracy) ?? known[0];
 }
 
+/** The numbers that are shown where nobody has chosen: the first ones, and that by which the best is told. */
+export function usual(store, most) {
+  const all = metricsOf(store.lanes), first = all.slice(0, most), by = decisive(store);
+  return by === undefined || first.includes(by) ? first : [...first.slice(0, most - 1), by];
+}
+
+/** What a column of a logged number says of itself. `way`: 1 high is good, -1 low; undefined: nobody knows. */
+export function aboutMetric(name, way) {
+  const better = way ? `${way > 0 ? "High" : "Low"} is better, and a star marks the best.` : "tsnb does not know whether high or low is better: tsnb.records.direction() tells it.";
+  return `${name}: the last value that each trial logged, not smoothed as in the chart. ${better}`;
+}
+
 /** [lead, rest]; both empty where no trial has ended. */
 export function outcome(store) {
   const counts = new Map();

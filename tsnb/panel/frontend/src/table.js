@@ -5,7 +5,7 @@ import { attribute, button, make, put } from "./dom.js";
 import { metricsOf } from "./lanes.js";
 import { shortened } from "./learning.js";
 import { arranged, groups, paramOf, sifted, telling } from "./order.js";
-import { decisive } from "./outcome.js";
+import { aboutMetric, decisive } from "./outcome.js";
 import { COLUMNS, METRIC_COLUMNS, NARROW, PARAM_COLUMNS, Row, paramClass } from "./row.js";
 import { menu } from "./lessons.js";
 import { RowKeys } from "./rowkeys.js";
@@ -89,6 +89,7 @@ export class Table {
     for (let k = 0; k < METRIC_COLUMNS; k++) {
       put(this.labels[METRICS_AT + k], metrics[k] || "");
       this.labels[METRICS_AT + k].parentElement.hidden = !metrics[k];
+      attribute(this.head[METRICS_AT + k], "title", metrics[k] ? aboutMetric(metrics[k], store.ways[metrics[k]]) : "");
     }
     put(this.labels[4], OVER.has(state) ? "where its time went" : "where its time goes");
     this.drawParams(store, metrics);
