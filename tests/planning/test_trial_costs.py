@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import cast
 
@@ -58,3 +59,19 @@ def test_what_was_not_seen_together_says_nothing_of_a_crowd() -> None:
     assert in_waves.costs == together and in_waves.together_s is None
     unseen = joined({"a": cost(1.0, 1.0)}, together, {"a": seen(5.0), "b": seen(0.0)}, whole=True)
     assert unseen.together_s is None and unseen.costs["b"].crowd == pytest.approx(1.2)
+
+
+@pytest.mark.parametrize(
+    ("batches", "state", "said"),
+    [
+        (0, "stopped", r"took no batch within 120 s\. Let it"),
+        (0, "done", r"ended without taking a batch, so nothing can be planned"),
+        (7, "stopped", r"took only 7 batches within 120 s, and profiling needs 8\."),
+        (7, "done", r"took only 7 batches, and profiling needs 8\. Use smaller batches or more epochs"),
+        (8, "done", r"ended too soon to be profiled, after 8 batches"),
+    ],
+)
+def test_a_trial_of_which_too_little_was_seen_is_told_why(batches: int, state: str, said: str) -> None:
+    """Four batches are left out, and three more are measured between four marks."""
+    trial = SimpleNamespace(batches=batches, trial=SimpleNamespace(state=state))
+    assert re.match(said, Profiled._unseen(cast("Profiled", trial)))

@@ -15,7 +15,7 @@ from tests.reports.made import consumer, ended_badly, reading
 from tsnb.errors import ExtraMissing
 from tsnb.planners.timeline import PlannedTrial, Timeline
 from tsnb.reports import Report
-from tsnb.reports.drawing import BAR
+from tsnb.reports.drawing import BAR, RIGHT
 from tsnb.reports.svg import DARK, LIGHT, text_width
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -76,6 +76,22 @@ def test_the_picture_says_what_the_story_says(made: Report) -> None:
     assert made.story.lead in together
     assert "resnet18-wide-sgd timed out" in together
     assert "min:s since the start" in together
+
+
+def test_each_mark_stands_at_its_moment(made: Report) -> None:
+    """Its text begins 3 points to the right of it, or ends 3 to the left; the axis is as long as the story."""
+    tree, story = ET.fromstring(made.svg), made.story
+    at = {
+        "".join(one.itertext()): (float(one.get("x", "nan")), one.get("text-anchor"))
+        for one in tree.iter(f"{SVG}text")
+    }
+    shown = [mark for mark in story.marks if mark.text in at]
+    assert len(shown) >= 3
+    for mark in shown:
+        x, anchor = at[mark.text]
+        moment = x + 3 if anchor == "end" else x - 3
+        share = (mark.time_s - story.begin_s) / story.seconds
+        assert moment == pytest.approx(BAR[0] + share * (RIGHT - BAR[0]), abs=0.1), mark
 
 
 def test_names_end_before_their_bars_and_are_whole_in_their_tooltips() -> None:

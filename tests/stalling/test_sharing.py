@@ -96,3 +96,15 @@ def test_sharing_never_loses_and_never_gains_more_than_the_number_of_trials(
     more = foretell(trials + 1, way, way, cores)
     assert more.separate.samples_per_s <= found.separate.samples_per_s * (1 + 1e-9)
     assert more.shared.samples_per_s <= found.shared.samples_per_s * (1 + 1e-9)
+
+
+def test_the_table_has_each_number_with_its_own_interval_and_unit() -> None:
+    """A gain is told in times, and the CPU time that is saved as a share."""
+    found = replace(
+        measured(prepare_ms=3, compute_ms=1, workers=4).sharing(4),
+        gain_interval=(2.0, 2.5),
+        cpu_saved_interval=(0.5, 0.6),
+    )
+    rows = [line.split() for line in repr(found).splitlines()]
+    assert ["gain", "2.3x", "2.0x", "to", "2.5x"] in rows
+    assert ["CPU", "saved", "56%", "50%", "to", "60%"] in rows

@@ -21,7 +21,7 @@ from tests.telemetry.test_diagnosis import consumer, stream
 from tsnb.panel.tape import Tape
 from tsnb.reports.story import story
 from tsnb.telemetry.forecast.eta import NO_ETA, Eta
-from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, StreamReading
+from tsnb.telemetry.readings import CONSUMER_STATES, PRODUCER_STATES, CacheReading, StreamReading
 from tsnb.telemetry.shown import words
 from tsnb.telemetry.shown.view_text import as_text
 from tsnb.top.view import screen
@@ -273,3 +273,14 @@ def test_trials_that_wait_for_the_same_are_one_line_where_they_are_many() -> Non
         f"20 trials, each {why} (cnn-0, cnn-1, cnn-2, …)",
         f"b {other}",
     ]
+
+
+def test_a_cache_is_told_with_its_shares_and_its_sizes() -> None:
+    """300 of 400 samples came from it, 100 of them from other machines; 6 MiB were given back."""
+    reading = CacheReading(
+        "serving", "", 50, 20, 3 << 20, 4 << 20, 6 << 20, 300, 100, 1.5, 2, 25, 5 << 20, 100
+    )
+    assert plain(words.cached(reading)) == (
+        "cache: serving, 20 of 50 samples in 3.0 MiB of 4.0 MiB, 25 in 5.0 MiB of 2 other machines, "
+        "75 % of samples served from it (25 % fetched), 6.0 MiB freed"
+    )
