@@ -29,9 +29,9 @@ from typing import TYPE_CHECKING, Any
 
 from tsnb.discovery import registry
 from tsnb.errors import TsnbError
+from tsnb.experiments.verbs import VERBS, add_arguments, needed_words
 from tsnb.extensions.live import set_live, shown_live
-from tsnb.option_kinds import whole
-from tsnb.options import read_change, runs_here, settings_together
+from tsnb.options import COMMAND, read_change, runs_here, settings_together
 from tsnb.records.reading import ENDED
 from tsnb.telemetry.observer import Observer, pause, status
 from tsnb.telemetry.readings import ConsumerReading
@@ -79,52 +79,18 @@ def add_verbs(commands: Any) -> None:
     Args:
         commands: What `ArgumentParser.add_subparsers` has returned.
     """
-    for name, run, help_text in (
-        ("pause", _pause, "pause a trial at its next batch; the others continue"),
-        ("resume", _pause, "resume a paused trial where it was"),
-        ("set", _set, "change live hyperparameters of a trial (tsnb.live) from its next batch on"),
-        ("clone", _clone, "clone a running trial at its next batch, optionally with changed values"),
-        ("extend", _extend, "continue a finished trial for more epochs"),
-        ("interrupt", _interrupt, "interrupt the code of a trial, like Ctrl-C"),
-    ):
-        verb = commands.add_parser(name, help=help_text)
-        if run is _pause:
-            verb.add_argument(
-                "target", metavar="STREAM[/TRIAL]", help="trial, or a stream for all of its trials"
-            )
-            if name == "pause":
-                verb.add_argument(
-                    "--release",
-                    action="store_true",
-                    help="also free the GPU memory of what tsnb.checkpoint holds meanwhile (one trial only)",
-                )
-        else:
-            verb.add_argument("target", metavar="STREAM/TRIAL", help="trial of a stream")
-        if run in (_set, _clone):
-            what = "new value" if run is _set else "live hyperparameter of the clone"
-            shown = " (default: show the current values)" if run is _set else ""
-            verb.add_argument(
-                "changes",
-                nargs="*",
-                metavar="NAME=VALUE",
-                help=f"{what}, for example lr=0.03{shown}",
-            )
-        if run is _clone:
-            verb.add_argument("--name", help="name of the clone (default: a new one)")
-            past = whole("the number of an epoch, 1 or more", 1)
-            verb.add_argument(
-                "--at",
-                type=past.typed,
-                metavar="EPOCH",
-                help="start from the checkpoint at the start of this epoch, from 1; also works for an ended trial",
-            )
-        if run is _extend:
-            count = whole("a whole number of epochs, 1 or more", 1)
-            verb.add_argument(
-                "--epochs", type=count.typed, required=True, metavar="N", help="number of epochs to add"
-            )
-        verb.add_argument("--json", action="store_true", help="print the answer as JSON")
-        verb.set_defaults(run=run)
+    for name, run in _RUN.items():
+        verb = VERBS[name]
+        command = commands.add_parser(name, help=verb.command)
+        many = verb.acts_on == "all"
+        command.add_argument(
+            "target",
+            metavar="STREAM[/TRIAL]" if many else "STREAM/TRIAL",
+            help="trial, or a stream for all of its trials" if many else "trial of a stream",
+        )
+        add_arguments(command, name, COMMAND)
+        command.add_argument("--json", action="store_true", help="print the answer as JSON")
+        command.set_defaults(run=run)
 
 
 def stop_trial(options: argparse.Namespace) -> None:
@@ -316,18 +282,13 @@ def _clone(options: argparse.Namespace) -> None:
         asked = {"stream": stream, "trial": trial.name, "pid": trial.pid}
     else:
         asked = _named(options.target)
-    wish = {**asked, "verb": "clone", "name": options.name, "changes": changes, "at": options.at}
+    wish = {**asked, "verb": "clone", "new": options.new, "changes": changes, "at": options.at}
     done = _asked_of_its_notebook(asked, wish, "cloned")
     said = "".join(f", {name}={value!r}" for name, value in changes.items())
     text = (
         f"{done['clone']!r} of {asked['stream']!r} is a clone of {done['trial']!r}{said} (pid {done['pid']})"
     )
     answer(options, {"stream": asked["stream"], **done}, text)
-
-
-_BY_STREAM = dict.fromkeys(("stop", "pause", "resume", "interrupt", "clone"), "")
-_BY_STREAM |= {"set": " NAME=VALUE", "extend": " --epochs N"}
-"""What the command line does to a trial by the way of its stream, and what stands behind the trial there."""
 
 
 def way_to(name: str, verb: str) -> str:
@@ -337,7 +298,7 @@ def way_to(name: str, verb: str) -> str:
         name: What was asked for, and this notebook does not have.
         verb: The command of `%trials`.
     """
-    if verb not in _BY_STREAM:
+    if verb not in VERBS or not VERBS[verb].command:
         return ""
     with contextlib.suppress(TsnbError, OSError):
         for stream in [entry.name for entry in registry.entries()]:
@@ -345,7 +306,7 @@ def way_to(name: str, verb: str) -> str:
                 if name in status(stream).attached:
                     return (
                         f" A trial of that name is attached to {stream!r}, but another notebook or script started it. "
-                        f"In a terminal, run: tsnb {verb} {stream}/{name}{_BY_STREAM[verb]}"
+                        f"In a terminal, run: tsnb {verb} {stream}/{name}{needed_words(verb)}"
                     )
     return ""
 
@@ -433,3 +394,14 @@ def _interrupt(options: argparse.Namespace) -> None:
         {"stream": stream, "trial": trial.name, "interrupted": True},
         f"Interrupted {trial.name!r} of {stream!r}.",
     )
+
+
+_RUN = {
+    "pause": _pause,
+    "resume": _pause,
+    "set": _set,
+    "clone": _clone,
+    "extend": _extend,
+    "interrupt": _interrupt,
+}
+"""What runs each verb's command; `stop` is a stream's command too (`cli.streams`)."""

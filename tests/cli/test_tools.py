@@ -95,6 +95,14 @@ def test_tools_have_the_texts_and_all_options_of_their_commands() -> None:
     assert [name for name, effect in TOOLS.items() if effect.ends] == ["stop"]
 
 
+def test_the_page_for_agents_lists_each_tool() -> None:
+    """In the first column of its table, once."""
+    page = SKILL.parents[2] / "docs" / "agents.md"
+    table = page.read_text(encoding="utf-8").partition("| tool |")[2].partition("\n\n")[0]
+    named = [name for row in table.splitlines()[2:] for name in re.findall("`(\\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted([*TOOLS, "wait"])
+
+
 def test_the_skill_file_is_one_and_lies_where_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
     """Agents find it by its front matter. Its commands run as those of the pages do (tests/house/test_pages.py)."""
     assert main(["skill"]) == 0

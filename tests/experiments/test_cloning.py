@@ -443,7 +443,7 @@ def test_a_terminal_clones_and_extends_trials_of_any_notebook_of_this_user(
         with pytest.raises(
             TsnbError, match=r"'mine' of 'numbers' cannot be .*, because the notebook or script"
         ):
-            _clone(argparse.Namespace(target="numbers/mine", changes=[], name=None, at=None, json=True))
+            _clone(argparse.Namespace(target="numbers/mine", changes=[], new=None, at=None, json=True))
         mine.close()
         (tmp_path / "go").touch()
         one.wait(120)

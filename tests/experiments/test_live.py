@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -280,14 +281,17 @@ def test_live_values_are_set_from_a_terminal(
         assert trial.changes[0].batch is not None
         cli.main(["pause", "live/hot"])
         until(lambda: trial.state == "paused", 60)
-        assert runs.set_values("hot", {"lr": 0.5}) == "hot: lr=0.5 from the next batch on"
+        assert (
+            runs.steer("set", [], Namespace(name="hot", changes=[("lr", 0.5)]))
+            == "hot: lr=0.5 from the next batch on"
+        )
         assert cli.main(["set", "live/hot", "lr=0.25"]) == 0
         assert "'hot' of 'live': lr=0.25 from its next batch on" in capsys.readouterr().out
         assert (trial.metrics["lr"], len(trial.changes)) == (0.03, 2), "it has read nothing since"
         panel = tsnb.dashboard("live")
         until(lambda: panel.pid_of("hot"), 60)
-        assert panel.pause_consumer is not None
-        panel.pause_consumer("hot", False)
+        assert panel.steer is not None
+        panel.steer("resume", "hot")
         panel.close()
         until(lambda: trial.metrics["lr"] == 0.25, 60)
         assert status("live").consumers[0].live == {"lr": "0.25", "loss": "mean"}

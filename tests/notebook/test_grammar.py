@@ -116,7 +116,7 @@ def test_each_verb_is_on_every_surface(capsys: pytest.CaptureFixture[str]) -> No
         done.append(what)
 
     panel._in_background = note  # type: ignore[method-assign]
-    panel.interrupt_consumer = done.append
+    panel.steer = lambda verb, name: done.append(verb)
     for verb in [*verbs, *worded]:
         method = worded.get(verb, verb)
         assert hasattr(Trial, method)
@@ -233,7 +233,7 @@ def test_settings_may_stand_behind_options() -> None:
         assert (given.name, given.new, given.changes) == ("cnn", "hot", [("lr", 0.03)])
     words = ["mnist/cnn", "--name", "hot", "--json", "lr=0.03", "net=big"]
     command = commands._parser().parse_args(["clone", *words])
-    assert (command.target, command.name, command.json) == ("mnist/cnn", "hot", True)
+    assert (command.target, command.new, command.json) == ("mnist/cnn", "hot", True)
     assert command.changes == ["lr=0.03", "net=big"]
 
 

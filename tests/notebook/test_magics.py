@@ -399,7 +399,7 @@ def test_the_panel_s_stop_button_stops_the_trial(shell: Any) -> None:
     while "begun" not in trials["busy"].logs() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert run(shell, "%tensorsocket dashboard nobody-serves-this") is panel
-    panel.stop_consumer("busy")
+    panel.steer("stop", "busy")
     assert trials["busy"].state == "stopped"
     panel.close()
 
@@ -478,13 +478,13 @@ def test_a_second_notebook_changes_nothing_for_the_first(
         while theirs.pid_of("cnn") is None or "read" not in trials["cnn"].logs():
             assert time.monotonic() < deadline
             time.sleep(0.02)
-        assert theirs.interrupt_consumer is not None and theirs.stop_consumer is not None
+        assert theirs.steer is not None
         with pytest.raises(
             tsnb.errors.TsnbError,
             match="cnn cannot be interrupted from here, because it is not a trial of this notebook",
         ):
-            theirs.interrupt_consumer("cnn")
-        theirs.stop_consumer("cnn")
+            theirs.steer("interrupt", "cnn")
+        theirs.steer("stop", "cnn")
         with pytest.raises(tsnb.errors.StopRequested):
             sum(1 for _ in batches)
         assert trials["cnn"].state == "running"

@@ -167,7 +167,7 @@ def test_a_trial_that_has_ended_runs_again_under_its_name(shell: Any) -> None:
     shell.user_ns["word"] = "second"
     facts = logs.facts("talker")
     assert facts is not None and facts["cannot"]["rerun"] == ""
-    thread = threading.Thread(target=logs.rerun, args=("talker",))  # as the panel does
+    thread = threading.Thread(target=logs.steer, args=("rerun", "talker", {}))  # as the panel does
     thread.start()
     thread.join(60)
     until(lambda: trials["talker"].number == first + 1 and trials["talker"].state == "done")
@@ -175,9 +175,9 @@ def test_a_trial_that_has_ended_runs_again_under_its_name(shell: Any) -> None:
     shell.run_cell_magic("trial", "long", "import time\nwhile True: time.sleep(0.1)")
     until(lambda: trials["long"].state == "running")
     with pytest.raises(TsnbError, match=r"long is running\. Run it again after its end"):
-        logs.rerun("long")
+        logs.steer("rerun", "long", {})
     with pytest.raises(TsnbError, match=r"nobody was started by another notebook\. Run it again there"):
-        logs.rerun("nobody")
+        logs.steer("rerun", "nobody", {})
     trials["long"].stop()
 
 
@@ -193,10 +193,10 @@ def test_a_trial_of_a_stream_that_has_gone_is_not_run_again_from_the_panel(shell
     facts = logs.facts("reader")
     assert facts is not None and "stream 'went', which is no longer served" in facts["cannot"]["rerun"]
     with pytest.raises(TsnbError, match="--name went"):
-        logs.rerun("reader")
+        logs.steer("rerun", "reader", {})
     assert trials["reader"].state == "done"
     with tsnb.serve(batches, name="went"):
-        logs.rerun("reader")
+        logs.steer("rerun", "reader", {})
         trials["reader"].wait(60)
 
 
@@ -208,7 +208,7 @@ def test_a_drawer_knows_parameters_live_values_and_artifacts_and_sets_a_value(
     logs = TrialLogs()
     assert logs.facts("setter") is None
     with pytest.raises(TsnbError, match="was started by another notebook"):
-        logs.set("setter", "lr", "0.05")
+        logs.steer("set", "setter", {"value": "lr", "text": "0.05"})
     code = """
 import os, time, tsnb
 open("net.txt", "w").write("weights")
@@ -236,9 +236,12 @@ while float(lr) > 0.01: time.sleep(0.01)
     assert facts()["cannot"]["clone"] == ""
     assert facts()["cannot"]["extend"].startswith("is running and can be extended once it is done")
     with pytest.raises(TsnbError, match="has not taken a batch of a stream"):
-        logs.clone("setter", "", {"lr": "0.2"})
+        logs.steer("clone", "setter", {"changes": [["lr", "0.2"]]})
     with pytest.raises(TsnbError, match=r"elsewhere was started by another notebook\. Clone it there"):
-        logs.clone("elsewhere", "", {})
+        logs.steer("clone", "elsewhere", {})
+    for unread in (5, [["lr"]]):  # a page of another version
+        with pytest.raises((TypeError, ValueError)):
+            logs.steer("clone", "setter", {"changes": unread})
     assert (logs.params(), logs.verdicts()) == ({"setter": []}, {})
     until(lambda: len(facts()["artifacts"]) == 8)
     assert ["net.txt", 7] in facts()["artifacts"] and ["huge.png", 400_000] in facts()["artifacts"]
@@ -251,7 +254,7 @@ while float(lr) > 0.01: time.sleep(0.01)
         kind, _, text = address.partition(",")
         assert kind == "data:image/png;base64" and base64.b64decode(text) == bytes([int(name[6])]) * 10
     assert (Path(facts()["where"]) / "net.txt").read_text() == "weights"
-    logs.set("setter", "how", "mean")
+    logs.steer("set", "setter", {"value": "how", "text": "mean"})
     until(lambda: facts()["live"][1] == ["how", "mean"])
     for name, text, why in (
         ("lr", "2", "from 0 to 1"),
@@ -259,8 +262,8 @@ while float(lr) > 0.01: time.sleep(0.01)
         ("rate", "1", "reads no live hyperparameter"),
     ):
         with pytest.raises((ValueError, TsnbError), match=why):
-            logs.set("setter", name, text)
-    logs.set("setter", "lr", "0.005")
+            logs.steer("set", "setter", {"value": name, "text": text})
+    logs.steer("set", "setter", {"value": "lr", "text": "0.005"})
     trials["setter"].wait(60)
     told = [(change["name"], change["before"], change["value"]) for change in facts()["changes"]]
     assert ("lr", "", "0.005") in told
@@ -269,11 +272,11 @@ while float(lr) > 0.01: time.sleep(0.01)
         round(change["time_s"]) for change in facts()["changes"]
     ]
     with pytest.raises(TsnbError, match="is done"):
-        logs.set("setter", "lr", "0.1")
+        logs.steer("set", "setter", {"value": "lr", "text": "0.1"})
     assert facts()["cannot"]["clone"] == (
         "is done, and only a running trial can be cloned. To run its code from the top: "
         "tsnb.trials['setter'].rerun(name=...). It has no checkpoint from the start of an epoch. To write some, put "
         "tsnb.checkpoint(net=net, optimizer=optimizer) before its loop over tsnb.epochs(n)"
     )
     with pytest.raises(TsnbError, match="has no checkpoint"):
-        logs.extend("setter", 2)
+        logs.steer("extend", "setter", {"epochs": 2})

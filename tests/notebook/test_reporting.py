@@ -111,7 +111,7 @@ def test_replay_is_a_panel_of_a_recording(tmp_path: Path) -> None:
     panel = tsnb.streams.replay(file)
     assert panel.stream == "mnist"
     assert "resnet18-wide" in repr_of(panel)
-    assert panel.make_report is None and panel.interrupt_consumer is None
+    assert panel.make_report is None and panel.steer is None
     panel.close()
     (tmp_path / "empty.jsonl").write_text(header, encoding="utf-8")
     with pytest.raises(tsnb.errors.TsnbError, match="is empty"):
@@ -221,15 +221,15 @@ def test_the_panel_s_interrupt_button_is_ctrl_c(shell: Any) -> None:
     """The trial's cell gets KeyboardInterrupt; its kernel lives on; who is no trial of ours is not touched."""
     run(shell, "%%trial busy\nimport time\nprint('begun', flush=True)\ntime.sleep(60)")
     panel = tsnb.dashboard("nobody-serves-this")
-    assert panel.interrupt_consumer is not None
+    assert panel.steer is not None
     until(lambda: "begun" in trials["busy"].logs())
-    panel.interrupt_consumer("busy")
+    panel.steer("interrupt", "busy")
     until(lambda: trials["busy"].state == "interrupted")
     assert "KeyboardInterrupt" in trials["busy"].logs()
     with pytest.raises(tsnb.errors.TsnbError, match="busy is not running: it was interrupted"):
-        panel.interrupt_consumer("busy")
+        panel.steer("interrupt", "busy")
     with pytest.raises(tsnb.errors.TsnbError, match=r"is not a trial of this notebook.*Stop ends its loop"):
-        panel.interrupt_consumer("somebody")
+        panel.steer("interrupt", "somebody")
     panel.close()
 
 

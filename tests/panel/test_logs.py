@@ -61,22 +61,9 @@ class Source:
     def changes(self) -> dict[str, list[list[Any]]]:
         return {}
 
-    def set(self, name: str, value: str, text: str) -> None:
-        if value != "lr":
-            raise ValueError(f"{name} has no {value}")
-        self.lr = text
-
-    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
-        raise NotImplementedError
-
-    def extend(self, name: str, epochs: int) -> None:
-        raise NotImplementedError
-
-    def release(self, name: str) -> None:
-        raise NotImplementedError
-
-    def rerun(self, name: str) -> None:
-        raise NotImplementedError
+    def steer(self, verb: str, name: str, content: Mapping[str, Any]) -> None:
+        assert (verb, content["value"]) == ("set", "lr"), name
+        self.lr = content["text"]
 
 
 class Pages:
@@ -238,7 +225,7 @@ def test_a_drawers_facts_are_sent_when_they_change(source: Source, feed: LogFeed
     feed.show("cnn")
     pages.until(lambda: len(pages.facts()) == 1)
     assert pages.facts() == [{"op": "trial", "name": "cnn", "live": [["lr", "0.1"]]}]
-    source.set("cnn", "lr", "0.05")
+    source.steer("set", "cnn", {"value": "lr", "text": "0.05"})
     pages.until(lambda: len(pages.facts()) == 2)
     assert pages.facts()[1]["live"] == [["lr", "0.05"]]
     feed.show("cnn")  # another page, or the same after a reload

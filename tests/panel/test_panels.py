@@ -46,32 +46,6 @@ def test_a_closed_panel_is_not_given_out_again() -> None:
     assert sum(t.name.startswith("tsnb-follow") for t in threading.enumerate()) == 1
 
 
-def test_the_last_stop_callback_counts() -> None:
-    """A notebook hands in how it stops its own trials; asking without one keeps it."""
-
-    def stop(name: str) -> None:
-        pass
-
-    dashboard("mnist", stop_consumer=stop)
-    assert dashboard("mnist").stop_consumer is stop
-
-
-def test_callbacks_make_their_buttons() -> None:
-    """Interrupt and report are offered where a callback was handed in, and stay when the cell is run again."""
-
-    def interrupt(name: str) -> None:
-        pass
-
-    def report() -> None:
-        pass
-
-    panel = dashboard("mnist", interrupt_consumer=interrupt, make_report=report)
-    assert dashboard("mnist") is panel
-    assert panel.interrupt_consumer is interrupt
-    assert panel.make_report is report
-    assert panel.get_state()["scene"]["can"] == {"interrupt": True, "report": True}
-
-
 def test_without_a_name_it_waits_for_whatever_comes() -> None:
     """No stream at all is no error: the panel says how to start one."""
     panel = dashboard()

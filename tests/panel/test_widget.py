@@ -72,11 +72,12 @@ def test_a_stop_click_calls_back_off_the_shell_thread(panel: Panel) -> None:
     called: list[tuple[str, bool]] = []
     done = threading.Event()
 
-    def stop(name: str) -> None:
+    def steer(verb: str, name: str) -> None:
+        assert verb == "stop"
         called.append((name, threading.current_thread() is threading.main_thread()))
         done.set()
 
-    panel.stop_consumer = stop
+    panel.steer = steer
     panel._hear(panel, {"op": "stop", "name": "resnet10"}, [])
     assert done.wait(60)
     assert called == [("resnet10", False)]
@@ -88,11 +89,11 @@ def test_what_fails_is_told_to_the_front_end(
 ) -> None:
     """The button comes back, with the reason."""
 
-    def fail(name: str, on: bool = True) -> None:
-        assert on is (op != "resume")
+    def fail(verb: str, name: str) -> None:
+        assert verb == op
         raise LookupError(f"no trial {name}")
 
-    panel.stop_consumer = panel.interrupt_consumer = panel.pause_consumer = fail
+    panel.steer = fail
     panel._hear(panel, {"op": op, "name": "x"}, [])
     join(f"tsnb-{op}-x")
     assert sent[-1][0] == {"op": "refused", "what": op, "name": "x", "why": "no trial x"}
@@ -105,16 +106,10 @@ def test_a_clone_and_an_extension_are_made_by_the_notebook_that_has_the_trial(
     told: list[Any] = []
 
     class Source:
-        def clone(self, name: str, new: str, changes: dict[str, str]) -> None:
-            told.append((name, new, changes))
-            if new == "cnn":
+        def steer(self, verb: str, name: str, content: dict[str, Any]) -> None:
+            told.append((verb, name, content))
+            if content.get("as") == "cnn":
                 raise TsnbError("give the clone another name")
-
-        def extend(self, name: str, epochs: int) -> None:
-            told.append((name, epochs))
-
-        def rerun(self, name: str) -> None:
-            told.append((name, "again"))
 
     wish = {"op": "clone", "name": "cnn", "as": "hot", "changes": [["lr", "0.03"]]}
     panel._hear(panel, wish, [])
@@ -124,10 +119,10 @@ def test_a_clone_and_an_extension_are_made_by_the_notebook_that_has_the_trial(
         == "this panel has no trials of its own, so it cannot clone cnn. Use the notebook that started it"
     )
     panel.logs.source = cast("Any", Source())
-    for more in ({}, {"as": "cnn"}, {"changes": 5}, {"changes": [["lr"]]}):
+    for more in ({}, {"as": "cnn"}):
         panel._hear(panel, {**wish, **more}, [])
         join("tsnb-clone-cnn")
-    assert told == [("cnn", "hot", {"lr": "0.03"}), ("cnn", "cnn", {"lr": "0.03"})]
+    assert told == [("clone", "cnn", wish), ("clone", "cnn", {**wish, "as": "cnn"})]
     refused = [message for message, _ in sent if message["op"] == "refused"]
     assert refused[1] == {
         "op": "refused",
@@ -135,13 +130,13 @@ def test_a_clone_and_an_extension_are_made_by_the_notebook_that_has_the_trial(
         "name": "cnn",
         "why": "give the clone another name",
     }
-    assert len(refused) == 4
+    assert len(refused) == 2
     panel._hear(panel, {"op": "extend", "name": "cnn", "epochs": 5}, [])
     join("tsnb-extend-cnn")
-    assert told[-1] == ("cnn", 5)
+    assert told[-1] == ("extend", "cnn", {"op": "extend", "name": "cnn", "epochs": 5})
     panel._hear(panel, {"op": "rerun", "name": "cnn"}, [])
     join("tsnb-rerun-cnn")
-    assert told[-1] == ("cnn", "again")
+    assert told[-1][:2] == ("rerun", "cnn")
     panel.logs.close()
 
 
@@ -173,9 +168,10 @@ def test_a_live_value_is_set_by_who_knows_the_trials(
         def changes(self) -> dict[str, list[list[Any]]]:
             return {"cnn": [[5.0, "lr 0.3 → 0.1"]]}
 
-        def set(self, name: str, value: str, text: str) -> None:
-            told.append((name, value, text))
-            if text == "no":
+        def steer(self, verb: str, name: str, content: dict[str, Any]) -> None:
+            assert verb == "set"
+            told.append((name, content["value"], content["text"]))
+            if content["text"] == "no":
                 raise ValueError("give a number")
 
     content = {"op": "set", "name": "cnn", "value": "lr", "text": "0.1"}
@@ -219,7 +215,7 @@ def test_interrupt_and_report_are_offered_where_somebody_does_them(
     panel._hear(panel, {"op": "interrupt", "name": "x"}, [])
     panel._hear(panel, {"op": "report"}, [])
     assert sent == []
-    panel.interrupt_consumer = done.append
+    panel.steer = lambda verb, _: done.append(verb)
     panel.make_report = lambda: done.append("report")
     assert [content["can"] for content, _ in sent] == [
         {"interrupt": True, "report": False},
@@ -229,7 +225,7 @@ def test_interrupt_and_report_are_offered_where_somebody_does_them(
     join("tsnb-interrupt-x")
     panel._hear(panel, {"op": "report"}, [])
     join("tsnb-report-")
-    assert done == ["x", "report"]
+    assert done == ["interrupt", "report"]
     panel.make_report = None
     assert panel.make_report is None
     assert panel.get_state()["scene"]["can"] == {"interrupt": True, "report": False}

@@ -27,7 +27,7 @@ from tsnb.experiments.trial import ENDED, NoSuchVariable
 from tsnb.kernels import gate as gate_module
 from tsnb.kernels.hub import the_hub
 from tsnb.kernels.output.outlets import CellOutlet
-from tsnb.notebook.runs import stop_consumer
+from tsnb.notebook.runs import steer_shown
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
 from tsnb.planners import queueing
@@ -269,7 +269,7 @@ def test_trials_that_wait_for_a_place_have_rows_that_say_so_on_every_screen(
     assert logs.sweeps()["line-k3"] == "line"
     assert facts["cannot"]["clone"] == f"is {why}"
     with pytest.raises(TsnbError, match=r"'line-k3' has not been started.*%trials stop line"):
-        stop_consumer(Panel("numbers"))("line-k3")
+        steer_shown(Panel("numbers"))("stop", "line-k3")
     (tmp_path / "go1").touch()
     until(lambda: "line-k2" in sweep and sweep["line-k2"].attached)
     until(lambda: any("line-k2" in {c.name for c in one.consumers} for one in watching.readings()))

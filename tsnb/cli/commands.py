@@ -22,6 +22,7 @@ from tsnb.cli.measuring import add_plan, add_stalls
 from tsnb.cli.trials import add_duel_command, add_logs, add_results, add_sweep_command
 from tsnb.config import PACINGS, way_out
 from tsnb.errors import ExtraMissing, TsnbError
+from tsnb.experiments.verbs import VERBS
 from tsnb.growing.selection import add_rounds
 from tsnb.native.endings import raise_again
 from tsnb.options import COMMAND, StreamOptions, TuneOptions, add_options
@@ -160,7 +161,7 @@ def _parser() -> argparse.ArgumentParser:
         ("status", streams.show_status, "show a stream and its trials"),
         ("top", streams.show_top, "watch a stream live: trials, waits and the machine"),
         ("rounds", streams.give_rounds, "train on growing data in rounds of selected samples"),
-        ("stop", streams.stop_named, "stop a stream, or one of its trials (STREAM/TRIAL)"),
+        ("stop", streams.stop_named, VERBS["stop"].command),
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("name", nargs="?", metavar="NAME", help="stream (default: the only one)")

@@ -12,6 +12,7 @@ import io
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tsnb.experiments.verbs import VERBS
 from tsnb.text.words import did_you_mean, sentence
 
 __all__ = ["TOOLS", "WAIT", "Tool", "tools_of", "words_of"]
@@ -28,6 +29,20 @@ class Effect(NamedTuple):
     """What its name may be, if it is always to be given: a program stops no stream by leaving it out."""
 
 
+def _effect_of(name: str, acts_on: str) -> Effect:
+    """Return what a call of a verb may do."""
+    if name == "stop":
+        return Effect(
+            ends=True,
+            acts_on="STREAM/TRIAL stops only this trial. STREAM stops the stream and ends the data of all its trials.",
+        )
+    if acts_on == "all":
+        return Effect(
+            acts_on=f"STREAM {name}s all trials of the stream. STREAM/TRIAL {name}s only this trial."
+        )
+    return Effect()
+
+
 TOOLS = {
     "list": Effect(reads=True),
     "status": Effect(reads=True),
@@ -35,17 +50,7 @@ TOOLS = {
     "logs": Effect(reads=True),
     "sweep": Effect(),
     "duel": Effect(),
-    "set": Effect(),
-    "pause": Effect(acts_on="STREAM pauses all trials of the stream. STREAM/TRIAL pauses only this trial."),
-    "resume": Effect(
-        acts_on="STREAM resumes all trials of the stream. STREAM/TRIAL resumes only this trial."
-    ),
-    "clone": Effect(),
-    "extend": Effect(),
-    "stop": Effect(
-        ends=True,
-        acts_on="STREAM/TRIAL stops only this trial. STREAM stops the stream and ends the data of all its trials.",
-    ),
+    **{name: _effect_of(name, verb.acts_on) for name, verb in VERBS.items() if verb.command and verb.is_tool},
     "stalls": Effect(),
 }
 """The commands that are tools, in the order in which a program is told of them."""

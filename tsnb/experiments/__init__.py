@@ -8,6 +8,7 @@ What the notebook's own code calls (`Trial`, `trials`, `run`) hands work to the 
 | `plan`, `replanning` | a trial's code, options and name, settled before its start; again with other parameters |
 | `cells`, `functions` | starting a trial from a cell, and the set-up cell; from a function: `tsnb.run`, `@tsnb.trial` |
 | `trial` | one trial, as its user sees it |
+| `verbs` | what can be done to a trial: the table that every surface is made from |
 | `pausing` | several trials that pause together, or go on |
 | `memory_queue` | which trials wait for memory; what a trial was seen to take |
 | `live_values` | values that are set while the training reads them |

@@ -13,6 +13,7 @@ from IPython.core.error import UsageError
 from tsnb.config import PACINGS, read_weight
 from tsnb.duels.grammar import add_duel
 from tsnb.experiments.plan import TrialOptions, read_words
+from tsnb.experiments.verbs import VERBS, add_arguments
 from tsnb.growing.selection import add_rounds
 from tsnb.option_kinds import in_its_words, whole
 from tsnb.options import (
@@ -20,7 +21,6 @@ from tsnb.options import (
     StreamOptions,
     TuneOptions,
     add_options,
-    read_change,
     read_setting,
     settings_together,
 )
@@ -271,66 +271,13 @@ def _logs() -> Parser:
     return parser
 
 
-def _rerun() -> Parser:
-    parser = _named("%trials rerun", "Run a trial's code and variables again.", optional=False)
-    parser.add_argument(
-        "changes",
-        nargs="*",
-        type=in_its_words(read_change),
-        metavar="PARAMETER=VALUE",
-        help="new values of parameters or options, for example lr=0.03 seed=2",
-    )
-    return parser
-
-
-def _set() -> Parser:
-    parser = _named(
-        "%trials set",
-        "Change live hyperparameters of a trial or a sweep, from its next batch on.",
-        optional=False,
-    )
-    parser.add_argument(
-        "changes",
-        nargs="+",
-        type=in_its_words(read_change),
-        metavar="NAME=VALUE",
-        help="new value, for example lr=0.03",
-    )
-    return parser
-
-
-def _pause() -> Parser:
-    parser = _several("%trials pause", "Pause trials or sweeps at their next batch.")
-    parser.add_argument(
-        "--release",
-        action="store_true",
-        help="also free the GPU memory of what tsnb.checkpoint holds, until the trial resumes",
-    )
-    return parser
-
-
-def _extend() -> Parser:
-    parser = _named("%trials extend", "Continue a finished trial for more epochs.", optional=False)
-    parser.add_argument("--epochs", type=_COUNT, required=True, metavar="N", help="number of epochs to add")
-    return parser
-
-
-def _clone() -> Parser:
-    parser = _named("%trials clone", "Clone a trial at its next batch.", optional=False)
-    parser.add_argument("--name", dest="new", metavar="N", help="name of the clone (default: a new one)")
-    parser.add_argument(
-        "--at",
-        type=_COUNT,
-        metavar="EPOCH",
-        help="start from the checkpoint at the start of this epoch, from 1; also works for an ended trial",
-    )
-    parser.add_argument(
-        "changes",
-        nargs="*",
-        type=in_its_words(read_change),
-        metavar="LIVE=VALUE",
-        help="live hyperparameter of the clone, for example lr=0.03",
-    )
+def _verb(name: str) -> Parser:
+    verb, prog = VERBS[name], f"%trials {name}"
+    if verb.acts_on == "one":
+        parser = _named(prog, verb.magic, optional=False)
+    else:
+        parser = _several(prog, verb.magic, optional=verb.acts_on == "all")
+    add_arguments(parser, name, NOTEBOOK)
     return parser
 
 
@@ -361,15 +308,7 @@ TENSORSOCKET = {
 
 TRIALS = {
     "list": Parser("%trials list", "List this notebook's trials."),
-    "stop": _several("%trials stop", "Stop trials or sweeps."),
-    "pause": _pause(),
-    "resume": _several("%trials resume", "Resume paused trials or sweeps where they were."),
-    "set": _set(),
-    "interrupt": _several(
-        "%trials interrupt",
-        "Interrupt the code of trials, as Ctrl-C does; their variables stay.",
-        optional=False,
-    ),
+    **{name: _verb(name) for name, verb in VERBS.items() if verb.magic},
     "wait": _several("%trials wait", "Wait for trials or sweeps to end."),
     "logs": _logs(),
     "follow": _named(
@@ -377,9 +316,6 @@ TRIALS = {
         "Show a trial's output below this cell, for example after a page reload.",
         optional=False,
     ),
-    "clone": _clone(),
-    "rerun": _rerun(),
-    "extend": _extend(),
     "clear": Parser("%trials clear", "Stop all trials and empty the table; their records stay."),
 }
 """The subcommands of `%trials`."""

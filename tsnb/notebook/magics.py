@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -22,12 +22,6 @@ _BY_NAME = {
     "status": streams.status,
     "logs": streams.logs,
     "restart": streams.restart,
-}
-_TOLD: dict[str, Callable[[Any], str]] = {
-    "logs": lambda given: runs.logs(given.name, given.run),
-    "rerun": lambda given: runs.rerun(given.name, given.changes),
-    "extend": lambda given: runs.extend(given.name, given.epochs),
-    "clone": lambda given: runs.clone(given.name, given.new, given.changes, given.at),
 }
 _BY_OPTIONS = {
     "record": report_cells.record,
@@ -168,19 +162,16 @@ class TsnbMagics(Magics):
                 return trials
             if command == "clear":
                 return runs.clear()
-            if command == "pause":
-                return runs.pause(names, release=given.release)
-            if command == "set":
-                print(runs.set_values(given.name, dict(given.changes)))  # noqa: T201
-                return None
             if command == "follow":
                 return trials[given.name].follow()
-            if command in _TOLD:
-                print(_TOLD[command](given))  # noqa: T201
-                return None
-            act = {"resume": runs.resume, "stop": runs.stop, "interrupt": runs.interrupt, "wait": runs.wait}[
-                command
-            ]
-            return act(names)
+            if command == "wait":
+                return runs.wait(names)
+            told = (
+                runs.logs(given.name, given.run) if command == "logs" else runs.steer(command, names, given)
+            )
+            if not isinstance(told, str):
+                return told
+            print(told)  # noqa: T201 (a magic's answer is text)
+            return None
 
     _fill(trials, "(commands)", commands_text("%trials", TRIALS, 8))

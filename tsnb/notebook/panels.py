@@ -8,7 +8,7 @@ from typing import Any
 
 from tsnb.errors import ExtraMissing
 from tsnb.notebook.report_cells import report_here
-from tsnb.notebook.runs import interrupt_consumer, pause_consumer, stop_consumer
+from tsnb.notebook.runs import steer_shown
 from tsnb.notebook.stills import leave_still
 from tsnb.notebook.trial_logs import TrialLogs
 from tsnb.panel import Panel
@@ -32,9 +32,7 @@ def dashboard(stream: str | None = None, *more: str) -> Panel:
         more: Names of further streams for the same panel. A trial on several streams is one row.
     """
     panel = panel_of(stream, *more)
-    panel.stop_consumer = stop_consumer(panel)
-    panel.interrupt_consumer = interrupt_consumer(panel)
-    panel.pause_consumer = pause_consumer(panel)
+    panel.steer = steer_shown(panel)
     panel.make_report = report_here(panel)
     panel.logs.source = TrialLogs()
     leave_still(panel)

@@ -6,7 +6,7 @@ import contextlib
 import os
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tsnb.duels.grammar import asked
 from tsnb.errors import TsnbError
@@ -15,6 +15,7 @@ from tsnb.experiments.overview.board import NoSuchTrial, stop_together, trials
 from tsnb.experiments.pausing import pause_trials
 from tsnb.experiments.plan import TrialOptions
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.verbs import VERBS
 from tsnb.hosting.serving import producer_kernels
 from tsnb.kernels.cargo.capture import loops_over
 from tsnb.options import typed
@@ -24,7 +25,6 @@ from tsnb.sweeps.settled import CellCode
 from tsnb.sweeps.space_grammar import read_rule
 from tsnb.sweeps.starting import rule_of, swept
 from tsnb.sweeps.sweep import Sweep, find, known, live, waiting_in
-from tsnb.telemetry.observer import pause as pause_consumers
 from tsnb.text.printable import coloured
 from tsnb.text.words import is_now
 
@@ -33,23 +33,7 @@ if TYPE_CHECKING:
     from tsnb.experiments.running.trial_life import TrialLife
     from tsnb.panel import Panel
 
-__all__ = [
-    "clone",
-    "extend",
-    "interrupt",
-    "interrupt_consumer",
-    "logs",
-    "pause",
-    "pause_consumer",
-    "rerun",
-    "resume",
-    "run",
-    "run_sweep",
-    "set_values",
-    "stop",
-    "stop_consumer",
-    "wait",
-]
+__all__ = ["clear", "logs", "run", "run_sweep", "steer", "steer_shown", "wait"]
 
 
 def run(shell: Any, given: Namespace, cell: str) -> Duel | None:
@@ -138,85 +122,51 @@ def _served_loader(source: str, variables: dict[str, Any]) -> str:
     return ""
 
 
-def rerun(name: str, changes: Iterable[tuple[str, Any]]) -> str:
-    """Run a trial's code again, with some parameters or options changed; return the message to print.
-
-    Raises:
-        Exception: As `Trial.rerun` raises.
-    """
-    again = trials[name].rerun(**dict(changes))
-    return f"trial {again.name!r}: run {again.number}, from the code and variables of {name!r}"
-
-
-def extend(name: str, epochs: int) -> str:
-    """Have a trial that is done go on for some more epochs; return the message to print.
-
-    Raises:
-        Exception: As `Trial.extend` raises.
-    """
-    trial = trials[name].extend(epochs)
-    return f"trial {trial.name!r} continues for {epochs} more epochs"
-
-
-def clone(name: str, new: str | None, changes: Iterable[tuple[str, Any]], at: int | None = None) -> str:
-    """Make two of a trial at its next batch; return the message to print.
+def steer(verb: str, names: Sequence[str], given: Namespace) -> Any:
+    """Do to trials and sweeps what a verb of `%trials` says; return the message to print, or the table.
 
     Args:
-        name: The trial.
-        new: The clone's name; None: one is made.
-        changes: New values of its live values.
-        at: The epoch at whose start they part; None: they part at its next batch.
+        verb: One of `VERBS` that has a magic.
+        names: Those that are meant; none: all of this notebook's own.
+        given: What stands behind them.
 
     Raises:
-        Exception: As `Trial.clone` raises.
+        Exception: As the trial's method raises.
     """
-    made = trials[name].clone(new, at=at, **dict(changes))
-    return f"trial {made.name!r} is {made.parent}"
-
-
-def stop(names: Sequence[str]) -> Any:
-    """Stop trials and sweeps, or all of this notebook's own, their kernels too; return the table."""
-    if not names:
+    if VERBS[verb].acts_on == "one":
+        return _steer_one(verb, given)
+    if not names and verb == "stop":
         trials.stop()
         return trials
-    sweeps, single = _meant(names)
-    for sweep in sweeps:
-        sweep.stop()
-    stop_together(single, by="by %trials stop")
-    return trials
-
-
-def pause(names: Sequence[str], *, release: bool = False) -> Any:
-    """Pause trials and sweeps, or all of this notebook's own that run; return the table.
-
-    Args:
-        names: Which; none: all.
-        release: Have them give the GPU memory of what they keep back meanwhile.
-
-    Raises:
-        TsnbError: As `Trial.pause` raises.
-    """
-    return _have_paused(names, on=True, release=release)
-
-
-def resume(names: Sequence[str]) -> Any:
-    """Let trials and sweeps, or all of this notebook's own that were paused, go on; return the table."""
-    return _have_paused(names, on=False)
-
-
-def _have_paused(names: Sequence[str], *, on: bool, release: bool = False) -> Any:
-    if not names:
-        pause_trials(_running(), on=on, release=release)
+    if verb == "interrupt":
+        for trial in [_trial(name) for name in dict.fromkeys(names)]:
+            trial.interrupt()
         return trials
     sweeps, single = _meant(names)
     for sweep in sweeps:
-        if on:
-            sweep.pause(release=release)
-        else:
-            sweep.resume()
-    if single:
-        pause_trials([trial.life for trial in single], on=on, release=release)
+        VERBS[verb].do(cast("Trial", sweep), vars(given))  # it has the method too
+    if verb == "stop":
+        stop_together(single, by="by %trials stop")
+    elif single or not names:
+        meant = [trial.life for trial in single] if names else _running()
+        pause_trials(meant, on=verb == "pause", release=getattr(given, "release", False))
     return trials
+
+
+def _steer_one(verb: str, given: Namespace) -> str:
+    name, arguments = given.name, {**vars(given), "changes": dict(getattr(given, "changes", ()))}
+    if verb == "set":
+        sweeps, single = _meant([name])
+        for one in [*sweeps, *single]:
+            VERBS[verb].do(cast("Trial", one), arguments)
+        new = ", ".join(f"{value}={to!r}" for value, to in arguments["changes"].items())
+        return f"{name}: {new} from the next batch on"
+    made: Trial = VERBS[verb].do(trials[name], arguments)
+    if verb == "rerun":
+        return f"trial {made.name!r}: run {made.number}, from the code and variables of {name!r}"
+    if verb == "extend":
+        return f"trial {made.name!r} continues for {given.epochs} more epochs"
+    return f"trial {made.name!r} is {made.parent}"
 
 
 def _running() -> list[TrialLife]:
@@ -247,26 +197,6 @@ def _trial(name: str) -> Trial:
         here = [one for one in known() if not one.over or any(trial in trials for trial in one.params)]
         there = ", ".join(sweep.name for sweep in here)
         raise NoSuchTrial(f"{error}. Sweeps here: {there}" if there else str(error)) from None
-
-
-def interrupt(names: Sequence[str]) -> Any:
-    """Interrupt the code of trials; return the table."""
-    for trial in [_trial(name) for name in dict.fromkeys(names)]:
-        trial.interrupt()
-    return trials
-
-
-def set_values(name: str, changes: dict[str, Any]) -> str:
-    """Change live values of one trial, or of all of a sweep that run; return the message to print.
-
-    Raises:
-        Exception: As `Trial.set` raises.
-    """
-    sweeps, single = _meant([name])
-    meant: list[Sweep | Trial] = [*sweeps, *single]
-    for one in meant:
-        one.set(**changes)
-    return f"{name}: {', '.join(f'{value}={to!r}' for value, to in changes.items())} from the next batch on"
 
 
 def clear() -> Any:
@@ -323,70 +253,36 @@ def _former_log(name: str, number: int | None) -> str | None:
     return text or f"Trial {name!r} (run {record.number}) has printed nothing yet."
 
 
-def interrupt_consumer(panel: Panel) -> Callable[[str], None]:
-    """Return what a panel's interrupt button does: raise KeyboardInterrupt in the trial's cell, its kernel lives on.
+def steer_shown(panel: Panel) -> Callable[[str, str], None]:
+    """Return what the buttons of a panel's rows do: to the trial that a row shows, else to that consumer.
 
-    Called with the consumer's name on a thread of the panel's own. It raises TsnbError where this notebook has no such
-    trial on that stream, or it is not running.
+    Called with the verb and the consumer's name on a thread of the panel's own. It raises TsnbError where this notebook
+    has no such trial on that stream and only it could do that, or the trial is not running.
     """
 
-    def interrupt(name: str) -> None:
+    def steer(verb: str, name: str) -> None:
         trial = _trial_on(panel, name)
-        if trial is None:
-            raise TsnbError(
-                f"{name} cannot be interrupted from here, because it is not a trial of this notebook. Stop "
-                "ends its loop"
-            )
-        if trial.state in ENDED:
-            raise TsnbError(f"{name} is not running: it {is_now(trial.state)}")
-        trial.interrupt()
-
-    return interrupt
-
-
-def stop_consumer(panel: Panel) -> Callable[[str], None]:
-    """Return what a panel's stop button does: stop the trial that it shows, else ask the consumer to end.
-
-    Called with the consumer's name on a thread of the panel's own.
-    """
-
-    def stop(name: str) -> None:
-        trial = _trial_on(panel, name)
-        if trial is not None and trial.state not in ENDED:
+        if verb == "interrupt":
+            if trial is None:
+                raise TsnbError(
+                    f"{name} cannot be interrupted from here, because it is not a trial of this notebook. Stop "
+                    "ends its loop"
+                )
+            if trial.state in ENDED:
+                raise TsnbError(f"{name} is not running: it {is_now(trial.state)}")
+        if verb == "stop" and trial is not None and trial.state not in ENDED:
             trial.stop_by("in the panel")
-            return
-        if (sweep := waiting_in(name)) is not None:
+        elif verb == "stop" and (sweep := waiting_in(name)) is not None:
             raise TsnbError(
                 f"{name!r} has not been started: sweep {sweep.name!r} starts it. To stop the whole sweep, "
                 f"run %trials stop {sweep.name}"
             )
-        from tsnb.telemetry.observer import Observer
-
-        observer = Observer(panel.stream_of(name) or None)
-        try:
-            observer.request_consumer_stop(name)
-        finally:
-            observer.close()
-
-    return stop
-
-
-def pause_consumer(panel: Panel) -> Callable[[str, bool], None]:
-    """Return what a panel's pause button does: pause the trial that it shows, or have it go on, else that consumer.
-
-    Called with the consumer's name, and whether it is to pause, on a thread of the panel's own.
-    """
-
-    def pause(name: str, on: bool) -> None:
-        trial = _trial_on(panel, name)
-        if trial is None or trial.life.options.get("engine"):
-            pause_consumers(panel.stream or None, name, on=on)
-        elif on:
-            trial.pause()
+        elif verb == "stop" or trial is None or (verb != "interrupt" and trial.life.options.get("engine")):
+            panel.ask_stream(verb, name)
         else:
-            trial.resume()
+            VERBS[verb].do(trial, {})
 
-    return pause
+    return steer
 
 
 def _trial_on(panel: Panel, name: str) -> Trial | None:

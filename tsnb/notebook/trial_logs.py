@@ -16,6 +16,7 @@ from tsnb.errors import TsnbError
 from tsnb.experiments.overview.board import trials
 from tsnb.experiments.running.trial_life import SURE_S
 from tsnb.experiments.trial import ENDED, Trial
+from tsnb.experiments.verbs import VERBS
 from tsnb.panel.logs import LogPart
 from tsnb.private.files import read_foreign
 from tsnb.records.project import own_place
@@ -157,62 +158,29 @@ class TrialLogs:
                 found[name] = [[change["time_s"], _set_text(change)] for change in made]
         return found
 
-    def set(self, name: str, value: str, text: str) -> None:
-        """Change a live value of a trial to what the text says: a number, True or False, or one of its choices.
+    def steer(self, verb: str, name: str, content: Mapping[str, Any]) -> None:
+        """Do to a trial of this notebook what its drawer asks for, as `LogSource` says.
+
+        A text means for a live value a number, True or False, or one of its choices. A clone's output goes where its
+        trial's does.
 
         Raises:
-            TsnbError: No such trial or value, or it is not running.
-            ValueError: It may not be that.
+            TsnbError: The trial is not here, or that cannot be done to it.
+            ValueError: A value or the name will not do.
         """
-        trial = _here(name, "Set its live hyperparameters there")
-        trial.set(**{value: _read(trial, value, text)})
-
-    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
-        """Make two of a trial, the new one with other live values; its output goes where the trial's does.
-
-        Raises:
-            Exception: As `Trial.clone` raises.
-            TsnbError: The trial is not here.
-        """
-        trial = _here(name, "Clone it there")
-        trial.clone(new or None, **{value: _read(trial, value, text) for value, text in changes.items()})
-
-    def release(self, name: str) -> None:
-        """Pause a trial, and have it give GPU memory back meanwhile.
-
-        Raises:
-            Exception: As `Trial.pause` raises.
-            TsnbError: The trial is not here.
-        """
-        _here(name, "Release its memory there").pause(release=True)
-
-    def extend(self, name: str, epochs: int) -> None:
-        """Have a trial that is done go on for some more epochs.
-
-        Raises:
-            Exception: As `Trial.extend` raises.
-            TsnbError: The trial is not here.
-        """
-        _here(name, "Extend it there").extend(epochs)
-
-    def rerun(self, name: str) -> None:
-        """Run the code of a trial that has ended again, under its name.
-
-        Raises:
-            Exception: As `Trial.rerun` raises.
-            TsnbError: The trial is not here, or cannot be run again now.
-        """
-        trial = _here(name, "Run it again there")
-        if why := trial.why_not_rerun:
+        trial = trials.get(name)
+        if trial is None:
+            raise TsnbError(f"{name} was started by another notebook. {VERBS[verb].there}")
+        if verb == "rerun" and (why := trial.why_not_rerun):
             raise TsnbError(f"{name} {why}")
-        trial.rerun(name=name)
-
-
-def _here(name: str, else_: str) -> Trial:
-    trial = trials.get(name)
-    if trial is None:
-        raise TsnbError(f"{name} was started by another notebook. {else_}")
-    return trial
+        asked = (
+            [(content.get("value", ""), content.get("text", ""))]
+            if verb == "set"
+            else content.get("changes", ())
+        )
+        changes = {str(value): _read(trial, str(value), str(text)) for value, text in asked}
+        again = {"name": name} if verb == "rerun" else {}  # under its name
+        VERBS[verb].do(trial, {**content, "new": str(content.get("as", "")), "changes": {**changes, **again}})
 
 
 def _read(trial: Trial, value: str, text: str) -> Any:

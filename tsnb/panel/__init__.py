@@ -16,7 +16,6 @@ Readings come from `tsnb.telemetry`; what a stop button does and where logs come
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 
 from tsnb.discovery import registry
 from tsnb.errors import ProducerNotFound
@@ -32,13 +31,7 @@ _ours: list[Panel] = []
 _lock = free_in_child(threading.Lock())
 
 
-def dashboard(
-    name: str | None = None,
-    *more: str,
-    stop_consumer: Callable[[str], None] | None = None,
-    interrupt_consumer: Callable[[str], None] | None = None,
-    make_report: Callable[..., None] | None = None,
-) -> Panel:
+def dashboard(name: str | None = None, *more: str) -> Panel:
     """Return the live panel of a stream, or one of several streams together.
 
     A stream that is not served yet is not an error: the panel says so and fills in once it is there, and again
@@ -49,23 +42,11 @@ def dashboard(
         name: The stream; None: all streams of this notebook, those that it starts later too, else the one that is
             served, once there is exactly one.
         more: Other streams to show in the same panel, for example one for validation: a trial on several is one row.
-        stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
-            None: the stream is asked to end that consumer's loop at its next step.
-        interrupt_consumer: Called with its name for its interrupt button; None: there is no such button.
-        make_report: Called when the report button is clicked, on a thread of its own, with the stream's name where
-            the panel shows several; None: there is no such button.
     """
     with _lock:
         for those in (_panels, _ours):
             those[:] = [panel for panel in those if panel.comm is not None]
-        panel = _panel_of((name, *more)) if name else _panel_of_all()
-        if stop_consumer is not None:
-            panel.stop_consumer = stop_consumer
-        if interrupt_consumer is not None:
-            panel.interrupt_consumer = interrupt_consumer
-        if make_report is not None:
-            panel.make_report = make_report
-        return panel
+        return _panel_of((name, *more)) if name else _panel_of_all()
 
 
 def served_here(name: str) -> None:

@@ -116,47 +116,17 @@ class LogSource(Protocol):
     def duels(self) -> list[dict[str, Any]]:
         """Return the duels, as the module says, for JSON."""
 
-    def set(self, name: str, value: str, text: str) -> None:
-        """Change a trial's live value of that name to what the text says. Called on a thread of its own, and may wait.
-
-        Raises:
-            TsnbError: The trial is not here, has no such value, or is not running.
-            ValueError: It may not be that.
-        """
-
-    def clone(self, name: str, new: str, changes: Mapping[str, str]) -> None:
-        """Make two of a trial, the new one with other live values. Called as `set` is.
+    def steer(self, verb: str, name: str, content: Mapping[str, Any]) -> None:
+        """Do to a trial what its drawer asks for. Called on a thread of its own, and may wait.
 
         Args:
+            verb: One of `VERBS` that the drawer has.
             name: The trial.
-            new: The clone's name; empty: one is made.
-            changes: Live values, by name, to what the texts say.
+            content: What the page sent; its texts are not read yet.
 
         Raises:
-            TsnbError: The trial is not here, or cannot be cloned.
+            TsnbError: The trial is not here, or that cannot be done to it.
             ValueError: A value or the name will not do.
-        """
-
-    def release(self, name: str) -> None:
-        """Pause a trial, and have it give GPU memory back meanwhile. Called as `set` is.
-
-        Raises:
-            TsnbError: The trial is not here, or has none to give back.
-        """
-
-    def extend(self, name: str, epochs: int) -> None:
-        """Have a trial that is done go on for some more epochs. Called as `set` is.
-
-        Raises:
-            TsnbError: The trial is not here, or cannot be extended.
-            ValueError: It is not a number of epochs.
-        """
-
-    def rerun(self, name: str) -> None:
-        """Run the code of a trial that has ended again, under its name. Called as `set` is.
-
-        Raises:
-            TsnbError: The trial is not here, or its code is not.
         """
 
 
@@ -267,17 +237,7 @@ class LogFeed:
                 f"this panel has no trials of its own, so it cannot {op} {trial}. Use the notebook that "
                 "started it"
             )
-        if op == "set":
-            source.set(trial, str(content.get("value", "")), str(content.get("text", "")))
-        elif op == "clone":
-            changes = {str(name): str(text) for name, text in content.get("changes", ())}
-            source.clone(trial, str(content.get("as", "")), changes)
-        elif op == "release":
-            source.release(trial)
-        elif op == "rerun":
-            source.rerun(trial)
-        else:
-            source.extend(trial, content.get("epochs", 0))
+        source.steer(op, trial, content)
 
     def rest(self) -> None:
         """Send no logs any more: the pane was closed. Another page's that is still open asks again."""

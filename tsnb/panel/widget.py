@@ -23,6 +23,7 @@ import anywidget
 import traitlets
 
 from tsnb.errors import TsnbError
+from tsnb.experiments.verbs import VERBS
 from tsnb.panel.logs import LogFeed
 from tsnb.panel.saved import Fallback, bundle, page_of, saved
 from tsnb.panel.shown_stream import ShownStream
@@ -43,15 +44,10 @@ class Panel(anywidget.AnyWidget):
 
     Attributes:
         logs: Feeds the log pane; its `source` is handed in by code that knows the trials.
-        stop_consumer: Called with a consumer's name when its stop button is clicked, on a thread of its own;
-            None: the stream is asked to end that consumer's loop.
-        pause_consumer: Called with a consumer's name and whether it is to pause (else to go on) when its pause button
-            is clicked, on a thread of its own; None: the stream is asked.
 
     Args:
         name: The stream; None: whichever single one is served.
         more: Other streams that it shows too: a trial on several of them is one row.
-        stop_consumer: As the attribute.
         recorded: Whether it will be fed what happened at another time.
     """
 
@@ -72,7 +68,6 @@ class Panel(anywidget.AnyWidget):
         self,
         name: str | None = None,
         *more: str,
-        stop_consumer: Callable[[str], None] | None = None,
         recorded: bool = False,
         **traits: Any,
     ) -> None:
@@ -80,14 +75,12 @@ class Panel(anywidget.AnyWidget):
         names = dict.fromkeys([name or "", *more])
         self._channels = [ShownStream(each, self._lock, self, recorded=recorded) for each in names]
         self._follows = False
-        self._interrupt_consumer: Callable[[str], None] | None = None
+        self._steer: Callable[[str, str], None] | None = None
         self._make_report: Callable[..., None] | None = None
         self._closed = False
         self._is_left = False
         self._picture: Fallback | None = None
         self.logs = LogFeed(self._send_log)
-        self.stop_consumer = stop_consumer
-        self.pause_consumer: Callable[[str, bool], None] | None = None
         super().__init__(**traits)
         self.on_msg(self._hear)
         self._answer_while_busy()
@@ -112,17 +105,17 @@ class Panel(anywidget.AnyWidget):
         return panel
 
     @property
-    def interrupt_consumer(self) -> Callable[[str], None] | None:
-        """Called with a consumer's name when its interrupt button is clicked, on a thread of its own.
+    def steer(self) -> Callable[[str, str], None] | None:
+        """Called with a verb and a consumer's name when a button of its row is clicked, on a thread of its own.
 
-        None: there is no such button.
+        None: the stream is asked, and there is no button for what only the trial's notebook can do.
         """
-        return self._interrupt_consumer
+        return self._steer
 
-    @interrupt_consumer.setter
-    def interrupt_consumer(self, interrupt: Callable[[str], None] | None) -> None:
-        self._interrupt_consumer = interrupt
-        self._allow(interrupt=interrupt is not None)
+    @steer.setter
+    def steer(self, steer: Callable[[str, str], None] | None) -> None:
+        self._steer = steer
+        self._allow(interrupt=steer is not None)
 
     @property
     def make_report(self) -> Callable[..., None] | None:
@@ -350,26 +343,13 @@ class Panel(anywidget.AnyWidget):
         channel = self._channels[at if isinstance(at, int) and 0 <= at < len(self._channels) else 0]
         if op == "hello":
             self._greet(content)
-        elif op in (
-            "log",
-            "log off",
-            "trial",
-            "params",
-            "set",
-            "clone",
-            "extend",
-            "release",
-            "rerun",
-            "view",
-        ):
+        elif op in ("log", "log off", "trial", "params", "view"):
             self._hear_of_reader(op, name, content)
-        elif op == "stop":
-            self._in_background(name, self.stop_consumer or self._end_consumer)
-        elif op in ("pause", "resume"):
-            pause = self.pause_consumer or self._pause_consumer
-            self._in_background(name, lambda trial: pause(trial, op == "pause"), what=op)
-        elif op == "interrupt" and self._interrupt_consumer:
-            self._in_background(name, self._interrupt_consumer, what=op)
+        elif op in VERBS and VERBS[op].there:
+            self._in_background(name, lambda trial: self.logs.steer(op, trial, content), what=op)
+        elif op in VERBS and (self._steer or op != "interrupt"):
+            steer = self._steer or self.ask_stream
+            self._in_background(name, lambda trial: steer(op, trial), what=op)
         elif op == "stop stream":
             self._in_background("", lambda _: channel.act(Watch.request_stop), what=op, at=at)
         elif op == "balance":
@@ -400,11 +380,8 @@ class Panel(anywidget.AnyWidget):
         elif op == "trial":
             has = content.get("has")
             self.logs.show(name, map(str, has) if isinstance(has, list) else ())
-        elif op == "params":
-            if self.logs.source is not None:
-                self._send_log({"op": op, **self._known()})
-        else:
-            self._in_background(name, lambda trial: self.logs.steer(op, trial, content), what=op)
+        elif op == "params" and self.logs.source is not None:
+            self._send_log({"op": op, **self._known()})
 
     def _known(self) -> dict[str, Any]:
         """Return what only the notebook knows of its trials."""
@@ -427,15 +404,14 @@ class Panel(anywidget.AnyWidget):
 
         threading.Thread(target=run, name=f"tsnb-{what}-{name}", daemon=True).start()
 
-    def _end_consumer(self, name: str) -> None:
-        """Ask for a consumer's loop to end, on each stream that it is on."""
+    def ask_stream(self, verb: str, name: str) -> None:
+        """Ask each stream that a consumer is on to stop it, pause it or let it go on."""
         there = [channel for channel in self._channels if channel.pid_of(name) is not None]
         for channel in there or self._channels[:1]:
-            channel.act(lambda watch: watch.request_consumer_stop(name))
-
-    def _pause_consumer(self, name: str, on: bool) -> None:
-        for channel in [channel for channel in self._channels if channel.pid_of(name) is not None]:
-            pause(channel.name, name, on=on)
+            if verb == "stop":
+                channel.act(lambda watch: watch.request_consumer_stop(name))
+            else:
+                pause(channel.name or None, name, on=verb == "pause")
 
     def _answer_while_busy(self) -> None:
         """Let clicks and state requests reach their own subshell while a cell runs.

@@ -17,6 +17,7 @@ from tsnb.discovery.registry import describe_origin
 from tsnb.errors import TsnbError
 from tsnb.experiments.pausing import consumers_in
 from tsnb.experiments.trial import Trial
+from tsnb.experiments.verbs import VERBS
 from tsnb.kernels.door import Door
 from tsnb.kernels.hub import Hub
 from tsnb.native.forks import free_in_child
@@ -64,24 +65,19 @@ def _answered(request: dict[str, Any], own: Sequence[Trial]) -> dict[str, Any]:
         return {"pid": os.getpid(), "origin": describe_origin(), "trials": found}
     if not meant:
         raise TsnbError(f"Trial {name!r} no longer exists")
-    if verb == "clone":
-        changes = request.get("changes", {})
-        if not isinstance(changes, dict):
-            raise TsnbError(f"A clone's changes are values by name, not {changes!r:.80}")
-        made = meant[0].clone(request.get("name"), at=request.get("at"), **changes)
-        assert made.parent is not None
-        deadline = time.monotonic() + STARTS_S
-        while made.state in ("queued", "starting") and time.monotonic() < deadline:
-            time.sleep(0.02)  # one that begins with a checkpoint does so in a new process
-        facts = {**made.parent._asdict(), "trial": made.parent.name, "clone": made.name, "pid": made.pid}
-        return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
-    if verb == "extend":
-        epochs: Any = request.get("epochs")
-        return {"trial": meant[0].extend(epochs).name, "epochs": epochs}
-    if verb == "pause":
-        meant[0].pause(release=bool(request.get("release")))
-        return {"trial": meant[0].name}
-    raise TsnbError(f"this version of tsnb does not know {verb!r}")
+    if verb not in VERBS or not VERBS[verb].by_door:
+        raise TsnbError(f"this version of tsnb does not know {verb!r}")
+    changes = request.get("changes", {})
+    if not isinstance(changes, dict):
+        raise TsnbError(f"A clone's changes are values by name, not {changes!r:.80}")
+    made = VERBS[verb].do(meant[0], {**request, "changes": changes})
+    if verb != "clone":
+        return {"trial": meant[0].name, **({"epochs": request["epochs"]} if verb == "extend" else {})}
+    deadline = time.monotonic() + STARTS_S
+    while made.state in ("queued", "starting") and time.monotonic() < deadline:
+        time.sleep(0.02)  # one that begins with a checkpoint does so in a new process
+    facts = {**made.parent._asdict(), "trial": made.parent.name, "clone": made.name, "pid": made.pid}
+    return {word: facts[word] for word in ("trial", "clone", "pid", "epoch", "batch", "samples")}
 
 
 def _is_meant(trial: Trial, name: str, stream: str, pid: object) -> bool:
