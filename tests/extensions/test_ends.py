@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 import threading
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tsnb
 from tests.hostile import JUNK, changed_somewhere
+from tests.promises import HANG_S, promptly
 from tsnb.errors import RemoteProtocolError
 from tsnb.extensions.ends import MAX_ENDS, MAX_PENDING, TrialEnds
 from tsnb.extensions.metrics import KeptNumbers
@@ -178,3 +182,19 @@ def test_bytes_of_any_kind_are_refused_by_one_error(packed: bytes) -> None:
     ends, _ = stream()
     with pytest.raises(RemoteProtocolError):
         ends.hear(observer(), packed)
+
+
+@pytest.mark.system
+def test_of_a_trial_that_was_killed_its_stream_says_what_it_had_taken() -> None:
+    """Who looks later sees the speed and the shares that others saw."""
+    code = "import tsnb,time\nfor _ in range(999):\n  for x in tsnb.attach('mine', stream='killing'): time.sleep(0.01)"
+    with tsnb.serve([1, 2, 3, 4], name="killing"), subprocess.Popen([sys.executable, "-c", code]) as process:
+        promptly(
+            lambda: any(c.batches > 20 for c in tsnb.streams.status("killing").consumers), promised_s=HANG_S
+        )
+        process.kill()
+        process.wait()
+        promptly(lambda: not tsnb.streams.status("killing").consumers)
+        (left,) = tsnb.streams.status("killing").ends
+        assert (left.name, left.state) == ("mine", "left")
+        assert left.batches > 20 and left.computing_s > 0.1

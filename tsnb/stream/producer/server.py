@@ -297,6 +297,8 @@ class Server(threading.Thread):
 
     def _drop(self, session: Session) -> None:
         self._show_last(session)
+        if session.role == "consumer" and session.key in self._core.dispatch.members:
+            self._core.note_left(session)  # it was killed, or does not keep to the protocol
         with self._core.lock:
             if session.key not in self._core.sessions:
                 return

@@ -11,7 +11,7 @@ Who calls what:
 |---|---|---|
 | `met` | never | at each new connection: the first one, a successor's, a clone's |
 | `hear` | the serving thread, without the producer's lock | the thread that iterates, ahead of batches sent before |
-| `left` | the serving thread, when a consumer detaches in good order | never |
+| `left` | the serving thread, when a consumer detaches, or its connection ends | never |
 | `tick` | the serving thread, once a second, without the lock | between two batches; as a cell ends, in any thread |
 | `step` | never | the thread that iterates, after each batch that it took |
 | `parted` | never | when its producer has gone, and before the consumer goes |
@@ -105,7 +105,7 @@ class Extension:
         raise RemoteProtocolError(f"{self.name!r} from a {peer.role}")
 
     def left(self, peer: Remote) -> None:
-        """Hear that a consumer detaches."""
+        """Hear that a consumer detaches, or that its connection has ended."""
 
     def tick(self, now_s: float) -> None:
         """Do what is due.
