@@ -203,18 +203,18 @@ def report() -> dict[str, Any]:
         return {}
     before = _before
     computing_s, waiting_s = before.get("computing_s", 0.0), before.get("waiting_s", 0.0)
-    samples = before.get("samples", 0) + sum(total.samples for total in totals)
+    own, own_s = sum(total.samples for total in totals), max(total.attached_s for total in totals)
     inside_s = computing_s + waiting_s + sum(total.inside_s for total in totals)
     waiting_s += sum(total.waited_s for total in totals)
-    attached_s = before.get("attached_s", 0.0) + max(total.attached_s for total in totals)
     return {
         "stream": ", ".join(dict.fromkeys(total.stream for total in totals)),
         # validation beside it does not count as training: those of the consumer that was given most samples
         "epochs": before.get("epochs", 0) + max(totals, key=lambda total: total.samples).epochs,
         "batches": before.get("batches", 0) + sum(total.batches for total in totals),
-        "samples": samples,
-        "samples_per_s": round(samples / attached_s, 1) if attached_s and samples else 0.0,
-        "attached_s": round(attached_s, 3),
+        "samples": before.get("samples", 0) + own,
+        # its own alone, as its row in the panel has it: a clone goes on from what its parent took
+        "samples_per_s": round(own / own_s, 1) if own_s and own else 0.0,
+        "attached_s": round(before.get("attached_s", 0.0) + own_s, 3),
         "computing_s": round(max(0.0, inside_s - waiting_s), 3),
         "waiting_s": round(waiting_s, 3),
     }
