@@ -110,7 +110,9 @@ def diagnose(
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     if in_line := sum(c.state == "awaits turn" for c in later.consumers):
         return _by_turns(earlier, later, parts, host, in_line)
-    if held and _cost(held, earlier, later, in_seconds) >= _cost(waiting, earlier, later, in_seconds):
+    if held and _cost("held", held, earlier, later, in_seconds) >= _cost(
+        "waiting", waiting, earlier, later, in_seconds
+    ):
         return _window_bound(earlier, later, parts, host)
     if waiting:
         return _loader_bound(earlier, later, parts, host)
@@ -118,13 +120,15 @@ def diagnose(
     return _say("model-bound", "No trial is waiting.", busy + _headroom(earlier, later, host) + ".")
 
 
-def _cost(parts: dict[str, float], earlier: StreamReading, later: StreamReading, in_seconds: bool) -> float:
+def _cost(
+    kind: str, parts: dict[str, float], earlier: StreamReading, later: StreamReading, in_seconds: bool
+) -> float:
     """Return the cost of a kind of waiting, from the shares of the trials that had any: the largest, or seconds."""
     if not in_seconds:
         return max(parts.values(), default=0.0)
-    before = {c.name: _inside_s(c) for c in earlier.consumers}
-    lived_s = {c.name: _inside_s(c) - before.get(c.name, 0.0) for c in later.consumers}
-    return sum(share * lived_s[name] for name, share in parts.items())
+    before = {c.name: getattr(c, f"{kind}_s") for c in earlier.consumers}
+    now = {c.name: getattr(c, f"{kind}_s") for c in later.consumers if c.name in parts}
+    return float(sum(seconds - before.get(name, 0.0) for name, seconds in now.items()))
 
 
 def _inside_s(consumer: ConsumerReading) -> float:
