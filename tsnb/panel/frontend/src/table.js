@@ -254,7 +254,7 @@ export class Table {
   drawGroup(store, { name, lanes }, shut) {
     const head = this.groupHeads.get(name);
     if (!head) return;
-    const line = head.querySelector("button"), told = counted(store, lanes, this.shownState === "gone"), by = decisive(store, lanes), best = by ? store.bestAmong(lanes, by) : -1;
+    const line = head.querySelector("button"), told = counted(store, lanes, this.shownState === "gone"), by = decisive(store, lanes), best = by ? store.bestAmong(lanes, by, (k) => store.shown(k, by)) : -1;
     put(line, name ? `sweep ${name}` : "no sweep");
     attribute(line, "aria-expanded", !shut);
     put(head.querySelector(".tsnb-soft"), told + (best < 0 ? "" : `; best ${by} ${metric(by, store.shown(best, by))}: ${this.short[store.lanes[best].name]}`));
