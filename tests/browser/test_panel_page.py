@@ -707,6 +707,16 @@ def test_the_pause_button_does_what_its_icon_says(browser: Browser) -> None:
     assert row.get_attribute("aria-label") == "Pause resnet10"
     row.click()
     assert row.get_attribute("title") == "Pause resnet10: not now, resnet10 pauses at its next batch"
+    why = "it was served without seed=. Serve it with seed="
+    other = host.page.locator('tbody .tsnb-pause[aria-label^="Pause cnn-small"]')
+    for reading in stream.run(2):
+        host.feed(replace(reading, unrepeatable=why))
+    host.settle()
+    said = f"After a long pause it fails when it resumes. The stream cannot repeat batches: {why}"
+    assert other.get_attribute("title") == f"Pause cnn-small. {said}", "before it is too late"
+    for reading in stream.run(1):
+        host.feed(reading)
+    host.settle()
     assert host.page.evaluate("() => window.sent")[-1] == {"op": "pause", "name": "resnet10"}
     latest = host.tape.latest
     assert latest is not None

@@ -151,7 +151,7 @@ def test_a_paused_trial_is_told_why_the_stream_cannot_repeat_what_it_missed() ->
         assert isinstance(ask, ms.Ask)
         with pytest.raises(ConsumerTimedOut, match=r"was paused at batch") as raised:
             made.hear(ms.NotJoined(ask.number, 3, 5, 1))
-        assert f"This one cannot: {said}." in str(raised.value)
+        assert f"cannot repeat the batches in between: {said}." in str(raised.value)
         assert "With seed=" not in str(raised.value)
 
 

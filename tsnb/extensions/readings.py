@@ -59,6 +59,7 @@ def reading(core: Core, since: int = 0) -> StreamReading:
         in_place=core.in_place,
         copied=core.copied,
         ordinary=source.ordinary if source else "",
+        unrepeatable=core.unordered if source and not source.order else "",
         consumers=here,
         profiled=sum(is_profiled(each.name) for each in here),
         failure=core.failure[0][:500] if core.failure else "",

@@ -10,7 +10,8 @@ recorded log draws the same panel as a live stream.
 tick   {"op": "tick", "n": 812}                                   and, only when they have changed:
        "state": "blocked"                                         the stream's
        "stream": {"name", "workers", "window", "epoch_batches", "failure", "pacing", "weights",
-                  "cache"}                                        what its cache does, empty: served without one
+                  "cache",                                        what its cache does, empty: served without one
+                  "unrepeatable"}                                 why an epoch cannot be given again, empty: it can
        "say": {"kind", "text", "lead", "pace", "at"}              the one plain sentence; its first `lead`
                                                                   characters say it all; `at`: the time of the frame
                                                                   whose shares it tells, null where it tells none;
@@ -326,4 +327,5 @@ def _stream_words(reading: StreamReading) -> dict[str, Any]:
         "pacing": pacing_text(reading),
         "weights": reading.weights if reading.pacing == "weights" else {},
         "cache": cache_text(reading),
+        "unrepeatable": reading.unrepeatable,
     }

@@ -316,6 +316,9 @@ class StreamReading:
     """Batches that the producer had to copy into the arena."""
     ordinary: Text = ""
     """Why the loader's workers use the queues of `multiprocessing`; empty where they use tsnb's, or there are none."""
+    unrepeatable: Text = ""
+    """Why an epoch cannot be given again, so that a trial which is paused for long fails when it resumes; empty: it
+    can."""
     consumers: Annotated[tuple[ConsumerReading, ...], FEW] = ()
     """Every attached consumer, in the order of joining."""
     profiled: Whole = 0

@@ -70,7 +70,7 @@ export class Act {
     grey(this.element, why);
     if (this.asking) return;
     if (why) this.name_(`${this.word} ${this.name}: not now, ${why}`);
-    else this.name_(this.why ? `Could not ${this.word.toLowerCase()} ${this.name}: ${this.why}` : `${this.word} ${this.name}`);
+    else this.name_(this.why ? `Could not ${this.word.toLowerCase()} ${this.name}: ${this.why}` : `${this.word} ${this.name}${this.risk || ""}`);
   }
 
   name_(text) {
@@ -86,8 +86,9 @@ export class PauseAct extends Act {
     showIcon(this.face, "paused");
   }
 
-  /** `paused`: whether it is paused now. */
-  drawFor(paused, reason) {
+  /** `paused`: whether it is paused now; `unrepeatable`: why its stream cannot give it later what it misses. */
+  drawFor(paused, reason, unrepeatable = "") {
+    this.risk = unrepeatable && `. ${paused ? "It fails if the batches that it missed have gone" : "After a long pause it fails when it resumes"}. The stream cannot repeat batches: ${unrepeatable}`;
     const op = paused ? "resume" : "pause";
     if (op !== this.op) {
       Object.assign(this, { op, word: paused ? "Resume" : "Pause", usedMs: 0, why: "" });

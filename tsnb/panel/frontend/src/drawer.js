@@ -157,7 +157,7 @@ export class Drawer {
     const why = lane < 0 ? "it is not on this stream" : idle(store, state, lane);
     this.stop.draw(lane < 0 ? why : idle(store, state, lane, true));
     this.interrupt.draw(why);
-    this.pause.drawFor(now.state === "paused", why);
+    this.pause.drawFor(now.state === "paused", why, store.stream.unrepeatable);
     this.interrupt.element.hidden = !store.can.interrupt;
     put(this.waits, lane >= 0 ? waitsFor(store.lanes[lane]) : "");
     put(this.error, (lane >= 0 && store.lanes[lane].error) || (facts && facts.verdict) || "");

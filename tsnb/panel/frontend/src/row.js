@@ -112,7 +112,7 @@ export class Row {
     attribute(this.eye, "aria-label", words);
     const why = idle(store, state, this.lane);
     this.stop.draw(idle(store, state, this.lane, true));
-    this.pause.drawFor(store.stateOf(this.lane).state === "paused", why);
+    this.pause.drawFor(store.stateOf(this.lane).state === "paused", why, store.stream.unrepeatable);
     // of one that has ended, what can be done next
     const ended = Boolean(lane.end) && !lane.here && !lane.pending, next = ended && log.can;
     this.more.hidden = this.again.element.hidden = !next;

@@ -137,7 +137,8 @@ export class Joint extends Numbers {
   get stream() {
     const caches = this.stores.filter((store) => store.stream.cache).map((store) => `${store.stream.name}: ${store.stream.cache}`);
     const name = this.stores.map((store) => store.stream.name).join(", ");
-    return { ...this.first.stream, name, cache: caches.join("; ") };
+    const unrepeatable = this.stores.map((store) => store.stream.unrepeatable).find(Boolean) || "";
+    return { ...this.first.stream, name, cache: caches.join("; "), unrepeatable };
   }
 
   get frames() {

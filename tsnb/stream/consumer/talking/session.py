@@ -371,17 +371,13 @@ class ConsumerSession:
         of = f" of {batches}" if batches is not None else ""
         where = f"the stream is at batch {answer.published}{of} of pass {answer.epoch + 1}"
         if (self._was_paused or self._rank_was_paused) and place.begun:
-            again = ""
+            why = ""
             if self._stream is not None and not self._stream.order:
-                why = self._stream.unordered or "its loader has no reproducible order"
-                again = (
-                    " A stream that can repeat its epochs gives a paused trial the batches that it missed. This "
-                    f"one cannot: {why}."
-                )
+                why = f": {self._stream.unordered or 'its loader has no reproducible order'}"
             return ConsumerTimedOut(
                 f"{self._name!r} was paused at batch {place.batch} of pass {place.epoch + 1}. Meanwhile "
-                f"{where}, and the stream cannot repeat the batches in between. Iterate again for the "
-                f"next epoch.{again}"
+                f"{where}, and the stream cannot repeat the batches in between{why}. Iterate again for the "
+                "next epoch."
             )
         if parked is not None:
             advice = (
