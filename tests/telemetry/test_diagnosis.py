@@ -280,6 +280,14 @@ def test_nobody_is_left_is_told_from_nobody_has_come() -> None:
         diagnose(fresh, after).text
         == "No trial is attached. All trials have left. Batches are ready for the next trial."
     )
+    coming = {"a": "starting", "b": "running", "c": "queued: it needs 2.1 GiB"}
+    awaited = replace(fresh, batches=99, pending=coming, to_come=5)
+    assert diagnose(awaited, awaited).text == (
+        "No trial is attached. Of the next trials, 2 are starting and 1 is queued."
+    )
+    more = replace(fresh, batches=99, to_come=5)
+    assert diagnose(more, more).text == "No trial is attached. Sweeps have 5 more to start."
+    assert diagnose(replace(fresh, batches=99), replace(fresh, batches=99)).lead == "No trial is attached."
     assert "preparing" in diagnose(fresh, replace(fresh, state="starting")).text
 
 

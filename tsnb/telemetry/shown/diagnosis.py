@@ -201,7 +201,7 @@ def _resting(later: StreamReading) -> Diagnosis:
         rest = "The first batches are ready." if ready else "The loader is preparing its first batches."
         if ready and later.batches > later.window:  # the first ones have long been taken
             rest = "All trials have left. Batches are ready for the next trial."
-        return _say("idle" if ready else "starting", NOBODY, rest)
+        return _say("idle" if ready else "starting", NOBODY, _to_come(later) or rest)
     if incomplete := next((c for c in here if c.state == "awaits ranks"), None):
         group = incomplete.name.partition("[")[0]
         return _say(
@@ -220,6 +220,16 @@ def _resting(later: StreamReading) -> Diagnosis:
     if any(c.batches for c in here):  # a single reading: nothing to compare with
         return _say("starting", f"{who} {are} reading.", "Their time shares appear in a moment.")
     return _say("starting", f"{who} {are} attached.", "No batch has been read yet.")
+
+
+def _to_come(later: StreamReading) -> str:
+    """Say which trials are about to attach; empty: none is known."""
+    queued = sum(said.startswith("queued") for said in later.pending.values())
+    counts = [(len(later.pending) - queued, "starting"), (queued, "queued")]
+    parts = [f"{number} {'is' if number == 1 else 'are'} {what}" for number, what in counts if number]
+    if not parts:
+        return f"Sweeps have {later.to_come} more to start." if later.to_come else ""
+    return f"Of the next trials, {_list(parts)}."
 
 
 def _by_turns(
