@@ -121,7 +121,10 @@ def test_the_picture_has_a_chart_of_each_number_and_marks_where_a_trial_failed()
     assert "accuracy" in titles
     assert svg.count("✕") >= 2, "in its row, and at the end of its curve"
     running = Report(list(three_models().run(30))).svg
-    assert "still running" in running and "#1a7f37" not in running
+    assert re.search(r"from [-0-9]{10}, [:0-9]{8}, as of [:0-9]{8}<", running), (
+        "it cannot know what runs later"
+    )
+    assert "still running" not in running and "#1a7f37" not in running
 
 
 def test_a_number_that_each_trial_logged_once_has_a_chart_of_dots() -> None:

@@ -137,14 +137,7 @@ def _header(picture: Picture, story: Story, colours: dict[str, str]) -> float:
     picture.ring(LEFT + 4.5, 21.5, 3.5, "bad-line" if story.failure else "soft-line", title=state)
     name = short(story.name, 40)
     picture.spans(LEFT + 16, 27, [(name, True)], size=15)
-    picture.text(
-        RIGHT,
-        27,
-        when(story) + ("" if story.state == "gone" else ", still running"),
-        "soft",
-        size=11,
-        at="end",
-    )
+    picture.text(RIGHT, 27, when(story), "soft", size=11, at="end")
     picture.text(LEFT, 48, subtitle(story), "soft")
     lines, edge = list(_wrapped(story.lead, story.rest)), colours.get(story.pace, "held")
     if story.kind in {"failed", "loader-bound"}:

@@ -77,11 +77,15 @@ def _shared(names: Sequence[str]) -> int:
 
 
 def when(story: Story) -> str:
-    """Return when it was: 2026-11-21, 15:03:12 to 15:07:24 (local time)."""
+    """Return when it was: 2026-11-21, 15:03:12 to 15:07:24 (local time).
+
+    A page may keep a report for good. So of a stream that was there at its last reading it says "as of 15:07:24".
+    """
     begin, end = time.localtime(story.begin_s), time.localtime(story.end_s)
     same_day = begin[:3] == end[:3]
     until = time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d, %H:%M:%S", end)
-    return f"{time.strftime('%Y-%m-%d, %H:%M:%S', begin)} to {until}"
+    since = time.strftime("%Y-%m-%d, %H:%M:%S", begin)
+    return f"{since} to {until}" if story.state == "gone" else f"from {since}, as of {until}"
 
 
 def subtitle(story: Story) -> str:
