@@ -205,6 +205,18 @@ def test_a_saved_notebook_keeps_the_end_of_the_log(browser: Browser) -> None:
     assert host.page.get_by_label("Stop trial resnet10").is_disabled()
 
 
+def test_a_log_has_the_mark_of_its_trial_in_the_dark_theme_too(browser: Browser) -> None:
+    """The colour beside the log's name is the one of the trial's row."""
+    host = opened(browser, theme="dark")
+    colours = host.page.evaluate("""() => {
+      const rows = [...document.querySelectorAll('.tsnb-panel tbody tr')];
+      const row = rows.find(one => one.innerText.includes('resnet10'));
+      const mark = getComputedStyle(document.querySelector('.tsnb-log-title .tsnb-swatch')).backgroundColor;
+      return [mark, getComputedStyle(row.querySelector('.tsnb-mark svg path, .tsnb-mark svg')).fill];
+    }""")
+    assert colours[0] == colours[1]
+
+
 def test_a_trial_that_is_on_no_stream_is_stopped_from_its_log(browser: Browser) -> None:
     """The pane's own button stops the trial that it shows, once; a refusal is told beside it."""
     host = opened(browser)

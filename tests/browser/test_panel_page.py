@@ -882,6 +882,7 @@ def test_a_trials_drawer_shows_all_that_is_known_and_sets_values(
     assert free.get_attribute("aria-disabled") == "true"
     page.get_by_label("name of the clone").fill("hot")
     page.get_by_role("button", name="Clone with lr 0.03").click()
+    assert not drawer.get_by_role("alert").is_visible(), "what was refused before is told no more"
     clone_it = {"op": "clone", "name": "resnet10", "as": "hot", "changes": [["lr", "0.03"]]}
     assert page.evaluate("() => window.sent.at(-1)") == clone_it
     assert (further[0].get_attribute("title") or "").endswith("not now, it is being cloned")

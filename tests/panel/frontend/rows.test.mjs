@@ -35,6 +35,11 @@ test("the best never folds, nor one that is read, and of sorted rows those that 
   assert.deepEqual(rows, [37, 35, 33], "the best of those that were pruned have rows");
 });
 
+test("of those that ended the best by their score have rows, the others fold", () => {
+  const merit = (lane) => (lane < 12 ? 100 - lane : NaN), { rows } = arranged(many, { sort: null, merit });
+  assert.deepEqual(names(many, rows.filter((lane) => many[lane].end === "pruned")), ["out-0", "out-1", "out-2", "out-3"]);
+});
+
 test("those of each sweep fold apart, by their own key; one alone has a row", () => {
   const sweeps = Object.fromEntries(many.slice(8, 20).map(({ name }) => [name, "s"]));
   const { folds } = arranged(many, { sort: null, sweeps, open: ["pruned s"] });

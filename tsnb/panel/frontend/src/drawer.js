@@ -43,7 +43,7 @@ export class Drawer {
     this.waits = make("p", "tsnb-drawer-waits");
     this.live = make("div", "tsnb-live");
     this.changes = make("ul", "tsnb-changes tsnb-soft");
-    this.further = new Further(send, () => [...this.live.children].map((row) => row.changed()).filter(Boolean));
+    this.further = new Further((content) => this.ask(content), () => [...this.live.children].map((row) => row.changed()).filter(Boolean));
     this.params = list();
     this.bars = make("div", "tsnb-timeline", ...Array.from({ length: BARS }, () => make("i")));
     attribute(this.bars, "role", "img");
@@ -127,6 +127,12 @@ export class Drawer {
     style(this.inner, "top", `${Math.round(Math.max(0, Math.min(top - whole.top, whole.height - LEAST_HIGH)))}px`);
     this.title.focus({ preventScroll: true });
     this.title.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Ask for something anew: what was refused before is told no more. */
+  ask(content) {
+    this.refusal.say("");
+    this.send(content);
   }
 
   refused(name, what, why) {
@@ -265,8 +271,7 @@ export class Drawer {
     row.onsubmit = (event) => {
       event.preventDefault();
       if (isGrey(set)) return;
-      this.refusal.say("");
-      this.send({ op: "set", name: this.name, value: name, text: input.value.trim() });
+      this.ask({ op: "set", name: this.name, value: name, text: input.value.trim() });
       grey(set, true);
     };
     row.append(make("label", "", name), input, set, slider);

@@ -3,7 +3,7 @@
 import { coloured } from "./ansi.js";
 import { Act, square } from "./acts.js";
 import { attribute, button, make, put, style } from "./dom.js";
-import { colour } from "./theme.js";
+import { paint } from "./theme.js";
 
 const NEAR = 24; // px from the end within which the pane goes on following
 const GOES_ON = new Set(["queued", "starting", "running", "paused"]);
@@ -63,7 +63,7 @@ export class LogPane {
     this.select.value = log.name;
     this.select.disabled = names.length === 0;
     const lane = lanes.findIndex((each) => each && each.name === log.name);
-    style(this.swatch, "background", lane < 0 ? "var(--tsnb-held)" : colour(lane));
+    style(this.swatch, "background", lane < 0 ? "var(--tsnb-held)" : paint(lane));
     put(this.state, log.state);
     const word = log.state.replace(/:.*/s, "");
     this.state.dataset.tone = TONES[word] || "soft";

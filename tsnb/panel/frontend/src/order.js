@@ -17,12 +17,13 @@ export function sifted(lanes, filter = "", params = new Map()) {
  *
  * sort: {by, down} or null; value(lane, by) gives what is sorted by; filter, params: as `sifted` takes them; open: keys of folds that
  * are not folded; kept: lanes that never fold, as the best; sweeps: the sweep of each trial by its name, which fold apart. Trials that
- * failed are never folded, nor is one alone, whose line would be as high as its row. Where rows are sorted, those that come last fold.
+ * failed are never folded, nor is one alone, whose line would be as high as its row. Where rows are sorted, those that come last fold; else
+ * those of the least `merit`, and where that is unknown the oldest.
  */
-export function arranged(lanes, { sort, filter = "", open = [], params = new Map(), kept = new Set(), sweeps = {} }, value) {
+export function arranged(lanes, { sort, filter = "", open = [], params = new Map(), kept = new Set(), sweeps = {}, merit = () => NaN }, value) {
   const all = sifted(lanes, filter, params);
   const kind = (lane) => (lanes[lane].here || lanes[lane].pending ? "" : FOLDED[lanes[lane].end || "gone"] || "");
-  const those = all.filter(kind), ended = sort ? sorted(those, sort, value) : those.sort((a, b) => lanes[b].since_s - lanes[a].since_s);
+  const those = all.filter(kind), ended = sort ? sorted(those, sort, value) : those.sort((a, b) => known(merit(b)) - known(merit(a)) || lanes[b].since_s - lanes[a].since_s);
   const room = Math.max(KEPT, FOLD_FROM - 1 - (all.length - ended.length)), over = ended.slice(room).filter((lane) => !kept.has(lane));
   const queued = all.filter((lane) => (lanes[lane].pending || "").startsWith("queued"));
   const folds = new Map();
@@ -35,6 +36,8 @@ export function arranged(lanes, { sort, filter = "", open = [], params = new Map
   const away = new Set(found.flatMap((fold) => (fold.open ? [] : fold.lanes))), rows = all.filter((lane) => !away.has(lane));
   return { rows: sort ? sorted(rows, sort, value) : rows, folds: found };
 }
+
+const known = (number) => (Number.isFinite(number) ? number : -Number.MAX_VALUE);
 
 const COMPARED = { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b };
 

@@ -202,7 +202,8 @@ export class Table {
   /** Put rows and folds in their order. It does not change while somebody points at a row or works in it. */
   arrange(store, metrics, fresh) {
     const value = (lane, by) => this.value(store, lane, by, metrics), { shut = [], ungrouped } = this.kept;
-    const how = { ...this.kept, filter: this.filter, params: store.params, kept: this.unfolded(store, metrics), sweeps: ungrouped ? {} : store.sweeps };
+    const decides = decisive(store), merit = (lane) => (decides === undefined ? NaN : store.ways[decides] * store.shown(lane, decides));
+    const how = { ...this.kept, merit, filter: this.filter, params: store.params, kept: this.unfolded(store, metrics), sweeps: ungrouped ? {} : store.sweeps };
     const { rows: all, folds } = arranged(store.lanes, how, value), found = groups(store.lanes, all, store.sweeps);
     if (found.length && !this.canGroup) this.orderedMs = -Infinity; // what sweeps there are is known: a page that opens asks for it
     this.canGroup = found.length > 0;
