@@ -214,7 +214,7 @@ def told(life: Life, state: str) -> None:
 
 def said_otherwise(status: str, top: str, trials: dict[str, dict[str, Any]], words: str) -> Iterator[str]:
     """Give what the two screens say in another way than the page."""
-    words = re.sub(r" \S+ long, ended at [^.]*\.", "", words)  # the page also says how long all took
+    words = re.sub(r" Trained for \S+, ended at [^.]*\.", "", words)  # the page also says how long all took
     flat = " ".join(re.sub(r"^▌ ", "", line, flags=re.MULTILINE) for line in top.splitlines())
     for name, text in (
         ("status", " ".join(status.split())),

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.panel.streams import three_models
-from tests.reports.made import consumer, reading
+from tests.reports.made import START_S, consumer, reading
 from tsnb.errors import TsnbError
+from tsnb.panel.tape import Tape
 from tsnb.reports.plain import plain, short_names, ticks_s
 from tsnb.reports.story import story
-from tsnb.telemetry.readings import HostReading, ProcessReading, StreamReading
+from tsnb.telemetry.readings import EndReading, HostReading, ProcessReading, StreamReading
 from tsnb.telemetry.shown.view import StreamView
+from tsnb.telemetry.shown.words import clock
 
 LOG = Path(__file__).parents[1] / "panel" / "quickstart.jsonl"
 
@@ -42,7 +44,7 @@ def test_it_names_the_model_that_held_the_others(quickstart: list[StreamReading]
 def test_the_text_has_each_trial_and_what_changed() -> None:
     """As a terminal shows it."""
     text = plain(story(list(three_models().run(100)), ended=True))
-    assert text.startswith("stream mnist, ended: 4 trials, 1:40 long")
+    assert text.startswith("stream mnist, ended: 4 trials, trained for 1:40")
     for words in (
         "cnn-small",
         "resnet18-wide-sgd timed out",
@@ -158,3 +160,30 @@ def test_live_advice_does_not_flip_and_is_that_of_the_report() -> None:
             said.append(view.say.text.partition("; ")[2])
     assert len(said) > 300
     assert set(said) == {story(readings).rest.partition("; ")[2]}
+
+
+def test_the_time_of_training_is_the_same_for_who_came_late() -> None:
+    """From when the first trial attached to when the last one ended, by what the trials told at their ends."""
+    a, b = consumer("a", 1.0, pid=4), consumer("b", 1.0, pid=5)
+    ends = (
+        EndReading("a", "done", START_S + 20.5, 4, since_s=START_S + 4.5),
+        EndReading("b", "done", START_S + 27.25, 5, since_s=START_S + 5.0),
+    )
+    early = [
+        reading(0),
+        reading(5, a, b),
+        reading(20, a, b),
+        replace(reading(21, b), ends=ends[:1]),
+        replace(reading(28), ends=ends[1:]),
+        reading(90),
+    ]
+    late = [replace(reading(80), ends=ends), reading(90)]
+    for readings in (early, late):
+        told = story(readings, ended=True)
+        assert told.trained_s == 22.75
+        assert f"2 trials, trained for {clock(22.75)}" in plain(told)
+        tape = Tape("s")
+        for one in readings:
+            tape.feed(one)
+        from_s, to_s = tape.scene()["say"]["trained"]
+        assert round(to_s - from_s, 2) == 22.75

@@ -220,6 +220,8 @@ class Tape:
             limited(view, self._history)
         if view.limited:
             words["say"]["limited"] = view.limited
+        if view.is_over and (trained := view.ends.trained) is not None:
+            words["say"]["trained"] = [round(at_s - (view.origin_s or 0.0), 2) for at_s in trained]
         if view.compared.rule or self._told.get("rule"):
             words["rule"] = view.compared.rule
         if view.origin_s is not None:

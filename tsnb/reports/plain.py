@@ -92,7 +92,7 @@ def subtitle(story: Story) -> str:
     """Return what stands behind the stream's name: how many trials, how long, what was shared."""
     number, runs = len({trial_of(trial.name) for trial in story.trials}), len(story.trials)
     trials = f"{number} trial{'' if number == 1 else 's'}{f' in {runs} runs' if runs > number else ''}"
-    parts = [trials, f"{clock(story.seconds)} long"]
+    parts = [trials, f"trained for {clock(story.trained_s)}"]
     if story.epochs >= 0.05:
         parts.append("1 pass" if story.epochs == 1 else f"{count(story.epochs)} passes")
     prepared = f"{count(story.batches)} batches prepared once"

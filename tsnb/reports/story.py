@@ -18,7 +18,7 @@ from tsnb.telemetry.lives.limits import StreamLife
 from tsnb.telemetry.lives.runs import lanes_of, trial_of
 from tsnb.telemetry.lives.spent import Spent, spent
 from tsnb.telemetry.readings import OutcomeReading, StreamReading
-from tsnb.telemetry.shown.marks import Mark, all_marks, pacing_text
+from tsnb.telemetry.shown.marks import Ends, Mark, all_marks, pacing_text
 from tsnb.telemetry.shown.outcome import ENDS
 from tsnb.telemetry.shown.rates import energy_use
 from tsnb.telemetry.shown.words import all_left
@@ -85,6 +85,8 @@ class Story:
     """Trials of sweeps that are still to attach; 0 once the stream has ended."""
     lanes: Mapping[str, int] = field(default_factory=dict)
     """The number of each trial on the stream, by its name: its colour follows from it, in the panel too."""
+    trained: tuple[float, float] | None = None
+    """As `telemetry.shown.marks.Ends.trained`."""
     compared: OutcomeReading | None = None
     """How its notebooks compare the trials; None: they did not tell."""
     costs: tuple[TrialCost, ...] = ()
@@ -113,6 +115,12 @@ class Story:
         return all_left(self.all_done, self.end_s)
 
     @property
+    def trained_s(self) -> float:
+        """Seconds from when the first trial attached to when the last one ended, or to the last reading."""
+        first_s, last_s = self.trained or (self.begin_s, self.end_s)
+        return (last_s if self.over else self.end_s) - first_s
+
+    @property
     def seconds(self) -> float:
         """From the first reading to the last."""
         return self.end_s - self.begin_s
@@ -138,7 +146,9 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
     trials = spent(readings)
     life = StreamLife(readings, trials)
     batches, host, said = life.batches, life.host, life.limited(over=ended)
-    etas = Etas()
+    etas, ends = Etas(), Ends()
+    for reading in readings:
+        ends.feed(reading)
     for reading in () if ended else readings:
         etas.feed(reading)
     epoch_batches = last.epoch_batches
@@ -169,5 +179,6 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
         pending={} if ended else last.pending,
         to_come=0 if ended else last.to_come,
         lanes=lanes_of(readings),
+        trained=ends.trained,
         compared=last.outcome,
     )

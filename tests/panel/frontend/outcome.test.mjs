@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { aboutMetric, decisive, isOver, outcome, usual } from "../../../tsnb/panel/frontend/src/outcome.js";
+import { aboutMetric, decisive, isOver, outcome, span, usual } from "../../../tsnb/panel/frontend/src/outcome.js";
 import { Numbers } from "../../../tsnb/panel/frontend/src/store.js";
 
 function storeOf(lanes, ways, state = "idle") {
@@ -74,4 +74,10 @@ test("it is over when every trial has ended, or the stream has", () => {
   assert.equal(isOver(storeOf(still, ways)), false);
   assert.equal(isOver(storeOf(still, ways, "gone")), true);
   assert.equal(isOver(storeOf([...three, { ...lane("next", "", {}), here: false, pending: "queued: memory" }], ways)), false);
+});
+
+test("how long the trials trained is what the kernel told, however much of it this page has seen", () => {
+  const nowMs = 1_790_000_100_000, store = Object.assign(storeOf(three, ways), { originS: 1_790_000_000, say: { trained: [-20, 2.75] } });
+  assert.match(span(store, nowMs), /^Trained for 0:23, ended at \d+:\d+\.$/);
+  assert.equal(span(Object.assign(store, { say: {} }), nowMs), "");
 });

@@ -110,9 +110,8 @@ def diagnose(
     waiting = {name: s.waiting for name, s in parts.items() if s.waiting >= SMALL}
     if in_line := sum(c.state == "awaits turn" for c in later.consumers):
         return _by_turns(earlier, later, parts, host, in_line)
-    if held and _cost("held", held, earlier, later, in_seconds) >= _cost(
-        "waiting", waiting, earlier, later, in_seconds
-    ):
+    costs = [_cost(of, had, earlier, later, in_seconds) for of, had in (("held", held), ("waiting", waiting))]
+    if held and costs[0] >= costs[1]:
         return _window_bound(earlier, later, parts, host)
     if waiting:
         return _loader_bound(earlier, later, parts, host)
@@ -126,9 +125,9 @@ def _cost(
     """Return the cost of a kind of waiting, from the shares of the trials that had any: the largest, or seconds."""
     if not in_seconds:
         return max(parts.values(), default=0.0)
-    before = {c.name: getattr(c, f"{kind}_s") for c in earlier.consumers}
-    now = {c.name: getattr(c, f"{kind}_s") for c in later.consumers if c.name in parts}
-    return float(sum(seconds - before.get(name, 0.0) for name, seconds in now.items()))
+    before: dict[str, float] = {c.name: getattr(c, f"{kind}_s") for c in earlier.consumers}
+    now: dict[str, float] = {c.name: getattr(c, f"{kind}_s") for c in later.consumers if c.name in parts}
+    return sum(seconds - before.get(name, 0.0) for name, seconds in now.items())
 
 
 def _inside_s(consumer: ConsumerReading) -> float:
@@ -226,10 +225,9 @@ def _to_come(later: StreamReading) -> str:
     """Say which trials are about to attach; empty: none is known."""
     queued = sum(said.startswith("queued") for said in later.pending.values())
     counts = [(len(later.pending) - queued, "starting"), (queued, "queued")]
-    parts = [f"{number} {'is' if number == 1 else 'are'} {what}" for number, what in counts if number]
-    if not parts:
-        return f"Sweeps have {later.to_come} more to start." if later.to_come else ""
-    return f"Of the next trials, {_list(parts)}."
+    if parts := [f"{number} {'is' if number == 1 else 'are'} {what}" for number, what in counts if number]:
+        return f"Of the next trials, {_list(parts)}."
+    return f"Sweeps have {later.to_come} more to start." if later.to_come else ""
 
 
 def _by_turns(
@@ -418,11 +416,8 @@ def _advice(later: StreamReading, waiting: float, host: HostReading | None) -> s
     more_workers = min(wanted, room, host.cores)  # beyond, it would have to be tried
     if more_workers >= 1:
         plural = "s" if more_workers > 1 else ""
-        return (
-            f"{more_workers} more worker{plural} would help"
-            if later.workers
-            else f"num_workers={more_workers} would help"
-        )
+        more = f"{more_workers} more worker{plural}" if later.workers else f"num_workers={more_workers}"
+        return f"{more} would help"
     busy = f"all {host.cores} cores are busy" if host.cores > 1 else "the only core is busy"
     if each < _IDLER:  # they wait for something, or for a core: from here both look the same
         return f"{busy}, so more workers would help only if they wait for a disk or a network"

@@ -285,11 +285,20 @@ class Ends:
         self._told: set[tuple[str, float]] = set()
         self._pids: dict[str, int] = {}
         self._here: set[str] = set()
+        self._first_s = math.inf  # when the first trial attached, as far as it is known
+
+    @property
+    def trained(self) -> tuple[float, float] | None:
+        """From when to when trials trained, wall clock: that of those which have ended; None: none has."""
+        last_s = max((end.time_s for end in self.by_name.values()), default=-math.inf)
+        return (self._first_s, last_s) if self._first_s < last_s else None
 
     def feed(self, reading: StreamReading) -> dict[str, EndReading]:
         """Take in the next reading; return the ends that are news, by name."""
         here = {c.name: c.pid for c in reading.consumers if c.state != "gone"}
         known = {**self._pids, **here}
+        began = [end.since_s for end in reading.ends if end.since_s]
+        self._first_s = min([self._first_s, *began, *([reading.time_s] if here else [])])
         news: dict[str, EndReading] = {}
         for end in reading.ends:
             if (end.name, end.time_s) not in self._told:

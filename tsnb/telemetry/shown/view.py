@@ -105,7 +105,7 @@ class StreamView:
         self.curves = Curves()
         self.origin_s: float | None = None
         self._marker = Marker()
-        self._ends = Ends()
+        self.ends = Ends()
         self._taken = Taken()
         self._awaited = False  # whether a trial is here, or is to come
         self._said_s = -math.inf
@@ -160,7 +160,7 @@ class StreamView:
         self._taken.feed(reading)
         self._etas.feed(reading)
         self._left, self._all = {}, None
-        news = self._ends.feed(reading)
+        news = self.ends.feed(reading)
         logged: list[Logged] = []
         here = {consumer.name for consumer in reading.consumers if consumer.state != "gone"}
         drawn = []
@@ -170,7 +170,7 @@ class StreamView:
             drawn.append(row)
         left = {name for name, row in self.rows.items() if row.here and name not in here}
         # told while it was still attached, it counts when it leaves
-        news |= {name: end for name in left if (end := self._ends.by_name.get(name)) is not None}
+        news |= {name: end for name in left if (end := self.ends.by_name.get(name)) is not None}
         for name, end in news.items():
             if name not in here:
                 row = self._ended(name, end, reading.time_s)
@@ -227,7 +227,7 @@ class StreamView:
     def over(self) -> StreamReading | None:
         """Return what is fed when the stream has ended: see `Ends.over`."""
         with self.lock:
-            return None if self.latest is None else self._ends.over(self.latest)
+            return None if self.latest is None else self.ends.over(self.latest)
 
     def settle(self) -> None:
         """Say what the last reading means, however short ago something else was said."""
@@ -351,7 +351,7 @@ class StreamView:
             row.leaves()
             if row.here:
                 row.here, row.came_s, row.pace, row.told = False, now_s, UNKNOWN, UNKNOWN
-            end = None if row.pending else self._ends.by_name.get(name)
+            end = None if row.pending else self.ends.by_name.get(name)
             row.end, row.error, row.last = (
                 ("", "", {}) if end is None else (end.state, end.error, end.metrics)
             )

@@ -57,9 +57,9 @@ function equal(store, best, name) {
   return same.length ? `, equal to ${same.length <= NAMED ? same.join(" and ") : `${same.length} others`}` : "";
 }
 
-/** How long it took, and when that was: "2:14 long, ended at 15:02." `nowMs` since 1970. */
+/** How long the trials trained, from the first one's first batch to the last one's end: "Trained for 2:14, ended at 15:02." `nowMs` since 1970. */
 export function span(store, nowMs) {
-  const reel = store.reel && store.reel.withoutIdleEnd ? store.reel.withoutIdleEnd() : store.reel;
-  if (!reel || !reel.last || !reel.ageS || !store.originS) return "";
-  return `${clock(reel.ageS)} long, ended at ${hourIn((store.originS + reel.last.t) - nowMs / 1000, nowMs)}.`;
+  const [from, to] = store.say.trained || [];
+  if (to === undefined || !store.originS) return "";
+  return `Trained for ${clock(to - from)}, ended at ${hourIn((store.originS + to) - nowMs / 1000, nowMs)}.`;
 }
