@@ -64,7 +64,9 @@ def test_a_plan_with_a_trial_that_fits_nowhere_lets_it_run_alone() -> None:
 def test_a_plan_s_text_names_what_fits_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside the choice, in the table's words and in the JSON; where all fit, nothing is said of it."""
     loading = SimpleNamespace(wall_s=0.001, cpu_s=0.001, taking_s=0.0)
-    told = SimpleNamespace(plain=loading, served=loading, cores=2.0, off=0.1, storage=None, others=0.0, frozen=None)
+    told = SimpleNamespace(
+        plain=loading, served=loading, cores=2.0, off=0.1, storage=None, others=0.0, frozen=None
+    )
     cost = Cost(0.001, 0.001, 9 * GIB, 0.0, 20, 0.1)
     monkeypatch.setattr(predicting, "stalls", lambda *_, **__: told)
     monkeypatch.setattr(predicting, "profiled", lambda *_, **__: {Strategy(): Profile({"huge": cost})})
