@@ -19,6 +19,11 @@ def train(width: int = 1) -> None:
     """A trial that is never run."""
 
 
+def trunk(batch: list[int]) -> list[int]:
+    """A frozen part that is never run."""
+    return batch
+
+
 def make() -> list[list[int]]:
     """A loader that is never read."""
     return BATCHES
@@ -40,9 +45,11 @@ OPTIONS: dict[str, dict[tuple[str, ...], dict[str, Any]]] = {
         ("--device", "cuda:0,cuda:1"): {"device": ["cuda:0", "cuda:1"]},
         ("--choose", "limit=None,2GiB"): {"choose": {"limit": [None, "2GiB"]}},
         ("--cores", "1.5"): {"cores": 1.5},
+        ("--then", f"{__name__}:trunk"): {"then": trunk},
     },
     "stalls": {
         ("--train-step", TRIAL): {"train_step": train},
+        ("--then", f"{__name__}:trunk"): {"then": trunk},
         ("--n-trials", "7"): {"n_trials": 7},
         ("--seconds", "0.5"): {"seconds": 0.5},
         ("--threads", "2"): {"threads": 2},

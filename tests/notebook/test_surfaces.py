@@ -125,9 +125,22 @@ def nothing_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     trials.clear()
 
 
+@contextlib.contextmanager
+def served(name: str) -> Iterator[tsnb.streams.Producer]:
+    with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name=name) as producer:
+        yield producer
+
+
 @pytest.fixture
 def numbers() -> Iterator[tsnb.streams.Producer]:
-    with tsnb.serve(DataLoader(TensorDataset(torch.arange(80.0)), batch_size=4), name="numbers") as producer:
+    with served("numbers") as producer:
+        yield producer
+
+
+@pytest.fixture
+def alone() -> Iterator[tsnb.streams.Producer]:
+    """A stream of which this process knows no former trials: a panel goes on where one of its name has ended."""
+    with served("alone") as producer:
         yield producer
 
 
@@ -510,13 +523,13 @@ def compared(churn):
 
 
 def test_another_process_knows_what_decides_in_a_sweep_and_what_limited_it(
-    numbers: tsnb.streams.Producer,
+    alone: tsnb.streams.Producer,
 ) -> None:
     """`tsnb status` and `tsnb top` went by an accuracy, starred nobody, and did not say what had limited the stream."""
     import __main__
 
     exec(compile(COMPARED, "<cell>", "exec"), vars(__main__))
-    panel = Panel("numbers")
+    panel = Panel(alone.name)
     panel.follow()
     rule = tsnb.search.halving("churn", mode="min", every=1000)
     tsnb.sweep(vars(__main__)["compared"], grid={"churn": [0.25, 0.75]}, prune=rule, name="s").wait()
@@ -525,7 +538,7 @@ def test_another_process_knows_what_decides_in_a_sweep_and_what_limited_it(
     limited = view.limited
     said = f"s-churn0.25 is best: churn 0.250. 2 done. {limited}"
     assert limited and " ".join([*view.outcome, limited]) == said
-    until(lambda: getattr(status("numbers").outcome, "limited", "") == limited, LIMIT_S)
+    until(lambda: getattr(status(alone.name).outcome, "limited", "") == limited, LIMIT_S)
     for command in (["status"], ["top", "--once"]):
         asked = subprocess.run(
             [sys.executable, "-m", "tsnb", *command], capture_output=True, text=True, timeout=120, check=False
