@@ -152,6 +152,18 @@ def test_looking_keeps_no_slot(arena: Arena) -> None:
         assert lease in ended
 
 
+@pytest.mark.parametrize(("in_turn", "still_s", "told"), [(False, 1, 1), (True, 1, 0), (True, 40, 1)])
+def test_a_trial_of_a_sweep_waits_for_the_next_pass_without_a_word_unless_somebody_stands_still(
+    in_turn: bool, still_s: float, told: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sweep's own queue has started it: its user can do nothing about it."""
+    monkeypatch.setattr(this_process, "in_turn", in_turn)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        Notices("late").held_up(ms.HeldUp(1, 0, 20, "first", still_s, 60.0), "s", 100)
+    assert len(found) == told
+
+
 @pytest.mark.parametrize(("in_turn", "epoch", "noted"), [(False, 0, 0), (False, 4, 1), (True, 4, 0)])
 def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
     in_turn: bool,
@@ -169,7 +181,7 @@ def test_a_trial_that_comes_late_says_so_but_not_in_a_sweep(
         said.begins(epoch, "s", anywhere=True)
     assert (
         capsys.readouterr().out.count(
-            f"note: 'late' attached late, so its first epoch is pass {epoch + 1} of 's'"
+            f"note: 'late' begins with pass {epoch + 1} of 's': earlier passes went to other trials"
         )
         == noted
     )

@@ -153,7 +153,7 @@ def test_a_later_trial_of_a_sweep_says_nothing_of_a_later_epoch(numbers: Any) ->
     for trial in sweep.values():
         assert trial.state == "done" and "note:" not in trial.logs(), trial.logs()
     own = tsnb.run(train, late=0.0, epochs=1, name="own").wait(LIMIT_S)
-    assert "note: 'own' attached late, so its first epoch is pass 3" in own.logs()
+    assert "note: 'own' begins with pass 3" in own.logs()
 
 
 @pytest.mark.slow

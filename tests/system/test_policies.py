@@ -74,7 +74,7 @@ def test_a_trial_that_begins_with_a_later_epoch_says_which_and_why(run: Run) -> 
         say("done")
         """
     )
-    assert late.expect("note:") == ("'late' attached late, so its first epoch is pass 2 of 's'.")
+    assert late.expect("note:") == ("'late' begins with pass 2 of 's': earlier passes went to other trials.")
     assert late.expect("done") == ""
     assert len(late.lines) == 2, late.lines
 

@@ -259,7 +259,7 @@ def find(name: str | None = None) -> Entry:
     if name is None:
         raise ProducerNotFound(
             f"Several streams are running: {listed}. Name one, for example "
-            f"tsnb.attach(stream={served[0].name!r})."
+            f"tsnb.attach(stream={served[0].name!r}), or tsnb status {served[0].name} in a terminal."
         )
     hint = did_you_mean(name, [e.name for e in served])
     raise ProducerNotFound(f"No stream named {name!r} is running.{hint} Running: {listed}.")

@@ -199,6 +199,8 @@ class Notices:
                 f" These trials have requested no batch for {told.still_s:.0f} s. After "
                 f"{told.stall_timeout_s:.0f} s (stall_timeout_s), they time out and the next pass starts."
             )
+        if this_process.in_turn and not still:
+            return  # a sweep has started it when it had its turn, and nobody is to do anything about it
         advice = (
             "To shorten the wait, end the loops you do not need, or serve with a larger late_join=."
             if batches is not None
@@ -229,7 +231,8 @@ class Notices:
         _begun.add(stream)
         if first and anywhere and epoch and this_process.name is not None and not this_process.in_turn:
             print(  # noqa: T201 (a trial's own output is where its user looks)
-                f"note: {self._name!r} attached late, so its first epoch is pass {epoch + 1} of {stream!r}.",
+                f"note: {self._name!r} begins with pass {epoch + 1} of {stream!r}: earlier passes went to "
+                "other trials.",
                 flush=True,
             )
 
