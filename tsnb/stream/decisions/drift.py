@@ -94,7 +94,9 @@ class Drift:
         elif driver is not None and now_taken > driver.taken:
             self._remembered = None  # another one drives
         if took:
-            member.lag_then = max(0, (self._positions.front or 0) - now_taken - member.stood)
+            member.lag_then = max(
+                0, ((self._remembered or self._found()).front or 0) - now_taken - member.stood
+            )
 
     def let_in(self, member: Member) -> None:
         """Note that a consumer begins an epoch: whatever memory kept for it counts as published while it stopped.
@@ -104,10 +106,8 @@ class Drift:
         behind = max(0, self._epochs.end - member.cursor)
         member.stood = max(min(member.stood, behind), behind - self.window + 1)
 
-    @property
-    def _positions(self) -> Positions:
-        if self._remembered is not None:
-            return self._remembered
+    def _found(self) -> Positions:
+        """Look at all consumers. Called where nothing is remembered, which is asked for several times a batch."""
         found = Positions(self._members.values(), self._awaited())
         if self._settled:
             self._remembered = found
@@ -273,7 +273,7 @@ class Drift:
 
     def needed_from(self) -> int:
         """Return the index from which batches are kept for consumers that have yet to be granted them."""
-        positions, end = self._positions, self._epochs.end
+        positions, end = (self._remembered or self._found()), self._epochs.end
         place = positions.cursors.lowest
         lowest = end if place is None else min(place, end)
         if positions.others:
@@ -285,11 +285,11 @@ class Drift:
 
     def takes(self, run: int) -> bool:
         """Whether any consumer takes this pass."""
-        return run in self._positions.streaming
+        return run in (self._remembered or self._found()).streaming
 
     def in_use(self) -> set[int]:
         """Return the passes that consumers take, go on in after a pause, or took last and are between epochs."""
-        positions = self._positions
+        positions = self._remembered or self._found()
         if not positions.keeping:
             return positions.in_use
         kept = {epoch.run for m in positions.keeping if (epoch := self.kept_pass(m)) is not None}
@@ -319,7 +319,7 @@ class Drift:
         return self._epochs.end if epoch.complete and place == epoch.end else place
 
     def _slowest_taken(self) -> int:
-        positions = self._positions
+        positions = self._remembered or self._found()
         lowest = positions.taken.lowest
         if not positions.others:
             return self._epochs.end if lowest is None else lowest
@@ -336,7 +336,7 @@ class Drift:
         return member.resumed and self._kept_from(member) is not None
 
     def _slowest_counted(self) -> int:
-        positions, end = self._positions, self._epochs.end
+        positions, end = (self._remembered or self._found()), self._epochs.end
         lowest = end if positions.counted.lowest is None else min(end, positions.counted.lowest)
         return min([lowest, *(self._counted(m) for m in positions.others if self._is_awaited(m))])
 
