@@ -126,7 +126,7 @@ def test_the_end_says_what_came_out_in_the_words_of_the_saved_picture(browser: B
     host.settle()
     said = host.page.locator(".tsnb-say > span").first.inner_text()
     lead, rest = "resnet18-wide is best: accuracy 97.6 %.", "1 done, 1 failed, 1 stopped, 1 ended."
-    assert said.replace("\xa0", " ").startswith(f"{lead} {rest} 0:4")
+    assert said.replace("\xa0", " ").startswith(f"{lead} {rest} Trained for 0:4")
     assert "ended at" in said
     picture = Report(readings, ended=True).svg
     assert all(word in picture for word in (*lead.split(), *rest.split()))
