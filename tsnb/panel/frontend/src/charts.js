@@ -6,7 +6,7 @@ import { make } from "./dom.js";
 import { Plot } from "./plot.js";
 import { cpuSeries, gpuSeries } from "./series.js";
 import { COLOURS, again, colourIn } from "./theme.js";
-import { ago, cores, count, percent, steadyTop } from "./words.js";
+import { ago, cores, count, percent, roundTop } from "./words.js";
 
 // told: its marks have labels
 const LAG = { title: "Lag", unit: "batches behind the fastest", show: (v) => count(v) };
@@ -76,7 +76,7 @@ export class Charts {
     const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
     const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, faint: USUAL.has(kind) }));
     const base = { spanS, over: over || idle, marks, tracks, x: found.x };
-    const top = (peak) => (before) => steadyTop(before, peak);
+    const top = (peak) => () => roundTop(peak);
     const window = stream.window || 8;
     if (!this.theme()) return;
     if (main) {

@@ -5,7 +5,7 @@ import { attribute, button, make, put, style, svgNode } from "./dom.js";
 import { shortened } from "./learning.js";
 import { series } from "./series.js";
 import { paint } from "./theme.js";
-import { count, percent, steadyTop } from "./words.js";
+import { count, percent, roundTop } from "./words.js";
 
 const WIDE = 200, HIGH = 26; // of a small curve, in its own units: it is stretched to the cell
 const MANY = 8; // more trials than this: only the farthest, the slowest and the fastest have lines
@@ -98,7 +98,6 @@ export class Strip {
     attribute(this.element, "role", "group");
     attribute(this.element, "aria-label", "State of the stream");
     this.cells.forEach(({ element }) => attribute(element, "aria-controls", controls));
-    this.tops = [0, 0, 0];
   }
 
   /** `found`: what `series` gave for this span, where somebody has asked it already. */
@@ -125,16 +124,17 @@ export class Strip {
     const line = (list, top, colour) => ({ d: path(at.map((k) => [across(k), list[k] === null ? null : list[k] / top])), colour });
     const soft = "var(--tsnb-soft)", window = store.stream.window || 8, max = (list) => list.reduce((top, v) => (v > top ? v : top), 0);
     const prepared = x.map((_, k) => known(peak(fill, k))), farthest = x.map((_, k) => known(peak(lag, k))), fastest = x.map((_, k) => known(peak(rate, k)));
-    this.tops = [[prepared, window], [farthest, window], [fastest, 1]].map(([list, least], k) => steadyTop(this.tops[k], Math.max(least, max(list))));
+    // of what is in sight alone: a page that was opened later has the same
+    const tops = [[prepared, window], [farthest, window], [fastest, 1]].map(([list, least]) => roundTop(Math.max(least, max(list))));
     const each = (lists, top, all) => (many ? [line(all, top, soft)] : lists.map((list, lane) => line(list, top, paint(lane))));
     const origin = reel.last ? reel.last.t : 0;
     const marks = store.marks.map(({ t }) => 1 + (t - origin) / spanS).filter((v) => v >= 0 && v <= 1).map((v) => `M${(v * WIDE).toFixed(1)} 0V${HIGH}`).join("");
     return {
       marks,
       lines: [
-        [{ ...line(prepared, this.tops[0], soft) }],
-        each(lag, this.tops[1], farthest),
-        each(rate, this.tops[2], fastest),
+        [{ ...line(prepared, tops[0], soft) }],
+        each(lag, tops[1], farthest),
+        each(rate, tops[2], fastest),
         areas(share, at, across),
       ],
     };

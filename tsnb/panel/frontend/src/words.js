@@ -181,6 +181,3 @@ export function roundTop(peak) {
   const unit = 10 ** Math.floor(Math.log10(peak));
   return unit * [1, 2, 4, 6, 8, 10].find((k) => k * unit >= peak * 0.999);
 }
-
-/** A top that stays put: it grows when it must and shrinks when less than 40 % of it is used. */
-export const steadyTop = (before, peak) => (before > 0 && before >= peak && before * 0.4 <= peak ? before : roundTop(peak));
