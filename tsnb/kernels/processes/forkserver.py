@@ -51,9 +51,7 @@ LOOK_S = 0.25
 """How often to look for ended kernels, where the system has no `pidfd`."""
 
 PRELOADED = (
-    "numpy.random", "torch", "torch.utils.data", "torch.nn.functional", "torch.optim",
-    "torch._dynamo",  # the first optimizer of a process imports it, which takes a second
-    "tqdm.auto", "encodings.idna",
+    "numpy.random", "torch", "torch.utils.data", "torch.nn.functional", "torch.optim", "tqdm.auto", "encodings.idna",
     "ipykernel.kernelapp", "ipykernel.ipkernel", "ipykernel.debugger", "comm",
     "tornado.platform.asyncio", "tornado.queues", "IPython.core.completerlib", "IPython.core.debugger",
     "IPython.core.logger", "IPython.core.oinspect", "IPython.extensions.storemagic",
