@@ -286,7 +286,7 @@ def test_nobody_is_left_is_told_from_nobody_has_come() -> None:
         "No trial is attached. Of the next trials, 2 are starting and 1 is queued."
     )
     more = replace(fresh, batches=99, to_come=5)
-    assert diagnose(more, more).text == "No trial is attached. Sweeps have 5 more to start."
+    assert diagnose(more, more).text == "No trial is attached. More trials are to start: 5."
     assert diagnose(replace(fresh, batches=99), replace(fresh, batches=99)).lead == "No trial is attached."
     assert "preparing" in diagnose(fresh, replace(fresh, state="starting")).text
 

@@ -227,7 +227,7 @@ def _to_come(later: StreamReading) -> str:
     counts = [(len(later.pending) - queued, "starting"), (queued, "queued")]
     if parts := [f"{number} {'is' if number == 1 else 'are'} {what}" for number, what in counts if number]:
         return f"Of the next trials, {_list(parts)}."
-    return f"Sweeps have {later.to_come} more to start." if later.to_come else ""
+    return f"More trials are to start: {later.to_come}." if later.to_come else ""
 
 
 def _by_turns(
