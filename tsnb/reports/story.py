@@ -143,12 +143,11 @@ def story(readings: Sequence[StreamReading], *, ended: bool = False) -> Story:
     if not readings:
         raise TsnbError("This stream has no readings yet, so there is nothing to report")
     first, last = readings[0], readings[-1]
-    trials = spent(readings)
+    ends = Ends()
+    trials = spent(readings, ends)
     life = StreamLife(readings, trials)
     batches, host, said = life.batches, life.host, life.limited(over=ended)
-    etas, ends = Etas(), Ends()
-    for reading in readings:
-        ends.feed(reading)
+    etas = Etas()
     for reading in () if ended else readings:
         etas.feed(reading)
     epoch_batches = last.epoch_batches

@@ -127,14 +127,19 @@ def lives(readings: Iterable[StreamReading]) -> list[Life]:
     return found
 
 
-def spent(readings: Sequence[StreamReading]) -> list[Spent]:
-    """Return where the time of each trial went, in the order of first appearance."""
+def spent(readings: Sequence[StreamReading], ends: Ends | None = None) -> list[Spent]:
+    """Return where the time of each trial went, in the order of first appearance.
+
+    Args:
+        readings: Oldest first.
+        ends: New; takes in the readings on the way. Left out: nobody asks for them later.
+    """
     by_name: dict[str, list[Life]] = {}
     for life in lives(readings):
         by_name.setdefault(life.name, []).append(life)
     used = stretches(readings)
     here = {c.name: c.state for c in readings[-1].consumers} if readings else {}
-    ends, taken = Ends(), Taken()
+    ends, taken = Ends() if ends is None else ends, Taken()
     for reading in readings:
         ends.feed(reading)
         taken.feed(reading)
