@@ -30,13 +30,13 @@ class Group {
     this.observer.observe(this.element);
   }
 
-  /** Draw a chart of `lists`, one a track, of which `own` is said; it is made when it is drawn first. `top(before)`: of its axis. */
-  put(kind, { x, lists, own = lists, tracks, marks, spanS, over }, top) {
+  /** Draw a chart of `lists`, one a track, of which `own` is said; it is made when it is drawn first. `high`: the top of its axis. */
+  put(kind, { x, lists, own = lists, tracks, marks, spanS, over }, high) {
     if (!this.charts.has(kind)) {
       this.charts.set(kind, new Plot(this.moved, { small: true }));
       this.element.append(this.charts.get(kind).element);
     }
-    const chart = this.charts.get(kind), high = top(chart.range ? chart.range[1] : 0), show = (value) => kind.show(value, high);
+    const chart = this.charts.get(kind), show = (value) => kind.show(value, high);
     const below = (k) => lists[k].map((value, at) => (value === null ? null : k ? lists[k - 1][at] : 0));
     const curves = tracks.map((track, k) => ({ ...track, x, y: lists[k], own: own[k], low: kind.stacked ? below(k) : null }));
     const shown = marks.filter((mark) => mark.x >= -spanS), crowded = shown.length > CROWDED;
@@ -76,14 +76,13 @@ export class Charts {
     const end = reel.last ? reel.last.t : 0, idle = reel !== store.reel;
     const marks = store.marks.map(({ t, text, kind }) => ({ x: Math.min(0, t - end), text: brief(text), whole: text, faint: USUAL.has(kind) }));
     const base = { spanS, over: over || idle, marks, tracks, x: found.x };
-    const top = (peak) => () => roundTop(peak);
     const window = stream.window || 8;
     if (!this.theme()) return;
     if (main) {
-      this.main.put(FILL, { ...base, lists: found.fill }, top(Math.max(window, highest(found.fill))));
-      this.main.put(LAG, { ...base, lists: found.lag }, top(Math.max(window, highest(found.lag))));
-      this.main.put(RATE, { ...base, lists: found.rate }, top(highest(found.rate) || 100)); // an axis to look at before anything is on it
-      this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, () => 1);
+      this.main.put(FILL, { ...base, lists: found.fill }, roundTop(Math.max(window, highest(found.fill))));
+      this.main.put(LAG, { ...base, lists: found.lag }, roundTop(Math.max(window, highest(found.lag))));
+      this.main.put(RATE, { ...base, lists: found.rate }, roundTop(highest(found.rate) || 100)); // an axis to look at before anything is on it
+      this.main.put(SHARE, { ...base, lists: found.share, own: found.own }, 1);
     }
     if (details && machine) this.drawMachine(store, reel, base);
   }
@@ -92,11 +91,11 @@ export class Charts {
     const { lanes, machine, gpus } = store;
     if (!machine) return;
     const { x, own, stack } = cpuSeries(reel, lanes.length, base.spanS);
-    this.more.put(CPU, { ...base, x, own, lists: stack, tracks: [LOADER, ...base.tracks] }, () => Math.max(machine.cores, Math.ceil(highest(stack))));
+    this.more.put(CPU, { ...base, x, own, lists: stack, tracks: [LOADER, ...base.tracks] }, Math.max(machine.cores, Math.ceil(highest(stack))));
     if (!machine.gpus.length) return;
     const busy = gpuSeries(reel, base.spanS);
     const devices = busy.own.map((_, k) => ({ lane: `GPU ${k}`, name: machine.gpus[k] ? gpuName(machine.gpus[k], gpus[k]) : `GPU ${k}`, colour: COLOURS[(k + 4) % COLOURS.length] }));
-    this.more.put(GPUS, { ...base, x: busy.x, lists: busy.own, tracks: devices }, () => 1);
+    this.more.put(GPUS, { ...base, x: busy.x, lists: busy.own, tracks: devices }, 1);
   }
 
   each(act) {
