@@ -25,7 +25,7 @@ from tsnb.stream.consumer.place import Loop, Place
 from tsnb.stream.consumer.talking.session import ConsumerSession
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
-from tsnb.stream.decisions.granting import LOOKAHEAD
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD
 from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.producer.session import indices_of
 from tsnb.stream.protocol import messages as ms

@@ -17,7 +17,7 @@ from tsnb.extensions.readings import reading, reading_in_letters
 from tsnb.machine.memory import Free
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
-from tsnb.stream.decisions.drift import Drift
+from tsnb.stream.decisions.pacing.drift import Drift
 from tsnb.stream.producer.limits import no_room_for_turns
 from tsnb.stream.protocol import messages as ms
 from tsnb.stream.protocol.codec import decode, encode

@@ -23,7 +23,7 @@ from tsnb.extensions.cache import keeper_of
 from tsnb.options import StreamOptions
 from tsnb.serving import serve_here
 from tsnb.serving.stream import Producer
-from tsnb.stream.decisions.granting import LOOKAHEAD
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD
 
 __all__ = ["serve"]
 

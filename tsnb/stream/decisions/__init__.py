@@ -9,11 +9,8 @@
 | `timekeeping` | where the time of a consumer goes |
 | `epochs` | the epochs, and the batches that are still kept |
 | `admission` | which pass over the loader each consumer takes, and which are begun |
-| `drift` | how far apart consumers are: window, batches that must be kept, consumers that hold the others |
-| `positions` | where the consumers are, counted by index: the lowest place without a look at all of them |
+| `pacing` | how far each may be ahead or behind, and who is waited for: window, skipping, turns, weights |
 | `granting` | batches to consumers, one by one |
 | `groups` | the ranks of one training job, which go on together |
-| `turns` | more consumers than are to compute at once, which take windows of batches by turns |
-| `balance` | dividing compute: by need, by weight, or not at all |
 | `slow_samples` | which batch a loader begins next, and what each sample costs |
 """

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tsnb.stream.decisions import events as ev
-from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epoch, Epochs
-from tsnb.stream.decisions.granting import LOOKAHEAD
 from tsnb.stream.decisions.groups import disagreement, lets_in
 from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD
+from tsnb.stream.decisions.pacing.drift import Drift
 from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.protocol import messages as ms
 

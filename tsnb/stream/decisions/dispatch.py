@@ -43,15 +43,17 @@ from typing import Any
 
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.admission import Admission
-from tsnb.stream.decisions.balance import FairShares
-from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epochs
-from tsnb.stream.decisions.granting import LOOKAHEAD, Granting
+from tsnb.stream.decisions.granting import Granting
 from tsnb.stream.decisions.groups import Groups, enumerated
 from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.pacing.balance import FairShares
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD, Policies
+from tsnb.stream.decisions.pacing.drift import Drift
+from tsnb.stream.decisions.pacing.skipping import Skipping
+from tsnb.stream.decisions.pacing.turns import Turns
 from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.decisions.timekeeping import Times
-from tsnb.stream.decisions.turns import Turns
 from tsnb.stream.protocol import messages as ms
 
 __all__ = ["HELD_S", "Dispatch"]
@@ -76,7 +78,8 @@ class Dispatch:
     Attributes:
         drift: How far apart they are.
         groups: Those that are ranks of one job.
-        balance: How compute is divided between them.
+        policies: How they are paced beside that (`pacing`).
+        balance: That of them which divides compute.
         wanted: What the loader should give next; None while there is nothing to do.
         due_s: When to step by a Tick at the latest (monotonic seconds); None: nothing is due. It changes once a step at
             most, from one truth to the next: other threads may read it.
@@ -88,15 +91,19 @@ class Dispatch:
         self.stall_timeout_s = stall_timeout_s
         self.members: dict[int, Member] = {}
         self.epochs = Epochs(band)
-        self.drift = Drift(window, self.members, self.epochs)
+        self.policies = Policies()
+        self.drift = Drift(window, self.members, self.epochs, self.policies)
         self.balance = FairShares(self.members)
-        self.granting = Granting(self.epochs, self.drift, self.balance)
+        self.policies.all = (
+            Skipping(self.epochs, self.drift),
+            Turns(self.members, self.epochs, self.drift, stall_timeout_s),
+            self.balance,
+        )
+        self.granting = Granting(self.epochs, self.drift, self.policies)
         self.groups = Groups()
-        self.turns = Turns(self.members, self.epochs, self.drift, stall_timeout_s)
         self.admission = Admission(
             self.epochs, self.members, self.drift, window, stall_timeout_s, first_epoch
         )
-        self._weighs = False  # compute is divided by weight
         self.due_s: float | None = None
         self._wider = 0  # the window that was, while they are still further apart than the new one
         self._kept = 0  # by `check`: batches kept after the step before
@@ -164,25 +171,27 @@ class Dispatch:
                 self._tell_held()
         elif kind is ev.BatchLoaded:
             self._grant_next()
-        elif self._weighs and isinstance(event, ev.Heard):
+        elif self.policies.followed and isinstance(event, ev.Heard):
             self._grant_withheld(event.member)
-        due_s = (self.drift.due_s, self.balance.due_s if self._weighs else None)
-        self.due_s = min([each for each in due_s if each is not None], default=None)
+        due_s = self.drift.due_s
+        for policy in self.policies.followed:
+            if (next_s := policy.due_s) is not None:
+                due_s = next_s if due_s is None else min(due_s, next_s)
+        self.due_s = due_s
         return self._out
 
     # -- what consumers say ------------------------------------------------------------------------------
 
     def _joined(self, key: int, hello: ms.Hello) -> None:
         skips = hello.on_lag == "skip"
-        self.drift.skipping = self.drift.skipping or skips
         paused = hello.paused and hello.world_size == 1
         part, times = 0 if hello.part else None, Times(self._now, paused_at_s=self._now)
         member = Member(key, hello.shown_name, skips, part, hello.rank, hello.back, paused, times)
         self.members[key] = member
+        for policy in self.policies.all:
+            policy.joined(member, hello)
+        self._keep_reach()
         if hello.world_size == 1:
-            if hello.rotation:
-                self.turns.join(member, hello)
-                self._keep_within(self.window)
             return
         self.groups.join(member, hello)
         group = member.group
@@ -203,7 +212,8 @@ class Dispatch:
         member = self.members.pop(event.member, None)
         if member is None:
             return
-        self.balance.left(event.member)
+        for policy in self.policies.followed:
+            policy.left(event.member)
         for index in member.leases.values():
             self.epochs.unpin(index)
         if member.group is not None:
@@ -230,7 +240,8 @@ class Dispatch:
             self.granting.end_epoch(member, Cause.ASKS)
         else:  # paused: it has yet to hear of it, or, as a rank, asks on: it is let in when its group goes on
             member.enter(Cause.ASKS_PAUSED if member.paused else Cause.ASKS)
-        self.turns.asked(member)
+        for policy in self.policies.followed:
+            policy.asked(member)
         member.ask(ask, self._now)
         self._lost = [(member, lease) for lease in member.leases if lease not in ask.held]
 
@@ -239,8 +250,8 @@ class Dispatch:
         if not member.granted:
             return  # it was never granted this: a confused peer, of no effect on the others
         member.times.took(self._now, self.drift.blocked_s(self._now))
-        if self._weighs:
-            self.balance.took(member, self._now)
+        for policy in self.policies.followed:
+            policy.took(member, self._now)
         before = member.taken, member.cursor
         member.take(take.rows)
         if member.phase is not Phase.STREAMING:
@@ -259,11 +270,11 @@ class Dispatch:
 
     def _waiting(self, key: int, _waiting: ms.Waiting) -> None:
         member = self.members[key]
-        waits = member.wait(self._now, self.drift.blocked_s(self._now))
-        if waits and self._weighs:
-            self.balance.waits(member)
-        if waits and member.turn is not None and self.turns.is_over(member, member.turn):
-            self.granting.places_changed = True  # the next one has its turn
+        if not member.wait(self._now, self.drift.blocked_s(self._now)):
+            return
+        for policy in self.policies.followed:
+            if policy.waits(member):
+                self.granting.places_changed = True
 
     def _released(self, key: int, release: ms.Release) -> None:
         self._let_go(self.members[key], release.lease)
@@ -334,7 +345,7 @@ class Dispatch:
 
     def _is_next(self, event: ev.Event) -> bool:
         """Whether it is one more batch of an epoch that is taken, and nothing else has to be looked at."""
-        if not isinstance(event, ev.BatchLoaded) or self._weighs or self.turns.on:
+        if not isinstance(event, ev.BatchLoaded) or self.policies.followed:
             return False
         loading = self.epochs.loading
         return loading is not None and loading.run == event.run and self.drift.goes_straight_on(event.run)
@@ -368,8 +379,8 @@ class Dispatch:
                 member.enter(Cause.OVERDUE)
             if member.resumed and self._now - member.times.moved_s >= self.stall_timeout_s:
                 member.lose_place()  # its step takes long: the others do not wait for it
-        if self.turns.on:
-            self.turns.pass_on(self._now)
+        for policy in self.policies.followed:
+            policy.tick(self._now)
         self._park(self.stall_timeout_s)
 
     def _park(self, stall_timeout_s: float) -> None:
@@ -398,8 +409,8 @@ class Dispatch:
 
     def _balanced(self, event: ev.Balanced) -> None:
         self._keep_within(event.window)
-        self.balance.change(event.pacing, event.weights)
-        self._weighs = event.pacing == "weights"
+        self.balance.change(event.pacing, event.weights, self._now)
+        self.policies.note()
 
     def note_repeatable(self, repeatable: bool) -> None:
         """Whether the loader can give an epoch again in the same order."""
@@ -436,9 +447,15 @@ class Dispatch:
     def _keep_within(self, window: int) -> None:
         self._wider = max(self._wider, self.drift.widest)
         self.window = window
-        self.epochs.least_band = self.turns.reach
+        self.epochs.least_band = self.policies.reach
         self.drift.window = max(window, self.epochs.least_band)
         self.drift.widest = max(self._widest, self.drift.window)
+
+    def _keep_reach(self) -> None:
+        """Go by the policies that are followed now, with a window as wide as they need it."""
+        self.policies.note()
+        if self.epochs.least_band != self.policies.reach:
+            self._keep_within(self.window)
 
     # -- what follows from every event -------------------------------------------------------------------
 
@@ -450,15 +467,12 @@ class Dispatch:
         self.drift.unsettled()
         lost = [m.leases[lease] for m, lease in self._lost if lease in m.leases]
         self._out += self.admission.admit(self._now, self.drift.blocked_s(self._now), lost)
-        if self.turns.on:
-            self.turns.settle(self._now)
-            if self.epochs.least_band != self.turns.reach:
-                self._keep_within(self.window)
         while self._lost:  # not before a consumer that comes back for that very batch was let in
             self._let_go(*self._lost.pop())
-        # by weight in two rounds: a consumer whose epoch ends in the first one no longer computes
-        for _ in range(2 if self._weighs else 1):
-            self.balance.look(self._now)
+        for _ in range(max([policy.rounds for policy in self.policies.followed], default=1)):
+            for policy in self.policies.followed:
+                policy.settle(self._now)
+            self._keep_reach()
             for member in self.members.values():
                 if member.phase is Phase.STREAMING:
                     self.granting.grant(member)
@@ -468,10 +482,11 @@ class Dispatch:
 
     def _grant_withheld(self, actor: int) -> None:
         """Grant the batches that are withheld no longer, since a consumer took one or waits for one."""
-        for key in self.balance.to_look_at(actor, self._now):
-            if self._grant_more(self.members[key]):
-                self._collect()
-                self._note_wanted()
+        for policy in self.policies.followed:
+            for key in policy.to_look_at(actor, self._now):
+                if self._grant_more(self.members[key]):
+                    self._collect()
+                    self._note_wanted()
 
     def _collect(self) -> None:
         """Free the batches that are no longer needed."""
@@ -505,9 +520,9 @@ class Dispatch:
             for index in member.leases.values():
                 pins[index] = pins.get(index, 0) + 1
         self.epochs.check(pins, self.drift.needed_from())
-        self.balance.check(self.balance.due_s)
         self.drift.check()
-        self.turns.check()
+        for policy in self.policies.all:
+            policy.check()
         far = self.drift.ahead > self.drift.widest
         self._wider = self._wider if far else 0
         # the sum in docs/architecture.md: beside what consumers hold, what is kept for those that are to have it

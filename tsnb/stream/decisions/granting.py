@@ -6,17 +6,15 @@ Pure, a part of `dispatch`.
 from __future__ import annotations
 
 from tsnb.stream.decisions import events as ev
-from tsnb.stream.decisions.balance import FairShares
-from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epoch, Epochs
 from tsnb.stream.decisions.members import Grant, Member
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD, Policies
+from tsnb.stream.decisions.pacing.drift import Drift
 from tsnb.stream.decisions.phases import Cause, Phase
 from tsnb.stream.protocol import messages as ms
 
-__all__ = ["ALIGNED", "LOOKAHEAD", "Granting"]
+__all__ = ["ALIGNED", "Granting"]
 
-LOOKAHEAD = 2
-"""Batches granted beyond what is taken: two hide the round trip of a grant; each costs one slot a consumer."""
 ALIGNED = 16
 """Ranks of a group that are parked are brought to one place, if none is further behind than this: with what it may
 hold beside, it stays below what the producer's guard takes for a leak."""
@@ -28,7 +26,7 @@ class Granting:
     Args:
         epochs: The stream's.
         drift: How far apart its consumers are.
-        balance: How compute is divided between them.
+        policies: How they are paced.
 
     Attributes:
         out: The instructions of this step.
@@ -36,13 +34,13 @@ class Granting:
         places_changed: Whether a consumer left its epoch in this step.
     """
 
-    def __init__(self, epochs: Epochs, drift: Drift, balance: FairShares) -> None:
+    def __init__(self, epochs: Epochs, drift: Drift, policies: Policies) -> None:
         self.out: list[ev.Instruction] = []
         self.now = 0.0
         self.places_changed = False
         self._epochs = epochs
         self._drift = drift
-        self._balance = balance
+        self._policies = policies
         self._leases = 0
 
     def begin(self, now: float) -> list[ev.Instruction]:
@@ -64,31 +62,17 @@ class Granting:
         epoch = self._epochs.get(member.run)
         if not member.granted:
             member.times.offer(self.now)
-        if member.skips:
-            self._skip(member, epoch)
+        for policy in self._policies.followed:
+            policy.give_up(member, epoch)
         if member.first:
             self._give_first(member)
         end = epoch.end
-        if (turn := member.turn) is not None:
-            end = min(end, turn.end) if turn.on else 0
-        weighs = self._balance.pacing == "weights"
-        # by weight one by one: a batch granted ahead is granted before its share is known
-        ahead = 1 if weighs else LOOKAHEAD
-        while withheld := member.cursor < end and len(member.granted) < ahead:
-            if weighs and self._balance.withholds(member, self.now):
-                break
+        for policy in self._policies.followed:
+            end = policy.limit(member, end, self.now)
+        while member.cursor < end and len(member.granted) < LOOKAHEAD:
             self._grant(member, epoch, member.cursor)
-        if withheld or member.times.withheld_since_s is not None:
-            self._note_withheld(member, withheld)
         if epoch.finished and member.cursor >= epoch.end:
             self._come_to_end(member, epoch)
-
-    def _note_withheld(self, member: Member, withheld: bool) -> None:
-        if withheld:
-            member.times.withhold(self.now)
-        else:
-            member.times.let_go(self.now)
-            self._balance.let_go(member)
 
     def _grant(self, member: Member, epoch: Epoch, index: int, onwards: int = 1) -> None:
         self._leases = (self._leases + 1) & 0xFFFFFFFF
@@ -104,17 +88,6 @@ class Granting:
         member.first.clear()
         if member.turn is not None:
             member.turn.late = member.turn.late or not member.turn.on
-
-    def _skip(self, member: Member, epoch: Epoch) -> None:
-        """Give up what has gone: on to where nothing is missing any more."""
-        onwards = epoch.end
-        too_old = self._epochs.end - max(self._drift.window, self._epochs.band)
-        while onwards > max(member.cursor, too_old) and self._epochs.has(onwards - 1):
-            onwards -= 1
-        onwards = max(onwards, member.cursor)
-        # there may be more of them, granted to others, in what it is given anyway
-        before = [i for i in member.first if self._epochs.having(i).seq(i) < epoch.seq(onwards)]
-        member.skip_to(onwards, before[: LOOKAHEAD - len(member.granted)])
 
     def _come_to_end(self, member: Member, epoch: Epoch) -> None:
         end = self._tell_end(member, epoch)
@@ -138,7 +111,8 @@ class Granting:
         if cause.after is Phase.BETWEEN and member.group is not None and member.group.closed:
             cause = Cause.RANK_GONE  # it will not be let into another one
         member.leave_epoch(cause, self.now, self.blocked_s)
-        self._balance.waits(member)
+        for policy in self._policies.followed:
+            policy.waits(member)
 
     def park(self, member: Member, stood_still_s: float | None, cause: Cause = Cause.STOOD_STILL) -> None:
         """Take a consumer that stands still, or is paused, off the window, and with it its whole group, at one place.

@@ -19,7 +19,7 @@ from tsnb.machine.memory import free_memory
 from tsnb.options import StreamOptions, check_in_step
 from tsnb.stream.decisions import events as ev
 from tsnb.stream.decisions.dispatch import Dispatch
-from tsnb.stream.decisions.granting import LOOKAHEAD
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD
 from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.loader.generators import Seeds
 from tsnb.stream.loader.seams import OwnOrder, SampleStore

@@ -19,7 +19,7 @@ from msgspec import structs
 from tsnb.config import MAX_CONSUMERS, check_name
 from tsnb.errors import RemoteProtocolError
 from tsnb.stream.decisions import events as ev
-from tsnb.stream.decisions.granting import LOOKAHEAD
+from tsnb.stream.decisions.pacing.contract import LOOKAHEAD
 from tsnb.stream.producer.core import HOLD, Core
 from tsnb.stream.producer.session import Session
 from tsnb.stream.protocol import messages as ms

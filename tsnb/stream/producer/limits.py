@@ -10,7 +10,7 @@ the batches kept for the slowest consumer and for latecomers, the one being gran
 have in hand or wait for. It is reached in every epoch in which two consumers drift apart. What consumers hold beyond
 comes on top (docs/architecture.md has the bound), so this refuses only what could not go well.
 
-A trial that stops, to validate say, may lag further than the window (`decisions.drift`): in batches at most
+A trial that stops, to validate say, may lag further than the window (`decisions.pacing.drift`): in batches at most
 
     lag = max(window, min(4096, window_bytes / b, free / (8 b)))      `window_bytes` is 1 GiB unless `window=` is a size
 

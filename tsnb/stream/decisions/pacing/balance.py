@@ -33,6 +33,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.pacing.contract import Policy
 
 __all__ = ["SLACK_S", "FairShares"]
 
@@ -57,7 +58,7 @@ class _Account:
     """How long it had been withheld, up to then."""
 
 
-class FairShares:
+class FairShares(Policy):
     """How much each consumer has had, and which ones have to let others go first.
 
     Args:
@@ -68,6 +69,8 @@ class FairShares:
         weights: By consumer name; one that is not named has weight 1.
         contended: Whether the consumers compete for the machine.
     """
+
+    rounds = 2  # one whose epoch ends in the first round computes no more
 
     def __init__(self, members: Mapping[int, Member]) -> None:
         self.pacing = "together"
@@ -89,10 +92,15 @@ class FairShares:
         """Return a consumer's weight; that of a rank (`bert[0]`) is its group's."""
         return self.weights.get(name.partition("[")[0], 1.0)
 
-    def change(self, pacing: str, weights: Mapping[str, float]) -> None:
+    def change(self, pacing: str, weights: Mapping[str, float], now: float) -> None:
         """Divide in another way from now on: everybody begins with nothing used."""
         self.pacing, self.weights = pacing, dict(weights)
+        self.followed = pacing == "weights"
         self._forget()
+        if not self.followed:
+            for member in self._members.values():
+                member.times.let_go(now)
+            self.settle(now)
 
     def note_contended(self, contended: bool) -> None:
         """Say whether the consumers compete; what they used while they did not counts for nothing."""
@@ -116,8 +124,8 @@ class FairShares:
             heapq.heappop(self._due)
         return self._due[0][0] if self._due else None
 
-    def look(self, now: float) -> None:
-        """Look at all consumers anew: until the next look, only `took` and `waits` change who computes."""
+    def settle(self, now: float) -> None:
+        """Look at all consumers anew: until the next time, only `took` and `waits` change who computes."""
         self._withheld.clear()
         self._due.clear()
         self._computing.clear()
@@ -134,10 +142,11 @@ class FairShares:
         weight = self.weight(member.name)
         insort(self._computing.setdefault(weight, []), (self._used(member, now) * weight - now, member.key))
 
-    def waits(self, member: Member) -> None:
-        """Note that a consumer computes no more."""
+    def waits(self, member: Member) -> bool:
+        """Note that a consumer computes no more; `to_look_at` knows who may have a batch since."""
         there = self._computing.get(self.weight(member.name), [])
         there[:] = [one for one in there if one[1] != member.key]
+        return False
 
     def to_look_at(self, actor: int, now: float) -> list[int]:
         """Return the consumers whose next batch may no longer be withheld, since one took a batch or waits.
@@ -165,9 +174,16 @@ class FairShares:
         heapq.heappush(self._due, (now + late_s, member.key))
         return True
 
-    def let_go(self, member: Member) -> None:
-        """Note that a consumer's next batch is withheld no longer."""
-        self._withheld.pop(member.key, None)
+    def limit(self, member: Member, end: int, now: float) -> int:
+        """Grant one by one: a batch granted ahead is granted before its share is known."""
+        end = min(end, member.taken + 1)
+        if member.cursor < end and self.withholds(member, now):
+            member.times.withhold(now)
+            return member.cursor
+        if member.times.withheld_since_s is not None:
+            member.times.let_go(now)
+            self._withheld.pop(member.key, None)
+        return end
 
     def took(self, member: Member, now: float) -> None:
         """A consumer took a batch: settle what went before it. Called after `Times.took`."""
@@ -191,11 +207,8 @@ class FairShares:
         """Forget a consumer."""
         self._accounts.pop(key, None)
 
-    def check(self, due_s: float | None) -> None:
+    def check(self) -> None:
         """Verify that no batch is withheld without reason (tests only).
-
-        Args:
-            due_s: When the dispatch looks again.
 
         Raises:
             AssertionError: A batch is withheld in another pacing, or while no other consumer computes, or for good.
@@ -208,7 +221,7 @@ class FairShares:
         if self.weighs:
             there = {m.key for m in self._members.values() if m.computes}
             assert there == {key for some in self._computing.values() for _, key in some}
-        assert bool(withheld) == (due_s is not None), due_s
+        assert bool(withheld) == (self.due_s is not None), self.due_s
 
     def _rivals(self, member: Member) -> Iterator[tuple[float, float, int]]:
         """Yield, by weight, the one that computes and has used least, as `_computing` has it."""

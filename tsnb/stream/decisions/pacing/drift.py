@@ -20,8 +20,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from tsnb.stream.decisions.epochs import Epoch, Epochs
 from tsnb.stream.decisions.groups import waits_for_own
 from tsnb.stream.decisions.members import Member
+from tsnb.stream.decisions.pacing.contract import Policies
+from tsnb.stream.decisions.pacing.positions import Positions
 from tsnb.stream.decisions.phases import Phase
-from tsnb.stream.decisions.positions import Positions
 
 __all__ = ["Drift"]
 
@@ -38,19 +39,21 @@ class Drift:
         window: Batches that it may be at most, without those that were published while the consumer stopped.
         members: The stream's consumers.
         epochs: Its epochs.
+        policies: How else they are paced: whom the loader waits for.
 
     Attributes:
         widest: Batches that it may be at most, with those.
-        skipping: Whether any of them would rather skip than hold the others up.
         due_s: When one that holds the others counts as stopped (monotonic seconds); None: none may.
     """
 
-    def __init__(self, window: int, members: Mapping[int, Member], epochs: Epochs) -> None:
+    def __init__(
+        self, window: int, members: Mapping[int, Member], epochs: Epochs, policies: Policies
+    ) -> None:
         self.window = self.widest = window
-        self.skipping = False
         self.due_s: float | None = None
         self._members = members
         self._epochs = epochs
+        self._policies = policies
         self._blocked_since: float | None = None
         self._blocked_s = 0.0
         self._settled = False
@@ -72,10 +75,10 @@ class Drift:
     def goes_straight_on(self, run: int) -> bool:
         """Whether one more batch of a pass does nothing but give its consumers more to take.
 
-        Then nobody waits to be let in, and nobody skips. Since `settled`, consumers only went on inside their epochs.
+        Then nobody waits to be let in. Since `settled`, consumers only went on inside their epochs.
         """
         there = self._remembered if self._settled else None
-        return there is not None and run in there.streaming and not (there.asked or self.skipping)
+        return there is not None and run in there.streaming and not there.asked
 
     def moved(self, member: Member, taken: int, cursor: int, *, took: bool = True) -> None:
         """Note that a consumer went on inside its epoch.
@@ -345,21 +348,12 @@ class Drift:
         return min(self._epochs.end, self.position(member) + member.stood)
 
     def _awaited(self) -> list[Member]:
-        """Return the consumers waited for; where all would rather skip, the one in front: it drives the loader."""
+        """Return the consumers waited for."""
         there = list(filter(self._is_awaited, self._members.values()))
-        driver, self._driver = self._driver, None
-        if not self.skipping:
-            return there
-        waited_for = [m for m in there if not m.skips]
-        newest = (
-            self._epochs.newest.run
-        )  # one in an older pass drives nothing: what is loaded now is not for it
-        skipping = [m for m in there if m.phase is Phase.STREAMING and m.end is None and m.run == newest]
-        if waited_for or not skipping:
-            return waited_for
-        # the same one as long as none is further: then another drives once a batch, however many there are
-        self._driver = max(skipping, key=lambda m: (m.taken, m is driver))
-        return [self._driver]
+        for policy in self._policies.followed:
+            there = policy.waited_for(there)
+        self._driver = there[0] if there and there[0].skips else None
+        return there
 
     def position(self, member: Member) -> int:
         """Return the index of the next batch this member will take; past the end while it expects none."""

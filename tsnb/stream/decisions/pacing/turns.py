@@ -21,16 +21,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 
-from tsnb.stream.decisions.drift import Drift
 from tsnb.stream.decisions.epochs import Epochs
 from tsnb.stream.decisions.members import Member, Rotation, RotationTurn
+from tsnb.stream.decisions.pacing.contract import Policy
+from tsnb.stream.decisions.pacing.drift import Drift
 from tsnb.stream.decisions.phases import Phase
 from tsnb.stream.protocol.messages import Hello
 
 __all__ = ["Turns"]
 
 
-class Turns:
+class Turns(Policy):
     """Whose turn it is, in all rotations of a stream.
 
     Args:
@@ -38,15 +39,11 @@ class Turns:
         epochs: Its epochs.
         drift: How far apart they are.
         stall_timeout_s: Seconds that one may stand still in its turn.
-
-    Attributes:
-        on: Whether any consumer takes turns.
     """
 
     def __init__(
         self, members: Mapping[int, Member], epochs: Epochs, drift: Drift, stall_timeout_s: float
     ) -> None:
-        self.on = False
         self._members = members
         self._epochs = epochs
         self._drift = drift
@@ -62,29 +59,41 @@ class Turns:
         """Return those that take turns."""
         return [(m, m.turn) for m in self._members.values() if m.turn is not None]
 
-    def join(self, member: Member, hello: Hello) -> None:
-        """A consumer attached that takes turns. The numbers of the newest hold for all of its rotation."""
+    def joined(self, member: Member, hello: Hello) -> None:
+        """A consumer has attached; where it takes turns, its numbers hold for all of its rotation."""
+        if not hello.rotation or hello.world_size > 1:
+            return
         there = (turn.rotation for _, turn in self._taking() if turn.rotation.name == hello.rotation)
         rotation = next(there, None) or Rotation(hello.rotation)
         rotation.batches, rotation.at_once = hello.rotate, hello.at_once
         member.turn = RotationTurn(rotation)
-        self.on = True
+        self.followed = True
 
     def asked(self, member: Member) -> None:
         """A consumer asks for an epoch: its turn is over."""
         if member.turn is not None:
             member.turn.on = False
 
-    def is_over(self, member: Member, turn: RotationTurn) -> bool:
-        """Whether a consumer that wants a batch gives up its turn, or gets in line for one."""
+    def waits(self, member: Member) -> bool:
+        """Return whether a consumer that wants a batch gives up its turn, or gets in line for one."""
+        turn = member.turn
+        if turn is None:
+            return False
         return self._has_had_it(member, turn) if turn.on else member.times.queued_since_s is None
+
+    def limit(self, member: Member, end: int, _now: float) -> int:
+        """Return the end of its turn; out of it, nothing is granted."""
+        turn = member.turn
+        if turn is None:
+            return end
+        return min(end, turn.end) if turn.on else 0
 
     def settle(self, now: float) -> None:
         """End the turns that are over, and give those that are free to the next."""
         taking: dict[str, list[tuple[Member, RotationTurn]]] = {}
         for member, turn in self._taking():
             taking.setdefault(turn.rotation.name, []).append((member, turn))
-        self.on = bool(taking)
+        self.followed = bool(taking)
         for some in taking.values():
             for member, turn in some:
                 self._look_at(member, turn, now)
@@ -129,7 +138,7 @@ class Turns:
         turn.run = member.run
         turn.end = epoch.index((epoch.seq(member.cursor) // batches + 1) * batches)
 
-    def pass_on(self, now: float) -> None:
+    def tick(self, now: float) -> None:
         """Take the turn from those that have stood still in it while others wait for theirs."""
         for rotation, since_s in self._lines():
             for member, turn in self._taking():
@@ -161,7 +170,7 @@ class Turns:
                 while one waits for it.
         """
         taking = self._taking()
-        assert self.on or not taking
+        assert self.followed or not taking
         for rotation in {id(turn.rotation): turn.rotation for _, turn in taking}.values():
             some = [(m, turn) for m, turn in taking if turn.rotation is rotation]
             having = [m for m, turn in some if turn.on]
