@@ -343,6 +343,9 @@ class Panel(anywidget.AnyWidget):
         channel = self._channels[at if isinstance(at, int) and 0 <= at < len(self._channels) else 0]
         if op == "hello":
             self._greet(content)
+        elif op == "ping":
+            with self._lock:
+                self._deliver(Message({"op": "pong"}))
         elif op in ("log", "log off", "trial", "params", "view"):
             self._hear_of_reader(op, name, content)
         elif op in VERBS and VERBS[op].there:

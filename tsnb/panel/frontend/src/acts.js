@@ -98,10 +98,17 @@ export class PauseAct extends Act {
   }
 }
 
+/** Why nothing can be asked of the notebook's kernel now; empty: it can. */
+export function unheard(store, state) {
+  if (store.recorded) return "this is a recording";
+  if (store.lost === "gone") return "this kernel is gone";
+  return state === "stale" || store.lost ? "the notebook's kernel does not answer" : "";
+}
+
 /** Why nothing can be asked of a stream now; empty: it can. */
 export function idleStream(store, state) {
-  if (store.recorded) return "this is a recording";
-  if (state === "stale") return "the notebook's kernel does not answer";
+  const why = unheard(store, state);
+  if (why) return why;
   if (state === "absent") return "the stream is not served";
   if (state === "gone") return "the stream has ended";
   return state === "stopping" ? "the stream is stopping" : "";

@@ -1,7 +1,7 @@
 // A trial's drawer: its parameters, live values and their changes, its time, log, artifacts and cost. Beside the rest where
 // there is room, else in its place. What the stream does not say comes from the notebook, which knows its own trials only.
 
-import { Act, PauseAct, idle, refusal, square } from "./acts.js";
+import { Act, PauseAct, idle, refusal, square, unheard } from "./acts.js";
 import { coloured } from "./ansi.js";
 import { attribute, button, grey, isGrey, make, put, style } from "./dom.js";
 import { Further } from "./further.js";
@@ -174,7 +174,7 @@ export class Drawer {
     }
     Object.assign(this, { facts, drawnMs: performance.now() });
     this.drawFacts(facts || {}, why);
-    this.further.draw(facts, why);
+    this.further.draw(facts, why, unheard(store, state));
     this.drawFamily(store, (facts && facts.lineage) || []);
     if (lane >= 0) this.drawTime(store, lane, facts, state);
     if (this.wanted) this.reach();

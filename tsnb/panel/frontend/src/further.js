@@ -57,9 +57,9 @@ export class Further {
     this.word();
   }
 
-  /** `facts`: what the notebook knows of the trial; `idle`: why nothing can be asked of it now. */
-  draw(facts, idle) {
-    const known = facts && !facts.missing && facts.cannot, gone = idle === "this is a recording" || idle.startsWith("the notebook's") ? idle : "";
+  /** `facts`: what the notebook knows of the trial; `idle`: why nothing can be asked of it now; `gone`: why nothing can be asked of the notebook. */
+  draw(facts, idle, gone) {
+    const known = facts && !facts.missing && facts.cannot;
     const why = (op) => (known ? whole(this.name, known[op]) : ELSEWHERE);
     this.why = { clone: idle || why("clone"), extend: gone || why("extend"), release: idle || why("release"), rerun: gone || why("rerun") };
     this.word();

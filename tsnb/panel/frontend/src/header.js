@@ -1,6 +1,6 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
-import { idleStream, refusal } from "./acts.js";
+import { idleStream, refusal, unheard } from "./acts.js";
 import { icon, showIcon } from "./icons.js";
 import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
@@ -145,7 +145,7 @@ export class Header {
     this.drawPauses(store, why);
     this.report.hidden = !can.report;
     if (!live && this.stopping) this.calm();
-    const noReport = !last ? "the stream has sent no data yet" : state === "stale" ? why : Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being created" : "";
+    const noReport = !last ? "the stream has sent no data yet" : unheard(store, state) || (Date.now() - (this.reported || 0) < REPORTS_MS ? "it is being created" : "");
     reasoned(this.report, "Report", noReport, this.noReport ? `No report: ${this.noReport}` : "Show where the time of each trial went");
     reasoned(this.stop, "Stop stream", why || (this.stopping ? "it is already stopping" : ""), this.notStopped || (this.asked ? "Click again to stop the stream for all trials" : "Stop the stream for all trials"));
   }
@@ -215,5 +215,5 @@ function inAll({ frames, last, ageS }) {
 export function shownState(store) {
   const { state, recorded } = store;
   if (recorded) return "recording";
-  return LIVE.has(state) && store.clock() - store.heardMs > STALE_S * 1000 ? "stale" : state;
+  return LIVE.has(state) && (store.lost === "gone" || store.clock() - store.heardMs > STALE_S * 1000) ? "stale" : state;
 }

@@ -1,7 +1,7 @@
 // The log pane: what the chosen trial prints, below everything else, so that nothing moves when it opens.
 
 import { coloured } from "./ansi.js";
-import { Act, square } from "./acts.js";
+import { Act, square, unheard } from "./acts.js";
 import { attribute, button, make, put, style } from "./dom.js";
 import { paint } from "./theme.js";
 
@@ -43,17 +43,17 @@ export class LogPane {
     if (what === "stop" && this.stop.name === name) this.stop.refused(why);
   }
 
-  draw(store) {
+  draw(store, state) {
     const { log } = this;
     this.element.hidden = !log.shown;
     if (!log.shown) return;
-    this.drawTitle(store);
+    this.drawTitle(store, log.can ? unheard(store, state) : "");
     const follows = this.lines.scrollHeight - this.lines.scrollTop - this.lines.clientHeight < NEAR;
     this.drawLines();
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;
   }
 
-  drawTitle({ lanes }) {
+  drawTitle({ lanes }, lost) {
     const { log } = this, names = log.trials.map(([name]) => name);
     if (log.name && !names.includes(log.name)) names.push(log.name);
     if (names.join("\n") !== this.names) {
@@ -68,7 +68,7 @@ export class LogPane {
     const word = log.state.replace(/:.*/s, "");
     this.state.dataset.tone = TONES[word] || "soft";
     if (this.stop.name !== log.name) this.stop.of(log.name);
-    this.stop.draw(!log.name ? "no trial is selected" : !log.can ? "this is a recording" : GOES_ON.has(word) ? "" : log.missing ? "another notebook started it" : log.state ? `it has ended: ${log.state}` : "its state is unknown yet");
+    this.stop.draw(!log.name ? "no trial is selected" : lost ? lost : !log.can ? "this is a recording" : GOES_ON.has(word) ? "" : log.missing ? "another notebook started it" : log.state ? `it has ended: ${log.state}` : "its state is unknown yet");
     attribute(this.lines, "aria-label", `Log of ${log.name}`);
     put(this.note, this.stop.why ? `could not stop: ${this.stop.why}` : log.cut ? "showing the end; the full log is on disk" : "");
   }

@@ -3,11 +3,13 @@
 import "./panel.css";
 import { Notices } from "./notices.js";
 import { leave, picturesOf } from "./outputs.js";
+import { Pulse } from "./pulse.js";
 import { Streams } from "./streams.js";
 import { View } from "./view.js";
 import { LIVE } from "./words.js";
 
 const ASK_MS = 15000; // the kernel forgets a page that does not ask for its log anew within a minute
+const BEAT_MS = 1000;
 const SAVE_MS = 10000; // how old the curves may be in a notebook saved with its widgets
 
 // The picture beside the panel is for pages where the panel cannot be: while this one is alive, it is not shown.
@@ -18,13 +20,15 @@ const hiding = (mark) => {
 const LEAVES_MS = 1000; // what the kernel has published is in its place by then
 
 export default () => {
-  const store = new Streams();
+  const pulse = new Pulse();
+  const store = new Streams(undefined, pulse);
   const views = new Set();
   const { log } = store.shared;
   const notices = new Notices();
 
   return {
     initialize({ model }) {
+      pulse.ask = () => model.send({ op: "ping" });
       store.load(model.get("scene") || {}, model.get("history"), model.get("curves"));
       notices.begin(store);
       notices.on = Boolean((model.get("view") || {}).notify);
@@ -56,6 +60,7 @@ export default () => {
         views.forEach((view) => view.refused({ name: "", what: "report", why: `This page cannot show a report. Run tsnb.report(${JSON.stringify(name)}) in a cell` }));
       };
       const hear = (content, buffers) => {
+        pulse.heard();
         let decided = false; // a duel's last word may come when no tick does any more
         if (content.op === "all") store.load(content.scene, ...buffers);
         else if (content.op === "tick" && !store.tick(content, buffers && buffers[0])) model.send({ op: "hello", n: -1 });
@@ -71,6 +76,10 @@ export default () => {
         if (content.op === "all" || ended || decided || performance.now() - savedMs > SAVE_MS) keep();
       };
       model.on("msg:custom", hear);
+      // a restarted kernel: the page's connection to the former one is cut. If it was not so, the answer says it
+      const cut = () => (pulse.question(), pulse.ended(), views.forEach((view) => view.news()));
+      model.on("comm_live_update", cut);
+      const beating = setInterval(() => store.whole.recorded || pulse.beat(), BEAT_MS);
       try {
         hello();
       } catch (error) {
@@ -80,8 +89,10 @@ export default () => {
       const asking = setInterval(() => ((log.shown || log.tail) && ask(), views.forEach((view) => view.ask())), ASK_MS);
       return () => {
         clearInterval(asking);
+        clearInterval(beating);
         notices.close();
         model.off("msg:custom", hear);
+        model.off("comm_live_update", cut);
       };
     },
 
@@ -95,7 +106,16 @@ export default () => {
           console.debug("tsnb: no kernel behind this panel", error);
         }
       };
-      const view = new View(store, (content) => model.send(content), { kept: model.get("view"), keep, notices });
+      // whoever clicks waits for an answer, and is told where there is nobody to give one
+      const send = (content) => {
+        try {
+          model.send(content);
+        } catch {
+          pulse.ended();
+        }
+        if (!store.whole.recorded && performance.now() - pulse.heardMs > BEAT_MS) pulse.question();
+      };
+      const view = new View(store, send, { kept: model.get("view"), keep, notices });
       const still = document.createElement("style");
       document.head.append(still);
       const hide = () => (still.textContent = hiding(model.get("still")));

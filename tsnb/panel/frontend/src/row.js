@@ -1,7 +1,7 @@
 // A trial's row: what it does, where its time goes, what it logged, and its buttons.
 
-import { Act, PauseAct, idle, square } from "./acts.js";
-import { attribute, button, make, put, style, svgNode } from "./dom.js";
+import { Act, PauseAct, idle, square, unheard } from "./acts.js";
+import { attribute, button, grey, make, put, style, svgNode } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 import { Place } from "./place.js";
 import { shape } from "./shapes.js";
@@ -56,8 +56,6 @@ export class Row {
     this.log.title = `Log of ${name}`;
     attribute(this.log, "aria-label", this.log.title);
     this.more = button("+", "tsnb-act tsnb-more-epochs", () => change(name, "epochs"));
-    attribute(this.more, "title", `More epochs for ${name}…`);
-    attribute(this.more, "aria-label", this.more.title);
     this.again = new Act("rerun", "Run again", showIcon(icon(), "again"), send, { name, asks: true, className: "tsnb-act" });
     action.append(this.pause.element, this.stop.element, this.more, this.again.element, this.log);
     this.detail = make("span");
@@ -116,7 +114,13 @@ export class Row {
     // of one that has ended, what can be done next
     const ended = Boolean(lane.end) && !lane.here && !lane.pending, next = ended && log.can;
     this.more.hidden = this.again.element.hidden = !next;
-    if (next) this.again.draw("");
+    if (next) {
+      const unasked = unheard(store, state), words = `More epochs for ${this.name}`;
+      this.again.draw(unasked);
+      grey(this.more, unasked);
+      attribute(this.more, "title", unasked ? `${words}: not now, ${unasked}` : `${words}…`);
+      attribute(this.more, "aria-label", this.more.title);
+    }
     this.pause.element.hidden = this.stop.element.hidden = next;
     this.log.hidden = !log.can;
     attribute(this.log, "aria-pressed", log.shown && log.name === this.name);

@@ -19,7 +19,7 @@ export class Sentence {
   }
 
   draw(store, state) {
-    const { say, lanes } = store, stale = state === "stale", came = !stale && isOver(store) ? outcome(store) : ["", ""];
+    const { say, lanes } = store, stale = state === "stale" && store.lost !== "gone", came = !stale && isOver(store) ? outcome(store) : ["", ""];
     const said = sentence(stale ? noNews(store) : say.text ? say : { text: "The stream is starting." });
     const [first, most] = came[0] ? [came[0], ["", came[1], span(store, Date.now()), say.limited || ""].filter((part, k) => !k || part).join(" ")] : said;
     const rest = state === "recording" && Number.isFinite(say.at) ? `${most} (in its last seconds)` : most; // its rows tell of all its time

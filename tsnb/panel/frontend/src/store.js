@@ -24,6 +24,11 @@ const number = (value) => ({ nan: NaN, inf: Infinity, "-inf": -Infinity })[value
 
 /** What is asked of logged numbers, of one stream or of several alike. */
 export class Numbers {
+  /** How the kernel was lost, of a panel that is no recording: "gone", "silent"; empty: it was not. */
+  get lost() {
+    return this.pulse && !this.recorded ? this.pulse.lost : "";
+  }
+
   /** The values of a lane's metric, oldest first, at most `most` of them. */
   metricHistory(lane, name, most = 60) {
     const values = this.curve(lane, name).map((point) => point[3]).filter(Number.isFinite);
@@ -88,6 +93,7 @@ export class Store extends Numbers {
     this.clock = clock;
     this.names = names;
     this.log = new Log();
+    this.pulse = null; // tells whether the kernel answers
     this.params = new Map(); // of this notebook's trials: name -> [[parameter, value as text], ...]
     this.changes = new Map(); // of their live values: name -> [[seconds since 1970, text], ...]
     this.sweeps = {}; // the sweep of each that is of one, by name

@@ -6,10 +6,11 @@ import { FLOWING, Numbers, Store, pendingState, timesOf } from "./store.js";
 import { LIVE, NO_ETA } from "./words.js";
 
 export class Streams {
-  constructor(clock) {
+  /** `pulse`: whether the kernel answers. */
+  constructor(clock, pulse = null) {
     this.clock = clock;
     // what the notebook knows of its trials, on whichever stream they are
-    this.shared = { log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, rules: {}, beside: [], plan: null, duels: [], facts: new Map() };
+    this.shared = { pulse, log: new Log(), params: new Map(), changes: new Map(), verdicts: {}, sweeps: {}, rules: {}, beside: [], plan: null, duels: [], facts: new Map() };
     this.load({});
   }
 

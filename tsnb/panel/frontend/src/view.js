@@ -19,10 +19,17 @@ import { Strip } from "./strip.js";
 import { Table } from "./table.js";
 import { Told } from "./told.js";
 import { onThemeChange, readTheme } from "./theme.js";
-import { OVER, spanFor } from "./words.js";
+import { OVER, hourIn, spanFor } from "./words.js";
 
 const PARAMS_MS = 5000;
 let views = 0, flows = 0;
+
+/** That the kernel was lost, where the sentence does not say so; and of when what is shown is. */
+function lostWords({ lost, pulse }, state) {
+  if (!lost || (lost === "silent" && state === "stale")) return "";
+  const shown = `The panel shows its last state, of ${hourIn(0, pulse.heardAtMs)}.`;
+  return lost === "gone" ? `This kernel is gone. ${shown} Run the cell again for a new panel.` : `The notebook's kernel does not answer: it is busy, restarted or gone. ${shown}`;
+}
 const SPANS = [[120, "2 min", "the last 2 minutes"], [600, "10 min", "the last 10 minutes"], [Infinity, "all", "the whole time"]];
 
 /** What is drawn of one stream: its line at the top and its sentence, the strip of its flow, and large charts on request. */
@@ -82,6 +89,8 @@ export class View {
     this.table.restore(this.kept.rows);
     this.log = new LogPane(store.log, choose, send);
     this.chooser = new Chooser((stream) => (this.keep({ stream }), this.news()));
+    this.lost = make("p", "tsnb-lost");
+    attribute(this.lost, "role", "alert");
     this.heads = make("div", "tsnb-heads");
     this.strips = make("div", "tsnb-strips");
     this.details = make("div", "tsnb-all-details");
@@ -90,7 +99,7 @@ export class View {
     this.footer = new Footer();
     this.footer.element.append(this.toggles(choose));
     this.table.element.append((this.spansBox = this.spans()));
-    const parts = [this.heads, this.duels.element, this.lessons.element, this.table.element, this.beside.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
+    const parts = [this.lost, this.heads, this.duels.element, this.lessons.element, this.table.element, this.beside.element, this.strips, this.footer.element, this.plan.element, this.details, this.log.element, this.told.element];
     this.root.append(make("div", "tsnb-sides", make("div", "tsnb-main", make("div", "tsnb-inner", ...parts)), this.drawer.element));
     this.fit();
   }
@@ -277,6 +286,8 @@ export class View {
     const at = this.shownAt(), common = { spanS: this.spanS, details: Boolean(this.detailed), large, alone: stores.length === 1, whole: store };
     this.flows.forEach((flow, k) => flow.draw(stores[k], { ...common, first: k === at, hidden: k !== at }));
     this.chooser.draw(stores, at);
+    put(this.lost, lostWords(store, state));
+    this.lost.hidden = !this.lost.textContent;
     this.told.draw(store);
     this.table.follow(this.lessons.chosen(store));
     this.table.opened = this.drawer.name;
