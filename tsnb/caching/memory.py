@@ -34,7 +34,7 @@ from tsnb.caching.encoding import Packed, pack, unpack
 from tsnb.config import explained
 from tsnb.errors import ArenaFull
 from tsnb.native.forks import free_in_child
-from tsnb.stream.memory.nameless import make_nameless
+from tsnb.stream.memory.nameless import give_back, leave_out_of_dumps, make_nameless
 
 __all__ = [
     "ASSIGNED",
@@ -80,10 +80,6 @@ _COUNTERS_AT = 4096
 WORKERS = 256
 """Rows of counters: further workers share the last one."""
 COUNTERS = ("hits", "misses", "saved_us", "lent_hits")
-_PIECE_BYTES = 1 << 22
-"""Memory is given back by such pieces: other threads of this process stand still meanwhile."""
-_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
-_DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
 
 _fence = free_in_child(threading.Lock())
 """Taken and let go of between a sample's bytes and its state: others may see plain writes in another order."""
@@ -183,8 +179,7 @@ class SampleMemory:
                 f"This process cannot map a cache of {limit_bytes:,} bytes ({error}). Raise its limits "
                 "(`ulimit -v`), or serve with a smaller cache=."
             ) from None
-        if _DONTDUMP is not None:
-            self._map.madvise(_DONTDUMP)
+        leave_out_of_dumps(self._map)
         self.samples = samples
         self._limit_bytes = limit_bytes
         self._start = _lists_bytes(samples)
@@ -394,11 +389,8 @@ class SampleMemory:
     def _punch(self, start: int, end: int) -> None:
         start = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
         end = min(self._limit_bytes, -(-end // mmap.PAGESIZE) * mmap.PAGESIZE)
-        if _REMOVE is None or self._map is None:
-            return
-        for piece in range(start, end, _PIECE_BYTES):
-            with contextlib.suppress(OSError):
-                self._map.madvise(_REMOVE, piece, min(_PIECE_BYTES, end - piece))
+        if self._map is not None:
+            give_back(self._map, start, end)
 
     def empty(self) -> None:
         """Give all memory back: it is no longer used, but a child of this process may hold it."""

@@ -25,6 +25,7 @@ from tsnb.caching.shard_wire import (
 )
 from tsnb.caching.token_listener import TokenListener
 from tsnb.machine.memory import Pressure
+from tsnb.stream.memory.nameless import leave_out_of_dumps
 
 __all__ = ["Shard"]
 
@@ -32,7 +33,6 @@ WHOLE_S = 10.0
 """How long a request may take from its first byte on, and a reply."""
 _WASTE_BYTES = 1 << 16
 """A sample that is not kept is read in such pieces."""
-_DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
 _DONTNEED: int | None = getattr(mmap, "MADV_DONTNEED", None)
 
 
@@ -57,8 +57,7 @@ class Shard:
         self.room_bytes = room_bytes
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self._map = mmap.mmap(-1, max(room_bytes, mmap.PAGESIZE), flags=flags)  # taken as it is written
-        if _DONTDUMP is not None:
-            self._map.madvise(_DONTDUMP)
+        leave_out_of_dumps(self._map)
         self._memory = memoryview(self._map)
         self._samples: dict[int, tuple[int, int]] = {}  # place and size
         self._end = room_bytes  # less, once memory was given back

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 import weakref
 import zlib
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,7 +17,7 @@ from tsnb.errors import SharedBatchWarning
 from tsnb.stream.consumer.batches.unpacking import Delivered
 from tsnb.stream.protocol.layout import Layout
 from tsnb.stream.protocol.messages import HeldUp
-from tsnb.stream.protocol.tree import leaf_paths
+from tsnb.stream.protocol.tree import leaf_paths, users_frame
 from tsnb.stream.this_process import this_process
 
 __all__ = ["Notices"]
@@ -270,9 +268,7 @@ class Notices:
             )
 
     def _warn(self, text: str, category: type[Warning] = SharedBatchWarning) -> None:
-        frame, level = _user_frame()
-        del frame
-        warnings.warn(text, category, stacklevel=level)
+        warnings.warn(text, category, stacklevel=users_frame()[1])
 
 
 @dataclass
@@ -298,18 +294,9 @@ def _path(layout: Layout, array: int) -> str:
     return [path for path, word in paths if word == "a"][array]
 
 
-def _user_frame() -> tuple[FrameType | None, int]:
-    """Return the innermost frame that is not tsnb's own, and how far up it is from the caller's."""
-    frame: FrameType | None = sys._getframe(1)
-    level = 1
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("tsnb."):
-        frame, level = frame.f_back, level + 1
-    return frame, level
-
-
 def _keeper(arena: range) -> str:
     """Say which variable of the user's loop keeps batches, where one does."""
-    frame, _ = _user_frame()
+    frame, _ = users_frame()
     if frame is None:
         return ""
     places = [frame.f_locals] if frame.f_locals is frame.f_globals else [frame.f_locals, frame.f_globals]

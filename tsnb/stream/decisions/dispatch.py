@@ -438,12 +438,6 @@ class Dispatch:
         self._widest = widest
         self._keep_within(self.window)
 
-    def narrow(self, window: int) -> None:
-        """Let the window, and the late-join window, be no larger than this from now on."""
-        self._keep_within(min(self.window, window))
-        self.admission.window = min(self.admission.window, window)
-        self.epochs.band = min(self.epochs.band, window)
-
     def _keep_within(self, window: int) -> None:
         self._wider = max(self._wider, self.drift.widest)
         self.window = window

@@ -75,7 +75,7 @@ def classify(node: Any) -> str | Parts | None:
     if isinstance(node, np.ndarray):
         return _array_parts(node)
     if isinstance(node, tuple) and kind is not tuple and _made_of_a_tuple(kind):
-        return Parts("tuple", _named(kind), [], [tuple(node)])
+        return Parts("tuple", list(classes.name_of(kind)), [], [tuple(node)])
     return None
 
 
@@ -134,7 +134,7 @@ def _tensor_parts(leaf: torch.Tensor) -> Parts:
         plain = leaf.detach()
         plain = plain if type(plain) is torch.Tensor else plain.as_subclass(torch.Tensor)
     state = dict(leaf.__dict__)
-    return Parts("tensor", [*_named(cls), leaf.requires_grad], list(state), [plain, *state.values()])
+    return Parts("tensor", [*classes.name_of(cls), leaf.requires_grad], list(state), [plain, *state.values()])
 
 
 def _masked_parts(leaf: Any) -> Parts:
@@ -157,24 +157,15 @@ def _array_parts(leaf: np.ndarray[Any, Any]) -> Parts:
     state = dict(getattr(leaf, "__dict__", ()))
     if isinstance(leaf, np.memmap):
         state = {name: x for name, x in state.items() if name not in _MEMMAP}
-    return Parts("array", _named(type(leaf)), list(state), [leaf.view(np.ndarray), *state.values()])
+    return Parts(
+        "array", list(classes.name_of(type(leaf))), list(state), [leaf.view(np.ndarray), *state.values()]
+    )
 
 
 def _made_of_a_tuple(cls: type) -> bool:
     """Whether it is torch.Size, or one of the C structures that are called with a tuple (torch.return_types)."""
     whole = getattr(cls, "n_fields", None) == getattr(cls, "n_sequence_fields", None)
     return cls is torch.Size or (hasattr(cls, "n_sequence_fields") and whole)
-
-
-def _named(cls: type) -> list[Any]:
-    name = classes.class_name(cls)
-    if name is None:
-        raise Refusal(
-            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by "
-            "name. Define it at the top level of a module that the trials also import, or convert it "
-            "in your collate_fn."
-        )
-    return list(name)
 
 
 # -- how it lies in memory -------------------------------------------------------------------------------------

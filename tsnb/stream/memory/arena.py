@@ -31,7 +31,7 @@ from typing import Any
 from tsnb.config import explained
 from tsnb.errors import ArenaFull, RemoteProtocolError
 from tsnb.native.memfd import is_sealed, portable
-from tsnb.stream.memory.nameless import make_nameless, seal
+from tsnb.stream.memory.nameless import give_back, leave_out_of_dumps, make_nameless, seal
 
 __all__ = ["ALIGN_BYTES", "HEADER_BYTES", "Arena", "aligned", "header_of", "written"]
 
@@ -49,12 +49,6 @@ _WAYS_OUT = {
 }
 _POPULATE_WRITE = 23 if sys.platform.startswith("linux") else None
 """MADV_POPULATE_WRITE, for which Python has no name; the number means something else elsewhere."""
-_DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
-"""Linux alone: a core dump reads all mapped memory, and pages of a sparse memory that are read are allocated."""
-_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
-"""Linux alone: gives memory back from the middle of a mapping."""
-_PUNCH_BYTES = 1 << 22
-"""Python's other threads stand still while memory is given back: for a millisecond or so, by such pieces."""
 _PUNCHED = slice(64, 72)
 """Where the header counts the punches: after one, a process's own notes on warm slots are out of date."""
 
@@ -166,7 +160,7 @@ class Arena:
                 return False
             slots, slot_bytes = geometry
             self._map = _mapped(fd, HEADER_BYTES + slots * slot_bytes)
-            self.leave_out_of_dumps(0, len(self._map))
+            leave_out_of_dumps(self._map)
         finally:
             os.close(fd)
         self.slots, self.slot_bytes, self.mapped = slots, slot_bytes, True
@@ -212,11 +206,6 @@ class Arena:
                 ) from None
             # before Linux 5.14: pages are then faulted one by one
 
-    def leave_out_of_dumps(self, start: int, size: int) -> None:
-        """Let core dumps pass over a part of the mapping; called for every one that is made."""
-        if _DONTDUMP is not None:
-            self.buffer.madvise(_DONTDUMP, start, size)
-
     def left(self) -> int | None:
         """Return the bytes that its file system has left; None where that has no limit of its own, as for a memfd."""
         found = os.fstatvfs(self.fd)
@@ -233,16 +222,12 @@ class Arena:
         Args:
             slots: No process reads or writes them, nor gets one before this returns.
         """
-        if _REMOVE is None:
-            return
         # first: a process that gets a slot afterwards knows that its memory may be new
         self.buffer[_PUNCHED] = (int.from_bytes(self.punches, "little") + 1).to_bytes(8, "little")
         for first, last in _runs(slots):
             # a list: what is given back becomes a hole, which the search would find again
             for low, high in list(written(self.fd, self.offset_of(first), self.offset_of(last + 1))):
-                for start in range(low, high, _PUNCH_BYTES):
-                    with contextlib.suppress(OSError):  # locked in memory, or a file system that cannot do it
-                        self.buffer.madvise(_REMOVE, start, min(_PUNCH_BYTES, high - start))
+                give_back(self.buffer, low, high)
 
     def copy(self, slot: int, other: int) -> None:
         """Copy everything that was written into one slot to another."""

@@ -9,6 +9,7 @@ next arena of that user removes it. Two processes that meet there take each othe
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import secrets
 import sys
@@ -16,7 +17,14 @@ import sys
 from tsnb.native import memfd
 from tsnb.native.memfd import portable
 
-__all__ = ["make_nameless", "seal"]
+__all__ = ["give_back", "leave_out_of_dumps", "make_nameless", "seal"]
+
+_DONTDUMP: int | None = getattr(mmap, "MADV_DONTDUMP", None)
+"""Linux alone: a core dump reads all mapped memory, and pages of a sparse memory that are read are allocated."""
+_REMOVE: int | None = getattr(mmap, "MADV_REMOVE", None)
+"""Linux alone: gives memory back from the middle of a mapping."""
+_PIECE_BYTES = 1 << 22
+"""Python's other threads stand still while memory is given back: for a millisecond or so, by such pieces."""
 
 _TRIES = 100
 """Each costs a few system calls; losing one means that another arena was made just then."""
@@ -65,3 +73,18 @@ def seal(fd: int) -> None:
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):  # memory without seals
             memfd.seal(fd)
+
+
+def leave_out_of_dumps(mapped: mmap.mmap, start: int = 0, size: int | None = None) -> None:
+    """Let core dumps pass over a part of a mapping, or all of it; called for every one that is made."""
+    if _DONTDUMP is not None:
+        mapped.madvise(_DONTDUMP, start, len(mapped) if size is None else size)
+
+
+def give_back(mapped: mmap.mmap, start: int, end: int) -> None:
+    """Give memory back to the system, where it can do that: it reads as zeros. `start` begins a page."""
+    if _REMOVE is None:
+        return
+    for piece in range(start, end, _PIECE_BYTES):
+        with contextlib.suppress(OSError):  # locked in memory, or a file system that cannot do it
+            mapped.madvise(_REMOVE, piece, min(_PIECE_BYTES, end - piece))

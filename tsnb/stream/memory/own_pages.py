@@ -30,6 +30,7 @@ from tsnb.errors import TsnbError
 from tsnb.native.endings import ending
 from tsnb.native.mapped import FAILED, MAP_FIXED, system_mmap
 from tsnb.stream.memory.arena import HEADER_BYTES, Arena, written
+from tsnb.stream.memory.nameless import leave_out_of_dumps
 
 __all__ = ["Holder", "OwnPages"]
 
@@ -119,7 +120,7 @@ class OwnPages:
         protection = mmap.PROT_READ | mmap.PROT_WRITE
         if system_mmap(address, self._arena.slot_bytes, protection, flags, self._arena.fd, offset) == FAILED:
             raise _error()
-        self._arena.leave_out_of_dumps(offset, self._arena.slot_bytes)
+        leave_out_of_dumps(self._arena.buffer, offset, self._arena.slot_bytes)
         self.slots.pop(slot, None)
 
     def leave(self, others: set[int]) -> None:

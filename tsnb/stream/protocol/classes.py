@@ -26,11 +26,13 @@ from tsnb.stream.protocol.checks import attribute_of, find_class
 __all__ = [
     "FACTORIES",
     "MissingClass",
+    "Refusal",
     "class_name",
     "factory_name",
     "has_parts",
     "keeps_data",
     "made",
+    "name_of",
     "named",
     "state_of",
 ]
@@ -54,6 +56,10 @@ class MissingClass(LookupError):
         self.qualname = qualname
 
 
+class Refusal(Exception):
+    """A leaf cannot be shared; the text goes on from its place in the batch: "is a sparse tensor: ..."."""
+
+
 def class_name(cls: type) -> tuple[str, str] | None:
     """Return a class's module and qualified name, if another process can find it by them."""
     # where workers are spawned, the script's own module has this name too
@@ -70,6 +76,22 @@ def class_name(cls: type) -> tuple[str, str] | None:
         if find_class(where, cls.__qualname__) is cls:
             return where, cls.__qualname__
     return None
+
+
+def name_of(cls: type) -> tuple[str, str]:
+    """Return a class's module and qualified name.
+
+    Raises:
+        Refusal: Another process cannot find it by them.
+    """
+    name = class_name(cls)
+    if name is None:
+        raise Refusal(
+            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by "
+            "name. Define it at the top level of a module that the trials also import, or convert it "
+            "in your collate_fn."
+        )
+    return name
 
 
 def named(module: str, qualname: str) -> type:

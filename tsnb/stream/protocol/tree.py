@@ -25,20 +25,32 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import inspect
+import sys
 import warnings
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from types import FrameType
 from typing import Any, NamedTuple
 
 from tsnb.errors import BatchNotShareable, SharedBatchWarning
 from tsnb.stream.protocol import adapters, classes
 from tsnb.stream.protocol.checks import MAX_DEPTH, attribute_of, find_class
+from tsnb.stream.protocol.classes import Refusal
 from tsnb.stream.protocol.scalars import SCALARS, why_not
 from tsnb.stream.protocol.specs import HEADS, Spec, checked_words, leaf_paths, leaf_words, place_of
 
-__all__ = ["Parts", "Refusal", "Spec", "checked_words", "flatten", "leaf_paths", "leaf_words", "unflatten"]
+__all__ = [
+    "Parts",
+    "Refusal",
+    "Spec",
+    "checked_words",
+    "flatten",
+    "leaf_paths",
+    "leaf_words",
+    "unflatten",
+    "users_frame",
+]
 
 
 class Parts(NamedTuple):
@@ -64,10 +76,6 @@ _NUMBERLESS = ("v", "vt", "c", "same", "enum")
 
 class _TooMany(Exception):
     """A batch has so many arrays that no packet can describe it: it is not worth looking further."""
-
-
-class Refusal(Exception):
-    """A leaf cannot be shared; the text goes on from its place in the batch: "is a sparse tensor: ..."."""
 
 
 class _Flattening:
@@ -171,7 +179,7 @@ def _adapted(node: Any, cls: type, adapter: adapters.Adapter) -> Parts:
         ) from None
     if type(content) is dict:  # what is the same in each batch has no row, and need not be cut
         content = {k: _Constant(x) if _is_constant(x) else x for k, x in content.items()}
-    return Parts("own", list(_name_of(cls)), [], [content])
+    return Parts("own", list(classes.name_of(cls)), [], [content])
 
 
 class _Constant(NamedTuple):
@@ -204,7 +212,7 @@ def _container(node: Any, path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
     if isinstance(node, enum.Enum):
         if not isinstance(node.name, str) or cls.__members__.get(node.name) is not node:
             raise Refusal("is a combination of flags. Return its .value, and rebuild the flags in the trial.")
-        return ["enum", *_name_of(cls)], [(path, node.name)]
+        return ["enum", *classes.name_of(cls)], [(path, node.name)]
     state = classes.state_of(node)
     if isinstance(node, tuple) and hasattr(node, "_fields") and not state:
         fields = list(node._fields)
@@ -244,7 +252,7 @@ def _key(key: enum.Enum) -> list[str]:
         raise Refusal(
             f"has the key {key!r:.80}, a combination of flags. Return its .value in your collate_fn."
         )
-    return ["enum", *_name_of(type(key)), key.name or ""]
+    return ["enum", *classes.name_of(type(key)), key.name or ""]
 
 
 def _kin(node: Any, cls: type, state: dict[str, Any], path: str) -> tuple[list[Any], list[tuple[str, Any]]]:
@@ -266,7 +274,7 @@ def _kin(node: Any, cls: type, state: dict[str, Any], path: str) -> tuple[list[A
                 f"processes. Return dict(batch), or a defaultdict of {', '.join(classes.FACTORIES)}, "
                 "in your collate_fn."
             )
-    head = ["kin", *_name_of(cls), hint, list(state)]
+    head = ["kin", *classes.name_of(cls), hint, list(state)]
     # what a plain container holds, without any way of its class's own to show it
     content = _Constant(None) if kind is None else classes.content_of(node, kind)
     shows = {name: path if name == hint else f"{path}.{name}" for name in state}
@@ -284,17 +292,6 @@ def _is_constant(value: Any) -> bool:
         or (kind is int and value.bit_length() <= MOST_CONSTANT)
         or (kind is str and len(value) <= MOST_CONSTANT)
     )
-
-
-def _name_of(cls: type) -> tuple[str, str]:
-    name = classes.class_name(cls)
-    if name is None:
-        raise Refusal(
-            f"is a {cls.__module__}.{cls.__qualname__}, a class that other processes cannot find by "
-            "name. Define it at the top level of a module that the trials also import, or convert it "
-            "in your collate_fn."
-        )
-    return name
 
 
 def _as_main(head: list[Any]) -> list[Any]:
@@ -419,7 +416,7 @@ def _likeness(word: str, module: str, qualname: str, fields: tuple[str, ...]) ->
         "class (if a notebook or script defines it, move it into a module that both import). The next "
         "batch then uses it.",
         SharedBatchWarning,
-        stacklevel=_users_level(),
+        stacklevel=max(1, users_frame()[1]),
     )
     if word == "named":
         return namedtuple(name, fields, rename=True)  # noqa: PYI024  # fields come at run time
@@ -428,9 +425,10 @@ def _likeness(word: str, module: str, qualname: str, fields: tuple[str, ...]) ->
     return made
 
 
-def _users_level() -> int:
-    """Return how far up the caller's user is: the first frame that is not tsnb's."""
-    frame, level = inspect.currentframe(), 0
+def users_frame() -> tuple[FrameType | None, int]:
+    """Return the innermost frame that is not tsnb's own, and how far up it is from the caller's."""
+    frame: FrameType | None = sys._getframe(1)
+    level = 1
     while frame is not None and frame.f_globals.get("__name__", "").startswith("tsnb."):
         frame, level = frame.f_back, level + 1
-    return max(1, level)
+    return frame, level
