@@ -363,6 +363,20 @@ def test_stop_lets_the_cell_put_things_in_order_and_ends_the_kernel(page: Any, u
     assert trial.wait(1) is trial
 
 
+def test_a_second_stop_leaves_what_the_first_made_it_do(page: Any, until: Until) -> None:
+    """A sweep that is interrupted stops each trial, then waits for each: a checkpoint is written whole meanwhile."""
+    cell = "import time\ntry:\n    print('begun', flush=True)\n    time.sleep(60)\n"
+    cell += "except KeyboardInterrupt:\n    print('told', flush=True)\n    time.sleep(1)\n    print('saved')\n    raise"
+    trial = start("long", cell, page)
+    until(lambda: "begun" in page.text)
+    first = threading.Thread(target=trial.stop)
+    first.start()
+    until(lambda: "told" in page.text)
+    trial.stop()
+    first.join(60)
+    assert trial.state == "stopped" and "saved" in page.text
+
+
 def test_a_stop_that_was_asked_for_is_one_plain_line(page: Any, until: Until) -> None:
     """Nothing went wrong, so nothing is red: not by `stop`, nor where the stream was asked (a panel, `tsnb stop`)."""
     waits = start("waits", "import time\nprint('begun', flush=True)\ntime.sleep(60)", page)

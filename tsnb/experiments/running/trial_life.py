@@ -478,11 +478,13 @@ class TrialLife(ABC):
             state: Its state after that: "stopped", or "pruned".
             by: Who or what stops it, in words: "in the panel".
         """
-        if not self._stopping:
+        first = not self._stopping
+        if first:
             self.ended_by, self.stopped_by = state, by
         self._stopping = self._stopping or self.state not in ENDED
         if grace_s and self.state == "running":
-            self.interrupt()
+            if first:  # another interrupt would break what the first makes it put in order
+                self.interrupt()
             with contextlib.suppress(asyncio.TimeoutError, TimeoutError):
                 await asyncio.wait_for(self._over.wait(), grace_s)
         await self.leave()
