@@ -4,7 +4,6 @@
 import { attribute, button, grey, make, put } from "./dom.js";
 import { icon, showIcon } from "./icons.js";
 
-const ASKS_MS = 4000; // a question that nobody answers is taken back
 const WAITS_MS = { stop: 15000, interrupt: 3000, pause: 3000, resume: 3000, rerun: 5000 }; // a control that was used comes back after this
 const DONE = {
   stop: "was asked to stop", interrupt: "was interrupted",
@@ -14,20 +13,16 @@ const DONE = {
 export class Act {
   /** `face`: what it shows (an element, or a word); `asks`: whether it asks before it acts. */
   constructor(op, word, face, send, { name = "", asks = false, className = "" } = {}) {
-    Object.assign(this, { op, word, send, name, asks, face, usedMs: 0, why: "", asking: null });
+    Object.assign(this, { op, word, send, name, asks, face, usedMs: 0, why: "", asking: false });
     this.element = button(face, `${className} tsnb-${op}`, () => this.clicked());
     if (name) this.name_(`${word} ${name}`);
-    this.element.onblur = () => this.calm();
-    this.element.onkeydown = (event) => {
-      if (event.key !== "Escape" || !this.asking) return;
-      event.stopPropagation();
-      this.calm();
-    };
+    taken(this.element, () => this.asking, () => this.calm());
   }
 
   clicked() {
     if (this.asks && !this.asking) {
-      this.asking = setTimeout(() => this.calm(), ASKS_MS);
+      this.asking = true;
+      this.element.focus(); // not every browser gives it to what was clicked
       this.element.replaceChildren(`${this.word}?`);
       this.element.classList.add("tsnb-asking");
       this.name_(`${this.word} ${this.name}: click again to confirm, Escape to cancel`);
@@ -48,8 +43,7 @@ export class Act {
   /** Ask no more. */
   calm() {
     if (!this.asking) return;
-    clearTimeout(this.asking);
-    this.asking = null;
+    this.asking = false;
     this.element.classList.remove("tsnb-asking");
     this.element.replaceChildren(this.face);
     this.draw(this.reason);
@@ -77,6 +71,16 @@ export class Act {
     attribute(this.element, "title", text);
     attribute(this.element, "aria-label", text);
   }
+}
+
+/** A question that stands in a button stays until it is answered there, or its reader goes elsewhere or presses Escape. */
+export function taken(element, isAsking, calm) {
+  element.onblur = () => isAsking() && calm();
+  element.onkeydown = (event) => {
+    if (event.key !== "Escape" || !isAsking()) return;
+    event.stopPropagation();
+    calm();
+  };
 }
 
 /** Pause, or while it is paused Resume: the icon is what a click does. */

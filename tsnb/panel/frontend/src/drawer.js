@@ -174,7 +174,7 @@ export class Drawer {
     }
     Object.assign(this, { facts, drawnMs: performance.now() });
     this.drawFacts(facts || {}, why);
-    this.further.draw(facts, why, unheard(store, state));
+    this.further.draw(facts, why, unheard(store, state), lane >= 0 && !store.lanes[lane].here && Boolean(store.lanes[lane].end));
     this.drawFamily(store, (facts && facts.lineage) || []);
     if (lane >= 0) this.drawTime(store, lane, facts, state);
     if (this.wanted) this.reach();
@@ -251,9 +251,12 @@ export class Drawer {
     const set = Object.assign(make("button", "tsnb-button tsnb-log-button tsnb-set", "Set"), { type: "submit" });
     attribute(input, "aria-label", `live hyperparameter ${name}`);
     let was, range, idle = "";
+    const told = make("span", "tsnb-not-now tsnb-soft");
+    attribute(told, "role", "status");
     const word = () => {
-      const same = input.value.trim() === was || !input.value.trim();
-      const why = idle || (same ? "type another value" : "");
+      const same = input.value.trim() === was || !input.value.trim(), wrong = same ? "" : amiss(name, was, input.value.trim());
+      const why = idle || wrong || (same ? "type another value" : "");
+      put(told, wrong);
       grey(set, why);
       put(set, same ? "Set" : `Set ${was} → ${input.value.trim()}`);
       attribute(set, "title", why ? `Set ${name}: not now, ${why}` : `Use it from the next batch on`);
@@ -274,8 +277,8 @@ export class Drawer {
       this.ask({ op: "set", name: this.name, value: name, text: input.value.trim() });
       grey(set, true);
     };
-    row.append(make("label", "", name), input, set, slider);
-    row.changed = () => (input.value.trim() && input.value.trim() !== was ? [name, input.value.trim()] : null);
+    row.append(make("label", "", name), input, set, told, slider);
+    row.changed = () => (input.value.trim() && input.value.trim() !== was ? [name, input.value.trim(), amiss(name, was, input.value.trim())] : null);
     row.show = (value, why, bounds) => {
       const changed = value !== was, mine = was !== undefined && input.value.trim() !== was;
       idle = why;
@@ -310,7 +313,7 @@ export class Drawer {
     attribute(this.bars, "aria-label", words || "no time yet");
     put(this.spent, words);
     put(this.ends.children[0], clock(found.from));
-    put(this.ends.children[1], OVER.has(state) ? "end" : `now ${clock(found.to)}`);
+    put(this.ends.children[1], `${OVER.has(state) || !store.lanes[lane].here ? "end" : "now"} ${clock(found.to)}`);
     this.drawMarks(store, found, facts);
     this.drawNumbers(store, lane, state);
     const pace = store.paceOf(lane);
@@ -354,6 +357,13 @@ export class Drawer {
     attribute(this.lines, "aria-label", `Log of ${this.name}`);
     if (follows) this.lines.scrollTop = this.lines.scrollHeight;
   }
+}
+
+/** Why a text cannot be the next value of a live hyperparameter that is `was` now; empty: it may. */
+export function amiss(name, was, text) {
+  const number = (one) => one !== "" && Number.isFinite(Number(one.replace(/(?<=\d)_(?=\d)/g, "")));
+  if (/^(True|False)$/.test(was)) return /^(True|False)$/.test(text) ? "" : `${name} takes True or False`;
+  return number(was) && !number(text) ? `${name} takes a number` : "";
 }
 
 const SLIDES = 40; // steps of a slider to either side: ten times as much, or a tenth

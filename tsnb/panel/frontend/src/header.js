@@ -1,6 +1,6 @@
 // The line at the top: stream, epoch, loader, window, and the buttons that concern them all.
 
-import { idleStream, refusal, unheard } from "./acts.js";
+import { idleStream, refusal, taken, unheard } from "./acts.js";
 import { icon, showIcon } from "./icons.js";
 import { attribute, button, choice, grey, make, pair, put, style } from "./dom.js";
 import { Weights } from "./weights.js";
@@ -46,6 +46,7 @@ export class Header {
     this.report = button("Report", "", () => this.clickedReport());
     this.report.title = "Show where the time of each trial went";
     this.stop = button("Stop stream", "tsnb-stop-stream", () => this.clicked());
+    taken(this.stop, () => this.asked, () => this.calm());
     const title = make("div", "tsnb-title", this.dot, this.name, this.word);
     const actions = make("div", "tsnb-actions", this.pacing.box, this.weights.element, this.pauses, this.report, this.stop);
     this.element = make("header", "tsnb-header", title, this.epoch.box, this.loader.box, this.window.box, this.all.box, actions, this.refusal.element);
@@ -82,23 +83,23 @@ export class Header {
     grey(this.report, true);
   }
 
-  /** The second click within four seconds stops: one click too many would end every trial. */
+  /** The second click stops: one click too many would end every trial. */
   clicked() {
     if (this.asked) {
       this.send({ op: "stop stream" });
-      clearTimeout(this.asked);
-      this.asked = null;
+      this.asked = false;
       this.stopping = true;
       put(this.stop, "Stopping");
       return;
     }
     put(this.stop, "Stop for all?");
-    this.asked = setTimeout(() => this.calm(), 4000);
+    this.asked = true;
+    this.stop.focus(); // not every browser gives it to what was clicked
   }
 
   calm() {
-    this.asked = this.notStopped = null;
-    this.stopping = false;
+    this.asked = this.stopping = false;
+    this.notStopped = "";
     put(this.stop, "Stop stream");
   }
 

@@ -175,7 +175,10 @@ export class View {
   choose(name, send) {
     const { log, lanes } = this.store;
     if (name === null) log.shown = false;
-    else log.choose(name ?? (log.name || (lanes.find((lane) => lane && lane.here) || { name: "" }).name));
+    else {
+      log.choose(name ?? (log.name || (lanes.find((lane) => lane && lane.here) || { name: "" }).name));
+      this.reveals = true;
+    }
     send(log.wish);
     this.news();
   }
@@ -292,6 +295,8 @@ export class View {
     this.table.follow(this.lessons.chosen(store));
     this.table.opened = this.drawer.name;
     for (const part of [this.table, this.footer, this.log]) part.draw(store, state);
+    if (this.reveals) this.log.element.scrollIntoView({ block: "nearest" }); // it opens below all else
+    this.reveals = false;
     this.beside.draw(store.beside, store.lanes, store.originS);
     this.duels.draw(store);
     const shown = this.kept.plan !== false; // a plan is what its reader follows: its bars are there until they are closed
