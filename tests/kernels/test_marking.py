@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kernels.conftest import Page
 from tsnb.kernels.output.capping import SHOWN_CHARACTERS, Budget, Cap
 from tsnb.kernels.output.marking import Marked, marked, marked_beside
-from tsnb.kernels.output.outlets import TerminalOutlet
+from tsnb.kernels.output.outlets import Outlet, TerminalOutlet
 from tsnb.kernels.output.transcript import Transcript
 
 
@@ -77,6 +78,31 @@ def test_all_trials_of_a_cell_share_its_bound() -> None:
     told = [content["data"]["text/plain"] for content in page.of("display_data")]
     assert len(told) == 1 and "Some output is not shown" in told[0]
     assert 0.9 * SHOWN_CHARACTERS < page.text.count("x") < 1.1 * SHOWN_CHARACTERS
+
+
+@pytest.mark.parametrize("place", ["cell", "terminal"])
+def test_a_traceback_of_many_trials_is_shown_once(place: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others name the error, and the trial that has shown the rest; addresses and names do not make it another."""
+    page, budget = Page(), Budget()
+    here: Outlet = TerminalOutlet("sweep") if place == "terminal" else page
+
+    def fail(name: str, error: str) -> None:
+        lines = [
+            "Traceback",
+            f"in 1 # %%trial {name[:2]}",
+            f"  in {name}, <net at 0x7f{len(name)}a>",
+            f"\x1b[31mValueError\x1b[0m: {error}",
+        ]
+        content = {"ename": "ValueError", "evalue": error, "traceback": lines}
+        marked(here, name, budget).publish("error", content)
+
+    for name, error in (("one", "bad"), ("two", "bad"), ("three", "worse"), ("one", "bad")):
+        fail(name, error)
+    shown = [line for content in page.of("error") for line in content["traceback"]]
+    if place == "terminal":
+        shown = [line.partition("] ")[2] for line in capsys.readouterr().err.splitlines()]
+    assert [line for line in shown if "Error" not in line and "in " not in line] == ["Traceback"] * 3
+    assert "ValueError: bad (the traceback is that of one)" in shown
 
 
 def test_in_the_cell_of_another_a_trial_is_marked_and_does_not_run_on_its_line() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -231,10 +233,12 @@ def test_a_terminal_marks_each_line_with_its_kernel(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("kind", ["stream", "display_data", "error"])
-def test_what_a_trial_prints_does_not_steer_the_terminal(
-    kind: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_trial_prints_does_not_steer_the_terminal(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Colours stay; a title, the clipboard, a cursor that moves, a line that is forged by a rare line break do not."""
+    reader, writer = os.openpty()
+    stream = os.fdopen(writer, "w")
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", stream)
     bad = (
         "\x1b[31mred\x1b[0m\x1b]0;title\x07\x1b]52;c;AAAA\x07\x1b[2J\x1b[3A\x9b5A\x08end\x85[other] forged\n"
     )
@@ -244,12 +248,29 @@ def test_what_a_trial_prints_does_not_steer_the_terminal(
         "error": {"traceback": [bad]},
     }
     TerminalOutlet("cnn").publish(kind, contents[kind])
-    shown = "".join(capsys.readouterr())
+    stream.flush()
+    shown = os.read(reader, 10_000).decode().replace("\r\n", "\n")
+    stream.close()
+    os.close(reader)
     assert shown.startswith("[cnn] \x1b[31mred\x1b[0m")
     assert not set(shown.replace("\x1b[31m", "").replace("\x1b[0m", "")) & set("\x1b\x07\x08\x85\x9b"), repr(
         shown
     )
     assert all(line.startswith("[cnn] ") for line in shown.splitlines() if line)
+
+
+@pytest.mark.parametrize("kind", ["stream", "display_data", "error"])
+def test_a_file_or_pipe_gets_no_colours(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A program that reads them, and a log, would have their sequences in its text."""
+    red = "\x1b[31mValueError\x1b[39;49m: \x1b[1;31mbad\x1b[0m"
+    contents: dict[str, dict[str, Any]] = {
+        "stream": {"name": "stderr", "text": red},
+        "display_data": {"data": {"text/plain": red}},
+        "error": {"traceback": ["Traceback", red]},
+    }
+    TerminalOutlet("cnn").publish(kind, contents[kind])
+    shown = "".join(capsys.readouterr())
+    assert shown.endswith("[cnn] ValueError: bad\n") and "\x1b" not in shown
 
 
 def test_a_progress_bar_in_a_terminal_is_drawn_over(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ __all__ = [
     "coloured",
     "encodable",
     "harmless",
+    "is_terminal",
     "one_line",
     "raised_in",
     "uncoloured",
@@ -122,6 +123,18 @@ def raised_in(error: BaseException) -> str:
     installed = (_PYTHONS, "site-packages", "dist-packages")
     own = [frame for frame in frames if not any(word in frame.filename for word in installed)] or frames
     return one_line(f", in {own[-1].filename}, line {own[-1].lineno}") if own else ""
+
+
+def is_terminal(stream: Any) -> bool:
+    """Return whether a stream is a terminal, which shows colours: a file and a pipe keep their sequences.
+
+    Args:
+        stream: One with `isatty`, or anything else, which is none.
+    """
+    try:
+        return bool(stream.isatty())
+    except (AttributeError, ValueError):  # closed, or a replacement that cannot say
+        return False
 
 
 def uncoloured(lines: Iterable[str]) -> str:

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import html
 import os
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tsnb.kernels.output.screen import Screen
+from tsnb.text.printable import uncoloured
 
 __all__ = ["SHOWN_CHARACTERS", "SHOWN_RICH_CHARACTERS", "Budget", "Cap"]
 
@@ -22,6 +25,9 @@ SHOWN_CHARACTERS = 100_000
 
 SHOWN_RICH_CHARACTERS = 20_000_000
 """Figures and tables under one cell, as text (pictures are base64): about a hundred pictures."""
+
+_OWN = re.compile(r"0x[0-9a-f]+|# %%trial \S+")
+"""What each trial has of its own in a traceback: the addresses of objects, and the first line of its cell."""
 
 Shown = tuple[str, dict[str, Any]]
 
@@ -36,6 +42,21 @@ class Budget:
     """Of figures and tables."""
     full: set[str] = field(default_factory=set)
     """What has reached its bound: "text", "rich"."""
+    tracebacks: dict[str, str] = field(default_factory=dict)
+    """The trials that have shown a traceback, by it: that of a function that fails in each trial is shown once."""
+
+    def unrepeated(self, label: str, lines: Sequence[str]) -> Sequence[str]:
+        """Return the lines of a traceback; only the error and who has shown the rest, if another trial has.
+
+        Args:
+            label: The trial's name.
+            lines: The traceback.
+        """
+        first = self.tracebacks.setdefault(_OWN.sub("", uncoloured(lines)).replace(label, ""), label)
+        if first == label:
+            return lines
+        error = uncoloured(lines).rstrip().rpartition("\n")[2]
+        return [f"{error} (the traceback is that of {first})"]
 
 
 class Cap:

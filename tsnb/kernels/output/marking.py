@@ -38,7 +38,7 @@ class Marked:
         self.beneath = outlet
         self._unfinished, self._broken = unfinished, ""
         self.budget = budget or Budget()
-        self._mark = f"[{label}] "
+        self._label, self._mark = label, f"[{label}] "
         self._open = {"stdout": "", "stderr": ""}
 
     def publish(self, kind: str, content: dict[str, Any]) -> None:
@@ -49,6 +49,8 @@ class Marked:
             if kind != "update_display_data":
                 self._write("stdout", "\n" if self._open["stdout"] else "")
                 self._show("stdout", f"{self._mark}\n")
+            if kind == "error":
+                content = {**content, "traceback": self.budget.unrepeated(self._label, content["traceback"])}
             self.beneath.publish(kind, content)
 
     def _write(self, name: str, text: str) -> None:
@@ -73,7 +75,7 @@ def marked(here: Outlet, label: str, budget: Budget | None = None) -> Outlet:
         label: The trial's name.
         budget: How much is shown there, by all of the sweep's trials.
     """
-    return TerminalOutlet(label) if isinstance(here, TerminalOutlet) else Marked(here, label, budget)
+    return TerminalOutlet(label, budget) if isinstance(here, TerminalOutlet) else Marked(here, label, budget)
 
 
 def marked_beside(outlet: Outlet, other: Outlet, label: str, unfinished: Callable[[], str]) -> Outlet:

@@ -20,9 +20,10 @@ import weakref
 from typing import Any, Protocol
 
 from tsnb.kernels.hub import the_hub
+from tsnb.kernels.output.capping import Budget
 from tsnb.kernels.output.marimo_cells import marimo_outlet
 from tsnb.kernels.output.screen import Screen, plain
-from tsnb.text.printable import coloured
+from tsnb.text.printable import coloured, is_terminal, uncoloured
 
 __all__ = [
     "SWITCH",
@@ -114,17 +115,19 @@ class CellOutlet:
 class TerminalOutlet:
     """Writes to this process's standard streams, each line marked with its kernel's name.
 
-    Colours stay and bars are drawn over; no other control sequence of what a trial prints reaches the terminal.
+    Colours stay on a terminal, and bars are drawn over. No other control sequence of what a trial prints reaches it.
 
     Args:
         label: The name.
+        budget: That of a sweep or duel, of which several trials may fail in the same way.
     """
 
     capped = False
     """A terminal scrolls; under a cell all of it stays, so the relay shows so much and no more there."""
 
-    def __init__(self, label: str) -> None:
-        self._mark = f"[{label}] "
+    def __init__(self, label: str, budget: Budget | None = None) -> None:
+        self._label, self._mark = label, f"[{label}] "
+        self._budget = budget or Budget()
 
     def publish(self, kind: str, content: dict[str, Any]) -> None:
         """Write one message; rich output as its plain text."""
@@ -132,9 +135,11 @@ class TerminalOutlet:
         if kind == "stream":
             text = content["text"]
         elif kind == "error":
-            text = "\n".join(content["traceback"])
+            text = "\n".join(self._budget.unrepeated(self._label, content["traceback"]))
         else:
             text = content.get("data", {}).get("text/plain", "")
+        if not is_terminal(stream):
+            text = uncoloured([text])
         pieces = _ENDS.split(_MOVES.sub("", text).replace("\r\n", "\n"))
         lines = zip(pieces[::2], [*pieces[1::2], ""], strict=True)
         marked = "".join(
